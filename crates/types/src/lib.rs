@@ -1,0 +1,20 @@
+//! Identifiers and quantities that every Nacre crate shares.
+//!
+//! Each number that crosses a crate border has a type of its own, with only the operations that make
+//! sense for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has neither.
+//!
+//! * [`id`]: who is who (daemons, instances, pools, placement groups);
+//! * [`name`]: object names;
+//! * [`time`]: the host's clock as plain values;
+//! * [`version`]: positions in the cluster's and a placement group's history.
+#![forbid(unsafe_code)]
+
+pub mod id;
+pub mod name;
+pub mod time;
+pub mod version;
+
+pub use id::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PgId, PoolId, Shard};
+pub use name::{Generation, Name, ObjectId, SnapId};
+pub use time::Time;
+pub use version::{Epoch, Version};

@@ -1,0 +1,150 @@
+//! Object names.
+
+use bytes::Bytes;
+use std::fmt;
+
+/// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, never required to
+/// be: file names are not. Cloning shares the bytes. At most [`Name::LEN_MAX`] bytes, checked where names enter.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Bytes);
+
+impl Name {
+    /// Longest object name, locator key, namespace or attribute name, in bytes.
+    pub const LEN_MAX: usize = 2048;
+
+    /// A copy of `bytes`; it does not keep a larger buffer alive.
+    #[must_use]
+    pub fn copy(bytes: &[u8]) -> Self {
+        if bytes.is_empty() { Self::default() } else { Self(Bytes::copy_from_slice(bytes)) }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it is the empty name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self::copy(text.as_bytes())
+    }
+}
+impl From<Bytes> for Name {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+/// Prints readable text; bytes that are not printable UTF-8 as `\xNN`, a backslash as `\\`.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\\' => f.write_str("\\\\")?,
+                    c if c.is_control() => {
+                        let mut buffer = [0; 4];
+                        for byte in c.encode_utf8(&mut buffer).bytes() {
+                            write!(f, "\\x{byte:02x}")?;
+                        }
+                    }
+                    c => write!(f, "{c}")?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// Which snapshot of an object; [`SnapId::HEAD`] is the live one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapId(pub u64);
+
+impl SnapId {
+    /// The live object.
+    pub const HEAD: Self = Self(u64::MAX);
+}
+impl Default for SnapId {
+    fn default() -> Self {
+        Self::HEAD
+    }
+}
+
+/// Tells successive objects of one name apart where both must exist for a while (erasure coding rolls back to it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// The only one there is.
+    pub const NONE: Self = Self(u64::MAX);
+}
+impl Default for Generation {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// The full name of an object (DESIGN §3): pool and shard come from the placement group it is addressed through.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    /// A part of the pool with its own names; empty is the default one.
+    pub namespace: Name,
+    /// Placement key: hashed in place of `name` when not empty, so that objects can be kept together.
+    pub key: Name,
+    /// The name.
+    pub name: Name,
+    /// Which snapshot.
+    pub snapshot: SnapId,
+    /// Which generation.
+    pub generation: Generation,
+}
+
+impl ObjectId {
+    /// The live object `name` of the default namespace.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: Name::from(name), ..Self::default() }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        self.name.fmt(f)?;
+        if !self.key.is_empty() {
+            write!(f, "@{}", self.key)?;
+        }
+        if self.snapshot != SnapId::HEAD {
+            write!(f, ":{}", self.snapshot.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_text_print_unambiguously() {
+        let name = Name::copy(b"caf\xc3\xa9 \xff\\x\n");
+        assert_eq!(name.to_string(), "café \\xff\\\\x\\x0a");
+    }
+}

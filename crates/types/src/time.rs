@@ -1,0 +1,45 @@
+//! The host's clock as plain values. Pure crates never read a clock; they are told.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A reading of one host's boot-time clock (it goes on while the machine sleeps, and no administrator sets it), in
+/// nanoseconds. Readings of different hosts are not comparable; only distances on one host mean something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// The earliest reading.
+    pub const ZERO: Self = Self(0);
+    /// Later than every reading: "never".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+    /// Saturates at [`Time::MAX`].
+    fn add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Self;
+    /// Saturates at [`Time::ZERO`].
+    fn sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}

@@ -1,0 +1,2 @@
+//! `./x`: build, check and test verbs.
+fn main() {}
