@@ -1,0 +1,291 @@
+//! Frames: how messages travel over a byte stream.
+//!
+//! ```text
+//!  0    magic "NCR1"        u32     24   payload CRC32C       u32
+//!  4    type                u16     28   tag (authentication) u32   0 until it exists
+//!  6    version             u8      32   meta CRC32C          u32
+//!  7    compat              u8      36   header CRC32C        u32   over bytes 0..36
+//!  8    meta length         u32     40   meta section
+//! 12    payload length      u32          payload
+//! 16    sender's map epoch  u64
+//! ```
+//!
+//! A frame is written as its header and meta section (one small buffer, encoded here) followed by the payload's pieces as they are;
+//! it is read by cutting both sections out of the receive buffer without copying the payload. Lengths are bounded before anything
+//! is reserved; each section has its own checksum, so a flipped bit is an error of one connection, never wrong data.
+
+use crate::codec::Malformed;
+use crate::msg::{Message, Payload, payload_len};
+use bytes::{Buf, Bytes, BytesMut};
+use nacre_types::Epoch;
+use std::fmt;
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 40;
+/// Longest meta section: a full map of a large cluster fits.
+pub const META_LEN_MAX: usize = 64 << 20;
+/// Longest payload: the largest operation, with room for its framing.
+pub const PAYLOAD_LEN_MAX: usize = 64 << 20;
+const MAGIC: u32 = u32::from_le_bytes(*b"NCR1");
+
+/// A message with its sender's epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Which map the sender knows.
+    pub epoch: Epoch,
+    /// What it says.
+    pub message: Message,
+}
+
+/// Why a byte stream is not one of frames. The connection must be closed: where the next frame begins is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// The first bytes are not a frame's: another protocol is at the other end.
+    Magic {
+        /// What is there instead.
+        found: u32,
+    },
+    /// A checksum does not match.
+    Checksum {
+        /// "header", "meta" or "payload".
+        section: &'static str,
+        /// As the frame says.
+        expected: u32,
+        /// As computed.
+        found: u32,
+    },
+    /// A section is longer than allowed.
+    TooLong {
+        /// "meta" or "payload".
+        section: &'static str,
+        /// Announced bytes.
+        length: usize,
+    },
+    /// The sections are whole, but are no message.
+    Malformed(Malformed),
+}
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic { found } => {
+                write!(f, "not a Nacre frame (begins with {found:#010x}); is this the right port?")
+            }
+            Self::Checksum { section, expected, found } => {
+                write!(f, "{section} checksum is {found:08x}, the frame says {expected:08x}: damaged on the way")
+            }
+            Self::TooLong { section, length } => {
+                write!(f, "a {section} section of {length} bytes is more than allowed")
+            }
+            Self::Malformed(why) => write!(f, "malformed message: {why}"),
+        }
+    }
+}
+impl std::error::Error for FrameError {}
+impl From<Malformed> for FrameError {
+    fn from(why: Malformed) -> Self {
+        Self::Malformed(why)
+    }
+}
+
+/// CRC32C (Castagnoli).
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    // The library's checksums are 64 bits wide; this one fills the low half.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+fn payload_crc(payload: &[Bytes]) -> u32 {
+    match payload {
+        [] => 0,
+        [one] => crc32c(one),
+        many => {
+            let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+            for piece in many {
+                digest.update(piece);
+            }
+            digest.finalize() as u32
+        }
+    }
+}
+
+impl Frame {
+    /// Appends header and meta section; the payload's pieces are to follow as they are.
+    ///
+    /// # Panics
+    /// When a section is longer than allowed: whoever made the message did not bound it.
+    pub fn put_front(&self, out: &mut Vec<u8>) {
+        let payload = self.message.payload();
+        let start = out.len();
+        out.resize(start + HEADER_LEN, 0);
+        self.message.put_meta(out);
+        let meta_len = out.len() - start - HEADER_LEN;
+        let payload_len = payload_len(payload);
+        assert!(meta_len <= META_LEN_MAX && payload_len <= PAYLOAD_LEN_MAX, "{} is too long", self.message.name());
+        let (kind, version, compat) = self.message.kind();
+        let meta_crc = crc32c(&out[start + HEADER_LEN..]);
+        let header = &mut out[start..start + HEADER_LEN];
+        header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[4..6].copy_from_slice(&kind.to_le_bytes());
+        header[6] = version;
+        header[7] = compat;
+        header[8..12].copy_from_slice(&(meta_len as u32).to_le_bytes());
+        header[12..16].copy_from_slice(&(payload_len as u32).to_le_bytes());
+        header[16..24].copy_from_slice(&self.epoch.0.to_le_bytes());
+        header[24..28].copy_from_slice(&payload_crc(payload).to_le_bytes());
+        header[32..36].copy_from_slice(&meta_crc.to_le_bytes());
+        let header_crc = crc32c(&header[..36]);
+        header[36..40].copy_from_slice(&header_crc.to_le_bytes());
+    }
+
+    /// The frame as one byte string; for tests and small messages.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put_front(&mut out);
+        for piece in self.message.payload() {
+            out.extend_from_slice(piece);
+        }
+        out
+    }
+}
+
+/// What a header announces.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    kind: u16,
+    compat: u8,
+    meta_len: usize,
+    payload_len: usize,
+    epoch: Epoch,
+    payload_crc: u32,
+    meta_crc: u32,
+}
+
+impl Header {
+    fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Self, FrameError> {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        if word(0) != MAGIC {
+            return Err(FrameError::Magic { found: word(0) });
+        }
+        let (expected, found) = (word(36), crc32c(&bytes[..36]));
+        if expected != found {
+            return Err(FrameError::Checksum { section: "header", expected, found });
+        }
+        let header = Self {
+            kind: u16::from_le_bytes([bytes[4], bytes[5]]),
+            compat: bytes[7],
+            meta_len: word(8) as usize,
+            payload_len: word(12) as usize,
+            epoch: Epoch(u64::from(word(16)) | u64::from(word(20)) << 32),
+            payload_crc: word(24),
+            meta_crc: word(32),
+        };
+        if header.meta_len > META_LEN_MAX {
+            return Err(FrameError::TooLong { section: "meta", length: header.meta_len });
+        }
+        if header.payload_len > PAYLOAD_LEN_MAX {
+            return Err(FrameError::TooLong { section: "payload", length: header.payload_len });
+        }
+        Ok(header)
+    }
+}
+
+/// Cuts frames out of a receive buffer.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    header: Option<Header>,
+}
+
+impl FrameReader {
+    /// Takes the next whole frame off the front of `buffer`; `None` when more bytes are needed ([`Self::wants`] says how many).
+    /// The payload shares the buffer's memory.
+    ///
+    /// # Errors
+    /// [`FrameError`]: close the connection.
+    pub fn poll(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+        let header = match self.header {
+            Some(header) => header,
+            None => {
+                let Some(bytes) = buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+                let header = Header::parse(bytes)?;
+                buffer.advance(HEADER_LEN);
+                *self.header.insert(header)
+            }
+        };
+        if buffer.len() < header.meta_len + header.payload_len {
+            return Ok(None);
+        }
+        self.header = None;
+        let found = crc32c(&buffer[..header.meta_len]);
+        if found != header.meta_crc {
+            return Err(FrameError::Checksum { section: "meta", expected: header.meta_crc, found });
+        }
+        let meta = buffer.split_to(header.meta_len);
+        let payload = if header.payload_len == 0 {
+            Payload::new()
+        } else {
+            let payload = buffer.split_to(header.payload_len).freeze();
+            let found = crc32c(&payload);
+            if found != header.payload_crc {
+                return Err(FrameError::Checksum { section: "payload", expected: header.payload_crc, found });
+            }
+            vec![payload]
+        };
+        let message = Message::decode(header.kind, header.compat, &meta, payload)?;
+        Ok(Some(Frame { epoch: header.epoch, message }))
+    }
+
+    /// How many bytes the buffer must hold for the next call to get anywhere.
+    #[must_use]
+    pub fn wants(&self) -> usize {
+        self.header.map_or(HEADER_LEN, |header| header.meta_len + header.payload_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::msg::replication::{Ping, ReplicateAck};
+    use nacre_types::{PgId, PoolId, Version};
+
+    fn samples() -> Vec<Frame> {
+        vec![
+            Frame { epoch: Epoch(7), message: Message::Ping(Ping { stamp: 42 }) },
+            Frame {
+                epoch: Epoch(8),
+                message: Message::ReplicateAck(ReplicateAck {
+                    pg: PgId::replicated(PoolId(1), 3),
+                    interval: Epoch(5),
+                    version: Version { interval: Epoch(5), number: 9 },
+                }),
+            },
+        ]
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in_whatever_the_pieces() {
+        let bytes: Vec<u8> = samples().iter().flat_map(Frame::to_bytes).collect();
+        for chunk in [1, 7, 39, 40, 41, bytes.len()] {
+            let (mut reader, mut buffer, mut seen) = (FrameReader::default(), BytesMut::new(), Vec::new());
+            for piece in bytes.chunks(chunk) {
+                buffer.extend_from_slice(piece);
+                while let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+                    seen.push(frame);
+                }
+            }
+            assert_eq!(seen, samples(), "in pieces of {chunk}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = samples()[1].to_bytes();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            // The tag (28..32) is covered by the header's checksum like everything else.
+            let outcome = FrameReader::default().poll(&mut BytesMut::from(&damaged[..]));
+            assert!(outcome.is_err(), "bit {bit}: {outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What Nacre's daemons and clients say to each other, to the byte.
+//!
+//! * [`codec`]: values as bytes and back; versioned records;
+//! * [`frame`]: messages on a byte stream, checksummed, payload uncopied;
+//! * [`msg`]: the messages;
+//! * [`map`]: the cluster map, its deltas, and the placement derived from them.
+//!
+//! Invariants: decoding is total and trusts no length; every message and record carries its version and an older or newer
+//! program reads it or says that it cannot (`tests/golden.rs` keeps the bytes of every version); the same map and delta give the same
+//! next map everywhere. `docs/formats/wire.md` describes the bytes.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod frame;
+pub mod map;
+pub mod msg;
+
+pub use codec::{Malformed, Wire};
+pub use frame::{Frame, FrameError, FrameReader};
+pub use map::{ClusterMap, MapDelta};
+pub use msg::{Message, Payload};

@@ -1,0 +1,363 @@
+//! Changes of the cluster map: what the monitors commit and everybody applies.
+//!
+//! A delta names its epoch and the digest of the map it applies to, so it cannot be applied to another history. Its changes are
+//! applied in order, then placement is derived again (see the module head of [`super`]). [`ClusterMap::apply`] is total: a change that
+//! no longer fits (an activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
+
+use super::{Activation, Address, ClusterMap, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool, Weight};
+use crate::codec::Wire;
+use crate::{wire_enum, wire_record};
+use nacre_types::{Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId};
+use std::fmt;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A monitor joins or moves.
+    MonSet {
+        /// Which.
+        mon: MonId,
+        /// Where it listens.
+        info: MonInfo,
+    },
+    /// A monitor leaves.
+    MonRemove {
+        /// Which.
+        mon: MonId,
+    },
+    /// An OSD id comes into being; it is down and in.
+    OsdNew {
+        /// Which.
+        osd: OsdId,
+        /// Identity of its store.
+        store: u128,
+    },
+    /// An instance of an OSD starts to serve.
+    OsdUp {
+        /// Which.
+        osd: OsdId,
+        /// Which life.
+        instance: Instance,
+        /// Where it listens.
+        address: Address,
+        /// Identity of its store.
+        store: u128,
+        /// What it speaks.
+        features: u64,
+    },
+    /// An OSD no longer serves. Names the life that ended, so that a late report cannot hit its successor.
+    OsdDown {
+        /// Which.
+        osd: OsdId,
+        /// Which life.
+        instance: Instance,
+    },
+    /// An OSD takes more or less data.
+    OsdWeight {
+        /// Which.
+        osd: OsdId,
+        /// Its new share.
+        weight: Weight,
+        /// Whether the monitors did it because it was down for long: it is undone when it boots.
+        automatic: bool,
+    },
+    /// An OSD is gone for good.
+    OsdRemove {
+        /// Which.
+        osd: OsdId,
+    },
+    /// A pool is made or changed. A larger `pg_num` splits groups; a smaller one is ignored.
+    PoolSet {
+        /// Which.
+        pool: PoolId,
+        /// Its whole new entry.
+        settings: Pool,
+    },
+    /// A pool is gone for good.
+    PoolRemove {
+        /// Which.
+        pool: PoolId,
+    },
+    /// A new hierarchy, in text form.
+    Crush {
+        /// As the CRUSH text form; the monitors parsed it before they proposed it.
+        text: String,
+    },
+    /// Placement exceptions of a group; none removes the entry.
+    Upmap {
+        /// Which group.
+        pg: PgId,
+        /// First OSD replaced by the second.
+        items: Vec<(OsdId, OsdId)>,
+    },
+    /// An interval of a group may accept writes.
+    PgActivate {
+        /// Which group.
+        pg: PgId,
+        /// The interval; ignored if it is over.
+        interval: Epoch,
+        /// Its complete members, at least `min_size`.
+        members: Vec<OsdId>,
+    },
+    /// A temporary acting set for a group; empty ends it.
+    PgTemporary {
+        /// Which group.
+        pg: PgId,
+        /// The interval in which it was asked for; ignored if it is over.
+        interval: Epoch,
+        /// Who acts.
+        acting: Vec<OsdId>,
+    },
+    /// Ends all lives of an entity up to this one.
+    Fence {
+        /// Whose.
+        entity: Entity,
+        /// The last one.
+        instance: Instance,
+    },
+    /// Sets or removes an option.
+    Config {
+        /// Which.
+        key: Name,
+        /// To what.
+        value: Option<String>,
+    },
+    /// Replaces the operators' flags.
+    Flags {
+        /// Bits of [`super::flag`].
+        flags: u64,
+    },
+    /// Raises what everybody must speak.
+    RequireFeatures {
+        /// All bits.
+        features: u64,
+    },
+}
+wire_enum!(Change {
+    1 => MonSet { mon, info },
+    2 => MonRemove { mon },
+    3 => OsdNew { osd, store },
+    4 => OsdUp { osd, instance, address, store, features },
+    5 => OsdDown { osd, instance },
+    6 => OsdWeight { osd, weight, automatic },
+    7 => OsdRemove { osd },
+    8 => PoolSet { pool, settings },
+    9 => PoolRemove { pool },
+    10 => Crush { text },
+    11 => Upmap { pg, items },
+    12 => PgActivate { pg, interval, members },
+    13 => PgTemporary { pg, interval, acting },
+    14 => Fence { entity, instance },
+    15 => Config { key, value },
+    16 => Flags { flags },
+    17 => RequireFeatures { features },
+});
+
+/// One committed step of the map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapDelta {
+    /// The epoch it makes.
+    pub epoch: Epoch,
+    /// Digest of the map it applies to.
+    pub previous: Digest,
+    /// In order.
+    pub changes: Vec<Change>,
+}
+wire_record!(MapDelta version 1 compat 1 { epoch, previous, changes });
+
+/// Why a delta does not apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// Deltas between are missing: ask for them.
+    Gap {
+        /// What the map is at.
+        have: Epoch,
+        /// What the delta makes.
+        delta: Epoch,
+    },
+    /// The delta continues another history: a restored monitor or a copied directory. Stop, change nothing.
+    OtherHistory {
+        /// The epoch at which they differ.
+        epoch: Epoch,
+    },
+}
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gap { have, delta } => write!(f, "map change {delta} does not follow {have}"),
+            Self::OtherHistory { epoch } => write!(
+                f,
+                "the cluster's history differs from ours at {epoch}: a monitor was restored from a copy, or this directory was copied"
+            ),
+        }
+    }
+}
+impl std::error::Error for ApplyError {}
+
+impl ClusterMap {
+    /// The delta that would make the next epoch from this map.
+    #[must_use]
+    pub fn delta(&self, changes: Vec<Change>) -> MapDelta {
+        MapDelta { epoch: self.epoch.next(), previous: self.digest, changes }
+    }
+
+    /// Advances to the delta's epoch. A delta that was applied already is accepted and does nothing.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; the map is unchanged.
+    pub fn apply(&mut self, delta: &MapDelta) -> Result<(), ApplyError> {
+        if delta.epoch <= self.epoch {
+            return Ok(());
+        }
+        if delta.epoch != self.epoch.next() {
+            return Err(ApplyError::Gap { have: self.epoch, delta: delta.epoch });
+        }
+        if delta.previous != self.digest {
+            return Err(ApplyError::OtherHistory { epoch: self.epoch });
+        }
+        self.epoch = delta.epoch;
+        self.digest = self.digest.chain(&delta.to_bytes());
+        let mut placement = super::placement::Before::of(self);
+        for change in &delta.changes {
+            self.apply_change(change, &mut placement);
+        }
+        self.derive_placement(&placement);
+        Ok(())
+    }
+
+    fn apply_change(&mut self, change: &Change, before: &mut super::placement::Before) {
+        match change {
+            Change::MonSet { mon, info } => {
+                self.mons.insert(*mon, info.clone());
+            }
+            Change::MonRemove { mon } => {
+                self.mons.remove(mon);
+            }
+            Change::OsdNew { osd, store } => {
+                let fresh = || OsdInfo { weight: Weight::IN, store: *store, ..OsdInfo::default() };
+                self.osds.entry(*osd).or_insert_with(fresh);
+            }
+            Change::OsdUp { osd, instance, address, store, features } => {
+                let epoch = self.epoch;
+                let Some(info) = self.osds.get_mut(osd) else { return };
+                if *instance <= info.instance {
+                    return;
+                }
+                info.up = true;
+                info.instance = *instance;
+                info.address = address.clone();
+                info.store = *store;
+                info.features = *features;
+                info.up_from = epoch;
+                if let Some(weight) = info.weight_before_auto_out.take() {
+                    info.weight = weight;
+                    before.crush_changed = true;
+                }
+            }
+            Change::OsdDown { osd, instance } => {
+                let epoch = self.epoch;
+                if let Some(info) = self.osds.get_mut(osd).filter(|info| info.up && info.instance == *instance) {
+                    info.up = false;
+                    info.down_at = epoch;
+                }
+            }
+            Change::OsdWeight { osd, weight, automatic } => {
+                if let Some(info) = self.osds.get_mut(osd) {
+                    info.weight_before_auto_out = automatic.then_some(info.weight);
+                    info.weight = *weight;
+                    before.crush_changed = true;
+                }
+            }
+            Change::OsdRemove { osd } => {
+                self.osds.remove(osd);
+                before.crush_changed = true;
+            }
+            Change::PoolSet { pool, settings } => self.set_pool(*pool, settings, before),
+            Change::PoolRemove { pool } => {
+                self.pools.remove(pool);
+                self.pgs.retain(|pg, _| pg.pool != *pool);
+                self.upmaps.retain(|pg, _| pg.pool != *pool);
+            }
+            Change::Crush { text } => {
+                // The monitors parsed it before proposing; a text that a later version could not parse changes nothing.
+                if let Ok(section) = CrushSection::parse(text) {
+                    self.crush = section;
+                    before.crush_changed = true;
+                }
+            }
+            Change::Upmap { pg, items } => {
+                if !self.pgs.contains_key(pg) {
+                    return;
+                }
+                if items.is_empty() {
+                    self.upmaps.remove(pg);
+                } else {
+                    self.upmaps.insert(*pg, items.clone());
+                }
+                before.crush_changed = true;
+            }
+            Change::PgActivate { pg, interval, members } => {
+                let instances = members.iter().map(|osd| self.osds.get(osd).map_or(Instance(0), |info| info.instance));
+                let instances = instances.collect();
+                // `before` decides: the interval must also survive the changes of this very delta to stay current.
+                if let Some(record) = self.pgs.get_mut(pg).filter(|record| record.since == *interval) {
+                    record.activated = Activation { interval: *interval, members: members.clone(), instances };
+                }
+            }
+            Change::PgTemporary { pg, interval, acting } => {
+                if let Some(record) = self.pgs.get_mut(pg).filter(|record| record.since == *interval) {
+                    record.temporary.clone_from(acting);
+                }
+            }
+            Change::Fence { entity, instance } => {
+                let last = self.fences.entry(*entity).or_insert(*instance);
+                *last = (*last).max(*instance);
+            }
+            Change::Config { key, value } => match value {
+                Some(value) => {
+                    self.config.insert(key.clone(), value.clone());
+                }
+                None => {
+                    self.config.remove(key);
+                }
+            },
+            Change::Flags { flags } => self.flags = *flags,
+            Change::RequireFeatures { features } => self.required_features |= features,
+        }
+    }
+
+    /// Makes or changes a pool. New groups of a new pool start empty; new groups of a grown pool are split off their parents, whose
+    /// activation they inherit: the parent's members have their objects.
+    fn set_pool(&mut self, id: PoolId, settings: &Pool, before: &mut super::placement::Before) {
+        let mut settings = settings.clone();
+        let old = self.pools.get(&id).map(|pool| (pool.pg_num, pool.created));
+        match old {
+            Some((pg_num, created)) => {
+                settings.pg_num = settings.pg_num.max(pg_num);
+                settings.created = created;
+            }
+            None => settings.created = self.epoch,
+        }
+        settings.pgp_num = settings.pgp_num.clamp(1, settings.pg_num);
+        let had = old.map_or(0, |(pg_num, _)| pg_num);
+        for seed in had..settings.pg_num {
+            let record = if had == 0 {
+                PgRecord::default()
+            } else {
+                let parent = PgId::replicated(id, nacre_crush::hash::stable_mod(seed, had));
+                before.split.insert(parent);
+                let parent = &self.pgs[&parent];
+                // The child starts in a new interval; its past is its parent's.
+                PgRecord {
+                    activated: parent.activated.clone(),
+                    temporary: parent.temporary.clone(),
+                    ..PgRecord::default()
+                }
+            };
+            self.pgs.insert(PgId::replicated(id, seed), record);
+        }
+        self.pool_last = self.pool_last.max(id);
+        self.pools.insert(id, settings);
+        before.crush_changed = true;
+    }
+}

@@ -1,0 +1,379 @@
+//! The cluster map: everything that all parties must agree on (CEPH-41, -44; DESIGN §3).
+//!
+//! One map, one epoch. The monitors commit [`MapDelta`]s; everybody applies them in order and gets, bit for bit, the
+//! same map, *including* what is derived: each placement group's up set, acting set and the epoch in which its
+//! current interval began ([`PgRecord`]). Deriving is a part of applying (`placement.rs`), so two daemons cannot disagree on an
+//! interval, and one that starts from a full map needs no older ones.
+//!
+//! ```text
+//!  committed                        derived by apply()
+//!  ─────────                        ──────────────────
+//!  osds, pools, crush, upmaps ────▶ raw ──(up only)──▶ up ──(or temporary)──▶ acting ──▶ since
+//!  temporary sets, activations ───────────────────────────────┘
+//! ```
+//!
+//! Invariants, checked by [`ClusterMap::check`]: every pool has exactly the records of its `pg_num` groups; `since ≤ epoch`;
+//! an activation is never of a later interval than the current one; acting members exist and are up.
+
+mod delta;
+mod placement;
+
+pub use delta::{ApplyError, Change, MapDelta};
+
+use crate::codec::{Malformed, Reader, Wire};
+use crate::{wire_enum, wire_fields, wire_record};
+use nacre_crush::Crush;
+use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a daemon listens, as `host:port`. Only hosts interpret it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address(pub String);
+
+impl Wire for Address {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(Wire::get(from)?))
+    }
+}
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// 16.16 fixed point: the share of its CRUSH weight that an OSD takes. [`Weight::IN`] is all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(pub u32);
+
+impl Weight {
+    /// Takes no data ("out").
+    pub const OUT: Self = Self(0);
+    /// Takes its whole share ("in").
+    pub const IN: Self = Self(0x1_0000);
+}
+impl Wire for Weight {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(Wire::get(from)?))
+    }
+}
+
+/// A digest that chains every epoch to its predecessors: two maps of one epoch with different digests come from different
+/// histories (a restored monitor, a copied directory), and whoever sees that stops.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Digest(pub u128);
+
+impl Digest {
+    /// The digest after `bytes` (one encoded delta) is appended to the history.
+    #[must_use]
+    pub fn chain(self, bytes: &[u8]) -> Self {
+        let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(0);
+        hasher.update(&self.0.to_le_bytes());
+        hasher.update(bytes);
+        Self(hasher.digest128())
+    }
+}
+impl Wire for Digest {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(Wire::get(from)?))
+    }
+}
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonInfo {
+    /// Where it listens.
+    pub address: Address,
+}
+wire_record!(MonInfo version 1 compat 1 { address });
+
+/// An OSD. *Down* is about the process, *out* ([`Weight::OUT`]) about the data: a down OSD stays in for a while, so that a short
+/// absence moves nothing (CEPH-48).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OsdInfo {
+    /// Whether its current instance serves.
+    pub up: bool,
+    /// Its share of its CRUSH weight.
+    pub weight: Weight,
+    /// The weight it had when the monitors took it out by themselves; given back when it boots. `None`: an operator did it, or it is in.
+    pub weight_before_auto_out: Option<Weight>,
+    /// Its latest instance; grows with every start.
+    pub instance: Instance,
+    /// Where that instance listens.
+    pub address: Address,
+    /// Epoch in which it last came up.
+    pub up_from: Epoch,
+    /// Epoch in which it last went down.
+    pub down_at: Epoch,
+    /// Identity of its store: a second directory with the same OSD id is refused.
+    pub store: u128,
+    /// Which features it speaks.
+    pub features: u64,
+}
+wire_record!(OsdInfo version 1 compat 1 { up, weight, weight_before_auto_out, instance, address, up_from, down_at, store, features });
+
+/// How a pool replicates (DESIGN §3, two write protocols).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// Primary-copy with a PG log; many writers.
+    Log {},
+    /// One lease holder, per-chunk versions; later.
+    Chunk {},
+}
+wire_enum!(Protocol { 1 => Log {}, 2 => Chunk {} });
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Unique among pools.
+    pub name: Name,
+    /// How it replicates.
+    pub protocol: Protocol,
+    /// Copies wanted.
+    pub size: u8,
+    /// Copies needed to accept reads and writes.
+    pub min_size: u8,
+    /// Placement groups; grows by splitting.
+    pub pg_num: u32,
+    /// Placement groups for the purpose of placement; follows `pg_num`, and data moves as it does.
+    pub pgp_num: u32,
+    /// CRUSH rule id.
+    pub rule: u32,
+    /// Epoch that created it.
+    pub created: Epoch,
+    /// Bits of [`pool_flag`].
+    pub flags: u64,
+    /// Erasure-code profile; empty for replicated pools.
+    pub erasure: String,
+    /// Most bytes it may hold; 0 is no limit.
+    pub quota_bytes: u64,
+    /// Most objects it may hold; 0 is no limit.
+    pub quota_objects: u64,
+}
+wire_record!(Pool version 1 compat 1 {
+    name, protocol, size, min_size, pg_num, pgp_num, rule, created, flags, erasure, quota_bytes, quota_objects,
+});
+
+/// Bits of [`Pool::flags`].
+pub mod pool_flag {
+    /// Removing the pool is refused.
+    pub const NO_DELETE: u64 = 1;
+    /// Set by the monitors when a quota is exceeded or an OSD is full: writes that need space are refused, deletes are not.
+    pub const FULL: u64 = 2;
+}
+
+/// Bits of [`ClusterMap::flags`], set by operators.
+pub mod flag {
+    /// Down OSDs are not taken out.
+    pub const NO_OUT: u64 = 1;
+    /// OSDs are not marked down on their peers' reports.
+    pub const NO_DOWN: u64 = 2;
+    /// No backfill starts.
+    pub const NO_BACKFILL: u64 = 4;
+    /// No recovery starts (objects that clients ask for are still recovered).
+    pub const NO_RECOVER: u64 = 8;
+}
+
+/// That an interval may accept writes: committed by the monitors before its first one (DESIGN §3, Peering).
+///
+/// A write is answered once it is durable on every acting member of an activated interval. So each one of `members` alone has
+/// every answered write up to the end of that interval, and the last activation says whom to ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activation {
+    /// First epoch of the interval; [`Epoch::NONE`] when the group never accepted a write.
+    pub interval: Epoch,
+    /// The complete members of its acting set.
+    pub members: Vec<OsdId>,
+    /// The instance each member had, in the same order.
+    pub instances: Vec<Instance>,
+}
+wire_fields!(Activation { interval, members, instances });
+
+/// What the map says of a placement group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PgRecord {
+    /// CRUSH's choice, exceptions included, whether up or not. Derived.
+    pub raw: Vec<OsdId>,
+    /// Those of `raw` that are up. Derived.
+    pub up: Vec<OsdId>,
+    /// Who serves now; the first is the primary. `temporary` if it has an up member, `up` otherwise. Derived.
+    pub acting: Vec<OsdId>,
+    /// First epoch of the current interval. Derived, but not from the present alone: it travels with full maps.
+    pub since: Epoch,
+    /// A temporary acting set that covers a backfill; empty when there is none.
+    pub temporary: Vec<OsdId>,
+    /// The last interval that was activated.
+    pub activated: Activation,
+}
+wire_record!(PgRecord version 1 compat 1 { since, temporary, activated, raw, up, acting });
+
+impl PgRecord {
+    /// The acting set's first member, who orders updates.
+    #[must_use]
+    pub fn primary(&self) -> Option<OsdId> {
+        self.acting.first().copied()
+    }
+    /// Whether the current interval may accept writes.
+    #[must_use]
+    pub fn is_activated(&self) -> bool {
+        self.activated.interval == self.since && self.since != Epoch::NONE
+    }
+    /// Up members that do not serve yet: they are being backfilled.
+    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.up.iter().copied().filter(|osd| !self.acting.contains(osd))
+    }
+}
+
+/// The instances of an entity that may no longer act: all up to and including the given one.
+pub type Fences = BTreeMap<Entity, Instance>;
+
+/// The hierarchy and rules, with the text that made them: the text is what travels.
+#[derive(Clone)]
+pub struct CrushSection {
+    /// The text form that `crushtool` reads.
+    pub text: Arc<str>,
+    /// What it says.
+    pub map: Arc<Crush>,
+}
+
+impl CrushSection {
+    /// Parses the text form.
+    ///
+    /// # Errors
+    /// The parser's message.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let map = placement::parse(text)?;
+        Ok(Self { text: text.into(), map: Arc::new(map) })
+    }
+}
+impl PartialEq for CrushSection {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+impl Eq for CrushSection {}
+impl fmt::Debug for CrushSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CrushSection({} bytes)", self.text.len())
+    }
+}
+impl Wire for CrushSection {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.text.to_string().put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::parse(&String::get(from)?).map_err(|_| Malformed::Value("CRUSH map"))
+    }
+}
+
+/// The cluster map. See the module head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterMap {
+    /// Which cluster.
+    pub cluster: ClusterId,
+    /// Which version of the map.
+    pub epoch: Epoch,
+    /// Chained over every delta since the first.
+    pub digest: Digest,
+    /// Features that everybody in the cluster must speak.
+    pub required_features: u64,
+    /// Bits of [`flag`].
+    pub flags: u64,
+    /// Monitors.
+    pub mons: BTreeMap<MonId, MonInfo>,
+    /// OSDs.
+    pub osds: BTreeMap<OsdId, OsdInfo>,
+    /// Hierarchy and rules.
+    pub crush: CrushSection,
+    /// Pools.
+    pub pools: BTreeMap<PoolId, Pool>,
+    /// Highest pool id ever used.
+    pub pool_last: PoolId,
+    /// Placement groups.
+    pub pgs: BTreeMap<PgId, PgRecord>,
+    /// Placement exceptions: the first OSD of a pair is replaced by the second.
+    pub upmaps: BTreeMap<PgId, Vec<(OsdId, OsdId)>>,
+    /// Who may no longer act.
+    pub fences: Fences,
+    /// Options set for the cluster, by their names; `nacre config help` lists them.
+    pub config: BTreeMap<Name, String>,
+}
+wire_record!(ClusterMap version 1 compat 1 {
+    cluster, epoch, digest, required_features, flags, mons, osds, crush, pools, pool_last, pgs, upmaps, fences, config,
+});
+
+impl ClusterMap {
+    /// The map before the first change: it knows only its cluster and hierarchy.
+    #[must_use]
+    pub fn empty(cluster: ClusterId, crush: CrushSection) -> Self {
+        Self {
+            cluster,
+            epoch: Epoch::NONE,
+            digest: Digest::default(),
+            required_features: 0,
+            flags: 0,
+            mons: BTreeMap::new(),
+            osds: BTreeMap::new(),
+            crush,
+            pools: BTreeMap::new(),
+            pool_last: PoolId(0),
+            pgs: BTreeMap::new(),
+            upmaps: BTreeMap::new(),
+            fences: Fences::new(),
+            config: BTreeMap::new(),
+        }
+    }
+
+    /// The OSD's entry if its current instance serves.
+    #[must_use]
+    pub fn up_osd(&self, osd: OsdId) -> Option<&OsdInfo> {
+        self.osds.get(&osd).filter(|info| info.up)
+    }
+
+    /// The pool of that name.
+    #[must_use]
+    pub fn pool_named(&self, name: &Name) -> Option<(PoolId, &Pool)> {
+        self.pools.iter().find(|(_, pool)| pool.name == *name).map(|(id, pool)| (*id, pool))
+    }
+
+    /// Whether this life of `entity` may no longer act.
+    #[must_use]
+    pub fn is_fenced(&self, entity: Entity, instance: Instance) -> bool {
+        self.fences.get(&entity).is_some_and(|last| instance <= *last)
+    }
+
+    /// Asserts the invariants of the module head.
+    pub fn check(&self) {
+        let expected: u64 = self.pools.values().map(|pool| u64::from(pool.pg_num)).sum();
+        assert_eq!(self.pgs.len() as u64, expected, "one record per placement group");
+        for (pg, record) in &self.pgs {
+            let pool = self.pools.get(&pg.pool).expect("a record belongs to a pool");
+            assert!(pg.seed < pool.pg_num, "{pg} exists in a pool of {} groups", pool.pg_num);
+            assert!(record.since <= self.epoch && record.since != Epoch::NONE, "{pg}: since {}", record.since);
+            assert!(record.activated.interval <= record.since, "{pg}: activated {}", record.activated.interval);
+            for osd in &record.acting {
+                assert!(self.up_osd(*osd).is_some(), "{pg}: {osd} acts but is not up");
+            }
+        }
+    }
+}

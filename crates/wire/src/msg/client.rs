@@ -1,0 +1,404 @@
+//! Operations on objects.
+//!
+//! One operation is a list of sub-operations on one object, applied atomically and in order (DESIGN §3). Guards come as
+//! sub-operations too: the first that does not hold fails the whole operation without effects. Bulk data of all sub-operations
+//! follows as the payload, in order.
+
+use crate::{wire_enum, wire_fields, wire_record};
+use bytes::Bytes;
+use nacre_types::{ClientId, Epoch, Instance, Name, ObjectId, PgId, SnapId, Version};
+use std::fmt;
+
+/// Largest byte range of one sub-operation, and largest sum of one operation's data: 32 MiB.
+pub const OP_BYTES_MAX: u64 = 32 << 20;
+/// Largest object: 16 GiB.
+pub const OBJECT_BYTES_MAX: u64 = 16 << 30;
+/// Most sub-operations of one operation.
+pub const SUB_OPS_MAX: usize = 64;
+/// Longest output of a writing operation that is kept for resends, in bytes.
+pub const OUTPUT_BYTES_MAX: usize = 4096;
+
+/// Names one operation of one client; a resend has the same name (DESIGN §3, Exactly once).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId {
+    /// Who.
+    pub client: ClientId,
+    /// Which life.
+    pub instance: Instance,
+    /// Dense per life, from 1.
+    pub sequence: u64,
+}
+wire_fields!(RequestId { client, instance, sequence });
+
+/// The snapshots that exist for the object, as the client knows them: a write preserves the state of each newer than the last write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapContext {
+    /// Newest snapshot.
+    pub sequence: u64,
+    /// All, newest first.
+    pub snapshots: Vec<SnapId>,
+}
+wire_fields!(SnapContext { sequence, snapshots });
+
+/// One part of an operation. Lengths refer to the payload where the part carries data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubOp {
+    /// Data of a range, short at the object's end.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes at most.
+        length: u64,
+    },
+    /// Size, version, times.
+    Stat {},
+    /// Writes a range from the payload; a gap reads as zeros.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// Bytes of payload.
+        length: u64,
+    },
+    /// Replaces all data with the payload.
+    WriteFull {
+        /// Bytes of payload.
+        length: u64,
+    },
+    /// Writes at the end.
+    Append {
+        /// Bytes of payload.
+        length: u64,
+    },
+    /// Makes a range read as zeros without changing the size.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Sets the size.
+    Truncate {
+        /// Bytes.
+        size: u64,
+    },
+    /// Makes the object exist.
+    Create {
+        /// Fails if it does already.
+        exclusive: bool,
+    },
+    /// Removes the object with attributes and omap.
+    Delete {},
+    /// An attribute's value.
+    GetAttr {
+        /// Which.
+        name: Name,
+    },
+    /// All attributes.
+    ListAttrs {},
+    /// Sets an attribute.
+    SetAttr {
+        /// Which.
+        name: Name,
+        /// To what.
+        value: Bytes,
+    },
+    /// Removes an attribute.
+    RemoveAttr {
+        /// Which.
+        name: Name,
+    },
+    /// Values of omap keys; absent keys are left out.
+    OmapGet {
+        /// Which.
+        keys: Vec<Bytes>,
+    },
+    /// Keys and values in key order.
+    OmapList {
+        /// Only keys after this one; empty is from the first.
+        after: Bytes,
+        /// At most this many.
+        limit: u32,
+    },
+    /// Sets omap keys.
+    OmapSet {
+        /// Keys and values.
+        entries: Vec<(Bytes, Bytes)>,
+    },
+    /// Removes omap keys.
+    OmapRemove {
+        /// Which.
+        keys: Vec<Bytes>,
+    },
+    /// Removes all omap keys.
+    OmapClear {},
+    /// Guard: the object exists, or does not.
+    AssertExists {
+        /// Which of the two.
+        exists: bool,
+    },
+    /// Guard: the object's version is this one.
+    AssertVersion {
+        /// As an earlier reply said.
+        version: Version,
+    },
+    /// Guard: the range holds just these bytes of payload.
+    CompareData {
+        /// First byte.
+        offset: u64,
+        /// Bytes of payload.
+        length: u64,
+    },
+    /// Guard: the attribute has this value; an absent one equals the empty value.
+    CompareAttr {
+        /// Which.
+        name: Name,
+        /// Its value.
+        value: Bytes,
+    },
+    /// Objects of the placement group in its own order; the operation's object name is ignored.
+    ListObjects {
+        /// Where an earlier listing stopped; empty is the beginning.
+        after: Bytes,
+        /// At most this many.
+        limit: u32,
+    },
+}
+wire_enum!(SubOp {
+    1 => Read { offset, length },
+    2 => Stat {},
+    3 => Write { offset, length },
+    4 => WriteFull { length },
+    5 => Append { length },
+    6 => Zero { offset, length },
+    7 => Truncate { size },
+    8 => Create { exclusive },
+    9 => Delete {},
+    10 => GetAttr { name },
+    11 => ListAttrs {},
+    12 => SetAttr { name, value },
+    13 => RemoveAttr { name },
+    14 => OmapGet { keys },
+    15 => OmapList { after, limit },
+    16 => OmapSet { entries },
+    17 => OmapRemove { keys },
+    18 => OmapClear {},
+    19 => AssertExists { exists },
+    20 => AssertVersion { version },
+    21 => CompareData { offset, length },
+    22 => CompareAttr { name, value },
+    23 => ListObjects { after, limit },
+});
+
+impl SubOp {
+    /// Whether it changes the object.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. }
+                | Self::WriteFull { .. }
+                | Self::Append { .. }
+                | Self::Zero { .. }
+                | Self::Truncate { .. }
+                | Self::Create { .. }
+                | Self::Delete {}
+                | Self::SetAttr { .. }
+                | Self::RemoveAttr { .. }
+                | Self::OmapSet { .. }
+                | Self::OmapRemove { .. }
+                | Self::OmapClear {}
+        )
+    }
+    /// How many bytes of the operation's payload are this part's.
+    #[must_use]
+    pub const fn payload_len(&self) -> u64 {
+        match self {
+            Self::Write { length, .. }
+            | Self::WriteFull { length }
+            | Self::Append { length }
+            | Self::CompareData { length, .. } => *length,
+            _ => 0,
+        }
+    }
+}
+
+/// Bits of [`OpRequest::flags`].
+pub mod op_flag {
+    /// Answer when applied in memory on the whole acting set, not when durable (CEPH-46).
+    pub const ACK: u32 = 1;
+    /// The reader accepts what is applied but not yet durable.
+    pub const UNCOMMITTED: u32 = 2;
+    /// Write although the pool is full: the operation frees space.
+    pub const FULL_OK: u32 = 4;
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpRequest {
+    /// Its name.
+    pub request: RequestId,
+    /// The client has the answers of all its operations below this sequence number.
+    pub answered_below: u64,
+    /// Where the client believes the object is.
+    pub pg: PgId,
+    /// Which object.
+    pub object: ObjectId,
+    /// Parts, in order.
+    pub ops: Vec<SubOp>,
+    /// Bits of [`op_flag`].
+    pub flags: u32,
+    /// The OSD must know at least this epoch's fences before it acts.
+    pub fence: Epoch,
+    /// Snapshots to preserve.
+    pub snaps: SnapContext,
+    /// For following one operation through the daemons' logs; 0 is none.
+    pub trace: u64,
+    /// Whose share of the service it takes.
+    pub tenant: u32,
+    /// Not worth executing after so many milliseconds in the OSD's hands; 0 is no limit.
+    pub deadline_ms: u32,
+}
+wire_record!(OpRequest version 1 compat 1 {
+    request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms,
+});
+
+/// Why an operation had no effect. Except for `WrongTarget`, every replica would say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpFailure {
+    /// The object, or the attribute a part names, does not exist.
+    NotFound {},
+    /// The object exists and must not.
+    AlreadyExists {},
+    /// The guard with this index does not hold.
+    Guard {
+        /// Index in [`OpRequest::ops`].
+        index: u32,
+    },
+    /// This OSD does not serve the group in its epoch: get the map the frame's epoch says, and resend.
+    WrongTarget {},
+    /// The sequence number is below the lowest unanswered one and unknown: executing it might be the second time.
+    Superseded {},
+    /// The client's instance is fenced.
+    Fenced {},
+    /// No space, or the pool's quota is used up. Deletes still work.
+    Full {},
+    /// A limit of this module is exceeded.
+    TooLarge {},
+    /// Not an operation this OSD can do; says what is wrong.
+    Invalid {
+        /// For people.
+        why: String,
+    },
+    /// Stored data failed its checksum, and no good copy is known.
+    Corrupt {
+        /// First bad byte.
+        offset: u64,
+    },
+    /// The operation's deadline passed before it was executed.
+    Expired {},
+}
+wire_enum!(OpFailure {
+    1 => NotFound {},
+    2 => AlreadyExists {},
+    3 => Guard { index },
+    4 => WrongTarget {},
+    5 => Superseded {},
+    6 => Fenced {},
+    7 => Full {},
+    8 => TooLarge {},
+    9 => Invalid { why },
+    10 => Corrupt { offset },
+    11 => Expired {},
+});
+
+impl fmt::Display for OpFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound {} => f.write_str("no such object or attribute"),
+            Self::AlreadyExists {} => f.write_str("the object exists already"),
+            Self::Guard { index } => write!(f, "the condition in part {index} of the operation does not hold"),
+            Self::WrongTarget {} => f.write_str("the placement group has moved"),
+            Self::Superseded {} => {
+                f.write_str("a resend came after its answer had been confirmed; it was not executed")
+            }
+            Self::Fenced {} => f.write_str("this client was fenced off; start a new one"),
+            Self::Full {} => f.write_str("no space left (deleting still works)"),
+            Self::TooLarge {} => f.write_str("larger than one operation or object may be"),
+            Self::Invalid { why } => f.write_str(why),
+            Self::Corrupt { offset } => write!(f, "stored data is damaged at byte {offset} and no good copy is known"),
+            Self::Expired {} => f.write_str("the operation's deadline passed before it was executed"),
+        }
+    }
+}
+
+/// What a part of an operation returns. Lengths refer to the reply's payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubReply {
+    /// Nothing but success.
+    Done {},
+    /// Bytes of payload.
+    Data {
+        /// How many.
+        length: u64,
+    },
+    /// Size and version.
+    Stat {
+        /// Bytes.
+        size: u64,
+        /// Version of the last update.
+        version: Version,
+    },
+    /// A value.
+    Value {
+        /// The attribute's.
+        value: Bytes,
+    },
+    /// Keys and values.
+    Entries {
+        /// In key order.
+        entries: Vec<(Bytes, Bytes)>,
+        /// Whether there are more after them.
+        more: bool,
+    },
+    /// Objects.
+    Objects {
+        /// In the group's order.
+        objects: Vec<ObjectId>,
+        /// Where to go on; none at the group's end.
+        next: Option<Bytes>,
+    },
+}
+wire_enum!(SubReply {
+    1 => Done {},
+    2 => Data { length },
+    3 => Stat { size, version },
+    4 => Value { value },
+    5 => Entries { entries, more },
+    6 => Objects { objects, next },
+});
+
+/// The answer to an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpReply {
+    /// To which.
+    pub request: RequestId,
+    /// Why it had no effect, if so.
+    pub failure: Option<OpFailure>,
+    /// The object's version after the operation.
+    pub version: Version,
+    /// One for each part, if it succeeded.
+    pub results: Vec<SubReply>,
+}
+wire_record!(OpReply version 1 compat 1 { request, failure, version, results });
+
+/// Told to a client whose operation waits for long: why, and since when. The operation goes on waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpBlocked {
+    /// Which operation.
+    pub request: RequestId,
+    /// What for, for people.
+    pub reason: String,
+    /// How long it has been in the OSD's hands, in milliseconds.
+    pub since_ms: u64,
+}
+wire_record!(OpBlocked version 1 compat 1 { request, reason, since_ms });

@@ -1,0 +1,163 @@
+//! Messages: what daemons and clients say to each other.
+//!
+//! Each message has a type number, a version and a compat version in its frame's header; its fields are the frame's *meta*
+//! section; bulk data is the frame's *payload*, bytes that nobody re-encodes between socket and disk. Lengths of the
+//! pieces of a payload stand in the meta section.
+//!
+//! * [`client`]: operations on objects, clients ⇄ OSDs;
+//! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
+//! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.
+
+pub mod client;
+pub mod monitor;
+pub mod replication;
+
+use crate::codec::{Malformed, Reader, Wire};
+use bytes::Bytes;
+
+/// Bulk data as the pieces it arrived or was read in. Cloning shares the bytes.
+pub type Payload = Vec<Bytes>;
+
+/// The bytes in all pieces.
+#[must_use]
+pub fn payload_len(payload: &[Bytes]) -> usize {
+    payload.iter().map(Bytes::len).sum()
+}
+
+/// Cuts a payload into pieces by their lengths, sharing the bytes.
+pub struct PayloadCursor {
+    pieces: std::collections::VecDeque<Bytes>,
+}
+
+impl PayloadCursor {
+    /// Starts at the first byte.
+    #[must_use]
+    pub fn new(payload: Payload) -> Self {
+        Self { pieces: payload.into() }
+    }
+    /// The next `length` bytes.
+    ///
+    /// # Errors
+    /// [`Malformed::Length`] when the payload is shorter than its meta section says.
+    pub fn take(&mut self, length: usize) -> Result<Payload, Malformed> {
+        let mut taken = Payload::new();
+        let mut missing = length;
+        while missing > 0 {
+            let Some(mut piece) = self.pieces.pop_front() else { return Err(Malformed::Length("payload")) };
+            if piece.len() > missing {
+                self.pieces.push_front(piece.split_off(missing));
+            }
+            missing -= piece.len();
+            if !piece.is_empty() {
+                taken.push(piece);
+            }
+        }
+        Ok(taken)
+    }
+}
+
+macro_rules! messages {
+    ($( $(#[$doc:meta])* $number:literal v $version:literal compat $compat:literal $name:ident($module:ident::$body:ident) $($payload:ident)?; )*) => {
+        /// Any message.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs, reason = "each variant's body type is documented")]
+        pub enum Message {
+            $( $(#[$doc])* $name($module::$body $(, messages!(@type $payload))?), )*
+        }
+
+        impl Message {
+            /// Type number, version, compat version.
+            #[must_use]
+            pub const fn kind(&self) -> (u16, u8, u8) {
+                match self { $( Self::$name(..) => ($number, $version, $compat), )* }
+            }
+            /// Its name, for logs and counters.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $( Self::$name(..) => stringify!($name), )* }
+            }
+            /// Appends the meta section.
+            pub fn put_meta(&self, out: &mut Vec<u8>) {
+                match self { $( Self::$name(body, ..) => body.put(out), )* }
+            }
+            /// The bulk data.
+            #[must_use]
+            pub fn payload(&self) -> &[Bytes] {
+                match self { $( messages!(@pattern $name payload $($payload)?) => messages!(@payload payload $($payload)?), )* }
+            }
+            /// Puts a message together from a frame's parts.
+            ///
+            /// # Errors
+            /// [`Malformed`].
+            pub fn decode(kind: u16, compat: u8, meta: &[u8], payload: Payload) -> Result<Self, Malformed> {
+                match kind {
+                    $( $number => {
+                        if compat > $version {
+                            return Err(Malformed::TooNew { what: stringify!($name), needs: compat, knows: $version });
+                        }
+                        let mut reader = Reader::new(meta);
+                        let body = <$module::$body as Wire>::get(&mut reader)?;
+                        reader.finish(stringify!($name))?;
+                        messages!(@build $name body payload $($payload)?)
+                    } )*
+                    _ => Err(Malformed::Tag("message", u32::from(kind))),
+                }
+            }
+            /// Every type number with its name and version, for golden tests and documents.
+            pub const KINDS: &'static [(u16, &'static str, u8, u8)] = &[$( ($number, stringify!($name), $version, $compat), )*];
+        }
+    };
+    (@type payload) => { Payload };
+    (@pattern $name:ident $p:ident payload) => { Self::$name(_, $p) };
+    (@pattern $name:ident $p:ident) => { Self::$name(_) };
+    (@payload $p:ident payload) => { $p };
+    (@payload $p:ident) => { &[] };
+    (@build $name:ident $body:ident $p:ident payload) => { Ok(Self::$name($body, $p)) };
+    (@build $name:ident $body:ident $p:ident) => {
+        if payload_len(&$p) == 0 { Ok(Self::$name($body)) } else { Err(Malformed::Trailing(stringify!($name))) }
+    };
+}
+
+messages! {
+    1 v 1 compat 1 Hello(monitor::Hello);
+    2 v 1 compat 1 Refused(monitor::Refused);
+
+    10 v 1 compat 1 OpRequest(client::OpRequest) payload;
+    11 v 1 compat 1 OpReply(client::OpReply) payload;
+    12 v 1 compat 1 OpBlocked(client::OpBlocked);
+
+    20 v 1 compat 1 Replicate(replication::Replicate) payload;
+    21 v 1 compat 1 ReplicateAck(replication::ReplicateAck);
+    22 v 1 compat 1 Ping(replication::Ping);
+    23 v 1 compat 1 Pong(replication::Pong);
+    24 v 1 compat 1 PeerQuery(replication::PeerQuery);
+    25 v 1 compat 1 PeerInfo(replication::PeerInfo);
+    26 v 1 compat 1 LogQuery(replication::LogQuery);
+    27 v 1 compat 1 LogReply(replication::LogReply);
+    28 v 1 compat 1 Adopt(replication::Adopt);
+    29 v 1 compat 1 AdoptAck(replication::AdoptAck);
+    30 v 1 compat 1 Pull(replication::Pull);
+    31 v 1 compat 1 Push(replication::Push) payload;
+    32 v 1 compat 1 PushAck(replication::PushAck);
+    33 v 1 compat 1 ScanQuery(replication::ScanQuery);
+    34 v 1 compat 1 ScanReply(replication::ScanReply);
+    35 v 1 compat 1 Progress(replication::Progress);
+    36 v 1 compat 1 ProgressAck(replication::ProgressAck);
+    37 v 1 compat 1 Discard(replication::Discard);
+
+    50 v 1 compat 1 Subscribe(monitor::Subscribe);
+    51 v 1 compat 1 MapFull(monitor::MapFull);
+    52 v 1 compat 1 MapDeltas(monitor::MapDeltas);
+    53 v 1 compat 1 Boot(monitor::Boot);
+    54 v 1 compat 1 FailureReport(monitor::FailureReport);
+    55 v 1 compat 1 PgActivateRequest(monitor::PgActivateRequest);
+    56 v 1 compat 1 PgTemporaryRequest(monitor::PgTemporaryRequest);
+    57 v 1 compat 1 Beacon(monitor::Beacon);
+    58 v 1 compat 1 Command(monitor::Command);
+    59 v 1 compat 1 CommandReply(monitor::CommandReply);
+    60 v 1 compat 1 Raft(monitor::RaftStep);
+    61 v 1 compat 1 ClusterLog(monitor::ClusterLog);
+    62 v 1 compat 1 Forward(monitor::Forward);
+    63 v 1 compat 1 ForwardReply(monitor::ForwardReply);
+    64 v 1 compat 1 MapAck(monitor::MapAck);
+}

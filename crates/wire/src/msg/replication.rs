@@ -1,0 +1,435 @@
+//! Between OSDs: updates, heartbeats with read leases, peering, recovery.
+//!
+//! ```text
+//!  update     primary ──Replicate──▶ replica ──ReplicateAck──▶ primary
+//!  lease      primary ──Ping──▶ replica ──Pong──▶ primary                  (per pair of OSDs, not per group)
+//!  peering    primary ──PeerQuery──▶ all who may know ──PeerInfo──▶ ; ──LogQuery──▶ best ──LogReply──▶ ;
+//!             ──Adopt──▶ acting and backfill ──AdoptAck──▶ ; then the monitors commit the activation
+//!  recovery   needs it ──Pull──▶ has it ──Push──▶ ──PushAck──▶
+//!  backfill   primary ──ScanQuery──▶ target ──ScanReply──▶ ; Push… ; ──Progress──▶ ──ProgressAck──▶
+//! ```
+//! Every one names the group and the interval it belongs to: work of an older interval never counts towards a newer one.
+
+use super::client::{RequestId, SubReply};
+use crate::{wire_enum, wire_fields, wire_record};
+use bytes::Bytes;
+use nacre_types::{Epoch, Name, ObjectId, PgId, Version};
+
+/// A step of an update, on the entry's object, with values in place of conditions: what is replicated is the effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Makes it exist.
+    Touch {},
+    /// Writes from the payload.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// Bytes of payload.
+        length: u64,
+    },
+    /// Makes a range read as zeros.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Sets the size.
+    Truncate {
+        /// Bytes.
+        size: u64,
+    },
+    /// Removes it.
+    Remove {},
+    /// Sets an attribute.
+    SetAttr {
+        /// Which.
+        name: Name,
+        /// To what.
+        value: Bytes,
+    },
+    /// Removes an attribute.
+    RemoveAttr {
+        /// Which.
+        name: Name,
+    },
+    /// Sets omap keys.
+    OmapSet {
+        /// Keys and values.
+        entries: Vec<(Bytes, Bytes)>,
+    },
+    /// Removes omap keys.
+    OmapRemove {
+        /// Which.
+        keys: Vec<Bytes>,
+    },
+    /// Removes all omap keys.
+    OmapClear {},
+}
+wire_enum!(Effect {
+    1 => Touch {},
+    2 => Write { offset, length },
+    3 => Zero { offset, length },
+    4 => Truncate { size },
+    5 => Remove {},
+    6 => SetAttr { name, value },
+    7 => RemoveAttr { name },
+    8 => OmapSet { entries },
+    9 => OmapRemove { keys },
+    10 => OmapClear {},
+});
+
+/// One update in a placement group's log (CEPH-51).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its place in the log, and the object's version after it.
+    pub version: Version,
+    /// The object's version before it; [`Version::NONE`] when it did not exist.
+    pub prior: Version,
+    /// Whether the object is gone after it.
+    pub deleted: bool,
+    /// Which object.
+    pub object: ObjectId,
+    /// Which operation did it.
+    pub request: RequestId,
+    /// The client's lowest unanswered sequence number then.
+    pub answered_below: u64,
+    /// What the operation returned, bounded by [`super::client::OUTPUT_BYTES_MAX`].
+    pub results: Vec<SubReply>,
+}
+wire_record!(LogEntry version 1 compat 1 { version, prior, deleted, object, request, answered_below, results });
+
+/// What is remembered of an operation after its log entry is gone, until the client confirms its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DedupRecord {
+    /// Which operation.
+    pub request: RequestId,
+    /// Its update.
+    pub version: Version,
+    /// On which object: decides who keeps the record when the group splits.
+    pub object: ObjectId,
+    /// What it returned.
+    pub results: Vec<SubReply>,
+}
+wire_record!(DedupRecord version 1 compat 1 { request, version, object, results });
+
+/// A client's lowest unanswered sequence number, as the group knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientMark {
+    /// Whose; the sequence number is the mark.
+    pub below: RequestId,
+}
+wire_fields!(ClientMark { below });
+
+/// The group's memory of operations beyond its log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dedup {
+    /// Operations not yet confirmed.
+    pub records: Vec<DedupRecord>,
+    /// One per client.
+    pub marks: Vec<ClientMark>,
+}
+wire_record!(Dedup version 1 compat 1 { records, marks });
+
+/// An object that a member's log has and its store does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Which.
+    pub object: ObjectId,
+    /// The version it must be brought to.
+    pub need: Version,
+    /// The version the store has; [`Version::NONE`] for none.
+    pub have: Version,
+}
+wire_fields!(Missing { object, need, have });
+
+/// An update on its way to a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicate {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// For the log.
+    pub entry: LogEntry,
+    /// For the store; empty when the receiver is a backfill target that does not have the object yet.
+    pub effects: Vec<Effect>,
+    /// Everything up to here is durable on the whole acting set.
+    pub committed: Version,
+    /// The log may forget everything up to here.
+    pub trim: Version,
+}
+wire_record!(Replicate version 1 compat 1 { pg, interval, entry, effects, committed, trim });
+
+/// Everything up to `version` is durable here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicateAck {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// Up to where.
+    pub version: Version,
+}
+wire_fields!(ReplicateAck { pg, interval, version });
+
+/// Are you there? And: grant me a read lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// The sender's clock, returned as it is.
+    pub stamp: u64,
+}
+wire_record!(Ping version 1 compat 1 { stamp });
+
+/// I am. Until `lease_ns` after I received the ping I shall take part in no interval that takes a group from you without saying
+/// how long your lease still runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pong {
+    /// From the ping.
+    pub stamp: u64,
+    /// Nanoseconds; 0 grants none.
+    pub lease_ns: u64,
+}
+wire_record!(Pong version 1 compat 1 { stamp, lease_ns });
+
+/// What do you know of this group?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerQuery {
+    /// Which group.
+    pub pg: PgId,
+    /// The interval that is peering.
+    pub interval: Epoch,
+}
+wire_fields!(PeerQuery { pg, interval });
+
+/// A member's state, as far as peering must know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PgInfo {
+    /// Whether it has anything of the group.
+    pub exists: bool,
+    /// The last interval that it knows to have been activated with it as a member, or whose log it adopted as one.
+    pub activated: Epoch,
+    /// Its log's last entry.
+    pub head: Version,
+    /// The entry before its log's first.
+    pub tail: Version,
+    /// The last version of each interval that occurs in its log (or is its tail's), ascending: enough to find where two logs part.
+    pub spans: Vec<Version>,
+    /// Everything up to here it knows to be durable on a whole acting set.
+    pub committed: Version,
+    /// Objects from this position on are not here yet; none when it is complete.
+    pub backfill: Option<Bytes>,
+    /// Objects that its log has and its store does not.
+    pub missing: Vec<Missing>,
+}
+wire_record!(PgInfo version 1 compat 1 { exists, activated, head, tail, spans, committed, backfill, missing });
+
+/// This.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Which group.
+    pub pg: PgId,
+    /// The interval that asked.
+    pub interval: Epoch,
+    /// State.
+    pub info: PgInfo,
+    /// How long the prior primary may still answer reads under a lease granted here, in nanoseconds.
+    pub lease_left_ns: u64,
+}
+wire_record!(PeerInfo version 1 compat 1 { pg, interval, info, lease_left_ns });
+
+/// Send me your log after `common`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogQuery {
+    /// Which group.
+    pub pg: PgId,
+    /// The interval that is peering.
+    pub interval: Epoch,
+    /// The last entry we share; the whole log if it has it no longer.
+    pub common: Version,
+}
+wire_fields!(LogQuery { pg, interval, common });
+
+/// Here it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogReply {
+    /// Which group.
+    pub pg: PgId,
+    /// The interval that asked.
+    pub interval: Epoch,
+    /// The entry before the first of `entries`.
+    pub from: Version,
+    /// The log's tail.
+    pub tail: Version,
+    /// The log's head.
+    pub head: Version,
+    /// In order.
+    pub entries: Vec<LogEntry>,
+    /// Memory of older operations.
+    pub dedup: Dedup,
+}
+wire_record!(LogReply version 1 compat 1 { pg, interval, from, tail, head, entries, dedup });
+
+/// Make your log this: cut it after `from`, append `entries`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopt {
+    /// Which group.
+    pub pg: PgId,
+    /// The interval that is peering.
+    pub interval: Epoch,
+    /// The last entry we share. With `restart` all of the receiver's log goes.
+    pub from: Version,
+    /// The log's tail.
+    pub tail: Version,
+    /// The log's head afterwards.
+    pub head: Version,
+    /// In order.
+    pub entries: Vec<LogEntry>,
+    /// Memory of older operations; replaces the receiver's.
+    pub dedup: Dedup,
+    /// The logs share nothing: start over, and be backfilled from the first object.
+    pub restart: bool,
+    /// Everything up to here is durable on a whole acting set.
+    pub committed: Version,
+}
+wire_record!(Adopt version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, restart, committed });
+
+/// Done, durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptAck {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// The log's head.
+    pub head: Version,
+    /// What the log has and the store does not.
+    pub missing: Vec<Missing>,
+    /// From where on objects are not here yet.
+    pub backfill: Option<Bytes>,
+}
+wire_record!(AdoptAck version 1 compat 1 { pg, interval, head, missing, backfill });
+
+/// Push me this object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// Which object.
+    pub object: ObjectId,
+    /// At which version.
+    pub version: Version,
+}
+wire_fields!(Pull { pg, interval, object, version });
+
+/// A part of an object, or its absence. The first part replaces what the receiver had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// Which object.
+    pub object: ObjectId,
+    /// At which version.
+    pub version: Version,
+    /// Whether it does not exist at that version.
+    pub absent: bool,
+    /// Whether this part is the first.
+    pub first: bool,
+    /// Whether this part is the last.
+    pub last: bool,
+    /// The object's size.
+    pub size: u64,
+    /// Where the payload goes.
+    pub offset: u64,
+    /// All attributes, with the first part.
+    pub attrs: Vec<(Name, Bytes)>,
+    /// Some of the omap.
+    pub omap: Vec<(Bytes, Bytes)>,
+}
+wire_record!(Push version 1 compat 1 { pg, interval, object, version, absent, first, last, size, offset, attrs, omap });
+
+/// The part is durable here. Or, `have` false, an answer to [`Pull`]: I do not have that object at that version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushAck {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// Which object.
+    pub object: ObjectId,
+    /// At which version.
+    pub version: Version,
+    /// Whether this acknowledges the last part.
+    pub last: bool,
+    /// False: cannot push it.
+    pub have: bool,
+}
+wire_record!(PushAck version 1 compat 1 { pg, interval, object, version, last, have });
+
+/// Which objects do you have from here on?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanQuery {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// First position.
+    pub from: Bytes,
+    /// At most this many.
+    pub limit: u32,
+}
+wire_fields!(ScanQuery { pg, interval, from, limit });
+
+/// These.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanReply {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// From the query.
+    pub from: Bytes,
+    /// Everything before this position is listed; none: to the group's end.
+    pub to: Option<Bytes>,
+    /// Objects and versions, in the group's order.
+    pub objects: Vec<(ObjectId, Version)>,
+}
+wire_record!(ScanReply version 1 compat 1 { pg, interval, from, to, objects });
+
+/// Objects before this position are all there: remember it. None: you are complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// The new cursor.
+    pub cursor: Option<Bytes>,
+}
+wire_fields!(Progress { pg, interval, cursor });
+
+/// Remembered, durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgressAck {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// From [`Progress`].
+    pub cursor: Option<Bytes>,
+}
+wire_fields!(ProgressAck { pg, interval, cursor });
+
+/// The group is clean without you: forget it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discard {
+    /// Which group.
+    pub pg: PgId,
+    /// The interval in which it is clean.
+    pub interval: Epoch,
+}
+wire_fields!(Discard { pg, interval });
