@@ -1,0 +1,140 @@
+//! What goes into the role and what comes out of it.
+//!
+//! The host calls, on one thread and in the order things happen: [`crate::Osd::on_message`] for each frame, [`crate::Osd::on_store`] for
+//! each store event, [`crate::Osd::on_tick`] at or after [`crate::Osd::next_deadline`], [`crate::Osd::on_peer_reset`] when a connection broke.
+//! `now` is read *after* the input was received. The outputs of one wake-up are performed in order; then the host kicks the store once
+//! and writes once to each connection. See `docs/adr/0001-roles-and-hosts.md`.
+
+use nacre_store::{Read, Token, Transaction};
+use nacre_types::{Entity, Instance, OsdId, Time};
+use nacre_wire::Message;
+use nacre_wire::map::Address;
+use std::time::Duration;
+
+/// What the role asks its host to do.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Send to a peer or client, in order per receiver, in a frame with [`crate::Osd::epoch`].
+    Send {
+        /// Whom. Addresses of OSDs and monitors are in [`crate::Osd::map`]; clients are reached on their own connections.
+        to: Entity,
+        /// What.
+        message: Message,
+        /// Drop it if the clock has passed this when it is released to the connection (read leases).
+        before: Option<Time>,
+    },
+    /// Send to any monitor; the host keeps one session and moves on when it breaks.
+    SendMon {
+        /// What.
+        message: Message,
+    },
+    /// Hand to the store; its Committed event comes back with the token.
+    Submit {
+        /// What.
+        transaction: Transaction,
+        /// Names it.
+        token: Token,
+    },
+    /// Hand to the store; the reply comes back with the token.
+    Read {
+        /// What.
+        read: Read,
+        /// Names it.
+        token: Token,
+    },
+    /// Stop the daemon: going on could hurt.
+    Halt {
+        /// For people: what is wrong and what to do.
+        why: String,
+    },
+}
+
+/// Settings of one OSD. Those that the cluster's configuration database may override are read from the map when it changes.
+#[derive(Clone, Debug)]
+pub struct OsdConfig {
+    /// Which OSD.
+    pub id: OsdId,
+    /// This life; the host takes it from the store's count of starts.
+    pub instance: Instance,
+    /// Identity of the store.
+    pub store: u128,
+    /// Where this life listens.
+    pub address: Address,
+    /// Device class for CRUSH.
+    pub class: String,
+    /// Host bucket for CRUSH.
+    pub host: String,
+    /// Capacity in bytes.
+    pub capacity: u64,
+    /// Protocol timing.
+    pub timing: Timing,
+    /// Sizes.
+    pub limits: Limits,
+}
+
+/// Protocol timing.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Between two pings of a peer.
+    pub ping_interval: Duration,
+    /// How long a granted read lease runs; at most 500 ms (DESIGN §3).
+    pub lease: Duration,
+    /// A peer silent for longer is reported.
+    pub grace: Duration,
+    /// Unanswered protocol messages are repeated after this.
+    pub retry_interval: Duration,
+    /// Between two beacons.
+    pub beacon_interval: Duration,
+    /// An operation that waits for longer is explained to its client.
+    pub complain_after: Duration,
+    /// Bound of the difference between two hosts' clock *rates*, in parts per million: leases are granted that much longer than they are used.
+    pub drift_ppm: u32,
+}
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            ping_interval: Duration::from_millis(150),
+            lease: Duration::from_millis(500),
+            grace: Duration::from_millis(1800),
+            retry_interval: Duration::from_millis(400),
+            beacon_interval: Duration::from_secs(2),
+            complain_after: Duration::from_secs(2),
+            drift_ppm: 2000,
+        }
+    }
+}
+
+/// Sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Log entries kept of a clean placement group.
+    pub log_entries_min: usize,
+    /// Log entries kept while a member is away, so that it can come back by log.
+    pub log_entries_max: usize,
+    /// Objects that one group recovers at a time.
+    pub recovery_objects: usize,
+    /// Bytes of one push.
+    pub push_bytes: u64,
+    /// Objects that backfill compares at a time.
+    pub scan_objects: u32,
+    /// Object contexts cached per group.
+    pub contexts: usize,
+    /// Client operations in hand; more are not taken from the connections (see [`crate::Osd::wants_client_work`]).
+    pub client_ops: usize,
+    /// Bytes of client operations in hand.
+    pub client_bytes: u64,
+}
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            log_entries_min: 500,
+            log_entries_max: 10_000,
+            recovery_objects: 16,
+            push_bytes: 1 << 20,
+            scan_objects: 128,
+            contexts: 1024,
+            client_ops: 4096,
+            client_bytes: 64 << 20,
+        }
+    }
+}
