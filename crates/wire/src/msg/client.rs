@@ -11,8 +11,12 @@ use std::fmt;
 
 /// Largest byte range of one sub-operation, and largest sum of one operation's data: 32 MiB.
 pub const OP_BYTES_MAX: u64 = 32 << 20;
-/// Largest object: 16 GiB.
-pub const OBJECT_BYTES_MAX: u64 = 16 << 30;
+/// Largest object: 256 MiB. Larger things are striped over objects by whoever writes them.
+pub const OBJECT_BYTES_MAX: u64 = 256 << 20;
+/// Longest attribute name of a client, in bytes.
+pub const ATTR_NAME_MAX: usize = 250;
+/// Largest sum of an object's attributes, in bytes.
+pub const ATTR_BYTES_MAX: usize = 60 << 10;
 /// Most sub-operations of one operation.
 pub const SUB_OPS_MAX: usize = 64;
 /// Longest output of a writing operation that is kept for resends, in bytes.
@@ -257,9 +261,11 @@ pub struct OpRequest {
     pub tenant: u32,
     /// Not worth executing after so many milliseconds in the OSD's hands; 0 is no limit.
     pub deadline_ms: u32,
+    /// How often it was sent before. A failure that answers an earlier attempt means nothing: a later one may succeed.
+    pub attempt: u32,
 }
 wire_record!(OpRequest version 1 compat 1 {
-    request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms,
+    request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms, attempt,
 });
 
 /// Why an operation had no effect. Except for `WrongTarget`, every replica would say the same.
@@ -388,8 +394,10 @@ pub struct OpReply {
     pub version: Version,
     /// One for each part, if it succeeded.
     pub results: Vec<SubReply>,
+    /// From the request.
+    pub attempt: u32,
 }
-wire_record!(OpReply version 1 compat 1 { request, failure, version, results });
+wire_record!(OpReply version 1 compat 1 { request, failure, version, results, attempt });
 
 /// Told to a client whose operation waits for long: why, and since when. The operation goes on waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -96,8 +96,20 @@ pub struct LogEntry {
     pub answered_below: u64,
     /// What the operation returned, bounded by [`super::client::OUTPUT_BYTES_MAX`].
     pub results: Vec<SubReply>,
+    /// The group's objects and bytes after it.
+    pub totals: Totals,
 }
-wire_record!(LogEntry version 1 compat 1 { version, prior, deleted, object, request, answered_below, results });
+wire_record!(LogEntry version 1 compat 1 { version, prior, deleted, object, request, answered_below, results, totals });
+
+/// How much a group holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Objects.
+    pub objects: u64,
+    /// Sum of their sizes in bytes.
+    pub bytes: u64,
+}
+wire_fields!(Totals { objects, bytes });
 
 /// What is remembered of an operation after its log entry is gone, until the client confirms its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,8 +279,10 @@ pub struct LogReply {
     pub entries: Vec<LogEntry>,
     /// Memory of older operations.
     pub dedup: Dedup,
+    /// What the group holds at the tail.
+    pub totals: Totals,
 }
-wire_record!(LogReply version 1 compat 1 { pg, interval, from, tail, head, entries, dedup });
+wire_record!(LogReply version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, totals });
 
 /// Make your log this: cut it after `from`, append `entries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -291,8 +305,10 @@ pub struct Adopt {
     pub restart: bool,
     /// Everything up to here is durable on a whole acting set.
     pub committed: Version,
+    /// What the group holds at the tail.
+    pub totals: Totals,
 }
-wire_record!(Adopt version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, restart, committed });
+wire_record!(Adopt version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, restart, committed, totals });
 
 /// Done, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -337,8 +353,8 @@ pub struct Push {
     pub version: Version,
     /// Whether it does not exist at that version.
     pub absent: bool,
-    /// Whether this part is the first.
-    pub first: bool,
+    /// Its number, from 0.
+    pub part: u32,
     /// Whether this part is the last.
     pub last: bool,
     /// The object's size.
@@ -350,7 +366,7 @@ pub struct Push {
     /// Some of the omap.
     pub omap: Vec<(Bytes, Bytes)>,
 }
-wire_record!(Push version 1 compat 1 { pg, interval, object, version, absent, first, last, size, offset, attrs, omap });
+wire_record!(Push version 1 compat 1 { pg, interval, object, version, absent, part, last, size, offset, attrs, omap });
 
 /// The part is durable here. Or, `have` false, an answer to [`Pull`]: I do not have that object at that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,12 +379,12 @@ pub struct PushAck {
     pub object: ObjectId,
     /// At which version.
     pub version: Version,
-    /// Whether this acknowledges the last part.
-    pub last: bool,
+    /// Which part.
+    pub part: u32,
     /// False: cannot push it.
     pub have: bool,
 }
-wire_record!(PushAck version 1 compat 1 { pg, interval, object, version, last, have });
+wire_record!(PushAck version 1 compat 1 { pg, interval, object, version, part, have });
 
 /// Which objects do you have from here on?
 #[derive(Clone, Debug, PartialEq, Eq)]

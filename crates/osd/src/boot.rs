@@ -1,0 +1,168 @@
+//! What a daemon finds in its store when it starts.
+//!
+//! ```text
+//!  daemon record ─▶ list of groups ─▶ each group's attribute and omap ─▶ loaded
+//! ```
+//! The objects themselves are not looked at: starting costs by group and log entry, not by object.
+
+use crate::key::{self, META};
+use crate::pg::local::Local;
+use bytes::Bytes;
+use nacre_store::{Event, ObjectStat, Op, Read, ReadReply, Token, Transaction};
+use nacre_types::{ClusterId, OsdId, PgId};
+use nacre_wire::{Wire, wire_record};
+use std::collections::BTreeMap;
+
+/// Who owns the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonRecord {
+    /// Which cluster.
+    pub cluster: ClusterId,
+    /// Which OSD.
+    pub osd: OsdId,
+    /// How often it was started: makes instances grow.
+    pub starts: u64,
+}
+wire_record!(DaemonRecord version 1 compat 1 { cluster, osd, starts });
+
+const RECORD_ATTR: &[u8] = b"daemon";
+
+impl DaemonRecord {
+    /// Stores it.
+    #[must_use]
+    pub fn save(&self) -> Transaction {
+        Transaction::new().set_attr(key::daemon_key(), RECORD_ATTR, self.to_bytes())
+    }
+    /// What to read to get it.
+    #[must_use]
+    pub fn read() -> Read {
+        Read::Stat(key::daemon_key())
+    }
+    /// From the answer to [`Self::read`]; `None` if the store is not an OSD's.
+    #[must_use]
+    pub fn from_stat(stat: Option<&ObjectStat>) -> Option<Self> {
+        Self::from_bytes(stat?.attrs.get(RECORD_ATTR)?).ok()
+    }
+}
+
+/// What makes an empty store an OSD's.
+#[must_use]
+pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
+    let mut transaction = Transaction::new().create_collection(META).create_collection(key::INCOMING);
+    transaction.ops.extend(DaemonRecord { cluster, osd, starts: 0 }.save().ops);
+    transaction
+}
+
+/// Entries of one read of a group's omap.
+const PAGE: usize = 2000;
+
+/// Reading what there is.
+#[derive(Debug, Default)]
+pub struct Loading {
+    groups: BTreeMap<PgId, Group>,
+    awaited: BTreeMap<Token, Step>,
+    next: u64,
+}
+
+#[derive(Debug)]
+enum Step {
+    Groups,
+    Incoming,
+    Stat(PgId),
+    Omap(PgId),
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    info: Option<Bytes>,
+    omap: Vec<(Bytes, Bytes)>,
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub enum Progress {
+    /// Wait for more store events.
+    Reading,
+    /// All groups.
+    Done(Vec<Local>),
+    /// The store cannot be used.
+    Broken(String),
+}
+
+impl Loading {
+    /// Tokens of this phase; the role's own begin above.
+    const TOKENS: u64 = 1 << 62;
+
+    /// Begins.
+    pub fn start(&mut self, reads: &mut Vec<(Read, Token)>) {
+        let list = |collection, limit| Read::List { collection, from: Bytes::new(), to: None, limit };
+        self.read(list(META, usize::MAX), Step::Groups, reads);
+        self.read(list(key::INCOMING, usize::MAX), Step::Incoming, reads);
+    }
+
+    fn read(&mut self, read: Read, step: Step, reads: &mut Vec<(Read, Token)>) {
+        let token = Token(Self::TOKENS + self.next);
+        self.next += 1;
+        self.awaited.insert(token, step);
+        reads.push((read, token));
+    }
+
+    fn read_omap(&mut self, pg: PgId, after: Option<Bytes>, reads: &mut Vec<(Read, Token)>) {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let object = key::meta_key(pg);
+        let read = Read::Omap { object, from, to: None, limit_entries: PAGE, limit_bytes: 4 << 20 };
+        self.read(read, Step::Omap(pg), reads);
+    }
+
+    /// Takes an answer; `cleanup` gets what should be submitted.
+    pub fn on_event(&mut self, event: Event, reads: &mut Vec<(Read, Token)>, cleanup: &mut Vec<Op>) -> Progress {
+        let (token, reply) = match event {
+            Event::Read(token, Ok(reply)) => (token, reply),
+            Event::Read(_, Err(error)) => return Progress::Broken(format!("the store's metadata cannot be read: {error:?}")),
+            Event::Failed(failure) => return Progress::Broken(format!("the store failed: {failure:?}")),
+            Event::Applied(_) | Event::Committed(_) => return Progress::Reading,
+        };
+        let Some(step) = self.awaited.remove(&token) else { return Progress::Reading };
+        match (step, reply) {
+            (Step::Groups, ReadReply::List { keys, .. }) => {
+                for pg in keys.iter().filter_map(|key| key::pg_of_meta_key(key)) {
+                    self.groups.insert(pg, Group::default());
+                    self.read(Read::Stat(key::meta_key(pg)), Step::Stat(pg), reads);
+                    self.read_omap(pg, None, reads);
+                }
+            }
+            // Objects that were on their way in when the daemon stopped: they will be sent again.
+            (Step::Incoming, ReadReply::List { keys, .. }) => {
+                cleanup.extend(keys.into_iter().map(|key| Op::Remove(nacre_store::ObjectKey::new(key::INCOMING, key))));
+            }
+            (Step::Stat(pg), ReadReply::Stat(stat)) => {
+                let info = stat.and_then(|stat| stat.attrs.get(&b"info"[..]).cloned());
+                self.groups.get_mut(&pg).expect("asked for").info = info;
+            }
+            (Step::Omap(pg), ReadReply::Omap { entries, more }) => {
+                let group = self.groups.get_mut(&pg).expect("asked for");
+                group.omap.extend(entries);
+                let last = group.omap.last().map(|(key, _)| key.clone());
+                if more {
+                    self.read_omap(pg, last, reads);
+                }
+            }
+            (step, reply) => panic!("{step:?} answered with {reply:?}"),
+        }
+        if self.awaited.is_empty() { self.finish() } else { Progress::Reading }
+    }
+
+    fn finish(&mut self) -> Progress {
+        let mut locals = Vec::new();
+        for (pg, group) in std::mem::take(&mut self.groups) {
+            let Some(info) = group.info else { continue };
+            match Local::restore(pg, &info, &group.omap) {
+                Ok(local) => locals.push(local),
+                Err(why) => {
+                    return Progress::Broken(format!("the metadata of placement group {pg} is damaged: {why}; run `nacre store check`"));
+                }
+            }
+        }
+        Progress::Done(locals)
+    }
+}

@@ -1,0 +1,234 @@
+//! Other OSDs: whether they live, and the read leases between us (CEPH-47; DESIGN §3, Read leases).
+//!
+//! ```text
+//!  P (primary of some groups)                      R (replica in them)
+//!  stamp = P's clock ── Ping ──▶ grants until R's clock + lease × (1 + drift)
+//!  may read until stamp + lease ◀── Pong ──
+//! ```
+//! P counts from when it *sent*, R from when it *received*, and R adds the drift bound: P's right always ends first. A lease is for a pair of
+//! OSDs, not for a group. R hands what is left of it to whoever peers a group that P was primary of ([`Peers::lease_left`]). P uses a
+//! lease only if R knew no newer map than P does now ([`Peers::on_pong`]); a restarted R assumes that it had just granted
+//! one to everybody.
+//!
+//! Liveness: any message counts. A daemon that woke late takes its own lateness off before it accuses anyone.
+
+use crate::io::Timing;
+use nacre_types::{Epoch, Instance, OsdId, Time};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+struct Peer {
+    instance: Instance,
+    heard: Time,
+    pinged: Time,
+    lease_until: Time,
+    refused: bool,
+    reported: Option<Time>,
+}
+
+/// All other OSDs we share groups with.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    timing: Timing,
+    peers: BTreeMap<OsdId, Peer>,
+    granted: BTreeMap<OsdId, Time>,
+    /// Until when leases may run that an earlier life of ours granted.
+    inherited_until: Time,
+}
+
+/// What to tell the monitors of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accusation {
+    /// Who.
+    pub target: OsdId,
+    /// Which life.
+    pub instance: Instance,
+    /// Silent for how long.
+    pub silent: Duration,
+    /// It answers again.
+    pub alive: bool,
+    /// Its port refuses connections.
+    pub refused: bool,
+}
+
+impl Peers {
+    /// Nobody.
+    #[must_use]
+    pub fn new(timing: Timing) -> Self {
+        Self { timing, peers: BTreeMap::new(), granted: BTreeMap::new(), inherited_until: Time::ZERO }
+    }
+
+    /// The daemon starts: whatever an earlier life granted is still running.
+    pub fn start(&mut self, now: Time) {
+        if !crate::mutant(crate::Mutant::LeaseForgottenAfterRestart) {
+            self.inherited_until = now + self.granted_for();
+        }
+    }
+
+    fn granted_for(&self) -> Duration {
+        let lease = self.timing.lease;
+        lease + lease * self.timing.drift_ppm / 1_000_000 * 2
+    }
+
+    /// Watch these and no others.
+    pub fn watch(&mut self, now: Time, peers: impl Iterator<Item = (OsdId, Instance)>) {
+        let mut old = std::mem::take(&mut self.peers);
+        for (osd, instance) in peers {
+            let fresh = Peer { instance, heard: now, pinged: Time::ZERO, lease_until: Time::ZERO, refused: false, reported: None };
+            let peer = old.remove(&osd).filter(|peer| peer.instance == instance).unwrap_or(fresh);
+            self.peers.insert(osd, peer);
+        }
+    }
+
+    /// Who is watched.
+    pub fn watched(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.peers.keys().copied()
+    }
+
+    /// A message arrived.
+    pub fn heard(&mut self, now: Time, from: OsdId) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.heard = now;
+            peer.refused = false;
+        }
+    }
+
+    /// Its port refuses connections: the process is gone.
+    pub fn refused(&mut self, osd: OsdId) {
+        if let Some(peer) = self.peers.get_mut(&osd) {
+            peer.refused = true;
+        }
+    }
+
+    /// Grants `from` a lease; returns its length.
+    pub fn on_ping(&mut self, now: Time, from: OsdId) -> Duration {
+        let until = now + self.granted_for();
+        let granted = self.granted.entry(from).or_insert(until);
+        *granted = (*granted).max(until);
+        self.timing.lease
+    }
+
+    /// Takes a lease. `theirs` is the epoch the granting OSD knew, `ours` the one we know: were it newer, the grant might come from an
+    /// interval that has already taken a group from us.
+    pub fn on_pong(&mut self, from: OsdId, stamp: Time, lease: Duration, theirs: Epoch, ours: Epoch) {
+        if theirs > ours {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(&from) {
+            let until = stamp + lease.min(self.timing.lease);
+            peer.lease_until = peer.lease_until.max(until);
+        }
+    }
+
+    /// Leases do not outlive the map they were granted under: when a newer map ends an interval, what remains serves only
+    /// the groups whose interval goes on. (The pair's lease itself stays.)
+    #[must_use]
+    pub fn lease_until(&self, osd: OsdId) -> Time {
+        if crate::mutant(crate::Mutant::ReadLeaseIgnored) {
+            return Time::MAX;
+        }
+        self.peers.get(&osd).map_or(Time::ZERO, |peer| peer.lease_until)
+    }
+
+    /// How long a former primary may still answer reads under a lease from us.
+    #[must_use]
+    pub fn lease_left(&self, now: Time, primary: OsdId) -> Duration {
+        let granted = self.granted.get(&primary).copied().unwrap_or(Time::ZERO);
+        granted.max(self.inherited_until).since(now)
+    }
+
+    /// Whom to ping now.
+    pub fn due_pings(&mut self, now: Time) -> Vec<OsdId> {
+        let interval = self.timing.ping_interval;
+        let due = |peer: &Peer| now.since(peer.pinged) >= interval;
+        let mut pings = Vec::new();
+        for (osd, peer) in self.peers.iter_mut().filter(|(_, peer)| due(peer)) {
+            peer.pinged = now;
+            pings.push(*osd);
+        }
+        pings
+    }
+
+    /// We woke this much too late: our not having heard anyone is our own doing.
+    pub fn discount(&mut self, late: Duration, now: Time) {
+        for peer in self.peers.values_mut() {
+            peer.heard = (peer.heard + late).min(now);
+        }
+    }
+
+    /// Whom to accuse, and whose accusation to take back. Repeats at most once per ping interval and peer.
+    pub fn accusations(&mut self, now: Time) -> Vec<Accusation> {
+        let (grace, every) = (self.timing.grace, self.timing.ping_interval * 2);
+        let mut all = Vec::new();
+        for (target, peer) in &mut self.peers {
+            let silent = now.since(peer.heard);
+            let guilty = peer.refused || silent >= grace;
+            let accusation = Accusation { target: *target, instance: peer.instance, silent, alive: !guilty, refused: peer.refused };
+            match (guilty, peer.reported) {
+                (true, Some(at)) if now.since(at) < every => {}
+                (true, _) => {
+                    peer.reported = Some(now);
+                    all.push(accusation);
+                }
+                (false, Some(_)) => {
+                    peer.reported = None;
+                    all.push(accusation);
+                }
+                (false, None) => {}
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Peers, Peers) {
+        let mut p = Peers::new(Timing::default());
+        p.watch(Time(0), [(OsdId(2), Instance(1))].into_iter());
+        (p, Peers::new(Timing::default()))
+    }
+    const fn ms(n: u64) -> Time {
+        Time(n * 1_000_000)
+    }
+
+    #[test]
+    fn the_holders_right_ends_before_the_granters_promise_however_late_the_messages_are() {
+        for (sent, received) in [(0, 0), (0, 3), (0, 499), (10, 900)] {
+            let (mut p, mut r) = pair();
+            let lease = r.on_ping(ms(received), OsdId(1));
+            p.on_pong(OsdId(2), ms(sent), lease, Epoch(3), Epoch(3));
+            assert!(p.lease_until(OsdId(2)) < ms(received) + r.lease_left(ms(received), OsdId(1)));
+        }
+    }
+
+    #[test]
+    fn a_lease_granted_under_a_newer_map_is_not_taken() {
+        let (mut p, _) = pair();
+        p.on_pong(OsdId(2), ms(5), Duration::from_millis(500), Epoch(4), Epoch(3));
+        assert_eq!(p.lease_until(OsdId(2)), Time::ZERO);
+    }
+
+    #[test]
+    fn a_restarted_granter_assumes_that_it_had_granted_a_full_lease() {
+        let (_, mut r) = pair();
+        r.start(ms(100));
+        assert!(r.lease_left(ms(100), OsdId(1)) >= Duration::from_millis(500));
+        assert_eq!(r.lease_left(ms(5000), OsdId(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_late_riser_accuses_nobody_of_its_own_sleep() {
+        let (mut p, _) = pair();
+        p.heard(ms(100), OsdId(2));
+        p.discount(Duration::from_secs(30), ms(30_100));
+        assert_eq!(p.accusations(ms(30_100)), []);
+        let accused = p.accusations(ms(32_200));
+        assert_eq!((accused[0].target, accused[0].alive), (OsdId(2), false));
+        p.heard(ms(32_300), OsdId(2));
+        assert!(p.accusations(ms(32_300))[0].alive);
+    }
+}

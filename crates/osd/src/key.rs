@@ -1,0 +1,180 @@
+//! Where objects lie in the store: keys whose order makes every placement group one contiguous range.
+//!
+//! ```text
+//!  collection   pool (8 bytes, as a number) and shard
+//!  key          reversed hash u32 BE | namespace 0 0 | key 0 0 | name 0 0 | snapshot u64 BE | generation u64 BE
+//! ```
+//! A group of a pool with any `pg_num` holds the hashes that agree with its seed in their lowest bits; read backwards, those
+//! bits come first, so they are a prefix. Splitting a group therefore moves nothing. A zero byte in a name is written `0 1`, its end
+//! `0 0`: names sort as they are and none is another's prefix.
+
+use bytes::Bytes;
+use nacre_store::{CollectionId, ObjectKey};
+use nacre_types::{Generation, Name, ObjectId, PgId, PoolId, Shard, SnapId};
+
+/// The daemon's own collection: one metadata object per placement group, and the map.
+pub const META: CollectionId = CollectionId(0);
+/// Objects on their way in.
+pub const INCOMING: CollectionId = CollectionId(1);
+
+/// The collection of a pool's objects.
+#[must_use]
+pub fn collection(pool: PoolId, shard: Shard) -> CollectionId {
+    assert!(pool.0 > 0 && pool.0 < 1 << 54, "pool ids start at 1 and are counted up");
+    CollectionId(pool.0 << 8 | u64::from(shard.0))
+}
+
+/// The hash that decides an object's placement group.
+#[must_use]
+pub fn hash(object: &ObjectId) -> u32 {
+    nacre_crush::hash::object(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes())
+}
+
+/// The placement group of a hash.
+#[must_use]
+pub fn seed(hash: u32, pg_num: u32) -> u32 {
+    nacre_crush::hash::stable_mod(hash, pg_num)
+}
+
+/// An object's position in its pool. Listing and backfill go by it.
+#[must_use]
+pub fn position(object: &ObjectId) -> Bytes {
+    let mut out = Vec::with_capacity(32 + object.name.as_bytes().len());
+    out.extend_from_slice(&hash(object).reverse_bits().to_be_bytes());
+    for name in [&object.namespace, &object.key, &object.name] {
+        for byte in name.as_bytes() {
+            out.push(*byte);
+            if *byte == 0 {
+                out.push(1);
+            }
+        }
+        out.extend_from_slice(&[0, 0]);
+    }
+    out.extend_from_slice(&object.snapshot.0.to_be_bytes());
+    out.extend_from_slice(&object.generation.0.to_be_bytes());
+    out.into()
+}
+
+/// The object at a position; `None` if it is not one.
+#[must_use]
+pub fn object_at(position: &[u8]) -> Option<ObjectId> {
+    let mut rest = position.get(4..)?;
+    let mut name = || {
+        let mut out = Vec::new();
+        loop {
+            match rest {
+                [0, 0, tail @ ..] => {
+                    rest = tail;
+                    return Some(Name::copy(&out));
+                }
+                [0, 1, tail @ ..] => {
+                    out.push(0);
+                    rest = tail;
+                }
+                [0, ..] | [] => return None,
+                [byte, tail @ ..] => {
+                    out.push(*byte);
+                    rest = tail;
+                }
+            }
+        }
+    };
+    let (namespace, key, name) = (name()?, name()?, name()?);
+    let numbers: &[u8; 16] = rest.try_into().ok()?;
+    let number = |at: usize| u64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
+    Some(ObjectId { namespace, key, name, snapshot: SnapId(number(0)), generation: Generation(number(8)) })
+}
+
+/// A placement group's positions: from the first, to before the second; `None` is the pool's end.
+#[must_use]
+pub fn range(seed: u32, pg_num: u32) -> (Bytes, Option<Bytes>) {
+    let bits = mask_bits(seed, pg_num);
+    let first = seed.reverse_bits();
+    let end = if bits == 0 { None } else { first.checked_add(1 << (32 - bits)) };
+    (Bytes::copy_from_slice(&first.to_be_bytes()), end.map(|end| Bytes::copy_from_slice(&end.to_be_bytes())))
+}
+
+/// How many low bits of a hash are those of the group.
+fn mask_bits(seed: u32, pg_num: u32) -> u32 {
+    let bits = pg_num.next_power_of_two().trailing_zeros();
+    // Where `pg_num` is no power of two, a group whose upper twin does not exist yet holds both halves.
+    let alone = bits > 0 && u64::from(seed) + (1 << (bits - 1)) >= u64::from(pg_num);
+    if alone && seed < 1 << (bits - 1) { bits - 1 } else { bits }
+}
+
+/// The store's key of an object.
+#[must_use]
+pub fn store_key(pg: PgId, object: &ObjectId) -> ObjectKey {
+    ObjectKey::new(collection(pg.pool, pg.shard), position(object))
+}
+
+/// The store's key of an object on its way in.
+#[must_use]
+pub fn incoming_key(pg: PgId, object: &ObjectId) -> ObjectKey {
+    let mut key = pg.pool.0.to_be_bytes().to_vec();
+    key.push(pg.shard.0);
+    key.extend_from_slice(&position(object));
+    ObjectKey::new(INCOMING, key)
+}
+
+/// The store's key of a placement group's metadata object.
+#[must_use]
+pub fn meta_key(pg: PgId) -> ObjectKey {
+    let mut key = b"pg".to_vec();
+    key.extend_from_slice(&pg.pool.0.to_be_bytes());
+    key.extend_from_slice(&pg.seed.to_be_bytes());
+    key.push(pg.shard.0);
+    ObjectKey::new(META, key)
+}
+
+/// The placement group of a metadata object's key.
+#[must_use]
+pub fn pg_of_meta_key(key: &[u8]) -> Option<PgId> {
+    let key: &[u8; 13] = key.strip_prefix(b"pg")?.try_into().ok()?;
+    Some(PgId {
+        pool: PoolId(u64::from_be_bytes(key[..8].try_into().expect("eight bytes"))),
+        seed: u32::from_be_bytes(key[8..12].try_into().expect("four bytes")),
+        shard: Shard(key[12]),
+    })
+}
+
+/// The store's key of the daemon's own record.
+#[must_use]
+pub fn daemon_key() -> ObjectKey {
+    ObjectKey::new(META, &b"daemon"[..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn positions_and_objects_are_one_to_one(
+            namespace: Vec<u8>, name in proptest::collection::vec(0u8..3, 0..9), key in proptest::collection::vec(0u8..3, 0..4), other: Vec<u8>,
+        ) {
+            let object = ObjectId { namespace: Name::copy(&namespace), key: Name::copy(&key), name: Name::copy(&name), ..ObjectId::default() };
+            prop_assert_eq!(object_at(&position(&object)), Some(object));
+            let _ = object_at(&other);
+        }
+
+        #[test]
+        fn a_group_is_just_the_positions_in_its_range(pg_num in 1u32..200, hash: u32) {
+            let mine = seed(hash, pg_num);
+            let at = hash.reverse_bits().to_be_bytes();
+            let inside: Vec<u32> = (0..pg_num).filter(|group| {
+                let (from, to) = range(*group, pg_num);
+                from[..] <= at[..] && to.is_none_or(|to| at[..] < to[..])
+            }).collect();
+            prop_assert_eq!(inside, vec![mine]);
+        }
+    }
+
+    #[test]
+    fn collections_of_pools_never_meet_the_daemons_own() {
+        assert!(collection(PoolId(1), Shard(0)) > INCOMING);
+        assert_ne!(collection(PoolId(1), Shard(0)), collection(PoolId(1), Shard::NONE));
+        assert_ne!(collection(PoolId(1), Shard::NONE), collection(PoolId(2), Shard(0)));
+    }
+}

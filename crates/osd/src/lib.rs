@@ -1,0 +1,30 @@
+//! The object storage daemon: replication, peering, read leases, recovery (OSDI 2006 §5; DESIGN §3, OSD).
+//!
+//! ```text
+//!  frames ─▶ Osd ─▶ Pg ─▶ Pg …        one machine per placement group: `pg/`
+//!            │ map, held messages      `osd.rs`
+//!            │ heartbeats, leases      `heartbeat.rs`
+//!            │ loading from the store  `boot.rs`
+//!            ▼
+//!         Outputs (send, submit, read) `io.rs`
+//! ```
+//! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`). Start reading at [`pg`].
+#![forbid(unsafe_code)]
+
+mod boot;
+mod evaluate;
+mod heartbeat;
+mod io;
+pub mod key;
+mod mutants;
+mod osd;
+pub mod pg;
+mod shared;
+
+pub use boot::{DaemonRecord, format};
+pub use io::{Limits, OsdConfig, Output, Timing};
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};
+pub use osd::Osd;
+pub use shared::Counters;

@@ -1,0 +1,73 @@
+//! Plausible bugs, switched on one at a time at run time to prove that the tests and the simulator notice (`./x mutants`).
+//! Compiled only with the feature `mutants`; otherwise [`mutant`] is a constant `false`.
+
+/// A plausible bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mutant {
+    /// Peering trusts the longest log instead of the last activated interval's.
+    LongestLogWins = 1,
+    /// Acknowledgements of an earlier interval count.
+    AckIntervalUnchecked,
+    /// A replica acknowledges when it has applied, not when the log is flushed.
+    AckBeforeFlush,
+    /// Reads are answered without a lease.
+    ReadLeaseIgnored,
+    /// A restarted replica forgets that it may have granted a lease.
+    LeaseForgottenAfterRestart,
+    /// A split gives the child no memory of operations.
+    DedupLostOnSplit,
+    /// Backfill does not remove what the target has too much.
+    BackfillResurrects,
+    /// A backfill target counts as a complete member.
+    BackfillTargetComplete,
+    /// Writes are served before the monitors committed the activation.
+    ActivationNotAwaited,
+    /// A read of an object does not wait for the writes before it to commit.
+    ReadUncommitted,
+    /// An operation below the client's mark that nobody remembers is executed.
+    SupersededExecuted,
+    /// Peering with divergent entries keeps the objects they wrote.
+    DivergentKept,
+}
+
+impl Mutant {
+    /// All.
+    pub const ALL: [Self; 12] = [
+        Self::LongestLogWins,
+        Self::AckIntervalUnchecked,
+        Self::AckBeforeFlush,
+        Self::ReadLeaseIgnored,
+        Self::LeaseForgottenAfterRestart,
+        Self::DedupLostOnSplit,
+        Self::BackfillResurrects,
+        Self::BackfillTargetComplete,
+        Self::ActivationNotAwaited,
+        Self::ReadUncommitted,
+        Self::SupersededExecuted,
+        Self::DivergentKept,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+static ACTIVE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Switches one on, or all off.
+#[cfg(feature = "mutants")]
+pub fn set_mutant(mutant: Option<Mutant>) {
+    ACTIVE.store(mutant.map_or(0, |m| m as u8), std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether this one is on.
+#[cfg(feature = "mutants")]
+#[must_use]
+pub fn mutant(mutant: Mutant) -> bool {
+    ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
+}
+
+/// Never.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+pub const fn mutant(_: Mutant) -> bool {
+    false
+}

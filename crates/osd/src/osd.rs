@@ -1,0 +1,749 @@
+//! The daemon around the placement groups: map, peers, messages, time.
+//!
+//! ```text
+//!  Loading ──store read──▶ Waiting for a map that says we are up ──▶ Live ──map says this life is over──▶ Waiting, as a new life
+//! ```
+//! Whatever carries an epoch newer than ours waits until we have that map ([`Osd::on_message`] holds it); whoever is behind us is sent the
+//! changes he lacks (MAL-73).
+//!
+//! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check` asserts each group's.
+
+use crate::boot::{Loading, Progress};
+use crate::io::{OsdConfig, Output};
+use crate::key;
+use crate::pg::local::Local;
+use crate::pg::{Pg, StoreOutcome};
+use crate::shared::{Counters, Shared};
+use bytes::Bytes;
+use nacre_store::{Event, Op, Token};
+use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId, Time};
+use nacre_wire::map::{ApplyError, MapDelta};
+use nacre_wire::msg::client::{OpFailure, OpReply};
+use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, LogLine, MapDeltas, PgReport, Subscribe};
+use nacre_wire::msg::replication::{Ping, Pong};
+use nacre_wire::{ClusterMap, Message, Payload, Wire};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Map changes kept for those who are behind.
+const DELTAS_KEPT: usize = 500;
+/// Messages held for a newer map.
+const HELD_MAX: usize = 10_000;
+
+#[derive(Debug)]
+enum Phase {
+    Loading(Loading),
+    /// Announces itself; `at` is when to do so again.
+    Waiting {
+        at: Time,
+    },
+    Live,
+}
+
+/// One object storage daemon. See the module head.
+#[derive(Debug)]
+pub struct Osd {
+    sh: Shared,
+    phase: Phase,
+    pgs: BTreeMap<PgId, Pg>,
+    deltas: VecDeque<(Epoch, Bytes)>,
+    held: Vec<(Epoch, Entity, Message)>,
+    told: BTreeMap<Entity, Epoch>,
+    collections: BTreeSet<PoolId>,
+    reported: BTreeMap<PgId, PgReport>,
+    usage: (u64, u64),
+    ticked: Time,
+    tick_due: Time,
+    beacon_at: Time,
+    log_number: u64,
+    map_asked: Time,
+}
+
+impl Osd {
+    /// Starts: begins to read the store. The host has checked that the store is this OSD's and has counted the start.
+    #[must_use]
+    pub fn open(config: OsdConfig, now: Time, out: &mut Vec<Output>) -> Self {
+        let mut sh = Shared::new(config);
+        sh.now = now;
+        sh.peers.start(now);
+        let mut loading = Loading::default();
+        let mut reads = Vec::new();
+        loading.start(&mut reads);
+        out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
+        Self {
+            sh,
+            phase: Phase::Loading(loading),
+            pgs: BTreeMap::new(),
+            deltas: VecDeque::new(),
+            held: Vec::new(),
+            told: BTreeMap::new(),
+            collections: BTreeSet::new(),
+            reported: BTreeMap::new(),
+            usage: (0, 0),
+            ticked: now,
+            tick_due: now,
+            beacon_at: now,
+            log_number: 0,
+            map_asked: Time::ZERO,
+        }
+    }
+
+    /// Which OSD.
+    #[must_use]
+    pub const fn id(&self) -> OsdId {
+        self.sh.config.id
+    }
+    /// Which life; it changes when the cluster gave up a life that was still going.
+    #[must_use]
+    pub const fn instance(&self) -> Instance {
+        self.sh.config.instance
+    }
+    /// The newest map.
+    #[must_use]
+    pub const fn map(&self) -> Option<&ClusterMap> {
+        self.sh.map.as_ref()
+    }
+    /// The newest map's epoch, for outgoing frames.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch)
+    }
+    /// Counts since start.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.sh.counters
+    }
+    /// Whether it serves: the map says that this life is up.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live)
+    }
+    /// Whether the host may take more client operations off the connections.
+    #[must_use]
+    pub const fn wants_client_work(&self) -> bool {
+        let limits = &self.sh.config.limits;
+        self.sh.client_load.0 < limits.client_ops && self.sh.client_load.1 < limits.client_bytes
+    }
+    /// The groups here.
+    pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
+        self.pgs.values()
+    }
+
+    /// Space: total and used bytes. The host says so now and then.
+    pub const fn on_usage(&mut self, total: u64, used: u64) {
+        self.usage = (total, used);
+        self.sh.nearly_full = used > total / 20 * 19;
+    }
+
+    /// A frame arrived.
+    pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        if let Entity::Osd(osd) = from {
+            self.sh.peers.heard(now, osd);
+        }
+        self.receive(from, epoch, message);
+        self.flush(out);
+    }
+
+    /// The connection to an OSD was refused: its process is gone.
+    pub fn on_peer_refused(&mut self, now: Time, osd: OsdId, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        self.sh.peers.refused(osd);
+        self.accuse();
+        self.flush(out);
+    }
+
+    /// The connection to the monitors is new: they do not know what we want.
+    pub fn on_mon_session(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        if !matches!(self.phase, Phase::Loading(_)) {
+            self.subscribe();
+            self.beacon_at = now;
+            if let Phase::Waiting { at } = &mut self.phase {
+                *at = now;
+                self.announce();
+            }
+        }
+        self.flush(out);
+    }
+
+    /// A store event.
+    pub fn on_store(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        if let Phase::Loading(_) = self.phase {
+            self.on_loading(event);
+            self.flush(out);
+            return;
+        }
+        match event {
+            Event::Applied(_) => {}
+            Event::Committed(token) => self.on_token(token, StoreOutcome::Committed),
+            Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
+            Event::Failed(failure) => {
+                // A failed flush is never tried again: what the disk has is no longer known.
+                let why = format!("{}: the store failed ({failure:?}); replace the disk, the cluster has other copies", self.id());
+                self.report_itself();
+                self.sh.out.push(Output::Halt { why });
+            }
+        }
+        self.flush(out);
+    }
+
+    fn on_token(&mut self, token: Token, outcome: StoreOutcome) {
+        let Some((pg, interval, awaited)) = self.sh.awaited.remove(&token) else { return };
+        if let Some(group) = self.pgs.get_mut(&pg)
+            && group.interval.since == interval
+        {
+            group.on_store(awaited, outcome, &mut self.sh);
+        }
+    }
+
+    fn on_loading(&mut self, event: Event) {
+        let Phase::Loading(loading) = &mut self.phase else { return };
+        let (mut reads, mut cleanup) = (Vec::new(), Vec::new());
+        let progress = loading.on_event(event, &mut reads, &mut cleanup);
+        self.sh.out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
+        if !cleanup.is_empty() {
+            self.sh.submit(PgId::default(), Epoch::NONE, cleanup, crate::pg::Awaited::Nothing);
+        }
+        match progress {
+            Progress::Reading => {}
+            Progress::Broken(why) => self.sh.out.push(Output::Halt { why }),
+            Progress::Done(locals) => {
+                self.pgs = locals.into_iter().map(|local| (local.pg(), Pg::new(local))).collect();
+                self.phase = Phase::Waiting { at: self.sh.now };
+                self.subscribe();
+                self.announce();
+            }
+        }
+    }
+
+    /// Time passed. To be called at or after [`Self::next_deadline`].
+    pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        // What we did not hear while we slept is our own fault.
+        let late = now.since(self.tick_due);
+        if late > self.sh.config.timing.ping_interval / 2 {
+            self.sh.peers.discount(late, now);
+        }
+        self.ticked = now;
+        self.sh.wake = Time::MAX;
+        match self.phase {
+            Phase::Loading(_) => {}
+            Phase::Waiting { at } => {
+                if at <= now {
+                    self.announce();
+                }
+            }
+            Phase::Live => {
+                self.ping();
+                self.accuse();
+                let due: Vec<PgId> = self.pgs.iter().filter(|(_, pg)| pg.needs_tick()).map(|(id, _)| *id).collect();
+                for id in due {
+                    self.pgs.get_mut(&id).expect("just listed").on_tick(&mut self.sh);
+                }
+            }
+        }
+        if self.beacon_at <= now {
+            self.beacon();
+        }
+        self.flush(out);
+    }
+
+    /// When the role next wants [`Self::on_tick`].
+    #[must_use]
+    pub fn next_deadline(&self) -> Time {
+        let timing = &self.sh.config.timing;
+        let busy = self.pgs.values().any(Pg::needs_tick);
+        let step = if busy { timing.ping_interval / 3 } else { timing.ping_interval };
+        (self.ticked + step).min(self.sh.wake.max(self.ticked + timing.ping_interval / 50))
+    }
+
+    fn flush(&mut self, out: &mut Vec<Output>) {
+        for pg in std::mem::take(&mut self.sh.acks) {
+            if let Some(group) = self.pgs.get_mut(&pg) {
+                group.send_ack(&mut self.sh);
+            }
+        }
+        self.tick_due = self.next_deadline();
+        out.append(&mut self.sh.out);
+    }
+
+    // ── maps ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn subscribe(&mut self) {
+        let (have, digest) = self.sh.map.as_ref().map_or_else(Default::default, |map| (map.epoch, map.digest));
+        self.map_asked = self.sh.now;
+        self.sh.out.push(Output::SendMon { message: Message::Subscribe(Subscribe { have, digest, once: false }) });
+    }
+
+    fn on_full_map(&mut self, bytes: &[u8]) {
+        let map = match ClusterMap::from_bytes(bytes) {
+            Ok(map) => map,
+            Err(why) => {
+                self.halt(format!("{}: the cluster map cannot be read: {why}", self.id()));
+                return;
+            }
+        };
+        if let Some(ours) = &self.sh.map {
+            if map.cluster != ours.cluster {
+                self.halt(format!("{}: this store belongs to cluster {}, the monitors to {}", self.id(), ours.cluster, map.cluster));
+                return;
+            }
+            if map.epoch == ours.epoch && map.digest != ours.digest {
+                self.halt(ApplyError::OtherHistory { epoch: map.epoch }.to_string());
+                return;
+            }
+            if map.epoch <= ours.epoch {
+                return;
+            }
+        }
+        self.deltas.clear();
+        self.sh.map = Some(map);
+        self.after_map();
+    }
+
+    fn on_deltas(&mut self, message: &MapDeltas) {
+        let mut changed = false;
+        for bytes in &message.deltas {
+            let Ok(delta) = MapDelta::from_bytes(bytes) else { return };
+            let Some(map) = &mut self.sh.map else { return };
+            if delta.epoch <= map.epoch {
+                continue;
+            }
+            match map.apply(&delta) {
+                Ok(()) => {
+                    changed = true;
+                    self.deltas.push_back((delta.epoch, bytes.clone()));
+                    if self.deltas.len() > DELTAS_KEPT {
+                        self.deltas.pop_front();
+                    }
+                }
+                Err(ApplyError::Gap { .. }) => {
+                    self.subscribe();
+                    break;
+                }
+                Err(error @ ApplyError::OtherHistory { .. }) => {
+                    self.halt(error.to_string());
+                    return;
+                }
+            }
+        }
+        if changed {
+            self.after_map();
+        }
+    }
+
+    fn halt(&mut self, why: String) {
+        self.sh.out.push(Output::Halt { why });
+    }
+
+    fn after_map(&mut self) {
+        let me = self.id();
+        let map = self.sh.map.as_ref().expect("there is a new map");
+        let entry = map.osds.get(&me).cloned();
+        let fenced = map.is_fenced(Entity::Osd(me), self.instance());
+        let alive = entry.as_ref().is_some_and(|info| info.up && info.instance == self.instance());
+        match (&self.phase, alive) {
+            (Phase::Loading(_), _) => return,
+            (Phase::Waiting { .. }, true) => {
+                self.phase = Phase::Live;
+                self.beacon_at = self.sh.now;
+            }
+            (Phase::Live, false) => {
+                // The cluster gave this life up. Everything it may have promised is void; begin another.
+                let last = entry.map_or(self.instance(), |info| info.instance.max(self.instance()));
+                self.sh.config.instance = Instance(last.0 + 1);
+                self.sh.peers.start(self.sh.now);
+                self.phase = Phase::Waiting { at: self.sh.now };
+                self.reported.clear();
+            }
+            _ => {}
+        }
+        if fenced {
+            self.halt(format!("{me}: this instance was fenced; start it again"));
+            return;
+        }
+        self.make_collections();
+        self.split_groups();
+        self.make_groups();
+        for pg in self.pgs.values_mut() {
+            pg.on_map(&mut self.sh);
+        }
+        self.pgs.retain(|_, pg| !pg.is_gone());
+        self.watch_peers();
+        if let Phase::Waiting { .. } = self.phase {
+            self.announce();
+        }
+        self.release_held();
+        self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+        self.sh.wake_at(self.beacon_at);
+    }
+
+    /// Every pool that has a group here has a collection in the store.
+    fn make_collections(&mut self) {
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let fresh: Vec<PoolId> = map.pools.keys().copied().filter(|pool| !self.collections.contains(pool)).collect();
+        for pool in fresh {
+            self.collections.insert(pool);
+            let op = Op::CreateCollection(key::collection(pool, nacre_types::Shard::NONE));
+            self.sh.submit(PgId::default(), Epoch::NONE, vec![op], crate::pg::Awaited::Nothing);
+        }
+    }
+
+    /// Groups of pools that have grown give up what now belongs to others.
+    fn split_groups(&mut self) {
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let due: Vec<(PgId, u32)> = self
+            .pgs
+            .iter()
+            .filter(|(_, pg)| pg.local.exists)
+            .filter_map(|(id, pg)| map.pools.get(&id.pool).map(|pool| (*id, pool.pg_num, pg.local.pg_num)))
+            .filter(|(_, new, old)| new > old)
+            .map(|(id, new, _)| (id, new))
+            .collect();
+        for (id, pg_num) in due {
+            let parent = self.pgs.get_mut(&id).expect("just listed");
+            let old = parent.local.pg_num;
+            let mut ops = Vec::new();
+            let seeds = (old..pg_num).filter(|seed| key::seed(*seed, old) == id.seed);
+            let children: Vec<Local> =
+                seeds.map(|seed| parent.local.split_off(PgId { seed, ..id }, pg_num, &mut ops)).collect();
+            parent.local.finish_split(pg_num, &mut ops);
+            self.pgs.extend(children.into_iter().map(|child| (child.pg(), Pg::new(child))));
+            self.sh.submit(id, Epoch::NONE, ops, crate::pg::Awaited::Nothing);
+        }
+    }
+
+    /// Groups that the map gives us and that we do not have yet.
+    fn make_groups(&mut self) {
+        let me = self.id();
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let ours = map.pgs.iter().filter(|(_, record)| record.acting.contains(&me) || record.up.contains(&me));
+        let fresh: Vec<(PgId, u32)> = ours
+            .filter(|(id, _)| !self.pgs.contains_key(id))
+            .map(|(id, _)| (*id, map.pools[&id.pool].pg_num))
+            .collect();
+        for (id, pg_num) in fresh {
+            self.pgs.insert(id, Pg::new(Local::new(id, pg_num)));
+        }
+        // A group without anything follows its pool without ceremony.
+        let map = self.sh.map.as_ref().expect("called with a map");
+        for (id, pg) in self.pgs.iter_mut().filter(|(_, pg)| !pg.local.exists) {
+            if let Some(pool) = map.pools.get(&id.pool) {
+                pg.local.pg_num = pool.pg_num;
+            }
+        }
+    }
+
+    fn watch_peers(&mut self) {
+        let me = self.id();
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let ours = map.pgs.values().filter(|record| record.acting.contains(&me) || record.up.contains(&me));
+        let mut peers: BTreeSet<OsdId> = BTreeSet::new();
+        for record in ours {
+            peers.extend(record.acting.iter().chain(&record.up).chain(&record.activated.members));
+        }
+        peers.remove(&me);
+        let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
+        let up: Vec<(OsdId, Instance)> = up.collect();
+        self.sh.peers.watch(self.sh.now, up.into_iter());
+    }
+
+    fn release_held(&mut self) {
+        let epoch = self.epoch();
+        let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, _, _)| *needed <= epoch);
+        self.held = later;
+        let now: Vec<(Epoch, Entity, Message)> = now;
+        for (needed, from, message) in now {
+            self.receive(from, needed, message);
+        }
+    }
+
+    /// Sends a peer the changes it lacks; once per epoch.
+    fn bring_up_to_date(&mut self, who: Entity, theirs: Epoch) {
+        let ours = self.epoch();
+        if theirs >= ours || self.told.get(&who).is_some_and(|told| *told >= ours) {
+            return;
+        }
+        self.told.insert(who, ours);
+        let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
+        let message = if known && theirs != Epoch::NONE {
+            let deltas = self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
+            Message::MapDeltas(MapDeltas { deltas, newest: ours })
+        } else {
+            let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
+            Message::MapFull(nacre_wire::msg::monitor::MapFull { map })
+        };
+        self.sh.out.push(Output::Send { to: who, message, before: None });
+    }
+
+    // ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn receive(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        match &message {
+            Message::MapFull(full) => {
+                self.on_full_map(&full.map);
+                return;
+            }
+            Message::MapDeltas(deltas) => {
+                self.on_deltas(deltas);
+                return;
+            }
+            Message::Refused(refused) => {
+                self.halt(refused.why.clone());
+                return;
+            }
+            _ => {}
+        }
+        if let Phase::Loading(_) = self.phase {
+            return;
+        }
+        let to_mon = matches!(from, Entity::Mon(_));
+        if epoch > self.epoch() && !to_mon {
+            // Its sender will see our epoch and send us the changes; ask the monitors too, should that fail.
+            if self.held.len() < HELD_MAX {
+                self.held.push((epoch, from, message));
+            }
+            if self.sh.now.since(self.map_asked) >= self.sh.config.timing.ping_interval {
+                self.subscribe();
+                if let Entity::Osd(osd) = from {
+                    self.sh.send(osd, Message::Ping(Ping { stamp: self.sh.now.0 }));
+                }
+            }
+            return;
+        }
+        if !to_mon {
+            self.bring_up_to_date(from, epoch);
+        }
+        if !self.is_live() {
+            return;
+        }
+        match (from, message) {
+            (Entity::Client(_), Message::OpRequest(request, payload)) => self.on_request(from, epoch, request, payload),
+            (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
+            _ => {}
+        }
+    }
+
+    fn on_request(&mut self, from: Entity, epoch: Epoch, request: nacre_wire::msg::client::OpRequest, payload: Payload) {
+        let map = self.sh.map.as_ref().expect("live");
+        let id = request.request;
+        let failure = if map.is_fenced(Entity::Client(id.client), id.instance) {
+            Some(OpFailure::Fenced {})
+        } else {
+            match self.pgs.get_mut(&request.pg) {
+                Some(pg) if right_group(&request, pg.local.pg_num) => {
+                    pg.on_request(from, epoch, request, payload, &mut self.sh);
+                    return;
+                }
+                _ => Some(OpFailure::WrongTarget {}),
+            }
+        };
+        let reply = OpReply {
+            request: id,
+            failure,
+            version: nacre_types::Version::NONE,
+            results: Vec::new(),
+            attempt: request.attempt,
+        };
+        self.sh.reply(from, Message::OpReply(reply, Payload::new()), None);
+    }
+
+    fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {
+        let sh = &mut self.sh;
+        let group = |id: &PgId| *id;
+        let id = match &message {
+            Message::Ping(ping) => {
+                let lease = sh.peers.on_ping(sh.now, from);
+                let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
+                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns }));
+                return;
+            }
+            Message::Pong(pong) => {
+                let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
+                sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
+                for pg in self.pgs.values_mut().filter(|pg| pg.waits_for_lease()) {
+                    pg.process_all(&mut self.sh);
+                }
+                return;
+            }
+            Message::Replicate(m, _) => group(&m.pg),
+            Message::ReplicateAck(m) => m.pg,
+            Message::PeerQuery(m) => m.pg,
+            Message::PeerInfo(m) => m.pg,
+            Message::LogQuery(m) => m.pg,
+            Message::LogReply(m) => m.pg,
+            Message::Adopt(m) => m.pg,
+            Message::AdoptAck(m) => m.pg,
+            Message::Pull(m) => m.pg,
+            Message::Push(m, _) => m.pg,
+            Message::PushAck(m) => m.pg,
+            Message::ScanQuery(m) => m.pg,
+            Message::ScanReply(m) => m.pg,
+            Message::Progress(m) => m.pg,
+            Message::ProgressAck(m) => m.pg,
+            Message::Discard(m) => m.pg,
+            _ => return,
+        };
+        if let (Message::PeerQuery(query), None) = (&message, self.pgs.get(&id)) {
+            // Asked as a member of an old interval whose data is gone: say so.
+            self.answer_without_group(from, query.pg, query.interval);
+            return;
+        }
+        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        match message {
+            Message::Replicate(m, payload) => pg.on_replicate(from, m, payload, sh),
+            Message::ReplicateAck(m) => pg.on_replicate_ack(from, &m, sh),
+            Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
+            Message::PeerInfo(m) => pg.on_peer_info(from, m, sh),
+            Message::LogQuery(m) => pg.on_log_query(from, &m, sh),
+            Message::LogReply(m) => pg.on_log_reply(from, m, sh),
+            Message::Adopt(m) => pg.on_adopt(from, m, sh),
+            Message::AdoptAck(m) => pg.on_adopt_ack(from, m, sh),
+            Message::Pull(m) => pg.on_pull(from, &m, sh),
+            Message::Push(m, payload) => pg.on_push(from, m, payload, sh),
+            Message::PushAck(m) => pg.on_push_ack(from, &m, sh),
+            Message::ScanQuery(m) => pg.on_scan_query(from, &m, sh),
+            Message::ScanReply(m) => pg.on_scan_reply(from, m, sh),
+            Message::Progress(m) => pg.on_progress(from, &m, sh),
+            Message::ProgressAck(m) => pg.on_progress_ack(from, &m, sh),
+            Message::Discard(m) => pg.on_discard(from, &m, sh),
+            _ => {}
+        }
+    }
+
+    fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {
+        let record = self.sh.map.as_ref().and_then(|map| map.pgs.get(&pg)).filter(|record| record.since == interval);
+        let Some(record) = record else { return };
+        let left = record.activated.members.first().map_or(Duration::ZERO, |osd| self.sh.peers.lease_left(self.sh.now, *osd));
+        let lease_left_ns = u64::try_from(left.as_nanos()).expect("a lease is short");
+        let info = nacre_wire::msg::replication::PgInfo::default();
+        let message = nacre_wire::msg::replication::PeerInfo { pg, interval, info, lease_left_ns };
+        self.sh.send(to, Message::PeerInfo(message));
+    }
+
+    // ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn ping(&mut self) {
+        let now = self.sh.now;
+        for osd in self.sh.peers.due_pings(now) {
+            self.sh.send(osd, Message::Ping(Ping { stamp: now.0 }));
+        }
+    }
+
+    fn accuse(&mut self) {
+        if !self.is_live() {
+            return;
+        }
+        for accusation in self.sh.peers.accusations(self.sh.now) {
+            let report = FailureReport {
+                target: accusation.target,
+                instance: accusation.instance,
+                reporter: self.id(),
+                silent_ms: u64::try_from(accusation.silent.as_millis()).unwrap_or(u64::MAX),
+                alive: accusation.alive,
+                refused: accusation.refused,
+                itself: false,
+            };
+            self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+        }
+    }
+
+    /// Tells the monitors that this daemon stops.
+    fn report_itself(&mut self) {
+        let report = FailureReport {
+            target: self.id(),
+            instance: self.instance(),
+            reporter: self.id(),
+            silent_ms: 0,
+            alive: false,
+            refused: false,
+            itself: true,
+        };
+        self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+    }
+
+    /// The host is about to stop the daemon: others need not find out the slow way.
+    pub fn on_shutdown(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        self.report_itself();
+        self.flush(out);
+    }
+
+    fn announce(&mut self) {
+        let every = self.sh.config.timing.retry_interval;
+        self.phase = Phase::Waiting { at: self.sh.now + every };
+        self.sh.wake_at(self.sh.now + every);
+        let config = &self.sh.config;
+        let boot = Boot {
+            osd: config.id,
+            instance: config.instance,
+            address: config.address.clone(),
+            store: config.store,
+            features: 0,
+            class: config.class.clone(),
+            capacity: config.capacity,
+            host: config.host.clone(),
+        };
+        self.sh.out.push(Output::SendMon { message: Message::Boot(boot) });
+        if self.sh.map.is_none() {
+            self.subscribe();
+        }
+    }
+
+    fn beacon(&mut self) {
+        let now = self.sh.now;
+        self.beacon_at = now + self.sh.config.timing.beacon_interval;
+        if !self.is_live() {
+            return;
+        }
+        let reports: BTreeMap<PgId, PgReport> = self.pgs.iter().filter_map(|(id, pg)| Some((*id, pg.report()?))).collect();
+        let all = self.reported.is_empty();
+        let changed = reports.iter().filter(|(id, report)| all || self.reported.get(id) != Some(report));
+        let pgs: Vec<PgReport> = changed.map(|(_, report)| report.clone()).collect();
+        let unfinished = reports.values().any(|report| report.state & nacre_wire::msg::monitor::pg_state::CLEAN == 0);
+        self.reported = reports;
+        let (total, used) = self.usage;
+        let beacon = Beacon { osd: self.id(), instance: self.instance(), total, used, pgs, all, slow: Vec::new() };
+        self.sh.out.push(Output::SendMon { message: Message::Beacon(beacon) });
+        if unfinished {
+            self.beacon_at = now + self.sh.config.timing.beacon_interval / 8;
+        }
+        self.sh.wake_at(self.beacon_at);
+        self.send_log();
+    }
+
+    fn send_log(&mut self) {
+        if self.sh.log.is_empty() {
+            return;
+        }
+        let (from, instance) = (Entity::Osd(self.id()), self.instance());
+        let lines = std::mem::take(&mut self.sh.log);
+        let number = |n: &mut u64| {
+            *n += 1;
+            *n
+        };
+        let lines = lines
+            .into_iter()
+            .map(|(severity, text)| LogLine { from, instance, number: number(&mut self.log_number), severity, text })
+            .collect();
+        self.sh.out.push(Output::SendMon { message: Message::ClusterLog(ClusterLog { lines }) });
+    }
+
+    /// Asserts the invariants of every group.
+    pub fn check(&self) {
+        for pg in self.pgs.values() {
+            pg.check();
+        }
+        if let Some(map) = &self.sh.map {
+            map.check();
+        }
+    }
+}
+
+/// Whether the client put the object into the right group; listings go to any.
+fn right_group(request: &nacre_wire::msg::client::OpRequest, pg_num: u32) -> bool {
+    let listing = matches!(request.ops[..], [nacre_wire::msg::client::SubOp::ListObjects { .. }]);
+    listing || key::seed(key::hash(&request.object), pg_num) == request.pg.seed
+}

@@ -1,0 +1,376 @@
+//! Backfill: bringing a member up to date whose log does not reach back far enough, by comparing contents (CEPH-51).
+//!
+//! ```text
+//!  positions   first ─────────── cursor ──── end ─────────── last
+//!  target has  everything, and     │ being    │ whatever it had; nobody counts on it
+//!              gets updates        │ compared │ gets only log entries
+//! ```
+//! A range is compared at a time: the primary lists its objects, the target lists its own; what differs is pushed, what the target has too
+//! much is removed. Objects of the range are held meanwhile. Then the target stores the new cursor, and only then does the primary count on it.
+//! When all targets are complete the monitors are asked to end the temporary acting set. Several targets are compared with one listing each,
+//! one after the other; a new interval goes on at the target's stored cursor.
+
+use super::local::Ops;
+use super::transfer::version_of;
+use super::{Awaited, ByObject, Pg};
+use crate::shared::Shared;
+use crate::{Mutant, key, mutant};
+use bytes::Bytes;
+use nacre_store::{ObjectKey, Read, ReadError, ReadReply};
+use nacre_types::{ObjectId, OsdId, Time, Version};
+use nacre_wire::Message;
+use nacre_wire::map::flag;
+use nacre_wire::msg::replication::{Progress, ProgressAck, ScanQuery, ScanReply};
+use std::collections::BTreeSet;
+
+/// What backfill is doing at the primary.
+#[derive(Debug, Default)]
+pub struct Backfill {
+    work: Option<Work>,
+    /// When to ask the monitors again to end the temporary set.
+    ask_at: Time,
+}
+
+impl Backfill {
+    pub(super) fn is_busy(&self) -> bool {
+        self.work.is_some()
+    }
+}
+
+/// One range of one target.
+#[derive(Debug)]
+struct Work {
+    target: OsdId,
+    from: Bytes,
+    /// Everything before is compared now; `None`: to the group's end.
+    end: Option<Bytes>,
+    ours: Option<ByObject<Version>>,
+    theirs: Option<ByObject<Version>>,
+    listed: Vec<ObjectId>,
+    stats: usize,
+    pushing: BTreeSet<ObjectId>,
+    held: Vec<ObjectId>,
+    compared: bool,
+    stored: bool,
+    retry_at: Time,
+}
+
+/// A range that we list for the primary.
+#[derive(Debug)]
+pub(crate) struct TargetScan {
+    to: OsdId,
+    from: Bytes,
+    end: Option<Bytes>,
+    objects: Vec<(ObjectId, Option<Version>)>,
+    waiting: usize,
+}
+
+impl Pg {
+    fn range_read(&self, from: Bytes, limit: usize) -> Read {
+        let (_, to) = key::range(self.id().seed, self.local.pg_num);
+        Read::List { collection: key::collection(self.id().pool, self.id().shard), from, to, limit }
+    }
+
+    /// Goes on with the next range, if there is one and nothing is under way.
+    pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
+        let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
+        let now = sh.now;
+        let ask_again = sh.config.timing.retry_interval * 2;
+        let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
+        let (pg, interval, limit) = (self.id(), self.interval.since, sh.config.limits.scan_objects);
+        let acting_is_up = self.interval.acting == self.interval.up;
+        let up = self.interval.up.clone();
+        let Some(primary) = self.primary() else { return };
+        if !primary.is_peered() || primary.backfill.work.is_some() {
+            return;
+        }
+        let next = targets.iter().find_map(|osd| {
+            let peer = primary.peers.get(osd)?;
+            peer.backfill.clone().map(|cursor| (*osd, cursor))
+        });
+        let Some((target, from)) = next else {
+            // Everybody in `up` is complete: they should act.
+            let complete = up.iter().all(|osd| *osd == sh.config.id || primary.peers.contains_key(osd));
+            if !acting_is_up && !up.is_empty() && complete && primary.backfill.ask_at <= now {
+                primary.backfill.ask_at = now + ask_again;
+                sh.wake_at(now + ask_again);
+                self.request_acting(Vec::new(), sh);
+            }
+            return;
+        };
+        if stopped {
+            return;
+        }
+        primary.backfill.work = Some(Work {
+            target,
+            from: from.clone(),
+            end: None,
+            ours: None,
+            theirs: None,
+            listed: Vec::new(),
+            stats: 0,
+            pushing: BTreeSet::new(),
+            held: Vec::new(),
+            compared: false,
+            stored: false,
+            retry_at: now + sh.config.timing.retry_interval * 2,
+        });
+        sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit }));
+    }
+
+    /// The primary wants to know what we have.
+    pub fn on_scan_query(&mut self, from: OsdId, message: &ScanQuery, sh: &mut Shared) {
+        if !self.is_current(message.interval) || self.member().is_none_or(|member| member.adopted.is_none()) {
+            return;
+        }
+        let begin = message.from.clone();
+        let read = self.range_read(begin.clone(), (message.limit as usize).clamp(1, 1000));
+        self.scan = Some(TargetScan { to: from, from: begin.clone(), end: None, objects: Vec::new(), waiting: 0 });
+        sh.read(self.id(), self.interval.since, read, Awaited::ScanList { from: begin });
+    }
+
+    pub(super) fn on_scan_list(&mut self, from: Bytes, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let (pg, since) = (self.id(), self.interval.since);
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.from == from && scan.objects.is_empty()) else { return };
+        let Ok(ReadReply::List { keys, more }) = reply else { return };
+        scan.end = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        scan.objects = keys.iter().filter_map(|key| key::object_at(key)).map(|object| (object, None)).collect();
+        scan.waiting = scan.objects.len();
+        let collection = key::collection(pg.pool, pg.shard);
+        for (index, key) in keys.into_iter().enumerate() {
+            sh.read(pg, since, Read::Stat(ObjectKey::new(collection, key)), Awaited::ScanStat { index });
+        }
+        self.scan_done(sh);
+    }
+
+    pub(super) fn on_scan_stat(&mut self, index: usize, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let Some(scan) = &mut self.scan else { return };
+        let Some(entry) = scan.objects.get_mut(index).filter(|(_, version)| version.is_none()) else { return };
+        entry.1 = Some(match reply {
+            Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
+            _ => Version::NONE,
+        });
+        scan.waiting -= 1;
+        self.scan_done(sh);
+    }
+
+    fn scan_done(&mut self, sh: &mut Shared) {
+        let Some(scan) = self.scan.take_if(|scan| scan.waiting == 0) else { return };
+        let objects = scan.objects.into_iter().map(|(object, version)| (object, version.unwrap_or_default())).collect();
+        let (pg, interval) = (self.id(), self.interval.since);
+        sh.send(scan.to, Message::ScanReply(ScanReply { pg, interval, from: scan.from, to: scan.end, objects }));
+    }
+
+    /// The target's objects arrived: list ours.
+    pub fn on_scan_reply(&mut self, from: OsdId, message: ScanReply, sh: &mut Shared) {
+        if !self.is_current(message.interval) {
+            return;
+        }
+        let limit = sh.config.limits.scan_objects as usize;
+        let Some(primary) = self.primary() else { return };
+        let Some(work) = &mut primary.backfill.work else { return };
+        if work.target != from || work.from != message.from || work.theirs.is_some() {
+            return;
+        }
+        work.theirs = Some(message.objects.into_iter().collect());
+        work.end = message.to;
+        let read = self.range_read(message.from, limit);
+        sh.read(self.id(), self.interval.since, read, Awaited::BackfillList);
+    }
+
+    pub(super) fn on_backfill_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let (pg, since) = (self.id(), self.interval.since);
+        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
+        let Some(primary) = self.primary() else { return };
+        let Some(work) = primary.backfill.work.as_mut().filter(|work| work.theirs.is_some() && work.ours.is_none()) else {
+            return;
+        };
+        let Ok(ReadReply::List { keys, more }) = reply else {
+            primary.backfill.work = None;
+            return;
+        };
+        // The range ends where the shorter of the two listings does.
+        if more && let Some(last) = keys.last() {
+            let ours = Bytes::from([&last[..], &[0]].concat());
+            work.end = Some(work.end.take().map_or(ours.clone(), |theirs| theirs.min(ours)));
+        }
+        let inside = |position: &[u8]| work.end.as_ref().is_none_or(|end| position < &end[..]);
+        let mut objects: BTreeSet<ObjectId> =
+            keys.iter().filter(|key| inside(key)).filter_map(|key| key::object_at(key)).collect();
+        objects.extend(missing.into_iter().filter(|object| {
+            let position = key::position(object);
+            position >= work.from && inside(&position)
+        }));
+        work.listed = objects.into_iter().collect();
+        work.ours = Some(ByObject::new());
+        work.stats = 0;
+        sh.counters.scanned += work.listed.len() as u64;
+        let theirs: Vec<ObjectId> =
+            work.theirs.iter().flatten().map(|(object, _)| object).filter(|object| inside(&key::position(object))).cloned().collect();
+        // Nothing in the range may change until the cursor is behind it.
+        let held: BTreeSet<ObjectId> = work.listed.iter().cloned().chain(theirs).collect();
+        work.held = held.iter().cloned().collect();
+        for object in &held {
+            primary.objects.get(object).held += 1;
+        }
+        self.backfill_tick(sh);
+        let _ = (pg, since);
+    }
+
+    /// Whether a client may not change the object because a range that contains it is being compared.
+    pub(super) fn in_compared_range(&self, object: &ObjectId) -> bool {
+        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return false };
+        let position = key::position(object);
+        work.ours.is_some() && position >= work.from && work.end.as_ref().is_none_or(|end| position < *end)
+    }
+
+    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is looked at again.
+    pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
+        let (pg, since) = (self.id(), self.interval.since);
+        let limit = sh.config.limits.scan_objects;
+        let missing_here = !self.local.missing.is_empty();
+        let Some(primary) = self.primary() else { return };
+        let (committed, idle) = (primary.committed, primary.in_flight.is_empty());
+        let _ = committed;
+        let Some(work) = &mut primary.backfill.work else {
+            self.start_backfill(sh);
+            return;
+        };
+        let again = work.retry_at <= sh.now;
+        if again {
+            work.retry_at = sh.now + sh.config.timing.retry_interval * 2;
+        }
+        if work.theirs.is_none() {
+            if again {
+                let query = ScanQuery { pg, interval: since, from: work.from.clone(), limit };
+                sh.send(work.target, Message::ScanQuery(query));
+            }
+            return;
+        }
+        if work.ours.is_none() {
+            return;
+        }
+        if !work.compared {
+            // Updates that were ordered before the range was held must be in our store and everybody's log first.
+            if !idle || missing_here || work.stats > 0 {
+                sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);
+                return;
+            }
+            if work.ours.as_ref().is_some_and(|ours| ours.len() < work.listed.len()) {
+                work.stats = work.listed.len();
+                let listed = work.listed.clone();
+                for (index, object) in listed.iter().enumerate() {
+                    sh.read(pg, since, Read::Stat(key::store_key(pg, object)), Awaited::BackfillStat { index });
+                }
+                return;
+            }
+            self.compare_range(sh);
+            return;
+        }
+        if work.pushing.is_empty() && (!work.stored || again) {
+            work.stored = true;
+            let (target, cursor) = (work.target, work.end.clone());
+            sh.send(target, Message::Progress(Progress { pg, interval: since, cursor }));
+        }
+    }
+
+    pub(super) fn on_backfill_stat(&mut self, index: usize, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        let Some(work) = &mut primary.backfill.work else { return };
+        let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else { return };
+        let version = match reply {
+            Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
+            _ => Version::NONE,
+        };
+        ours.insert(object, version);
+        work.stats = work.stats.saturating_sub(1);
+        if work.stats == 0 {
+            self.backfill_tick(sh);
+        }
+    }
+
+    fn compare_range(&mut self, sh: &mut Shared) {
+        let head = self.local.log.head();
+        let work = self.primary().and_then(|p| p.backfill.work.as_mut()).expect("comparing");
+        work.compared = true;
+        let target = work.target;
+        let ours = work.ours.clone().expect("listed");
+        let theirs = work.theirs.clone().expect("listed");
+        let end = work.end.clone();
+        let inside = |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
+        let push: Vec<(ObjectId, Version)> = ours
+            .iter()
+            .filter(|(object, version)| **version != Version::NONE && theirs.get(*object) != Some(*version))
+            .map(|(object, version)| (object.clone(), *version))
+            .collect();
+        let gone = |object: &ObjectId| ours.get(object).is_none_or(|version| *version == Version::NONE);
+        let remove: Vec<ObjectId> = if mutant(Mutant::BackfillResurrects) {
+            Vec::new()
+        } else {
+            theirs.keys().filter(|object| inside(object) && gone(object)).cloned().collect()
+        };
+        work.pushing = push.iter().map(|(object, _)| object.clone()).chain(remove.iter().cloned()).collect();
+        for (object, version) in push {
+            self.push_object(target, &object, version, sh);
+        }
+        for object in remove {
+            self.push_absence(target, &object, head, sh);
+        }
+        self.backfill_tick(sh);
+    }
+
+    pub(super) fn backfill_on_pushed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let Some(work) = self.primary().and_then(|primary| primary.backfill.work.as_mut()) else { return };
+        if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
+            self.backfill_tick(sh);
+        }
+    }
+
+    /// The object cannot be read here: the target does not get it, and the range is compared again later.
+    pub(super) fn backfill_on_push_failed(&mut self, to: OsdId, object: &ObjectId) {
+        let Some(work) = self.primary().and_then(|primary| primary.backfill.work.as_mut()) else { return };
+        // The cursor must not pass an object that the target lacks: the range stays open until the object can be read.
+        debug_assert!(work.target != to || !work.held.is_empty() || work.pushing.contains(object));
+    }
+
+    /// The primary counts on everything before the cursor.
+    pub fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
+        if !self.is_current(message.interval) || self.member().is_none_or(|member| member.adopted.is_none()) {
+            return;
+        }
+        let forward = match (&self.local.backfill, &message.cursor) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(have), Some(new)) => new > have,
+        };
+        let mut ops = Ops::new();
+        if forward {
+            self.local.set_cursor(message.cursor.clone(), &mut ops);
+        }
+        let awaited = Awaited::CursorStored { to: from, cursor: message.cursor.clone() };
+        sh.submit(self.id(), self.interval.since, ops, awaited);
+    }
+
+    pub(super) fn on_cursor_stored(&mut self, to: OsdId, cursor: Option<Bytes>, sh: &mut Shared) {
+        let (pg, interval) = (self.id(), self.interval.since);
+        sh.send(to, Message::ProgressAck(ProgressAck { pg, interval, cursor }));
+    }
+
+    /// The target has stored its cursor.
+    pub fn on_progress_ack(&mut self, from: OsdId, message: &ProgressAck, sh: &mut Shared) {
+        if !self.is_current(message.interval) {
+            return;
+        }
+        let Some(primary) = self.primary() else { return };
+        let done = |work: &mut Work| work.target == from && work.stored && work.end == message.cursor;
+        let Some(work) = primary.backfill.work.take_if(|work| done(work)) else { return };
+        if let Some(peer) = primary.peers.get_mut(&from) {
+            peer.backfill.clone_from(&message.cursor);
+        }
+        for object in work.held {
+            self.release_object(&object, sh);
+        }
+        self.process_all_objects(sh);
+        self.start_backfill(sh);
+    }
+}

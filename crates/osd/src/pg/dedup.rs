@@ -1,0 +1,160 @@
+//! A placement group's memory of operations, so that a resend is answered and not executed again (DESIGN §3, Exactly once).
+//!
+//! Every writing operation is remembered from its log entry until its client confirms the answer (`answered_below`). While the entry
+//! is in the log, the log is the memory; when the log forgets it before the client confirms, a record takes its place. An operation
+//! below the mark that nobody remembers is refused: it may have been executed.
+
+use nacre_types::{ClientId, Instance, ObjectId, Version};
+use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry};
+use std::collections::BTreeMap;
+
+/// What is known of a request.
+#[derive(Debug, PartialEq)]
+pub enum Seen<'a> {
+    /// Never heard of: execute it.
+    New,
+    /// Executed: this was its update.
+    Done(&'a DedupRecord),
+    /// Confirmed long ago, or lost: never execute it.
+    Superseded,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Client {
+    below: u64,
+    done: BTreeMap<u64, DedupRecord>,
+}
+
+/// The memory: of entries in the log and of older ones alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DedupTable {
+    clients: BTreeMap<(ClientId, Instance), Client>,
+}
+
+impl DedupTable {
+    /// From stored records, marks and the log.
+    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a LogEntry>) -> Self {
+        let mut table = Self::default();
+        for ClientMark { below } in old.marks {
+            table.confirm(&below, below.sequence);
+        }
+        for record in old.records {
+            table.remember(record);
+        }
+        for entry in log {
+            table.on_entry(entry);
+        }
+        table
+    }
+
+    /// Looks a request up.
+    #[must_use]
+    pub fn seen(&self, request: &RequestId) -> Seen<'_> {
+        let Some(client) = self.clients.get(&(request.client, request.instance)) else { return Seen::New };
+        match client.done.get(&request.sequence) {
+            Some(record) => Seen::Done(record),
+            None if request.sequence < client.below => Seen::Superseded,
+            None => Seen::New,
+        }
+    }
+
+    /// Remembers an update.
+    pub fn on_entry(&mut self, entry: &LogEntry) {
+        self.remember(DedupRecord {
+            request: entry.request,
+            version: entry.version,
+            object: entry.object.clone(),
+            results: entry.results.clone(),
+        });
+        self.confirm(&entry.request, entry.answered_below);
+    }
+
+    fn remember(&mut self, record: DedupRecord) {
+        let client = self.clients.entry((record.request.client, record.request.instance)).or_default();
+        client.done.insert(record.request.sequence, record);
+    }
+
+    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now.
+    pub fn confirm(&mut self, who: &RequestId, below: u64) -> Vec<u64> {
+        let client = self.clients.entry((who.client, who.instance)).or_default();
+        client.below = client.below.max(below);
+        let kept = client.done.split_off(&client.below);
+        std::mem::replace(&mut client.done, kept).into_keys().collect()
+    }
+
+    /// The client's mark.
+    #[must_use]
+    pub fn below(&self, who: &RequestId) -> u64 {
+        self.clients.get(&(who.client, who.instance)).map_or(0, |client| client.below)
+    }
+
+    /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
+    pub fn forget(&mut self, entry: &LogEntry) {
+        if let Some(client) = self.clients.get_mut(&(entry.request.client, entry.request.instance))
+            && client.done.get(&entry.request.sequence).is_some_and(|record| record.version == entry.version)
+        {
+            client.done.remove(&entry.request.sequence);
+        }
+    }
+
+    /// What must be kept beside a log that begins after `tail`.
+    #[must_use]
+    pub fn beyond(&self, tail: Version) -> Dedup {
+        let records = self.clients.values().flat_map(|client| client.done.values());
+        let marks = self.clients.iter().map(|((client, instance), state)| ClientMark {
+            below: RequestId { client: *client, instance: *instance, sequence: state.below },
+        });
+        Dedup { records: records.filter(|record| record.version <= tail).cloned().collect(), marks: marks.collect() }
+    }
+
+    /// Takes out the records of objects that leave with a split; marks are kept by both halves.
+    pub fn split(&mut self, mut leaves: impl FnMut(&ObjectId) -> bool) -> Self {
+        let mut other = Self::default();
+        for (id, client) in &mut self.clients {
+            let (gone, kept) = std::mem::take(&mut client.done).into_iter().partition(|(_, record)| leaves(&record.object));
+            client.done = kept;
+            other.clients.insert(*id, Client { below: client.below, done: gone });
+        }
+        other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pg::testing::{entry, v};
+
+    fn request(sequence: u64) -> RequestId {
+        RequestId { client: ClientId(1), instance: Instance(1), sequence }
+    }
+
+    #[test]
+    fn a_resend_is_answered_until_confirmed_and_refused_after() {
+        let mut table = DedupTable::default();
+        let mut first = entry("a", Version::NONE, v(1, 1));
+        first.request = request(1);
+        first.answered_below = 1;
+        table.on_entry(&first);
+        assert!(matches!(table.seen(&request(1)), Seen::Done(record) if record.version == v(1, 1)));
+        assert_eq!(table.seen(&request(2)), Seen::New);
+        assert_eq!(table.confirm(&request(0), 2), [1]);
+        assert_eq!(table.seen(&request(1)), Seen::Superseded);
+        assert_eq!(table.seen(&RequestId { instance: Instance(2), ..request(1) }), Seen::New);
+    }
+
+    #[test]
+    fn a_split_takes_each_record_to_its_objects_new_home_and_marks_to_both() {
+        let mut table = DedupTable::default();
+        for (n, name) in [(1, "a"), (2, "b")] {
+            let mut update = entry(name, Version::NONE, v(1, n));
+            update.request = request(n);
+            update.answered_below = 1;
+            table.on_entry(&update);
+        }
+        let other = table.split(|object| object.name == nacre_types::Name::from("b"));
+        assert!(matches!(table.seen(&request(1)), Seen::Done(_)));
+        assert!(matches!(other.seen(&request(2)), Seen::Done(_)));
+        assert_eq!(other.seen(&request(0)), Seen::Superseded);
+    }
+}

@@ -1,0 +1,439 @@
+//! What one OSD has of a placement group, in memory and in its store; every change of the first comes with the store operations
+//! that make the second follow, in one transaction with the objects it is about.
+//!
+//! ```text
+//!  metadata object   attr "info"   PgMeta: activated, tail, head, backfill cursor, pg_num, totals at the tail
+//!                    omap l…       log entries by version            m…   objects the log has and the store has not
+//!                         d…       dedup records older than the log  c…   clients' marks
+//! ```
+//! `docs/formats/osd.md` has the bytes. Log entries are set and soon removed again; the store's memtable absorbs most of that.
+//!
+//! Invariants ([`Local::check`]): those of the log; a missing object's needed version is not newer than the head; what is missing lies
+//! inside the backfill cursor.
+
+use super::dedup::DedupTable;
+use super::log::PgLog;
+use crate::key;
+use bytes::Bytes;
+use nacre_store::{ObjectKey, Op, Transaction};
+use nacre_types::{Epoch, ObjectId, PgId, Version};
+use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals};
+use nacre_wire::{Malformed, Wire, wire_record};
+use std::collections::BTreeMap;
+
+/// The object attribute that holds the object's version.
+pub const VERSION_ATTR: &[u8] = b"_";
+const INFO_ATTR: &[u8] = b"info";
+
+/// The fixed part of a group's stored state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PgMeta {
+    /// The interval whose log this member last adopted.
+    pub activated: Epoch,
+    /// The log's tail.
+    pub tail: Version,
+    /// The log's head when this was written; later entries move it.
+    pub head: Version,
+    /// Objects before this position are here; none: all are.
+    pub backfill: Option<Bytes>,
+    /// The pool's `pg_num` for which this is one group: a larger one means splits to do.
+    pub pg_num: u32,
+    /// What the group holds at the tail.
+    pub totals: Totals,
+}
+wire_record!(PgMeta version 1 compat 1 { activated, tail, head, backfill, pg_num, totals });
+
+/// A group's state at one OSD.
+#[derive(Clone, Debug)]
+pub struct Local {
+    pg: PgId,
+    meta_key: ObjectKey,
+    /// The log.
+    pub log: PgLog,
+    /// What the log has and the store does not.
+    pub missing: BTreeMap<ObjectId, Missing>,
+    /// Memory of operations.
+    pub dedup: DedupTable,
+    /// The interval whose log was last adopted.
+    pub activated: Epoch,
+    /// Objects before this position are here; none: all are.
+    pub backfill: Option<Bytes>,
+    /// See [`PgMeta::pg_num`].
+    pub pg_num: u32,
+    base_totals: Totals,
+    /// Whether the store has the metadata object.
+    pub exists: bool,
+}
+
+/// A transaction under construction.
+pub type Ops = Vec<Op>;
+
+fn log_key(version: Version) -> Bytes {
+    let mut key = vec![b'l'];
+    key.extend_from_slice(&version.interval.0.to_be_bytes());
+    key.extend_from_slice(&version.number.to_be_bytes());
+    key.into()
+}
+fn missing_key(object: &ObjectId) -> Bytes {
+    let mut key = vec![b'm'];
+    key.extend_from_slice(&key::position(object));
+    key.into()
+}
+fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
+    let mut key = vec![tag];
+    key.extend_from_slice(&request.client.0.to_be_bytes());
+    key.extend_from_slice(&request.instance.0.to_be_bytes());
+    if with_sequence {
+        key.extend_from_slice(&request.sequence.to_be_bytes());
+    }
+    key.into()
+}
+
+impl Local {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(pg: PgId, pg_num: u32) -> Self {
+        Self {
+            pg,
+            meta_key: key::meta_key(pg),
+            log: PgLog::default(),
+            missing: BTreeMap::new(),
+            dedup: DedupTable::default(),
+            activated: Epoch::NONE,
+            backfill: None,
+            pg_num,
+            base_totals: Totals::default(),
+            exists: false,
+        }
+    }
+
+    /// From the metadata object's attribute and omap.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are not what this version writes.
+    pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)]) -> Result<Self, Malformed> {
+        let meta = PgMeta::from_bytes(info)?;
+        let (mut entries, mut missing, mut old) = (Vec::new(), BTreeMap::new(), Dedup::default());
+        for (key, value) in omap {
+            match key.first() {
+                Some(b'l') => entries.push(LogEntry::from_bytes(value)?),
+                Some(b'm') => {
+                    let what = Missing::from_bytes(value)?;
+                    missing.insert(what.object.clone(), what);
+                }
+                Some(b'd') => old.records.push(DedupRecord::from_bytes(value)?),
+                Some(b'c') => old.marks.push(ClientMark::from_bytes(value)?),
+                _ => return Err(Malformed::Value("placement group metadata key")),
+            }
+        }
+        if entries.is_sorted_by_key(|entry| entry.version) && entries.first().is_none_or(|e| e.version > meta.tail) {
+            let log = PgLog::restore(meta.tail, meta.head, entries);
+            let dedup = DedupTable::restore(old, log.entries().iter());
+            let mut local = Self::new(pg, meta.pg_num);
+            (local.log, local.missing, local.dedup) = (log, missing, dedup);
+            (local.activated, local.backfill, local.base_totals) = (meta.activated, meta.backfill, meta.totals);
+            local.exists = true;
+            Ok(local)
+        } else {
+            Err(Malformed::Value("placement group log (out of order)"))
+        }
+    }
+
+    /// Which group.
+    #[must_use]
+    pub const fn pg(&self) -> PgId {
+        self.pg
+    }
+
+    /// What the group holds now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.log.entries().back().map_or(self.base_totals, |entry| entry.totals)
+    }
+    /// What it held at the log's tail.
+    #[must_use]
+    pub const fn base_totals(&self) -> Totals {
+        self.base_totals
+    }
+
+    /// For peering.
+    #[must_use]
+    pub fn info(&self, committed: Version) -> PgInfo {
+        PgInfo {
+            exists: self.exists,
+            activated: self.activated,
+            head: self.log.head(),
+            tail: self.log.tail(),
+            spans: self.log.spans(),
+            committed,
+            backfill: self.backfill.clone(),
+            missing: self.missing.values().cloned().collect(),
+        }
+    }
+
+    /// Whether an object lies where this member has, or should have, everything.
+    #[must_use]
+    pub fn inside_cursor(&self, object: &ObjectId) -> bool {
+        self.backfill.as_ref().is_none_or(|cursor| key::position(object)[..] < cursor[..])
+    }
+
+    /// Writes the fixed part.
+    pub fn save_meta(&mut self, ops: &mut Ops) {
+        self.exists = true;
+        let meta = PgMeta {
+            activated: self.activated,
+            tail: self.log.tail(),
+            head: self.log.head(),
+            backfill: self.backfill.clone(),
+            pg_num: self.pg_num,
+            totals: self.base_totals,
+        };
+        let (name, value) = (Bytes::from_static(INFO_ATTR), meta.to_bytes().into());
+        ops.push(Op::SetAttr { object: self.meta_key.clone(), name, value });
+    }
+
+    fn set(&self, ops: &mut Ops, entries: Vec<(Bytes, Bytes)>) {
+        if !entries.is_empty() {
+            ops.push(Op::OmapSet { object: self.meta_key.clone(), entries });
+        }
+    }
+    fn unset(&self, ops: &mut Ops, keys: Vec<Bytes>) {
+        if !keys.is_empty() {
+            ops.push(Op::OmapRemove { object: self.meta_key.clone(), keys });
+        }
+    }
+
+    /// Adds an update to the log.
+    pub fn append(&mut self, entry: LogEntry, ops: &mut Ops) {
+        if !self.exists {
+            self.save_meta(ops);
+        }
+        self.set(ops, vec![(log_key(entry.version), entry.to_bytes().into())]);
+        self.remember(&entry, ops);
+        self.log.append(entry);
+    }
+
+    fn remember(&mut self, entry: &LogEntry, ops: &mut Ops) {
+        let before = self.dedup.below(&entry.request);
+        self.dedup.on_entry(entry);
+        if self.dedup.below(&entry.request) > before {
+            // Records older than the log that are confirmed now. Most are not stored; removing those is free.
+            self.confirm(&entry.request, entry.answered_below, ops);
+        }
+    }
+
+    fn confirm(&mut self, who: &RequestId, below: u64, ops: &mut Ops) {
+        let gone = self.dedup.confirm(who, below);
+        let keys = gone.iter().map(|n| dedup_key(b'd', &RequestId { sequence: *n, ..*who }, true)).collect();
+        self.unset(ops, keys);
+    }
+
+    /// Forgets log entries up to `version`; what their clients have not confirmed is kept as records.
+    pub fn trim(&mut self, version: Version, ops: &mut Ops) {
+        let gone = self.log.trim(version);
+        let Some(last) = gone.last() else { return };
+        self.base_totals = last.totals;
+        let mut kept = Vec::new();
+        for entry in &gone {
+            if let super::dedup::Seen::Done(record) = self.dedup.seen(&entry.request)
+                && record.version == entry.version
+            {
+                kept.push((dedup_key(b'd', &entry.request, true), record.to_bytes().into()));
+            }
+            let below = RequestId { sequence: self.dedup.below(&entry.request), ..entry.request };
+            kept.push((dedup_key(b'c', &below, false), ClientMark { below }.to_bytes().into()));
+        }
+        // One mark per client is enough.
+        kept.sort();
+        kept.dedup_by(|a, b| a.0 == b.0);
+        self.set(ops, kept);
+        self.unset(ops, gone.iter().map(|entry| log_key(entry.version)).collect());
+        self.save_meta(ops);
+    }
+
+    /// Notes that the store has to be brought to `need`.
+    fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
+        let missing = Missing { object: object.clone(), need, have };
+        self.set(ops, vec![(missing_key(object), missing.to_bytes().into())]);
+        self.missing.insert(object.clone(), missing);
+    }
+
+    /// Notes that the store has what it should have.
+    pub fn found(&mut self, object: &ObjectId, ops: &mut Ops) {
+        if self.missing.remove(object).is_some() {
+            self.unset(ops, vec![missing_key(object)]);
+        }
+    }
+
+    /// Removes an object that, as it turns out, is gone or never was.
+    fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
+        self.found(object, ops);
+        ops.push(Op::Remove(key::store_key(self.pg, object)));
+    }
+
+    /// Makes the log end at `from` and go on with `entries` (CEPH-52): the authoritative log's, as the primary merges it, or the primary's, as
+    /// a replica adopts it. Objects change accordingly: they are gone, or missing until recovery brings them.
+    ///
+    /// # Panics
+    /// When `from` is not a position of both logs; the caller found it with [`super::log::common`].
+    pub fn adopt(&mut self, from: Version, entries: Vec<LogEntry>, head: Version, dedup: &Dedup, interval: Epoch, ops: &mut Ops) {
+        assert!(from >= self.log.tail() && from <= self.log.head(), "{}: adopting from {from}", self.pg);
+        let divergent = self.log.rewind(from);
+        self.unset(ops, divergent.iter().map(|entry| log_key(entry.version)).collect());
+        // The first divergent update of an object knows the version to go back to.
+        let mut undone: BTreeMap<ObjectId, Version> = BTreeMap::new();
+        for entry in divergent {
+            self.dedup.forget(&entry);
+            undone.entry(entry.object).or_insert(entry.prior);
+        }
+        let mut last: BTreeMap<ObjectId, (Version, bool)> = BTreeMap::new();
+        for entry in &entries {
+            last.insert(entry.object.clone(), (entry.version, entry.deleted));
+        }
+        for (object, prior) in &undone {
+            if !last.contains_key(object) && self.inside_cursor(object) {
+                if *prior == Version::NONE {
+                    self.drop_object(object, ops);
+                } else {
+                    self.miss(object, *prior, Version::NONE, ops);
+                }
+            }
+        }
+        for (object, (version, deleted)) in &last {
+            if !self.inside_cursor(object) {
+                continue;
+            }
+            if *deleted {
+                self.drop_object(object, ops);
+            } else {
+                let have = self.missing.get(object).map_or(Version::NONE, |missing| missing.have);
+                self.miss(object, *version, have, ops);
+            }
+        }
+        for entry in entries {
+            self.append(entry, ops);
+        }
+        self.log.advance_head(head);
+        self.merge_dedup(dedup, ops);
+        self.activated = interval;
+        self.save_meta(ops);
+    }
+
+    /// Starts over, to be backfilled: the log begins at the primary's tail, no object counts.
+    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
+    pub fn restart(&mut self, tail: Version, totals: Totals, entries: Vec<LogEntry>, head: Version, dedup: &Dedup, interval: Epoch, ops: &mut Ops) {
+        ops.push(Op::OmapClear(self.meta_key.clone()));
+        self.log.restart(tail);
+        self.base_totals = totals;
+        self.missing.clear();
+        self.dedup = DedupTable::default();
+        self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
+        for entry in entries {
+            self.append(entry, ops);
+        }
+        self.log.advance_head(head);
+        self.merge_dedup(dedup, ops);
+        self.activated = interval;
+        self.save_meta(ops);
+    }
+
+    fn merge_dedup(&mut self, dedup: &Dedup, ops: &mut Ops) {
+        let entries: Vec<(Bytes, Bytes)> = dedup
+            .records
+            .iter()
+            .map(|record| (dedup_key(b'd', &record.request, true), record.to_bytes().into()))
+            .chain(dedup.marks.iter().map(|mark| (dedup_key(b'c', &mark.below, false), mark.to_bytes().into())))
+            .collect();
+        self.set(ops, entries);
+        self.dedup = DedupTable::restore(
+            Dedup {
+                records: [&self.dedup.beyond(self.log.tail()).records[..], &dedup.records[..]].concat(),
+                marks: [&self.dedup.beyond(self.log.tail()).marks[..], &dedup.marks[..]].concat(),
+            },
+            self.log.entries().iter(),
+        );
+    }
+
+    /// Moves the backfill cursor.
+    pub fn set_cursor(&mut self, cursor: Option<Bytes>, ops: &mut Ops) {
+        self.backfill = cursor;
+        self.save_meta(ops);
+    }
+
+    /// Splits off the group `child` when the pool grows to `pg_num` groups. Objects stay where they are.
+    pub fn split_off(&mut self, child: PgId, pg_num: u32, ops: &mut Ops) -> Self {
+        let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
+        let mut other = Self::new(child, pg_num);
+        other.log = self.log.split(|entry| leaves(&entry.object));
+        other.dedup = if crate::mutant(crate::Mutant::DedupLostOnSplit) {
+            DedupTable::default()
+        } else {
+            self.dedup.split(leaves)
+        };
+        let (gone, kept) = std::mem::take(&mut self.missing).into_iter().partition(|(object, _)| leaves(object));
+        self.missing = kept;
+        other.missing = gone;
+        other.activated = self.activated;
+        // The parent's range contains the child's: a cursor inside or before the child's range is the child's too.
+        let (first, end) = key::range(child.seed, pg_num);
+        other.backfill = match &self.backfill {
+            None => None,
+            Some(cursor) if end.as_ref().is_some_and(|end| cursor >= end) => None,
+            Some(cursor) => Some(cursor.clone().max(first)),
+        };
+        // Estimates: counted again when the primary next scans the group.
+        let share = |n: u64| n / 2;
+        let totals = self.totals();
+        other.base_totals = Totals { objects: share(totals.objects), bytes: share(totals.bytes) };
+        other.rewrite(ops);
+        other
+    }
+
+    /// Ends a split: this group is now one of `pg_num`.
+    pub fn finish_split(&mut self, pg_num: u32, ops: &mut Ops) {
+        let (_, end) = key::range(self.pg.seed, pg_num);
+        if let (Some(cursor), Some(end)) = (&self.backfill, &end)
+            && cursor >= end
+        {
+            self.backfill = None;
+        }
+        self.pg_num = pg_num;
+        self.rewrite(ops);
+    }
+
+    /// Writes everything anew.
+    fn rewrite(&mut self, ops: &mut Ops) {
+        ops.push(Op::OmapClear(self.meta_key.clone()));
+        let mut entries: Vec<(Bytes, Bytes)> =
+            self.log.entries().iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect();
+        entries.extend(self.missing.values().map(|m| (missing_key(&m.object), m.to_bytes().into())));
+        let old = self.dedup.beyond(self.log.tail());
+        entries.extend(old.records.iter().map(|r| (dedup_key(b'd', &r.request, true), r.to_bytes().into())));
+        entries.extend(old.marks.iter().map(|m| (dedup_key(b'c', &m.below, false), m.to_bytes().into())));
+        entries.sort();
+        self.set(ops, entries);
+        self.save_meta(ops);
+    }
+
+    /// Removes the metadata object; the objects are the caller's business.
+    pub fn erase(&mut self, ops: &mut Ops) {
+        ops.push(Op::Remove(self.meta_key.clone()));
+        *self = Self::new(self.pg, self.pg_num);
+    }
+
+    /// Asserts the invariants of the module head.
+    pub fn check(&self) {
+        self.log.check();
+        for missing in self.missing.values() {
+            assert!(missing.need <= self.log.head(), "{}: {} needs {}", self.pg, missing.object, missing.need);
+            assert!(self.inside_cursor(&missing.object), "{}: {} is missing beyond the cursor", self.pg, missing.object);
+        }
+    }
+}
+
+/// The operations as a transaction.
+#[must_use]
+pub fn transaction(ops: Ops) -> Transaction {
+    Transaction { ops }
+}

@@ -1,0 +1,182 @@
+//! A placement group's log of updates (CEPH-51).
+//!
+//! ```text
+//!        tail                                    head
+//!         │ 4'7   4'9   4'10 │ 6'11   6'12        │        numbers grow; a split leaves gaps
+//! spans:  4'6 ………………… 4'10    ……………… 6'12
+//! ```
+//! Two logs of one group agree on everything up to some entry and on nothing after it: a version names one update by one primary, who
+//! put it behind one predecessor. So the last version of each interval is enough to find where they part ([`common`]).
+//!
+//! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
+
+use nacre_types::Version;
+use nacre_wire::msg::replication::LogEntry;
+use std::collections::VecDeque;
+
+/// The log, oldest first. `head` may lie behind the last entry: after a split the other half has that one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PgLog {
+    tail: Version,
+    head: Version,
+    entries: VecDeque<LogEntry>,
+}
+
+impl PgLog {
+    /// A log that was stored.
+    ///
+    /// # Panics
+    /// When it violates the invariants: the caller verified what it read.
+    #[must_use]
+    pub fn restore(tail: Version, head: Version, entries: Vec<LogEntry>) -> Self {
+        let head = entries.last().map_or(head, |last| head.max(last.version)).max(tail);
+        let log = Self { tail, head, entries: entries.into() };
+        log.check();
+        log
+    }
+
+    /// The entry before the first.
+    #[must_use]
+    pub const fn tail(&self) -> Version {
+        self.tail
+    }
+    /// The last entry, or where the log stood when it was split.
+    #[must_use]
+    pub const fn head(&self) -> Version {
+        self.head
+    }
+    /// Oldest first.
+    #[must_use]
+    pub const fn entries(&self) -> &VecDeque<LogEntry> {
+        &self.entries
+    }
+
+    /// The last version of each interval that occurs, ascending, tail and head included.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Version> {
+        let mut spans: Vec<Version> = Vec::new();
+        let all = std::iter::once(self.tail).chain(self.entries.iter().map(|e| e.version)).chain([self.head]);
+        for version in all {
+            match spans.last_mut() {
+                Some(last) if last.interval == version.interval => *last = version,
+                _ => spans.push(version),
+            }
+        }
+        spans
+    }
+
+    /// Adds an update.
+    pub fn append(&mut self, entry: LogEntry) {
+        assert!(entry.version > self.head && entry.version.number > self.head.number, "the log only grows");
+        self.head = entry.version;
+        self.entries.push_back(entry);
+    }
+
+    /// Entries after a version, oldest first.
+    pub fn after(&self, version: Version) -> impl Iterator<Item = &LogEntry> {
+        let from = self.entries.partition_point(|entry| entry.version <= version);
+        self.entries.range(from..)
+    }
+
+    /// Cuts off everything after `common` and returns it, oldest first.
+    pub fn rewind(&mut self, common: Version) -> Vec<LogEntry> {
+        let from = self.entries.partition_point(|entry| entry.version <= common);
+        let cut = self.entries.split_off(from).into();
+        self.head = common.max(self.tail);
+        cut
+    }
+
+    /// Moves the head to where the authoritative log stands.
+    pub fn advance_head(&mut self, head: Version) {
+        assert!(head >= self.head, "a head only advances here");
+        self.head = head;
+    }
+
+    /// Forgets everything up to `version` and returns it, oldest first.
+    pub fn trim(&mut self, version: Version) -> Vec<LogEntry> {
+        let n = self.entries.partition_point(|entry| entry.version <= version);
+        let gone: Vec<LogEntry> = self.entries.drain(..n).collect();
+        if let Some(last) = gone.last() {
+            self.tail = last.version;
+        }
+        gone
+    }
+
+    /// Forgets all, and starts at `at`.
+    pub fn restart(&mut self, at: Version) {
+        *self = Self { tail: at, head: at, entries: VecDeque::new() };
+    }
+
+    /// Takes out the entries of another group that splits off; both keep the positions.
+    pub fn split(&mut self, mut leaves: impl FnMut(&LogEntry) -> bool) -> Self {
+        let (gone, kept) = std::mem::take(&mut self.entries).into_iter().partition(|entry| leaves(entry));
+        self.entries = kept;
+        Self { tail: self.tail, head: self.head, entries: gone }
+    }
+
+    /// Asserts the invariants of the module head.
+    pub fn check(&self) {
+        let mut last = self.tail;
+        for entry in &self.entries {
+            assert!(last < entry.version && last.number < entry.version.number, "log out of order at {}", entry.version);
+            last = entry.version;
+        }
+        assert!(last <= self.head, "the head {} lies before the last entry {last}", self.head);
+    }
+}
+
+/// The last position that two logs share, from their spans. [`Version::NONE`] if they share nothing but the beginning.
+#[must_use]
+pub fn common(a: &[Version], b: &[Version]) -> Version {
+    for x in a.iter().rev() {
+        if let Some(y) = b.iter().find(|y| y.interval == x.interval) {
+            return if x.number <= y.number { *x } else { *y };
+        }
+    }
+    Version::NONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pg::testing::{entry, v};
+
+    fn log(versions: &[Version]) -> PgLog {
+        let mut log = PgLog::default();
+        for version in versions {
+            log.append(entry("x", Version::NONE, *version));
+        }
+        log
+    }
+
+    #[test]
+    fn logs_part_after_the_last_version_they_share() {
+        let a = log(&[v(3, 1), v(3, 2), v(3, 3), v(5, 4)]);
+        for (b, expected) in [
+            (log(&[v(3, 1), v(3, 2)]), v(3, 2)),
+            (log(&[v(3, 1), v(3, 2), v(3, 3), v(4, 4), v(4, 5)]), v(3, 3)),
+            (log(&[v(3, 1), v(3, 2), v(3, 3), v(5, 4), v(5, 5)]), v(5, 4)),
+            (log(&[]), v(0, 0)),
+        ] {
+            assert_eq!(common(&a.spans(), &b.spans()), expected);
+            assert_eq!(common(&b.spans(), &a.spans()), expected);
+        }
+    }
+
+    #[test]
+    fn rewinding_gives_back_what_diverged() {
+        let mut a = log(&[v(3, 1), v(4, 2), v(4, 3)]);
+        let cut = a.rewind(v(3, 1));
+        assert_eq!(cut.iter().map(|e| e.version).collect::<Vec<_>>(), [v(4, 2), v(4, 3)]);
+        assert_eq!(a.head(), v(3, 1));
+        a.append(entry("x", v(3, 1), v(5, 2)));
+        a.check();
+    }
+
+    #[test]
+    fn trimming_moves_the_tail_to_the_last_forgotten_entry() {
+        let mut a = log(&[v(3, 1), v(3, 2), v(5, 3)]);
+        assert_eq!(a.trim(v(3, 2)).len(), 2);
+        assert_eq!((a.tail(), a.head(), a.spans()), (v(3, 2), v(5, 3), vec![v(3, 2), v(5, 3)]));
+    }
+}

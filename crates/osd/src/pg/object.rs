@@ -1,0 +1,177 @@
+//! One object's operations in hand, in order, and what is known of the object.
+//!
+//! ```text
+//!  queue: op op op ─▶ front ─▶ needs data? ──store reads──▶ evaluate ─▶ update: in flight until committed
+//!                        │                                          └─▶ reply
+//!                        └─ waits while: context is loaded · object is missing or held · for reads: updates in flight, no lease
+//! ```
+//! Updates follow each other without waiting for commits; a read waits for the updates before it, and everything behind it waits for
+//! the read. So one client's operations on one object happen in the order they came.
+
+use bytes::Bytes;
+use nacre_store::ReadReply;
+use nacre_types::{Entity, Name, ObjectId, Time, Version};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::OpRequest;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What an object is, after every update that was executed on it, committed or not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Context {
+    /// Whether it exists.
+    pub exists: bool,
+    /// Version of its last update.
+    pub version: Version,
+    /// Bytes.
+    pub size: u64,
+    /// Clients' attributes.
+    pub attrs: BTreeMap<Name, Bytes>,
+}
+
+/// An operation in hand.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Who asked.
+    pub from: Entity,
+    /// What.
+    pub request: OpRequest,
+    /// Its data.
+    pub payload: Payload,
+    /// When it came.
+    pub received: Time,
+    /// When its client was last told that it waits.
+    pub explained: Time,
+}
+
+impl Pending {
+    /// Bytes it holds in memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        nacre_wire::msg::payload_len(&self.payload) as u64 + 512
+    }
+    /// Whether it may change the object.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        self.request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write)
+    }
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct ObjectState {
+    /// What it is; `None` until loaded.
+    pub context: Option<Context>,
+    /// Its attributes are being read.
+    pub loading: bool,
+    /// In order.
+    pub queue: VecDeque<Pending>,
+    /// Updates not yet committed.
+    pub updates: u32,
+    /// Reads under way.
+    pub reads: u32,
+    /// An update is waiting for data it has to read first.
+    pub exclusive: bool,
+    /// Recovery or backfill is copying it: updates wait.
+    pub held: u32,
+    used: u64,
+}
+
+impl ObjectState {
+    /// Whether it is here only as a cache.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.updates == 0 && self.reads == 0 && !self.exclusive && !self.loading && self.held == 0
+    }
+}
+
+/// Data being read for an operation.
+#[derive(Debug)]
+pub struct Reading {
+    /// For which operation.
+    pub op: Pending,
+    /// What came, by index of the part.
+    pub replies: BTreeMap<usize, ReadReply>,
+    /// How many are still to come.
+    pub waiting: usize,
+    /// The read that failed, if one did.
+    pub failed: Option<nacre_store::ReadError>,
+}
+
+/// All objects of a group with operations in hand, and a cache of others.
+#[derive(Debug, Default)]
+pub struct Objects {
+    states: super::ByObject<ObjectState>,
+    clock: u64,
+    /// Data being read, by number.
+    pub readings: BTreeMap<u64, Reading>,
+    /// Listings under way or waiting, by number.
+    pub listings: BTreeMap<u64, Pending>,
+    next: u64,
+}
+
+impl Objects {
+    /// The state of an object, new if need be.
+    pub fn get(&mut self, object: &ObjectId) -> &mut ObjectState {
+        self.clock += 1;
+        if !self.states.contains_key(object) {
+            self.states.insert(object.clone(), ObjectState::default());
+        }
+        let state = self.states.get_mut(object).expect("just made sure");
+        state.used = self.clock;
+        state
+    }
+    /// The state of an object, if there is one.
+    pub fn existing(&mut self, object: &ObjectId) -> Option<&mut ObjectState> {
+        self.states.get_mut(object)
+    }
+    /// A number for a reading or listing.
+    pub const fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+    /// Objects with something in their queues.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<ObjectId> {
+        self.states.iter().filter(|(_, state)| !state.queue.is_empty()).map(|(object, _)| object.clone()).collect()
+    }
+    /// All operations in hand.
+    pub fn pending_mut(&mut self) -> impl Iterator<Item = (&ObjectId, &mut Pending)> {
+        self.states.iter_mut().flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
+    }
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.readings.is_empty() && self.listings.is_empty() && self.states.values().all(|state| state.queue.is_empty())
+    }
+    /// Throws away all; returns the operations that were in hand.
+    pub fn drain(&mut self) -> Vec<Pending> {
+        let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
+        let reading = std::mem::take(&mut self.readings).into_values().map(|reading| reading.op);
+        let listing = std::mem::take(&mut self.listings).into_values();
+        queued.chain(reading).chain(listing).collect()
+    }
+    /// Forgets the longest unused idle objects beyond `keep`.
+    pub fn shrink(&mut self, keep: usize) {
+        // Amortised: half of what may stay is dropped at once.
+        if self.states.len() <= keep {
+            return;
+        }
+        let mut ages: Vec<u64> = self.states.values().filter(|state| state.is_idle()).map(|state| state.used).collect();
+        ages.sort_unstable();
+        let drop = (self.states.len() - keep / 2).min(ages.len());
+        if drop > 0 {
+            let limit = ages[drop - 1];
+            self.states.retain(|_, state| !state.is_idle() || state.used > limit);
+        }
+    }
+    /// Forgets what is known of an object, unless something is under way.
+    pub fn forget(&mut self, object: &ObjectId) {
+        if let Some(state) = self.states.get_mut(object) {
+            if state.is_idle() {
+                self.states.remove(object);
+            } else {
+                state.context = None;
+            }
+        }
+    }
+}

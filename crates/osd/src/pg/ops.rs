@@ -1,0 +1,433 @@
+//! Client operations at the primary: admission, order, reads. `evaluate.rs` decides what an operation does; `replication.rs` makes it last.
+
+use super::object::{Context, Pending, Reading};
+use super::replication::Answer;
+use super::{Awaited, Pg, local::VERSION_ATTR};
+use crate::evaluate::{self, Outcome};
+use crate::shared::Shared;
+use crate::{Mutant, key, mutant};
+use nacre_store::{Read, ReadError, ReadReply};
+use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, Time, Version};
+use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, SubOp, SubReply};
+use nacre_wire::{Message, Payload, Wire};
+
+/// What the front of an object's queue waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The interval to be activated, or the old one's leases to run out.
+    Serving,
+    /// A read lease from every member.
+    Lease,
+    /// The object's attributes.
+    Context,
+    /// Earlier operations on the object.
+    Order,
+    /// Recovery to bring the object.
+    Missing,
+    /// Recovery to make enough copies of the object.
+    Degraded,
+    /// Recovery or backfill to finish copying the object.
+    Held,
+}
+
+impl Wait {
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Serving => "the placement group is peering",
+            Self::Lease => "a member has not granted a read lease",
+            Self::Context => "the object's metadata is being read",
+            Self::Order => "earlier operations on the object are not finished",
+            Self::Missing => "the object is being recovered",
+            Self::Degraded => "the object has too few copies and is being recovered",
+            Self::Held => "the object is being copied to another member",
+        }
+    }
+}
+
+impl Pg {
+    /// A client's operation. `epoch` is the client's.
+    pub fn on_request(&mut self, from: Entity, epoch: Epoch, request: OpRequest, payload: Payload, sh: &mut Shared) {
+        let attempt = request.attempt;
+        let id = request.request;
+        let refuse = |failure: OpFailure, sh: &mut Shared| {
+            let reply = OpReply { request: id, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
+            sh.reply(from, Message::OpReply(reply, Payload::new()), None);
+        };
+        // A client that does not know this interval will send again when it does: its order is then that of its resends.
+        if self.as_primary().is_none() || epoch < self.interval.since {
+            refuse(OpFailure::WrongTarget {}, sh);
+            return;
+        }
+        if let Err(failure) = evaluate::validate(&request, &payload) {
+            refuse(failure, sh);
+            return;
+        }
+        let now = sh.now;
+        let op = Pending { from, request, payload, received: now, explained: now };
+        sh.client_load.0 += 1;
+        sh.client_load.1 += op.bytes();
+        let primary = self.primary().expect("checked");
+        if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
+            let number = primary.objects.number();
+            primary.objects.listings.insert(number, op);
+            self.try_listing(number, sh);
+            return;
+        }
+        let object = op.request.object.clone();
+        primary.objects.get(&object).queue.push_back(op);
+        self.process_object(&object, sh);
+    }
+
+    /// Throws away what is in hand: the interval is over, clients will send again.
+    pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        let mut gone = primary.objects.drain();
+        gone.extend(primary.in_flight.drain(..).flat_map(|update| update.answers).filter_map(|answer| answer.op));
+        for op in gone {
+            Self::release(&op, sh);
+        }
+    }
+
+    fn release(op: &Pending, sh: &mut Shared) {
+        sh.client_load.0 -= 1;
+        sh.client_load.1 -= op.bytes();
+    }
+
+    pub(super) fn answer(&self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
+        let Answer { to, reply, payload, op } = answer;
+        sh.counters.ops += 1;
+        if let Some(op) = op {
+            Self::release(&op, sh);
+        }
+        sh.reply(to, Message::OpReply(reply, payload), before);
+    }
+
+    /// Whether operations wait that a read lease could release.
+    #[must_use]
+    pub fn waits_for_lease(&self) -> bool {
+        self.as_primary().is_some_and(|primary| primary.is_active() && !primary.objects.is_idle())
+    }
+
+    /// A lease came.
+    pub fn process_all(&mut self, sh: &mut Shared) {
+        self.process_all_objects(sh);
+    }
+
+    /// Everything may have become possible.
+    pub(super) fn process_all_objects(&mut self, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        for object in primary.objects.waiting() {
+            self.process_object(&object, sh);
+        }
+        let listings: Vec<u64> = self.primary().expect("still").objects.listings.keys().copied().collect();
+        for number in listings {
+            self.try_listing(number, sh);
+        }
+    }
+
+    /// Executes what is possible at the front of an object's queue.
+    pub(super) fn process_object(&mut self, object: &ObjectId, sh: &mut Shared) {
+        while self.step(object, sh).is_none() {}
+        let keep = sh.config.limits.contexts;
+        if let Some(primary) = self.primary() {
+            primary.objects.shrink(keep);
+        }
+    }
+
+    fn serving(&self, sh: &Shared) -> bool {
+        self.as_primary().is_some_and(|primary| primary.is_active() && primary.serve_after <= sh.now)
+    }
+
+    /// Until when reads may be answered.
+    fn lease_until(&self, sh: &Shared) -> Time {
+        let me = sh.me();
+        let others = self.interval.acting.iter().filter(|osd| **osd != me);
+        others.map(|osd| sh.peers.lease_until(*osd)).min().unwrap_or(Time::MAX)
+    }
+
+    /// Whether a member should have the object and has not.
+    fn lacks(&self, osd: OsdId, object: &ObjectId) -> bool {
+        let Some(peer) = self.as_primary().and_then(|primary| primary.peers.get(&osd)) else {
+            return self.local.missing.contains_key(object);
+        };
+        peer.missing.contains_key(object)
+    }
+
+    /// What stands between the front of the queue and its execution.
+    fn obstacle(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
+        if !self.serving(sh) {
+            return Some(Wait::Serving);
+        }
+        let (now, min_size) = (sh.now, self.interval.min_size);
+        let lease = self.lease_until(sh);
+        if self.local.missing.contains_key(object) {
+            return Some(Wait::Missing);
+        }
+        let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
+        let state = self.primary().expect("serving").objects.get(object);
+        let front = state.queue.front()?;
+        let is_write = front.is_write();
+        if having < min_size || (is_write && lacking) {
+            return Some(Wait::Degraded);
+        }
+        if state.context.is_none() {
+            return Some(Wait::Context);
+        }
+        if state.exclusive || (is_write && state.reads > 0) {
+            return Some(Wait::Order);
+        }
+        if !is_write && state.updates > 0 && !mutant(Mutant::ReadUncommitted) {
+            return Some(Wait::Order);
+        }
+        let held = state.held > 0;
+        if is_write && (held || self.in_compared_range(object)) {
+            return Some(Wait::Held);
+        }
+        if !is_write && lease <= now {
+            sh.counters.lease_waits += 1;
+            return Some(Wait::Lease);
+        }
+        None
+    }
+
+    /// One step of an object's queue; says what it waits for, if for anything.
+    fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
+        let front_exists = self.primary().is_some_and(|p| p.objects.existing(object).is_some_and(|s| !s.queue.is_empty()));
+        if !front_exists {
+            return Some(Wait::Order);
+        }
+        if let Some(wait) = self.obstacle(object, sh) {
+            match wait {
+                Wait::Missing | Wait::Degraded => self.recover_now(object, sh),
+                Wait::Context => self.load_context(object, sh),
+                _ => {}
+            }
+            return Some(wait);
+        }
+        let state = self.primary().expect("serving").objects.get(object);
+        let op = state.queue.pop_front().expect("checked");
+        if op.is_write() && self.answered_from_memory(&op, sh) {
+            return None;
+        }
+        let reads = evaluate::needed_reads(&op.request, self.id());
+        if reads.is_empty() {
+            self.execute(op, &std::collections::BTreeMap::new(), sh);
+            return None;
+        }
+        let is_write = op.is_write();
+        let primary = self.primary().expect("serving");
+        let number = primary.objects.number();
+        let waiting = reads.len();
+        primary.objects.readings.insert(number, Reading { op, replies: Default::default(), waiting, failed: None });
+        let state = primary.objects.get(object);
+        state.reads += 1;
+        state.exclusive = is_write;
+        let (id, since) = (self.id(), self.interval.since);
+        for (index, read) in reads {
+            sh.read(id, since, read, Awaited::OpRead { op: number, index });
+        }
+        None
+    }
+
+    fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let (id, since) = (self.id(), self.interval.since);
+        let state = self.primary().expect("serving").objects.get(object);
+        if !state.loading {
+            state.loading = true;
+            sh.read(id, since, Read::Stat(key::store_key(id, object)), Awaited::Stat(object.clone()));
+        }
+    }
+
+    pub(super) fn on_stat(&mut self, object: &ObjectId, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        let state = primary.objects.get(object);
+        state.loading = false;
+        match reply {
+            Ok(ReadReply::Stat(stat)) => state.context = Some(context_of(stat)),
+            Ok(other) => panic!("a stat answered with {other:?}"),
+            Err(_) => {
+                let ops: Vec<Pending> = state.queue.drain(..).collect();
+                for op in ops {
+                    self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
+                }
+                return;
+            }
+        }
+        self.process_object(object, sh);
+    }
+
+    /// Answers a resend of an update, or refuses one that may have been executed.
+    fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
+        let id = op.request.request;
+        if let Some(failure) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
+            self.fail(op.clone(), failure, sh);
+            return true;
+        }
+        let (version, results) = match self.local.dedup.seen(&id) {
+            super::dedup::Seen::New => return false,
+            super::dedup::Seen::Superseded if mutant(Mutant::SupersededExecuted) => return false,
+            super::dedup::Seen::Superseded => {
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            super::dedup::Seen::Done(record) => (record.version, record.results.clone()),
+        };
+        sh.counters.dedup_hits += 1;
+        let reply = OpReply { request: id, failure: None, version, results, attempt: op.request.attempt };
+        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
+        self.answer_when_committed(version, answer, sh);
+        true
+    }
+
+    fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
+        let request = op.request.request;
+        let reply =
+            OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt: op.request.attempt };
+        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
+        self.answer(answer, None, sh);
+    }
+
+    pub(super) fn on_op_read(&mut self, number: u64, index: usize, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        let Some(reading) = primary.objects.readings.get_mut(&number) else { return };
+        match reply {
+            Ok(reply) => {
+                reading.replies.insert(index, reply);
+            }
+            Err(ReadError::NotFound) => {}
+            Err(error) => reading.failed = Some(error),
+        }
+        reading.waiting -= 1;
+        if reading.waiting > 0 {
+            return;
+        }
+        let Reading { op, replies, failed, .. } = primary.objects.readings.remove(&number).expect("just seen");
+        let object = op.request.object.clone();
+        let state = primary.objects.get(&object);
+        state.reads -= 1;
+        state.exclusive = false;
+        match failed {
+            Some(ReadError::Corrupt { offset, .. }) => self.fail(op, OpFailure::Corrupt { offset }, sh),
+            Some(_) => self.fail(op, OpFailure::Corrupt { offset: 0 }, sh),
+            None => self.execute(op, &replies, sh),
+        }
+        self.process_object(&object, sh);
+    }
+
+    /// Decides what the operation does and sets it going.
+    fn execute(&mut self, op: Pending, data: &std::collections::BTreeMap<usize, ReadReply>, sh: &mut Shared) {
+        let object = op.request.object.clone();
+        let full = sh.is_full(op.request.pg.pool);
+        let state = self.primary().expect("serving").objects.get(&object);
+        let context = state.context.clone().expect("loaded before anything is executed");
+        let outcome = evaluate::evaluate(&op.request, &op.payload, &context, data, full);
+        let attempt = op.request.attempt;
+        let request = op.request.request;
+        match outcome {
+            Outcome::Update(update) => self.begin_update(op, context, update, sh),
+            Outcome::Answer { failure, results, payload } => {
+                // It tells what the object is now: only under a lease, and when what it saw is committed.
+                let lease = self.lease_until(sh);
+                if lease <= sh.now {
+                    self.primary().expect("serving").objects.get(&object).queue.push_front(op);
+                    sh.wake_at(sh.now + sh.config.timing.ping_interval / 4);
+                    return;
+                }
+                if op.is_write()
+                    && let Some(failure) = &failure
+                {
+                    self.primary().expect("serving").failed.insert(request, failure.clone());
+                }
+                let version = context.version;
+                let reply = OpReply { request, failure, version, results, attempt };
+                let updates = self.primary().expect("serving").objects.get(&object).updates;
+                let answer = Answer { to: op.from, reply, payload, op: Some(op) };
+                if updates > 0 && !mutant(Mutant::ReadUncommitted) {
+                    self.answer_when_committed(version, answer, sh);
+                } else {
+                    self.answer(answer, Some(lease), sh);
+                }
+            }
+        }
+    }
+
+    fn try_listing(&mut self, number: u64, sh: &mut Shared) {
+        if !self.serving(sh) || self.lease_until(sh) <= sh.now {
+            return;
+        }
+        let (id, since) = (self.id(), self.interval.since);
+        let (first, to) = key::range(id.seed, self.local.pg_num);
+        let Some(op) = self.primary().expect("serving").objects.listings.get(&number) else { return };
+        let [SubOp::ListObjects { after, limit }] = &op.request.ops[..] else { return };
+        let from = if after.is_empty() { first } else { after.clone().max(first) };
+        let collection = key::collection(id.pool, id.shard);
+        let read = Read::List { collection, from, to, limit: (*limit as usize).clamp(1, 1000) };
+        sh.read(id, since, read, Awaited::ClientList(number));
+    }
+
+    pub(super) fn on_client_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let lease = self.lease_until(sh);
+        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
+        let Some(primary) = self.primary() else { return };
+        let Some(op) = primary.objects.listings.remove(&number) else { return };
+        let [SubOp::ListObjects { after, .. }] = &op.request.ops[..] else { return };
+        let (keys, more) = match reply {
+            Ok(ReadReply::List { keys, more }) => (keys, more),
+            _ => (Vec::new(), false),
+        };
+        // One past the last listed key is where the next listing begins.
+        let next = more.then(|| keys.last().map(|last| [&last[..], &[0]].concat().into())).flatten();
+        let mut positions: std::collections::BTreeSet<bytes::Bytes> = keys.into_iter().collect();
+        let inside = |position: &bytes::Bytes| position >= after && next.as_ref().is_none_or(|next| position < next);
+        positions.extend(missing.iter().map(key::position).filter(inside));
+        let objects = positions.iter().filter_map(|position| key::object_at(position)).collect();
+        let results = vec![SubReply::Objects { objects, next }];
+        let (request, attempt) = (op.request.request, op.request.attempt);
+        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt };
+        self.answer(Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }, Some(lease), sh);
+    }
+
+    /// Tells clients why their operations wait.
+    pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
+        let complain = sh.config.timing.complain_after;
+        let now = sh.now;
+        let Some(primary) = self.primary() else { return };
+        let late: Vec<(ObjectId, Entity, OpRequest, Time)> = primary
+            .objects
+            .pending_mut()
+            .filter(|(_, op)| now.since(op.explained) >= complain)
+            .map(|(object, op)| {
+                op.explained = now;
+                (object.clone(), op.from, op.request.clone(), op.received)
+            })
+            .collect();
+        for (object, from, request, received) in late {
+            let reason = match self.obstacle(&object, sh) {
+                Some(Wait::Serving) => match self.as_primary().map(super::peering::Primary::waits_for) {
+                    Some(osds) if !osds.is_empty() => {
+                        let list: Vec<String> = osds.iter().map(ToString::to_string).collect();
+                        format!("{} {} waits for {}", Wait::Serving.reason(), self.id(), list.join(", "))
+                    }
+                    _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
+                },
+                Some(wait) => format!("{} ({}, {object})", wait.reason(), self.id()),
+                None => "it is next".to_owned(),
+            };
+            let since_ms = u64::try_from(now.since(received).as_millis()).unwrap_or(u64::MAX);
+            sh.reply(from, Message::OpBlocked(OpBlocked { request: request.request, reason, since_ms }), None);
+        }
+    }
+}
+
+/// The context that an object's stored attributes say.
+pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
+    let Some(stat) = stat else { return Context::default() };
+    let version = stat.attrs.get(VERSION_ATTR).and_then(|bytes| Version::from_bytes(bytes).ok());
+    let attrs = stat
+        .attrs
+        .iter()
+        .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
+        .collect();
+    Context { exists: true, version: version.unwrap_or_default(), size: stat.size, attrs }
+}

@@ -1,0 +1,612 @@
+//! Peering: a new interval finds out what is true before it serves (CEPH-52; DESIGN §3, Peering).
+//!
+//! ```text
+//!  GetInfo     ask everyone who may know: the last activated interval's members, acting, up
+//!  GetLog      fetch the authoritative log, unless ours is it
+//!  Adopting    everyone who serves or is backfilled makes it theirs, durably
+//!  Activating  the monitors commit that this interval may serve (or: Peered, too few members; recovery goes on all the same)
+//!  Active      and, once the prior primary's read leases have run out, serves
+//!
+//!  Down        no member of the last activated interval is up and complete: wait for the map
+//!  Remap       the acting set should be another one: ask the monitors, wait for the map
+//! ```
+//! Whom to believe: a write is answered when every acting member of an *activated* interval has it. So each member of the last
+//! activated interval has every answered write, and no one else is sure to. Among them the highest head wins: what it has beyond the
+//! others was never answered, and keeping it is allowed. Nobody who answers us will acknowledge an older interval again, so nothing
+//! can be answered behind our back.
+
+use super::local::Ops;
+use super::log::common;
+use super::object::Objects;
+use super::replication::InFlight;
+use super::{Awaited, ByObject, Pg};
+use crate::shared::Shared;
+use crate::{Mutant, mutant};
+use bytes::Bytes;
+use nacre_types::{OsdId, Time, Version};
+use nacre_wire::Message;
+use nacre_wire::msg::client::{OpFailure, RequestId};
+use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
+use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// See the module head.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Phase {
+    /// Waits for [`PeerInfo`] of these; ends when all have answered or are down.
+    GetInfo(BTreeSet<OsdId>),
+    /// Waits for this member's log.
+    GetLog(OsdId),
+    /// Waits until the monitors change the acting set to this one.
+    Remap(Vec<OsdId>),
+    /// Waits until one of these is up.
+    Down(Vec<OsdId>),
+    /// Waits for our own log to be durable (`self_done`) and for the others' [`AdoptAck`].
+    Adopting {
+        /// Ours is.
+        self_done: bool,
+        /// Theirs are not yet.
+        waiting: BTreeSet<OsdId>,
+    },
+    /// Waits for the monitors to commit the activation.
+    Activating,
+    /// Too few members to serve; recovery and backfill go on.
+    Peered,
+    /// Serves.
+    Active,
+}
+
+/// What the primary knows of another member that gets updates.
+#[derive(Clone, Debug, Default)]
+pub struct PeerState {
+    /// What its log has and its store has not.
+    pub missing: ByObject<Missing>,
+    /// Its cursor, if it is being backfilled.
+    pub backfill: Option<Bytes>,
+    /// Its log is durable up to here.
+    pub acked: Version,
+}
+
+/// The state of an interval's primary.
+#[derive(Debug)]
+pub struct Primary {
+    /// How far peering is.
+    pub phase: Phase,
+    /// What our log had when the interval began is durable.
+    durable: bool,
+    /// Everyone's answer.
+    pub infos: BTreeMap<OsdId, PgInfo>,
+    /// Members that get updates.
+    pub peers: BTreeMap<OsdId, PeerState>,
+    /// Not before: the prior primary may still be answering reads.
+    pub serve_after: Time,
+    /// Updates not yet durable everywhere.
+    pub in_flight: VecDeque<InFlight>,
+    /// Our own log is durable up to here.
+    pub logged: Version,
+    /// Everything up to here is durable on the whole acting set.
+    pub committed: Version,
+    /// Objects with operations in hand, and a cache of others.
+    pub objects: Objects,
+    /// What recovery is doing.
+    pub recovery: super::recovery::Recovery,
+    /// What backfill is doing.
+    pub backfill: super::backfill::Backfill,
+    /// Operations that failed in this interval, in case they arrive twice: the second must fail too.
+    pub failed: BTreeMap<RequestId, OpFailure>,
+    /// When what is unanswered is repeated next.
+    pub retry_at: Time,
+    /// The earliest end of the old primary's leases that a member of its interval vouches for.
+    leases_end: Option<Time>,
+}
+
+impl Primary {
+    /// Begins.
+    #[must_use]
+    pub fn new(now: Time) -> Self {
+        Self {
+            phase: Phase::GetInfo(BTreeSet::new()),
+            durable: false,
+            infos: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            serve_after: now,
+            in_flight: VecDeque::new(),
+            logged: Version::NONE,
+            committed: Version::NONE,
+            objects: Objects::default(),
+            recovery: super::recovery::Recovery::default(),
+            backfill: super::backfill::Backfill::default(),
+            failed: BTreeMap::new(),
+            retry_at: now,
+            leases_end: None,
+        }
+    }
+
+    /// Whether the monitors have committed the activation.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+    /// Whether the members agree on the log, so that objects can be recovered.
+    #[must_use]
+    pub fn is_peered(&self) -> bool {
+        matches!(self.phase, Phase::Activating | Phase::Peered | Phase::Active)
+    }
+    pub(super) fn state_bits(&self) -> u32 {
+        match &self.phase {
+            Phase::Active => pg_state::ACTIVE,
+            Phase::Down(_) => pg_state::DOWN,
+            Phase::Peered => pg_state::UNDERSIZED,
+            _ => pg_state::PEERING,
+        }
+    }
+    pub(super) fn waits_for(&self) -> Vec<OsdId> {
+        match &self.phase {
+            Phase::GetInfo(waiting) | Phase::Adopting { waiting, .. } => waiting.iter().copied().collect(),
+            Phase::GetLog(from) => vec![*from],
+            Phase::Down(needed) => needed.clone(),
+            _ => Vec::new(),
+        }
+    }
+    /// Whether something waits for an answer, or for time to pass.
+    pub(super) fn has_work(&self) -> bool {
+        let idle = matches!(self.phase, Phase::Active | Phase::Peered) && self.in_flight.is_empty();
+        !idle || !self.objects.is_idle() || self.recovery.is_busy() || self.backfill.is_busy()
+    }
+
+    pub(super) fn check(&self, pg: &Pg) {
+        let head = pg.local.log.head();
+        assert!(self.committed <= head, "{}: committed {} beyond {head}", pg.id(), self.committed);
+        for (osd, peer) in &self.peers {
+            assert!(peer.acked <= head, "{}: {osd} acknowledged {} beyond {head}", pg.id(), peer.acked);
+            let acting = pg.interval.acting.contains(osd);
+            assert!(!acting || !self.is_active() || self.committed <= peer.acked, "{}: committed beyond {osd}", pg.id());
+        }
+    }
+}
+
+impl Pg {
+    /// Begins. Our own log counts only when it is durable: what others adopt from it must not vanish with us.
+    pub(super) fn start_peering(&mut self, sh: &mut Shared) {
+        sh.submit(self.id(), self.interval.since, Ops::new(), Awaited::Barrier);
+        self.peering_ask(sh);
+    }
+
+    /// Everything that our log says is durable here.
+    pub(super) fn on_barrier(&mut self, sh: &mut Shared) {
+        let me = sh.me();
+        if let Some(primary) = self.primary() {
+            primary.durable = true;
+            if let Phase::GetInfo(waiting) = &mut primary.phase {
+                waiting.remove(&me);
+                self.peering_advance(sh);
+            }
+        }
+    }
+
+    /// Everyone who may know something: asks them.
+    fn peering_ask(&mut self, sh: &mut Shared) {
+        let (id, since) = (self.id(), self.interval.since);
+        let map = sh.map.as_ref().expect("peering follows a map");
+        let mut ask: BTreeSet<OsdId> = self.interval.receivers().collect();
+        ask.extend(self.interval.activated.members.iter().copied().filter(|osd| map.up_osd(*osd).is_some()));
+        ask.remove(&sh.me());
+        let Role { primary } = Role::of(self);
+        ask.retain(|osd| !primary.infos.contains_key(osd));
+        let own = (!primary.durable).then_some(sh.config.id);
+        primary.phase = Phase::GetInfo(ask.iter().copied().chain(own).collect());
+        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        for osd in ask {
+            sh.send(osd, Message::PeerQuery(PeerQuery { pg: id, interval: since }));
+        }
+        self.peering_advance(sh);
+    }
+
+    pub(super) fn peering_on_info(&mut self, from: OsdId, message: PeerInfo, sh: &mut Shared) {
+        let lease = Duration::from_nanos(message.lease_left_ns);
+        let old_primary = self.interval.activated.members.first().copied();
+        let is_member = self.interval.activated.members.contains(&from);
+        let Role { primary } = Role::of(self);
+        primary.infos.insert(from, message.info);
+        if is_member && old_primary != Some(from) {
+            // The old primary needed a lease of every member: the first to run out ends its right.
+            let end = sh.now + lease + lease * sh.config.timing.drift_ppm / 1_000_000;
+            primary.leases_end = Some(primary.leases_end.map_or(end, |other| other.min(end)));
+        }
+        match &mut primary.phase {
+            Phase::GetInfo(waiting) => {
+                waiting.remove(&from);
+                self.peering_advance(sh);
+            }
+            Phase::Down(_) => self.peering_ask(sh),
+            _ => self.discard_stray(from, sh),
+        }
+    }
+
+    /// A stray told us that it has something of a clean group: it may go.
+    fn discard_stray(&mut self, from: OsdId, sh: &mut Shared) {
+        let stray = !self.interval.acting.contains(&from) && !self.interval.up.contains(&from);
+        if stray && self.is_clean() {
+            let message = nacre_wire::msg::replication::Discard { pg: self.id(), interval: self.interval.since };
+            sh.send(from, Message::Discard(message));
+        }
+    }
+
+    /// The map changed without ending the interval: who is down need not be waited for.
+    pub(super) fn peering_on_map(&mut self, sh: &mut Shared) {
+        let map = sh.map.as_ref().expect("called because of a map");
+        let Role { primary } = Role::of(self);
+        match &mut primary.phase {
+            Phase::GetInfo(waiting) => {
+                waiting.retain(|osd| map.up_osd(*osd).is_some());
+                self.peering_advance(sh);
+            }
+            Phase::GetLog(from) if map.up_osd(*from).is_none() => {
+                let from = *from;
+                primary.infos.remove(&from);
+                self.peering_ask(sh);
+            }
+            Phase::Down(needed) if needed.iter().any(|osd| map.up_osd(*osd).is_some()) => self.peering_ask(sh),
+            _ => {}
+        }
+    }
+
+    fn peering_advance(&mut self, sh: &mut Shared) {
+        let own = self.local.info(Version::NONE);
+        let Role { primary } = Role::of(self);
+        if !matches!(&primary.phase, Phase::GetInfo(waiting) if waiting.is_empty()) {
+            return;
+        }
+        let mut infos = primary.infos.clone();
+        infos.insert(sh.me(), own);
+        let activated = &self.interval.activated;
+        let fresh = activated.members.is_empty();
+        let may_know = |osd: &OsdId, info: &PgInfo| {
+            if fresh {
+                self.interval.acting.contains(osd) && info.backfill.is_none()
+            } else if mutant(Mutant::BackfillTargetComplete) {
+                info.exists
+            } else {
+                activated.members.contains(osd) && info.exists && info.backfill.is_none()
+            }
+        };
+        let candidates = infos.iter().filter(|(osd, info)| mutant(Mutant::LongestLogWins) || may_know(osd, info));
+        let best = if mutant(Mutant::LongestLogWins) {
+            candidates.max_by_key(|(osd, info)| (info.head.number, info.exists, **osd == sh.me()))
+        } else {
+            candidates.max_by_key(|(osd, info)| (info.head, **osd == sh.me(), std::cmp::Reverse(**osd)))
+        };
+        let Some((authority, best)) = best.map(|(osd, info)| (*osd, info.clone())) else {
+            let needed = activated.members.iter().copied().filter(|osd| !infos.contains_key(osd)).collect();
+            let Role { primary } = Role::of(self);
+            primary.phase = Phase::Down(needed);
+            primary.retry_at = sh.now + sh.config.timing.retry_interval * 5;
+            return;
+        };
+        // Who can be brought up to date by log alone.
+        let by_log = |info: &PgInfo| {
+            let position = common(&info.spans, &best.spans);
+            let overlaps = position >= best.tail && position >= info.tail;
+            // Someone without anything has the whole log ahead of him: fine if the log is the whole history.
+            let whole = if info.exists { true } else { best.tail == Version::NONE };
+            info.backfill.is_none() && overlaps && whole
+        };
+        let mut want: Vec<OsdId> =
+            self.interval.up.iter().copied().filter(|osd| infos.get(osd).is_some_and(by_log)).collect();
+        if mutant(Mutant::BackfillTargetComplete) {
+            want.clone_from(&self.interval.up);
+        }
+        if want.len() < self.interval.up.len() || want.is_empty() {
+            // Others who have everything cover for those who must be backfilled.
+            let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
+            let others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
+            let room = self.interval.size.saturating_sub(want.len());
+            want.extend(others.into_iter().take(room));
+        }
+        if want != self.interval.acting {
+            let ask = if want == self.interval.up { Vec::new() } else { want.clone() };
+            let Role { primary } = Role::of(self);
+            primary.phase = Phase::Remap(ask);
+            self.peering_repeat(sh);
+            return;
+        }
+        if authority == sh.me() {
+            self.adopt_everywhere(sh);
+            return;
+        }
+        let shared = common(&self.local.log.spans(), &best.spans);
+        let (pg, interval) = (self.id(), self.interval.since);
+        let Role { primary } = Role::of(self);
+        primary.phase = Phase::GetLog(authority);
+        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        sh.send(authority, Message::LogQuery(LogQuery { pg, interval, common: shared }));
+    }
+
+    /// A primary wants our log.
+    pub fn on_log_query(&mut self, from: OsdId, message: &LogQuery, sh: &mut Shared) {
+        if !self.is_current(message.interval) {
+            return;
+        }
+        let log = &self.local.log;
+        let from_version = message.common.max(log.tail());
+        let reply = LogReply {
+            pg: self.id(),
+            interval: message.interval,
+            from: from_version,
+            tail: log.tail(),
+            head: log.head(),
+            entries: log.after(from_version).cloned().collect(),
+            dedup: self.local.dedup.beyond(log.tail()),
+            totals: self.local.base_totals(),
+        };
+        sh.send(from, Message::LogReply(reply));
+    }
+
+    pub(super) fn peering_on_log(&mut self, from: OsdId, message: LogReply, sh: &mut Shared) {
+        let Role { primary } = Role::of(self);
+        if primary.phase != Phase::GetLog(from) {
+            return;
+        }
+        let mut ops = Ops::new();
+        let interval = self.interval.since;
+        let fits = message.from >= self.local.log.tail() && message.from <= self.local.log.head();
+        if !fits {
+            // Its log was trimmed since it told us: ask everybody again.
+            let Role { primary } = Role::of(self);
+            primary.infos.clear();
+            self.peering_ask(sh);
+            return;
+        }
+        self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
+        self.submit_adopted(ops, sh);
+    }
+
+    /// Our own log is the truth; others make it theirs.
+    fn adopt_everywhere(&mut self, sh: &mut Shared) {
+        let mut ops = Ops::new();
+        self.local.activated = self.interval.since;
+        self.local.save_meta(&mut ops);
+        self.submit_adopted(ops, sh);
+    }
+
+    fn submit_adopted(&mut self, ops: Ops, sh: &mut Shared) {
+        let (id, since) = (self.id(), self.interval.since);
+        sh.submit(id, since, ops, Awaited::Adopted);
+        let me = sh.me();
+        let others: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
+        let Role { primary } = Role::of(self);
+        primary.phase = Phase::Adopting { self_done: false, waiting: others.iter().copied().collect() };
+        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        primary.logged = Version::NONE;
+        primary.peers = others.iter().map(|osd| (*osd, PeerState::default())).collect();
+        for osd in others {
+            self.send_adopt(osd, sh);
+        }
+    }
+
+    fn send_adopt(&self, to: OsdId, sh: &mut Shared) {
+        let log = &self.local.log;
+        let info = self.as_primary().expect("the primary sends it").infos.get(&to).cloned().unwrap_or_default();
+        let shared = common(&info.spans, &log.spans());
+        let fits = shared >= log.tail() && shared >= info.tail && (info.exists || log.tail() == Version::NONE);
+        let restart = !fits;
+        let from = if restart { log.tail() } else { shared };
+        let message = Adopt {
+            pg: self.id(),
+            interval: self.interval.since,
+            from,
+            tail: log.tail(),
+            head: log.head(),
+            entries: log.after(from).cloned().collect(),
+            dedup: self.local.dedup.beyond(log.tail()),
+            restart,
+            committed: Version::NONE,
+            totals: self.local.base_totals(),
+        };
+        sh.send(to, Message::Adopt(message));
+    }
+
+    /// A member adopts the primary's log.
+    pub(super) fn member_adopt(&mut self, message: Adopt, sh: &mut Shared) {
+        let Some(member) = self.member() else { return };
+        if member.adopted.is_some() {
+            // Repeated: acknowledge again if it is durable, otherwise the commit will.
+            if member.adopted == Some(true) {
+                self.send_adopt_ack(sh);
+            }
+            return;
+        }
+        let mut ops = Ops::new();
+        let interval = message.interval;
+        if message.restart {
+            let Adopt { tail, totals, entries, head, dedup, .. } = message;
+            self.local.restart(tail, totals, entries, head, &dedup, interval, &mut ops);
+        } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
+            self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
+        } else {
+            // Cannot be: it was computed from what we said in this interval, and nothing changed since.
+            panic!("{}: asked to adopt from {}, our log is {}..{}", self.id(), message.from, self.local.log.tail(), self.local.log.head());
+        }
+        if let Some(member) = self.member() {
+            member.adopted = Some(false);
+        }
+        sh.submit(self.id(), interval, ops, Awaited::Adopted);
+    }
+
+    /// The adopted log is durable here.
+    pub(super) fn on_adopted(&mut self, sh: &mut Shared) {
+        let head = self.local.log.head();
+        if let Some(member) = self.member() {
+            member.adopted = Some(true);
+            member.logged = member.logged.max(head);
+            self.send_adopt_ack(sh);
+            return;
+        }
+        if let Some(primary) = self.primary()
+            && let Phase::Adopting { self_done, .. } = &mut primary.phase
+        {
+            *self_done = true;
+            primary.logged = head;
+            self.peering_adopted(sh);
+        }
+    }
+
+    fn send_adopt_ack(&self, sh: &mut Shared) {
+        let Some(primary) = self.interval.acting.first().copied() else { return };
+        let message = AdoptAck {
+            pg: self.id(),
+            interval: self.interval.since,
+            head: self.local.log.head(),
+            missing: self.local.missing.values().cloned().collect(),
+            backfill: self.local.backfill.clone(),
+        };
+        sh.send(primary, Message::AdoptAck(message));
+    }
+
+    /// A member has adopted our log.
+    pub fn on_adopt_ack(&mut self, from: OsdId, message: AdoptAck, sh: &mut Shared) {
+        if !self.is_current(message.interval) {
+            return;
+        }
+        let Some(primary) = self.primary() else { return };
+        let Phase::Adopting { waiting, .. } = &mut primary.phase else { return };
+        if waiting.remove(&from)
+            && let Some(peer) = primary.peers.get_mut(&from)
+        {
+            peer.missing = message.missing.into_iter().map(|m| (m.object.clone(), m)).collect();
+            peer.backfill = message.backfill;
+            peer.acked = message.head;
+        }
+        self.peering_adopted(sh);
+    }
+
+    /// Everybody has the log: what is in it is committed. Ask for the activation, or go on without.
+    fn peering_adopted(&mut self, sh: &mut Shared) {
+        let head = self.local.log.head();
+        let (acting, min_size) = (self.interval.acting.len(), self.interval.min_size);
+        let old_primary = self.interval.activated.members.first().copied();
+        let me = sh.me();
+        let is_member = self.interval.activated.members.contains(&me);
+        let own_lease = old_primary.map_or(Duration::ZERO, |osd| sh.peers.lease_left(sh.now, osd));
+        let Role { primary } = Role::of(self);
+        if !matches!(&primary.phase, Phase::Adopting { self_done: true, waiting } if waiting.is_empty()) {
+            return;
+        }
+        primary.committed = head;
+        // The old primary itself, if it answered, has left its interval. Otherwise its leases must run out.
+        primary.serve_after = match old_primary {
+            None => sh.now,
+            Some(old) if old == me || primary.infos.contains_key(&old) => sh.now,
+            Some(_) => {
+                let own = is_member.then(|| sh.now + own_lease);
+                let ends = [own, primary.leases_end].into_iter().flatten().min();
+                ends.expect("the authority is a member of the old interval: we are, or it told us")
+            }
+        };
+        sh.wake_at(primary.serve_after);
+        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        if acting < min_size {
+            primary.phase = Phase::Peered;
+            sh.say(Severity::Warn {}, format!("{}: {acting} complete members, {min_size} are needed to serve", self.id()));
+        } else {
+            primary.phase = Phase::Activating;
+            if mutant(Mutant::ActivationNotAwaited) {
+                primary.phase = Phase::Active;
+            }
+            self.peering_repeat(sh);
+            if self.interval.activated.interval == self.interval.since {
+                self.on_activation(sh);
+            }
+        }
+        self.start_recovery(sh);
+    }
+
+    /// The map says that our interval may serve.
+    pub(super) fn on_activation(&mut self, sh: &mut Shared) {
+        if self.interval.activated.interval != self.interval.since {
+            return;
+        }
+        let Role { primary } = Role::of(self);
+        if primary.phase == Phase::Activating {
+            primary.phase = Phase::Active;
+            self.process_all_objects(sh);
+            self.start_recovery(sh);
+        }
+    }
+
+    /// Sends again what the current phase waits for.
+    fn peering_repeat(&mut self, sh: &mut Shared) {
+        let (pg, interval) = (self.id(), self.interval.since);
+        let acting = self.interval.acting.clone();
+        let own_common = {
+            let primary = self.as_primary().expect("only primaries repeat");
+            match &primary.phase {
+                Phase::GetLog(from) => {
+                    primary.infos.get(from).map(|info| common(&self.local.log.spans(), &info.spans))
+                }
+                _ => None,
+            }
+        };
+        let Role { primary } = Role::of(self);
+        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        match &primary.phase {
+            Phase::GetInfo(waiting) => {
+                for osd in waiting.iter().filter(|osd| **osd != sh.config.id).copied().collect::<Vec<_>>() {
+                    sh.send(osd, Message::PeerQuery(PeerQuery { pg, interval }));
+                }
+            }
+            Phase::GetLog(from) => {
+                if let Some(common) = own_common {
+                    sh.send(*from, Message::LogQuery(LogQuery { pg, interval, common }));
+                }
+            }
+            Phase::Remap(acting) => {
+                let message = PgTemporaryRequest { pg, interval, acting: acting.clone() };
+                sh.out.push(crate::Output::SendMon { message: Message::PgTemporaryRequest(message) });
+            }
+            Phase::Adopting { waiting, .. } => {
+                for osd in waiting.clone() {
+                    self.send_adopt(osd, sh);
+                }
+            }
+            Phase::Activating => {
+                let message = PgActivateRequest { pg, interval, members: acting };
+                sh.out.push(crate::Output::SendMon { message: Message::PgActivateRequest(message) });
+            }
+            Phase::Down(_) => self.peering_ask(sh),
+            Phase::Peered | Phase::Active => {}
+        }
+    }
+
+    pub(super) fn primary_tick(&mut self, sh: &mut Shared) {
+        let Role { primary } = Role::of(self);
+        if primary.retry_at <= sh.now {
+            self.peering_repeat(sh);
+            self.resend_updates(sh);
+            self.recovery_tick(sh);
+            self.backfill_tick(sh);
+            self.explain_waiting(sh);
+        }
+        let Role { primary } = Role::of(self);
+        if primary.is_active() {
+            self.process_all_objects(sh);
+        }
+    }
+
+    /// Ends a temporary acting set whose backfill is done, or asks for the first one.
+    pub(super) fn request_acting(&mut self, acting: Vec<OsdId>, sh: &mut Shared) {
+        let message = PgTemporaryRequest { pg: self.id(), interval: self.interval.since, acting };
+        sh.out.push(crate::Output::SendMon { message: Message::PgTemporaryRequest(message) });
+    }
+}
+
+/// A primary's state borrowed out of a group that is known to be one.
+struct Role<'a> {
+    primary: &'a mut Primary,
+}
+impl<'a> Role<'a> {
+    fn of(pg: &'a mut Pg) -> Self {
+        Self { primary: pg.primary().expect("peering runs only at a primary") }
+    }
+}

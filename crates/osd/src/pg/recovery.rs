@@ -1,0 +1,188 @@
+//! Recovery by log: objects that a member's log has and its store has not (CEPH-51, -53, -54).
+//!
+//! The primary first gets what it misses itself (`Pull` from whoever has it), then gives the others what they miss. A few objects at a
+//! time per group; groups go on in parallel. An object that a client waits for goes first.
+
+use super::{Pg, peering::Primary};
+use crate::shared::Shared;
+use nacre_types::{ObjectId, OsdId, Time, Version};
+use nacre_wire::Message;
+use nacre_wire::map::flag;
+use nacre_wire::msg::replication::Pull;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What recovery is doing.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// What we asked for: from whom, until when.
+    pulls: BTreeMap<ObjectId, (OsdId, Time)>,
+    /// What clients wait for.
+    urgent: VecDeque<ObjectId>,
+    /// Who said that he cannot send an object.
+    refused: BTreeMap<ObjectId, BTreeSet<OsdId>>,
+    /// Something is missing somewhere.
+    unfinished: bool,
+}
+
+impl Recovery {
+    pub(super) fn is_busy(&self) -> bool {
+        self.unfinished || !self.pulls.is_empty()
+    }
+}
+
+impl Pg {
+    /// Members that have the object as we need it.
+    pub(super) fn sources<'a>(&'a self, object: &'a ObjectId) -> impl Iterator<Item = OsdId> + 'a {
+        let primary = self.as_primary();
+        let need = self.local.missing.get(object).map_or(Version::NONE, |missing| missing.need);
+        let refused = primary.and_then(|p| p.recovery.refused.get(object));
+        let knows = move |(osd, info): (&OsdId, &nacre_wire::msg::replication::PgInfo)| {
+            let lacks = match primary.and_then(|p| p.peers.get(osd)) {
+                Some(peer) => peer.missing.contains_key(object),
+                None => info.missing.iter().any(|missing| missing.object == *object),
+            };
+            let cursor = match primary.and_then(|p| p.peers.get(osd)) {
+                Some(peer) => peer.backfill.as_ref(),
+                None => info.backfill.as_ref(),
+            };
+            let inside = cursor.is_none_or(|cursor| crate::key::position(object)[..] < cursor[..]);
+            let current = info.head >= need || primary.is_some_and(|p| p.peers.contains_key(osd));
+            let willing = refused.is_none_or(|refused| !refused.contains(osd));
+            (info.exists && current && !lacks && inside && willing).then_some(*osd)
+        };
+        primary.into_iter().flat_map(|p| p.infos.iter()).filter_map(knows)
+    }
+
+    /// Goes on with recovery as far as limits allow.
+    pub(super) fn start_recovery(&mut self, sh: &mut Shared) {
+        let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
+        let limit = sh.config.limits.recovery_objects;
+        if !self.as_primary().is_some_and(Primary::is_peered) {
+            return;
+        }
+        // Urgent ones beyond the limit: a client waits.
+        while let Some(object) = self.primary().expect("still").recovery.urgent.pop_front() {
+            self.recover_object(&object, sh);
+        }
+        if !stopped {
+            let wanted: Vec<ObjectId> = {
+                let primary = self.as_primary().expect("still");
+                let own = self.local.missing.keys().filter(|object| !primary.recovery.pulls.contains_key(object));
+                let others = primary.peers.iter().flat_map(|(osd, peer)| {
+                    let here = |object: &&ObjectId| !self.local.missing.contains_key(*object);
+                    peer.missing.keys().filter(here).filter(|object| !self.transfers.is_outgoing(*osd, object))
+                });
+                own.chain(others).take(limit).cloned().collect()
+            };
+            for object in wanted {
+                if self.in_recovery() >= limit {
+                    break;
+                }
+                self.recover_object(&object, sh);
+            }
+        }
+        let unfinished = !self.local.missing.is_empty()
+            || self.as_primary().expect("still").peers.values().any(|peer| !peer.missing.is_empty());
+        self.primary().expect("still").recovery.unfinished = unfinished;
+        if !unfinished {
+            self.start_backfill(sh);
+        }
+    }
+
+    fn in_recovery(&self) -> usize {
+        self.transfers.outgoing_len() + self.as_primary().map_or(0, |primary| primary.recovery.pulls.len())
+    }
+
+    /// A client waits for this one.
+    pub(super) fn recover_now(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        primary.recovery.urgent.push_back(object.clone());
+        self.start_recovery(sh);
+    }
+
+    fn recover_object(&mut self, object: &ObjectId, sh: &mut Shared) {
+        if let Some(missing) = self.local.missing.get(object) {
+            let version = missing.need;
+            let source = self.sources(object).next();
+            let until = sh.now + sh.config.timing.retry_interval * 4;
+            let (pg, interval) = (self.id(), self.interval.since);
+            let pulls = &mut self.primary().expect("recovering").recovery.pulls;
+            if let Some(source) = source
+                && !pulls.contains_key(object)
+            {
+                pulls.insert(object.clone(), (source, until));
+                sh.send(source, Message::Pull(Pull { pg, interval, object: object.clone(), version }));
+            }
+            return;
+        }
+        let lacking: Vec<(OsdId, Version)> = {
+            let primary = self.as_primary().expect("recovering");
+            let need = |peer: &super::peering::PeerState| peer.missing.get(object).map(|missing| missing.need);
+            primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, need(peer)?))).collect()
+        };
+        for (osd, version) in lacking {
+            self.push_object(osd, object, version, sh);
+        }
+    }
+
+    /// We have it now.
+    pub(super) fn on_recovered_here(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let primary = self.primary().expect("checked by the caller");
+        primary.recovery.pulls.remove(object);
+        primary.recovery.refused.remove(object);
+        primary.objects.forget(object);
+        self.start_recovery(sh);
+        self.process_object(object, sh);
+        self.backfill_tick(sh);
+    }
+
+    /// A member has it now.
+    pub(super) fn on_pushed(&mut self, to: OsdId, object: &ObjectId, _version: Version, sh: &mut Shared) {
+        let primary = self.primary().expect("checked by the caller");
+        if let Some(peer) = primary.peers.get_mut(&to) {
+            peer.missing.remove(object);
+        }
+        self.backfill_on_pushed(to, object, sh);
+        self.start_recovery(sh);
+        self.process_object(object, sh);
+    }
+
+    /// We do not have, at that version, what we meant to push.
+    pub(super) fn on_push_failed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        sh.say(
+            nacre_wire::msg::monitor::Severity::Error {},
+            format!("{}: {object} cannot be read here, so {to} does not get it", self.id()),
+        );
+        self.backfill_on_push_failed(to, object);
+    }
+
+    /// A member does not have what we asked for.
+    pub(super) fn on_pull_failed(&mut self, from: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let primary = self.primary().expect("checked by the caller");
+        if primary.recovery.pulls.get(object).is_some_and(|(source, _)| *source == from) {
+            primary.recovery.pulls.remove(object);
+            primary.recovery.refused.entry(object.clone()).or_default().insert(from);
+            self.recover_object(object, sh);
+        }
+    }
+
+    pub(super) fn recovery_tick(&mut self, sh: &mut Shared) {
+        let now = sh.now;
+        let Some(primary) = self.primary() else { return };
+        primary.recovery.pulls.retain(|_, (_, until)| *until > now);
+        if primary.is_peered() {
+            self.start_recovery(sh);
+        }
+    }
+
+    /// Recovery or backfill no longer copies the object.
+    pub(super) fn release_object(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        if let Some(state) = primary.objects.existing(object) {
+            state.held = state.held.saturating_sub(1);
+            if state.held == 0 && !state.queue.is_empty() {
+                self.process_object(object, sh);
+            }
+        }
+    }
+}

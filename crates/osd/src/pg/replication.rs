@@ -1,0 +1,328 @@
+//! Updates from the primary to everyone who holds the group (CEPH-45).
+//!
+//! ```text
+//!  client ─op▶ primary ──Replicate──▶ members, backfill targets
+//!                 │ submit                 │ submit
+//!                 ▼ Logged                 ▼ Logged
+//!  client ◀reply── once logged here and acknowledged by every acting member ◀──ReplicateAck──
+//! ```
+//! One log write carries entry and data. Updates flow without waiting for each other; they commit in order. Backfill targets get every
+//! entry, and the data of objects inside their cursor; nobody waits for them. What is not acknowledged is sent again by timer: a member
+//! takes entries only in order, so a gap shows.
+
+use super::local::Ops;
+use super::object::{Context, Pending};
+use super::peering::Primary;
+use super::{Awaited, Pg, Role};
+use crate::evaluate::{Update, version_effect};
+use crate::shared::Shared;
+use crate::{Mutant, key, mutant};
+use nacre_store::{ObjectKey, Op};
+use nacre_types::{Entity, ObjectId, OsdId, Time, Version};
+use nacre_wire::msg::PayloadCursor;
+use nacre_wire::msg::client::OpReply;
+use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, Totals};
+use nacre_wire::{Message, Payload};
+
+/// A reply, ready to go.
+#[derive(Debug)]
+pub struct Answer {
+    /// To whom.
+    pub to: Entity,
+    /// It.
+    pub reply: OpReply,
+    /// Its data.
+    pub payload: Payload,
+    /// The operation, still counted as in hand.
+    pub op: Option<Pending>,
+}
+
+/// An update that is not committed yet.
+#[derive(Debug)]
+pub struct InFlight {
+    /// Its version.
+    pub version: Version,
+    /// Its object.
+    pub object: ObjectId,
+    /// What goes out when it is.
+    pub answers: Vec<Answer>,
+    /// For sending it again.
+    pub entry: LogEntry,
+    /// For sending it again.
+    pub effects: Vec<Effect>,
+    /// For sending it again.
+    pub payload: Payload,
+    /// When it was last sent.
+    pub sent: Time,
+}
+
+/// The state of a member that is not primary.
+#[derive(Debug, Default)]
+pub struct Member {
+    /// Whether the primary's log is ours: not yet, in memory, durably.
+    pub adopted: Option<bool>,
+    /// Our log is durable up to here.
+    pub logged: Version,
+}
+
+/// Effects as store operations.
+fn apply_effects(object: &ObjectKey, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
+    let mut data = PayloadCursor::new(payload);
+    let object = || object.clone();
+    for effect in effects {
+        ops.push(match effect {
+            Effect::Touch {} => Op::Touch(object()),
+            Effect::Write { offset, length } => {
+                Op::Write { object: object(), offset: *offset, data: data.take(usize::try_from(*length).ok()?).ok()? }
+            }
+            Effect::Zero { offset, length } => Op::Zero { object: object(), offset: *offset, length: *length },
+            Effect::Truncate { size } => Op::Truncate { object: object(), size: *size },
+            Effect::Remove {} => Op::Remove(object()),
+            Effect::SetAttr { name, value } => {
+                let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+                Op::SetAttr { object: object(), name, value: value.clone() }
+            }
+            Effect::RemoveAttr { name } => {
+                Op::RemoveAttr { object: object(), name: bytes::Bytes::copy_from_slice(name.as_bytes()) }
+            }
+            Effect::OmapSet { entries } => Op::OmapSet { object: object(), entries: entries.clone() },
+            Effect::OmapRemove { keys } => Op::OmapRemove { object: object(), keys: keys.clone() },
+            Effect::OmapClear {} => Op::OmapClear(object()),
+        });
+    }
+    Some(())
+}
+
+impl Pg {
+    pub(super) fn member(&mut self) -> Option<&mut Member> {
+        match &mut self.role {
+            Role::Member(member) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// Orders an update and sends it everywhere.
+    pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
+        let Update { mut effects, payload, mut context, results } = update;
+        let version = self.local.log.head().next_in(self.interval.since);
+        let old = self.local.totals();
+        let totals = Totals {
+            objects: (old.objects + u64::from(context.exists)).saturating_sub(u64::from(before.exists)),
+            bytes: (old.bytes + context.size).saturating_sub(before.size),
+        };
+        if context.exists {
+            effects.push(version_effect(version));
+        }
+        context.version = if context.exists { version } else { Version::NONE };
+        let entry = LogEntry {
+            version,
+            prior: before.version,
+            deleted: !context.exists,
+            object: op.request.object.clone(),
+            request: op.request.request,
+            answered_below: op.request.answered_below,
+            results: results.clone(),
+            totals,
+        };
+        let object = entry.object.clone();
+        let reply = OpReply { request: entry.request, failure: None, version, results, attempt: op.request.attempt };
+        let mut ops = Ops::new();
+        let key = key::store_key(self.id(), &object);
+        apply_effects(&key, &effects, payload.clone(), &mut ops).expect("our own effects fit their payload");
+        self.local.append(entry.clone(), &mut ops);
+        let trim = self.trim_point(sh);
+        self.local.trim(trim, &mut ops);
+        let me = sh.me();
+        let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
+        let update = InFlight {
+            version,
+            object: object.clone(),
+            answers: vec![Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }],
+            entry,
+            effects,
+            payload,
+            sent: sh.now,
+        };
+        for osd in receivers {
+            self.send_update(osd, &update, trim, sh);
+        }
+        sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(version));
+        let primary = self.primary().expect("only primaries update");
+        let state = primary.objects.get(&object);
+        state.context = Some(context);
+        state.updates += 1;
+        let answered = update.entry.answered_below;
+        let client = update.entry.request;
+        primary.in_flight.push_back(update);
+        primary.failed.retain(|id, _| {
+            (id.client, id.instance) != (client.client, client.instance) || id.sequence >= answered
+        });
+        sh.counters.writes += 1;
+    }
+
+    fn send_update(&self, to: OsdId, update: &InFlight, trim: Version, sh: &mut Shared) {
+        let primary = self.as_primary().expect("only primaries send updates");
+        let cursor = primary.peers.get(&to).and_then(|peer| peer.backfill.as_ref());
+        // Backfill brings what lies beyond the target's cursor.
+        let has = cursor.is_none_or(|cursor| key::position(&update.object)[..] < cursor[..]);
+        let message = Replicate {
+            pg: self.id(),
+            interval: self.interval.since,
+            entry: update.entry.clone(),
+            effects: if has { update.effects.clone() } else { Vec::new() },
+            committed: primary.committed,
+            trim,
+        };
+        let payload = if has { update.payload.clone() } else { Payload::new() };
+        sh.send(to, Message::Replicate(message, payload));
+    }
+
+    /// Up to where the log may be forgotten: enough stays for members that are away, at most so much altogether.
+    fn trim_point(&self, sh: &Shared) -> Version {
+        let limits = &sh.config.limits;
+        let all_here = self.interval.acting.len() >= self.interval.size && self.is_clean();
+        let keep = if all_here { limits.log_entries_min } else { limits.log_entries_max };
+        let entries = self.local.log.entries();
+        // In batches: the fixed part is rewritten at every trim.
+        let slack = (keep / 8).max(1);
+        if entries.len() < keep + slack {
+            return self.local.log.tail();
+        }
+        let candidate = entries[entries.len() - keep - 1].version;
+        candidate.min(self.as_primary().map_or(Version::NONE, |primary| primary.committed)).max(self.local.log.tail())
+    }
+
+    /// An update arrived from the primary.
+    pub fn on_replicate(&mut self, from: OsdId, message: Replicate, payload: Payload, sh: &mut Shared) {
+        if !self.is_current(message.interval) || self.interval.acting.first() != Some(&from) {
+            return;
+        }
+        let head = self.local.log.head();
+        let Some(member) = self.member() else { return };
+        if member.adopted.is_none() {
+            return;
+        }
+        let Replicate { entry, effects, trim, interval, .. } = message;
+        if entry.version <= head {
+            // Again: if it is durable, the acknowledgement was lost.
+            if member.logged >= entry.version {
+                self.send_ack(sh);
+            }
+            return;
+        }
+        if entry.version.number != head.number + 1 {
+            return;
+        }
+        let mut ops = Ops::new();
+        let object = entry.object.clone();
+        let key = key::store_key(self.id(), &object);
+        if self.local.missing.contains_key(&object) && !effects.is_empty() {
+            sh.out.push(crate::Output::Halt { why: format!("{}: update of {object}, which is missing here: a bug", self.id()) });
+            return;
+        }
+        if apply_effects(&key, &effects, payload, &mut ops).is_none() {
+            return;
+        }
+        let version = entry.version;
+        self.local.append(entry, &mut ops);
+        self.local.trim(trim, &mut ops);
+        sh.submit(self.id(), interval, ops, Awaited::Logged(version));
+        if mutant(Mutant::AckBeforeFlush) {
+            self.on_logged(version, sh);
+        }
+    }
+
+    /// An update is durable here. Commits come in order, so it stands for all before it.
+    pub(super) fn on_logged(&mut self, version: Version, sh: &mut Shared) {
+        if let Some(member) = self.member() {
+            member.logged = member.logged.max(version);
+            sh.ack_later(self.id());
+        } else if let Some(primary) = self.primary() {
+            primary.logged = primary.logged.max(version);
+            self.advance_committed(sh);
+        }
+    }
+
+    /// Acknowledges everything durable; once per wake-up and group.
+    pub(crate) fn send_ack(&mut self, sh: &mut Shared) {
+        let (pg, interval) = (self.id(), self.interval.since);
+        let Some(primary) = self.interval.acting.first().copied() else { return };
+        let Some(member) = self.member() else { return };
+        let message = ReplicateAck { pg, interval, version: member.logged };
+        sh.send(primary, Message::ReplicateAck(message));
+    }
+
+    /// A member has everything up to some version.
+    pub fn on_replicate_ack(&mut self, from: OsdId, message: &ReplicateAck, sh: &mut Shared) {
+        if !self.is_current(message.interval) && !mutant(Mutant::AckIntervalUnchecked) {
+            return;
+        }
+        let head = self.local.log.head();
+        let Some(primary) = self.primary() else { return };
+        let Some(peer) = primary.peers.get_mut(&from) else { return };
+        peer.acked = peer.acked.max(message.version.min(head));
+        self.advance_committed(sh);
+    }
+
+    fn advance_committed(&mut self, sh: &mut Shared) {
+        let acting = self.interval.acting.clone();
+        let me = sh.me();
+        let Some(primary) = self.primary() else { return };
+        if !primary.is_peered() {
+            return;
+        }
+        let acked = |osd: &OsdId, primary: &Primary| {
+            if *osd == me { primary.logged } else { primary.peers.get(osd).map_or(Version::NONE, |peer| peer.acked) }
+        };
+        let committed = acting.iter().map(|osd| acked(osd, primary)).min().unwrap_or(Version::NONE);
+        if committed <= primary.committed {
+            return;
+        }
+        primary.committed = committed;
+        let mut done = Vec::new();
+        while primary.in_flight.front().is_some_and(|update| update.version <= committed) {
+            done.push(primary.in_flight.pop_front().expect("just seen"));
+        }
+        let mut objects = Vec::new();
+        for update in done {
+            let state = self.primary().expect("still").objects.get(&update.object);
+            state.updates -= 1;
+            if state.updates == 0 && !state.queue.is_empty() {
+                objects.push(update.object);
+            }
+            for answer in update.answers {
+                self.answer(answer, None, sh);
+            }
+        }
+        for object in objects {
+            self.process_object(&object, sh);
+        }
+    }
+
+    /// Sends an answer when everything up to `version` is committed.
+    pub(super) fn answer_when_committed(&mut self, version: Version, answer: Answer, sh: &mut Shared) {
+        let primary = self.primary().expect("only primaries answer");
+        match primary.in_flight.iter_mut().find(|update| update.version >= version) {
+            Some(update) => update.answers.push(answer),
+            None => self.answer(answer, None, sh),
+        }
+    }
+
+    /// Sends again what members have not acknowledged for a while.
+    pub(super) fn resend_updates(&mut self, sh: &mut Shared) {
+        let (now, after) = (sh.now, sh.config.timing.retry_interval);
+        let trim = self.local.log.tail();
+        let Some(primary) = self.primary() else { return };
+        let mut updates = std::mem::take(&mut primary.in_flight);
+        let peers: Vec<(OsdId, Version)> = primary.peers.iter().map(|(osd, peer)| (*osd, peer.acked)).collect();
+        for update in updates.iter_mut().filter(|update| now.since(update.sent) >= after) {
+            update.sent = now;
+            for (osd, acked) in &peers {
+                if *acked < update.version {
+                    self.send_update(*osd, update, trim, sh);
+                }
+            }
+        }
+        self.primary().expect("still").in_flight = updates;
+    }
+}

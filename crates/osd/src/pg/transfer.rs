@@ -1,0 +1,423 @@
+//! Whole objects from one member to another, in parts.
+//!
+//! ```text
+//!  sender    Stat ─▶ (data, omap) ─▶ Push 0 ─▶ … wait … ─▶ (data, omap) ─▶ Push 1 (last)
+//!  receiver          part 0 of several: into the incoming area; the last one renames it into place
+//!            ◀─ PushAck n ─ when part n is durable
+//! ```
+//! One part is under way per object and receiver; a part that is not acknowledged is sent again, a part that came already is acknowledged
+//! again. The object does not change meanwhile: at a primary it is held, at another member the primary lets nobody write what it misses.
+//! Attributes are taken with the first part; the last part makes the object appear, whole, together with the note that it is no longer missing.
+
+use super::local::Ops;
+use super::{Awaited, ByObject, Pg};
+use crate::key;
+use crate::shared::Shared;
+use bytes::Bytes;
+use nacre_store::{ObjectKey, ObjectStat, Op, Read, ReadError, ReadReply};
+use nacre_types::{Name, ObjectId, OsdId, Time, Version};
+use nacre_wire::msg::replication::{Pull, Push, PushAck};
+use nacre_wire::{Message, Payload, Wire};
+use std::collections::BTreeMap;
+
+/// Omap entries of one part.
+const OMAP_ENTRIES: usize = 1000;
+/// Bytes of omap of one part.
+const OMAP_BYTES: usize = 1 << 20;
+
+/// Which of a part's reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushRead {
+    /// Attributes and size.
+    Stat,
+    /// Data.
+    Data,
+    /// Omap.
+    Omap,
+}
+
+/// An object on its way out.
+#[derive(Debug)]
+struct Outgoing {
+    version: Version,
+    stat: Option<ObjectStat>,
+    part: u32,
+    offset: u64,
+    data: Option<Payload>,
+    omap_after: Option<Bytes>,
+    omap: Option<(Vec<(Bytes, Bytes)>, bool)>,
+    omap_done: bool,
+    sent: Option<(Push, Payload)>,
+    retry_at: Time,
+    /// Whether our own queue holds the object for this.
+    holds: bool,
+}
+
+/// An object on its way in.
+#[derive(Debug)]
+struct Incoming {
+    version: Version,
+    /// The part that is to come next.
+    next: u32,
+    /// Parts durable here.
+    durable: u32,
+}
+
+/// All objects on their way.
+#[derive(Debug, Default)]
+pub struct Transfers {
+    outgoing: BTreeMap<(OsdId, ObjectId), Outgoing>,
+    incoming: ByObject<Incoming>,
+}
+
+impl Transfers {
+    /// Whether something has to be sent again if it is not acknowledged.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+    /// Whether the object is on its way to the member.
+    #[must_use]
+    pub fn is_outgoing(&self, to: OsdId, object: &ObjectId) -> bool {
+        self.outgoing.contains_key(&(to, object.clone()))
+    }
+    /// How many are on their way out.
+    #[must_use]
+    pub fn outgoing_len(&self) -> usize {
+        self.outgoing.len()
+    }
+}
+
+impl Pg {
+    /// Begins to send an object at a version. The caller knows that it is here.
+    pub(super) fn push_object(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+        if self.transfers.is_outgoing(to, object) {
+            return;
+        }
+        let mut holds = false;
+        if let Some(primary) = self.primary() {
+            primary.objects.get(object).held += 1;
+            holds = true;
+        }
+        let outgoing = Outgoing {
+            version,
+            stat: None,
+            part: 0,
+            offset: 0,
+            data: None,
+            omap_after: None,
+            omap: None,
+            omap_done: false,
+            sent: None,
+            retry_at: Time::MAX,
+            holds,
+        };
+        self.transfers.outgoing.insert((to, object.clone()), outgoing);
+        let read = Read::Stat(key::store_key(self.id(), object));
+        let what = PushRead::Stat;
+        sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });
+    }
+
+    /// Tells a member that an object does not exist.
+    pub(super) fn push_absence(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+        if self.transfers.is_outgoing(to, object) {
+            return;
+        }
+        let mut holds = false;
+        if let Some(primary) = self.primary() {
+            primary.objects.get(object).held += 1;
+            holds = true;
+        }
+        let mut push = self.part(object, version, 0);
+        push.absent = true;
+        push.last = true;
+        sh.send(to, Message::Push(push.clone(), Payload::new()));
+        let outgoing = Outgoing {
+            version,
+            stat: None,
+            part: 0,
+            offset: 0,
+            data: None,
+            omap_after: None,
+            omap: None,
+            omap_done: true,
+            sent: Some((push, Payload::new())),
+            retry_at: sh.now + sh.config.timing.retry_interval,
+            holds,
+        };
+        self.transfers.outgoing.insert((to, object.clone()), outgoing);
+    }
+
+    fn part(&self, object: &ObjectId, version: Version, part: u32) -> Push {
+        Push {
+            pg: self.id(),
+            interval: self.interval.since,
+            object: object.clone(),
+            version,
+            absent: false,
+            part,
+            last: false,
+            size: 0,
+            offset: 0,
+            attrs: Vec::new(),
+            omap: Vec::new(),
+        }
+    }
+
+    fn read_part(&self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let Some(outgoing) = self.transfers.outgoing.get(&(to, object.clone())) else { return };
+        let store_key = key::store_key(self.id(), object);
+        let awaited = |what| Awaited::PushRead { to, object: object.clone(), what };
+        let (id, since) = (self.id(), self.interval.since);
+        if outgoing.data.is_none() {
+            let length = sh.config.limits.push_bytes;
+            let read = Read::Data { object: store_key.clone(), offset: outgoing.offset, length };
+            sh.read(id, since, read, awaited(PushRead::Data));
+        }
+        if outgoing.omap.is_none() {
+            let from = outgoing.omap_after.clone().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+            let (limit_entries, limit_bytes) = (OMAP_ENTRIES, OMAP_BYTES);
+            let read = Read::Omap { object: store_key, from, to: None, limit_entries, limit_bytes };
+            sh.read(id, since, read, awaited(PushRead::Omap));
+        }
+    }
+
+    pub(super) fn on_push_read(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        what: PushRead,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        let (pg, interval) = (self.id(), self.interval.since);
+        let key = (to, object.clone());
+        let Some(outgoing) = self.transfers.outgoing.get_mut(&key) else { return };
+        let version = outgoing.version;
+        match (what, reply) {
+            (PushRead::Stat, Ok(ReadReply::Stat(Some(stat))))
+                if super::ops::context_of(Some(stat.clone())).version == version =>
+            {
+                // What is known to be empty is not read.
+                if stat.size == 0 {
+                    outgoing.data = Some(Payload::new());
+                }
+                outgoing.stat = Some(stat);
+                self.read_part(to, object, sh);
+                return;
+            }
+            (PushRead::Data, Ok(ReadReply::Data(data))) => outgoing.data = Some(data),
+            (PushRead::Omap, Ok(ReadReply::Omap { entries, more })) => outgoing.omap = Some((entries, more)),
+            _ => {
+                // Not here at that version, or damaged: somebody else must have it.
+                self.end_outgoing(to, object, sh);
+                let part = u32::MAX;
+                let message = PushAck { pg, interval, object: object.clone(), version, part, have: false };
+                if self.as_primary().is_some() {
+                    self.on_push_failed(to, object, sh);
+                } else {
+                    sh.send(to, Message::PushAck(message));
+                }
+                return;
+            }
+        }
+        self.send_part(to, object, sh);
+    }
+
+    fn send_part(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let key = (to, object.clone());
+        let Some(outgoing) = self.transfers.outgoing.get(&key) else { return };
+        let (Some(data), Some((omap, more)), Some(stat)) = (&outgoing.data, &outgoing.omap, &outgoing.stat) else { return };
+        let mut push = self.part(object, outgoing.version, outgoing.part);
+        let data = data.clone();
+        let end = outgoing.offset + nacre_wire::msg::payload_len(&data) as u64;
+        push.size = stat.size;
+        push.offset = outgoing.offset;
+        push.omap.clone_from(omap);
+        push.last = end >= stat.size && !more;
+        if outgoing.part == 0 {
+            push.attrs = stat.attrs.iter().map(|(name, value)| (Name::copy(name), value.clone())).collect();
+        }
+        let (more, last_key) = (*more, omap.last().map(|(key, _)| key.clone()));
+        let outgoing = self.transfers.outgoing.get_mut(&key).expect("just seen");
+        outgoing.offset = end;
+        outgoing.omap_done = !more;
+        outgoing.omap_after = last_key.or(outgoing.omap_after.take());
+        outgoing.retry_at = sh.now + sh.config.timing.retry_interval;
+        sh.send(to, Message::Push(push.clone(), data.clone()));
+        outgoing.sent = Some((push, data));
+        sh.counters.pushed += 1;
+    }
+
+    /// A part is durable at the receiver, or a member cannot send what we asked for.
+    pub fn on_push_ack(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
+        if !self.is_current(message.interval) {
+            return;
+        }
+        if !message.have {
+            if self.as_primary().is_some() {
+                self.on_pull_failed(from, &message.object, sh);
+            }
+            return;
+        }
+        let key = (from, message.object.clone());
+        let Some(outgoing) = self.transfers.outgoing.get_mut(&key) else { return };
+        let Some((push, _)) = &outgoing.sent else { return };
+        if message.part != push.part || message.version != push.version {
+            return;
+        }
+        if push.last {
+            let version = outgoing.version;
+            self.end_outgoing(from, &message.object, sh);
+            if self.as_primary().is_some() {
+                self.on_pushed(from, &message.object, version, sh);
+            }
+            return;
+        }
+        outgoing.part += 1;
+        outgoing.sent = None;
+        outgoing.retry_at = Time::MAX;
+        let size = outgoing.stat.as_ref().map_or(0, |stat| stat.size);
+        outgoing.data = (outgoing.offset >= size).then(Payload::new);
+        outgoing.omap = outgoing.omap_done.then(|| (Vec::new(), false));
+        let (object, ready) = (message.object.clone(), outgoing.data.is_some() && outgoing.omap.is_some());
+        if ready {
+            self.send_part(from, &object, sh);
+        } else {
+            self.read_part(from, &object, sh);
+        }
+    }
+
+    fn end_outgoing(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let Some(outgoing) = self.transfers.outgoing.remove(&(to, object.clone())) else { return };
+        if outgoing.holds {
+            self.release_object(object, sh);
+        }
+    }
+
+    /// Somebody misses an object that we have.
+    pub fn on_pull(&mut self, from: OsdId, message: &Pull, sh: &mut Shared) {
+        if self.is_current(message.interval) && self.interval.acting.first() == Some(&from) {
+            self.push_object(from, &message.object, message.version, sh);
+        }
+    }
+
+    /// A part of an object arrived.
+    pub fn on_push(&mut self, from: OsdId, push: Push, payload: Payload, sh: &mut Shared) {
+        let me = sh.me();
+        let allowed = self.interval.acting.first() == Some(&from) || self.interval.acting.first() == Some(&me);
+        if !self.is_current(push.interval) || !allowed {
+            return;
+        }
+        if let Some(member) = self.member()
+            && member.adopted.is_none()
+        {
+            return;
+        }
+        let wanted = self.local.missing.get(&push.object).map(|missing| missing.need);
+        let backfilled = self.local.backfill.is_some() && !self.local.inside_cursor(&push.object);
+        if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled) {
+            // It came already, and the acknowledgement was lost; or it is of no use here.
+            if wanted.is_none() && push.last {
+                self.send_push_ack(from, &push.object, push.version, push.part, sh);
+            }
+            return;
+        }
+        if push.part == 0 {
+            let restart = self.transfers.incoming.get(&push.object).is_none_or(|incoming| incoming.version != push.version);
+            if restart {
+                self.transfers.incoming.insert(push.object.clone(), Incoming { version: push.version, next: 0, durable: 0 });
+            }
+        }
+        let Some(incoming) = self.transfers.incoming.get_mut(&push.object) else { return };
+        if incoming.version != push.version || push.part != incoming.next {
+            if push.part < incoming.durable {
+                self.send_push_ack(from, &push.object, push.version, push.part, sh);
+            }
+            return;
+        }
+        incoming.next += 1;
+        let mut ops = Ops::new();
+        self.store_part(&push, payload, &mut ops);
+        let Push { object, version, part, last, .. } = push;
+        sh.submit(self.id(), self.interval.since, ops, Awaited::PartStored { from, object, version, part, last });
+    }
+
+    fn store_part(&mut self, push: &Push, payload: Payload, ops: &mut Ops) {
+        let place = key::store_key(self.id(), &push.object);
+        if push.absent {
+            ops.push(Op::Remove(place));
+            self.local.found(&push.object, ops);
+            return;
+        }
+        // What fits into one part goes straight into its place; otherwise nobody sees it before it is whole.
+        let single = push.part == 0 && push.last;
+        let target: ObjectKey = if single { place.clone() } else { key::incoming_key(self.id(), &push.object) };
+        if push.part == 0 {
+            ops.push(Op::Remove(target.clone()));
+            ops.push(Op::Touch(target.clone()));
+            for (name, value) in &push.attrs {
+                let name = Bytes::copy_from_slice(name.as_bytes());
+                ops.push(Op::SetAttr { object: target.clone(), name, value: value.clone() });
+            }
+        }
+        if !payload.is_empty() {
+            ops.push(Op::Write { object: target.clone(), offset: push.offset, data: payload });
+        }
+        if !push.omap.is_empty() {
+            ops.push(Op::OmapSet { object: target.clone(), entries: push.omap.clone() });
+        }
+        if push.last {
+            ops.push(Op::Truncate { object: target.clone(), size: push.size });
+            if !single {
+                ops.push(Op::Rename { from: target, to: place });
+            }
+            self.local.found(&push.object, ops);
+        }
+    }
+
+    pub(super) fn on_part_stored(
+        &mut self,
+        from: OsdId,
+        object: &ObjectId,
+        version: Version,
+        part: u32,
+        last: bool,
+        sh: &mut Shared,
+    ) {
+        if let Some(incoming) = self.transfers.incoming.get_mut(object) {
+            incoming.durable = incoming.durable.max(part + 1);
+        }
+        self.send_push_ack(from, object, version, part, sh);
+        if last {
+            self.transfers.incoming.remove(object);
+            sh.counters.recovered += 1;
+            if self.as_primary().is_some() {
+                self.on_recovered_here(object, sh);
+            }
+        }
+    }
+
+    fn send_push_ack(&self, to: OsdId, object: &ObjectId, version: Version, part: u32, sh: &mut Shared) {
+        let (pg, interval, object) = (self.id(), self.interval.since, object.clone());
+        sh.send(to, Message::PushAck(PushAck { pg, interval, object, version, part, have: true }));
+    }
+
+    pub(super) fn retry_transfers(&mut self, sh: &mut Shared) {
+        let (now, after) = (sh.now, sh.config.timing.retry_interval);
+        for ((to, _), outgoing) in &mut self.transfers.outgoing {
+            if outgoing.retry_at <= now
+                && let Some((push, payload)) = &outgoing.sent
+            {
+                outgoing.retry_at = now + after;
+                let message = Message::Push(push.clone(), payload.clone());
+                sh.out.push(crate::Output::Send { to: nacre_types::Entity::Osd(*to), message, before: None });
+            }
+        }
+    }
+}
+
+/// The version in an object's attributes.
+pub(super) fn version_of(stat: &ObjectStat) -> Version {
+    stat.attrs.get(super::local::VERSION_ATTR).and_then(|bytes| Version::from_bytes(bytes).ok()).unwrap_or_default()
+}

@@ -1,0 +1,136 @@
+//! What all of a daemon's placement groups share while one input is handled: the map, the clock's reading, the peers, and where
+//! outputs and expected store events are noted down.
+
+use crate::heartbeat::Peers;
+use crate::io::{OsdConfig, Output};
+use crate::pg::Awaited;
+use nacre_store::{Op, Read, Token, Transaction};
+use nacre_types::{Entity, Epoch, OsdId, PgId, Time};
+use nacre_wire::msg::monitor::Severity;
+use nacre_wire::{ClusterMap, Message};
+use std::collections::BTreeMap;
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Shared {
+    /// Settings.
+    pub config: OsdConfig,
+    /// The newest map; `None` until the first arrives.
+    pub map: Option<ClusterMap>,
+    /// The clock's reading for the input in hand.
+    pub now: Time,
+    /// Other OSDs.
+    pub peers: Peers,
+    /// To be performed by the host.
+    pub out: Vec<Output>,
+    /// Store events that are expected, and for what.
+    pub awaited: BTreeMap<Token, (PgId, Epoch, Awaited)>,
+    /// Counts.
+    pub counters: Counters,
+    /// Client operations in hand, and their bytes.
+    pub client_load: (usize, u64),
+    /// Lines for the cluster log, sent with the next beacon.
+    pub log: Vec<(Severity, String)>,
+    /// Groups that owe their primary an acknowledgement.
+    pub acks: std::collections::BTreeSet<PgId>,
+    /// Our own store is nearly full.
+    pub nearly_full: bool,
+    /// Tick at this time at the latest.
+    pub wake: Time,
+    next_token: u64,
+}
+
+/// Counts since start, for metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Client operations answered.
+    pub ops: u64,
+    /// Of these, with an update.
+    pub writes: u64,
+    /// Resends answered from memory.
+    pub dedup_hits: u64,
+    /// Objects pushed to others.
+    pub pushed: u64,
+    /// Objects received.
+    pub recovered: u64,
+    /// Objects compared by backfill.
+    pub scanned: u64,
+    /// Reads that had to wait for a lease.
+    pub lease_waits: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: OsdConfig) -> Self {
+        Self {
+            peers: Peers::new(config.timing),
+            config,
+            map: None,
+            now: Time::ZERO,
+            out: Vec::new(),
+            awaited: BTreeMap::new(),
+            counters: Counters::default(),
+            client_load: (0, 0),
+            log: Vec::new(),
+            acks: std::collections::BTreeSet::new(),
+            nearly_full: false,
+            wake: Time::MAX,
+            next_token: 1,
+        }
+    }
+
+    /// This OSD.
+    pub const fn me(&self) -> OsdId {
+        self.config.id
+    }
+
+    /// Asks for a tick at `time`.
+    pub fn wake_at(&mut self, time: Time) {
+        self.wake = self.wake.min(time);
+    }
+
+    /// Sends to an OSD.
+    pub fn send(&mut self, to: OsdId, message: Message) {
+        assert!(to != self.me(), "an OSD has nothing to say to itself");
+        self.out.push(Output::Send { to: Entity::Osd(to), message, before: None });
+    }
+
+    /// Sends to a client, before a deadline if there is one.
+    pub fn reply(&mut self, to: Entity, message: Message, before: Option<Time>) {
+        self.out.push(Output::Send { to, message, before });
+    }
+
+    /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's interval is over by then.
+    pub fn submit(&mut self, pg: PgId, interval: Epoch, ops: Vec<Op>, awaited: Awaited) {
+        let token = self.token(pg, interval, awaited);
+        self.out.push(Output::Submit { transaction: Transaction { ops }, token });
+    }
+
+    /// Reads; the reply comes back to the group as `awaited`.
+    pub fn read(&mut self, pg: PgId, interval: Epoch, read: Read, awaited: Awaited) {
+        let token = self.token(pg, interval, awaited);
+        self.out.push(Output::Read { read, token });
+    }
+
+    fn token(&mut self, pg: PgId, interval: Epoch, awaited: Awaited) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        self.awaited.insert(token, (pg, interval, awaited));
+        token
+    }
+
+    /// Acknowledge at the end of this wake-up.
+    pub fn ack_later(&mut self, pg: PgId) {
+        self.acks.insert(pg);
+    }
+
+    /// Whether writes to the pool that need space are refused.
+    pub fn is_full(&self, pool: nacre_types::PoolId) -> bool {
+        let pool = self.map.as_ref().and_then(|map| map.pools.get(&pool));
+        self.nearly_full || pool.is_some_and(|pool| pool.flags & nacre_wire::map::pool_flag::FULL != 0)
+    }
+
+    /// A line for the cluster log.
+    pub fn say(&mut self, severity: Severity, text: String) {
+        self.log.push((severity, text));
+    }
+}
