@@ -1,0 +1,20 @@
+//! The client: the librados of Nacre as a pure role.
+//!
+//! ```text
+//!  service ──submit──▶ Client ──OpRequest──▶ primary of the object's group
+//!     ◀──completions──   │  ▲──OpReply──
+//!                        │  └─ map changes: an operation whose group began a new interval is sent again, in order
+//!                        └─ Subscribe ─▶ monitors
+//! ```
+//! Services use the trait [`ObjectCluster`] and know nothing else (DESIGN §3, Client; ADR 0002).
+//!
+//! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is refused, not queued; operations on one object
+//! are sent, and sent again, in the order of their submission; every operation is completed exactly once; a failure that answers
+//! an earlier attempt is ignored.
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod role;
+
+pub use cluster::{Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
+pub use role::{Client, ClientConfig, Output};
