@@ -1,0 +1,2 @@
+//! What a mapping costs.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Tests against the outside.
+mod golden;
