@@ -90,7 +90,7 @@ fn by_list(bucket: &Bucket, sums: &[u32], x: u32, r: u32) -> ItemId {
 
 fn by_tree(bucket: &Bucket, nodes: &[u32], x: u32, r: u32) -> ItemId {
     let mut node = nodes.len() / 2;
-    while node % 2 == 0 {
+    while node.is_multiple_of(2) {
         let draw = u64::from(hash32_4(x, node as u32, r, bucket.id.0 as u32));
         let point = (draw * u64::from(nodes[node])) >> 32;
         let half = 1 << (node.trailing_zeros() - 1);

@@ -17,7 +17,7 @@
 use crate::bucket::Bucket;
 use crate::weight::Weight;
 use nacre_types::OsdId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A device, named by its number; an OSD's.
@@ -450,7 +450,7 @@ impl CrushMap {
     #[must_use]
     pub fn devices_below(&self, id: ItemId) -> Vec<DeviceId> {
         let mut found = Vec::new();
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let mut open = vec![id];
         while let Some(id) = open.pop() {
             if !seen.insert(id) {
@@ -467,12 +467,26 @@ impl CrushMap {
 
     /// Brings what depends on everything else up to date, and checks the invariants in the module's head.
     pub(crate) fn seal(&mut self) {
-        self.order_classes();
-        let end = self.buckets.iter().flat_map(|bucket| &bucket.items).map(|item| item.0 + 1).max();
-        self.device_end = end.unwrap_or(0).max(0);
+        let shadowed = self.class_shadows.keys().map(|(_, class)| *class).collect();
+        self.order_classes(&shadowed);
+        self.order_buckets();
+        self.find_device_end();
         if cfg!(debug_assertions) {
             self.check();
         }
+    }
+
+    /// Lays buckets out by id, so that equal maps are equal and neighbours in the tree mostly lie together.
+    fn order_buckets(&mut self) {
+        self.buckets.sort_by_key(|bucket| std::cmp::Reverse(bucket.id));
+        for (slot, bucket) in self.buckets.iter().enumerate() {
+            self.index[bucket.id.bucket_index().expect("bucket ids are below zero")] = slot as u32;
+        }
+    }
+
+    pub(crate) fn find_device_end(&mut self) {
+        let end = self.buckets.iter().flat_map(|bucket| &bucket.items).map(|item| item.0 + 1).max();
+        self.device_end = end.unwrap_or(0).max(0);
     }
 
     /// Asserts the invariants in the module's head.
@@ -502,30 +516,18 @@ impl CrushMap {
         }
     }
 
-    /// Renumbers classes by first use (devices by id, then the rest as they were): printing and reading a map
-    /// back must not change it.
-    fn order_classes(&mut self) {
-        let mut order: Vec<usize> = Vec::new();
-        let used = self.devices.values().filter_map(|device| device.class);
-        let shadowed = self.class_shadows.keys().map(|(_, class)| *class);
-        for class in used {
-            if !order.contains(&class) {
-                order.push(class);
-            }
-        }
-        let mut rest: Vec<usize> = shadowed.collect();
-        rest.sort_unstable();
-        for class in rest {
-            if !order.contains(&class) {
-                order.push(class);
-            }
-        }
-        if order.iter().copied().eq(0..self.classes.len()) {
-            return;
-        }
+    /// Renumbers classes by first use (devices by id, then those in `others` as they were) and forgets the rest:
+    /// printing and reading a map back must not change it. Returns the new number per old one, `usize::MAX` for
+    /// forgotten ones.
+    pub(crate) fn order_classes(&mut self, others: &BTreeSet<usize>) -> Vec<usize> {
         let mut new = vec![usize::MAX; self.classes.len()];
-        for (number, class) in order.iter().enumerate() {
-            new[*class] = number;
+        let mut order = Vec::new();
+        let used = self.devices.values().filter_map(|device| device.class);
+        for class in used.chain(others.iter().copied()) {
+            if new[class] == usize::MAX {
+                new[class] = order.len();
+                order.push(class);
+            }
         }
         self.classes = order.iter().map(|class| self.classes[*class].clone()).collect();
         for device in self.devices.values_mut() {
@@ -535,5 +537,6 @@ impl CrushMap {
             of.1 = new[of.1];
         }
         self.class_shadows = self.shadow_of.iter().map(|(shadow, of)| (*of, *shadow)).collect();
+        new
     }
 }

@@ -446,7 +446,7 @@ impl<'a> Descent<'a> {
         failures: u32,
         position: usize,
         out: &[ItemId],
-        mut leaves: Option<&mut [ItemId]>,
+        leaves: Option<&mut [ItemId]>,
     ) -> Option<ItemId> {
         let mut bucket = top;
         let (item, r) = loop {
@@ -474,7 +474,7 @@ impl<'a> Descent<'a> {
         if out[call.positions.0..call.positions.1].contains(&item) {
             return None;
         }
-        if let Some(leaves) = leaves.as_deref_mut() {
+        if let Some(leaves) = leaves {
             match self.map.bucket(item) {
                 None => leaves[position] = item,
                 Some(below) => {

@@ -20,7 +20,7 @@ impl Weight {
     /// `value` rounded down to a 16.16 number; `None` when negative, not a number, or 65536 and above.
     #[must_use]
     pub fn from_f64(value: f64) -> Option<Self> {
-        (value >= 0.0 && value < 65_536.0).then(|| Self((value * 65_536.0) as u32))
+        (0.0..65_536.0).contains(&value).then_some(Self((value * 65_536.0) as u32))
     }
 
     /// As a float, for display and for shares.
@@ -48,7 +48,7 @@ impl Weight {
         let kept = &fraction[..fraction.len().min(12)];
         let scale = 10_u64.pow(kept.len() as u32);
         let fraction = (u128::from(kept.parse::<u64>().ok()?) << 16) / u128::from(scale);
-        (whole < 65_536).then(|| Self((whole << 16) as u32 | fraction as u32))
+        (whole < 65_536).then_some(Self((whole << 16) as u32 | fraction as u32))
     }
 
     const CRUSHTOOL_DECIMALS_MAX: usize = 5;
@@ -57,9 +57,8 @@ impl Weight {
     #[must_use]
     pub fn rounded(self) -> String {
         // A float of 24 significant bits that came from an integer is an integer.
-        let float =
-            u64::from(self.0 as f32 as u64 as u32).max(if self.0 as f32 >= 4_294_967_296.0 { 1 << 32 } else { 0 });
-        let (mut thousandths, rest) = (float * 1000 >> 16, float * 1000 & 0xffff);
+        let float = self.0 as f32 as u64;
+        let (mut thousandths, rest) = ((float * 1000) >> 16, (float * 1000) & 0xffff);
         if rest > 0x8000 || (rest == 0x8000 && thousandths % 2 == 1) {
             thousandths += 1;
         }
@@ -75,7 +74,7 @@ impl fmt::Display for Weight {
             return f.write_str(&short);
         }
         // The middle of the interval that means this weight: a reader with fewer bits most likely hits it as well.
-        let millionths = (u64::from(self.0) * 2 + 1) * 1_000_000 >> 17;
+        let millionths = ((u64::from(self.0) * 2 + 1) * 1_000_000) >> 17;
         write!(f, "{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
     }
 }

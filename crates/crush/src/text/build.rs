@@ -42,8 +42,7 @@ pub(super) fn build(said: Statements<'_>) -> Result<CrushMap, ParseError> {
         return Err(ParseError { line: 1, problem: Problem::Shadow(error) });
     }
     let unbuilt = shadows.err();
-    let end = map.buckets.iter().flat_map(|bucket| &bucket.items).map(|item| item.0 + 1).max();
-    map.device_end = end.unwrap_or(0).max(0);
+    map.find_device_end();
     let mut rule_names = BTreeSet::new();
     for block in &said.rules {
         let rule = rule(&map, block, &classes, unbuilt.as_ref())?;

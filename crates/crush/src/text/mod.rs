@@ -13,5 +13,6 @@ mod parse;
 mod print;
 
 pub use error::{ParseError, Problem};
+pub(crate) use lexer::is_name;
 pub use parse::parse;
 pub use print::print;
