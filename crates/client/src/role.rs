@@ -185,7 +185,9 @@ impl Client {
                     op.blocked = Some(blocked.reason);
                 }
             }
-            Message::Refused(refused) if matches!(from, Entity::Mon(_)) => self.out.push(Output::Halt { why: refused.why }),
+            Message::Refused(refused) if matches!(from, Entity::Mon(_)) => {
+                self.out.push(Output::Halt { why: refused.why })
+            }
             _ => {}
         }
         if epoch > self.epoch() && now.since(self.asked) >= Duration::from_millis(50) {
@@ -226,8 +228,12 @@ impl Client {
         let pool = self.map.as_ref()?.pools.get(&operation.pool)?;
         let seed = operation.group.unwrap_or_else(|| {
             let object = &operation.object;
-            let hash = nacre_crush::hash::object(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes());
-            nacre_crush::hash::stable_mod(hash, pool.pg_num)
+            let hash = nacre_crush::object::object_hash(
+                object.namespace.as_bytes(),
+                object.key.as_bytes(),
+                object.name.as_bytes(),
+            );
+            nacre_crush::object::pg_seed(hash, pool.pg_num)
         });
         Some(PgId::replicated(operation.pool, seed))
     }
@@ -315,7 +321,11 @@ impl Client {
     /// When the role next wants [`Self::on_tick`].
     #[must_use]
     pub fn next_deadline(&self) -> Time {
-        if self.in_flight.is_empty() && self.map.is_some() { Time::MAX } else { self.ticked + self.config.retry_interval / 4 }
+        if self.in_flight.is_empty() && self.map.is_some() {
+            Time::MAX
+        } else {
+            self.ticked + self.config.retry_interval / 4
+        }
     }
 }
 

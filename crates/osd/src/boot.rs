@@ -118,7 +118,9 @@ impl Loading {
     pub fn on_event(&mut self, event: Event, reads: &mut Vec<(Read, Token)>, cleanup: &mut Vec<Op>) -> Progress {
         let (token, reply) = match event {
             Event::Read(token, Ok(reply)) => (token, reply),
-            Event::Read(_, Err(error)) => return Progress::Broken(format!("the store's metadata cannot be read: {error:?}")),
+            Event::Read(_, Err(error)) => {
+                return Progress::Broken(format!("the store's metadata cannot be read: {error:?}"));
+            }
             Event::Failed(failure) => return Progress::Broken(format!("the store failed: {failure:?}")),
             Event::Applied(_) | Event::Committed(_) => return Progress::Reading,
         };
@@ -159,7 +161,9 @@ impl Loading {
             match Local::restore(pg, &info, &group.omap) {
                 Ok(local) => locals.push(local),
                 Err(why) => {
-                    return Progress::Broken(format!("the metadata of placement group {pg} is damaged: {why}; run `nacre store check`"));
+                    return Progress::Broken(format!(
+                        "the metadata of placement group {pg} is damaged: {why}; run `nacre store check`"
+                    ));
                 }
             }
         }

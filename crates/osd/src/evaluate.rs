@@ -11,7 +11,8 @@ use nacre_store::{Read, ReadReply};
 use nacre_types::{Name, PgId, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{
-    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, SUB_OPS_MAX, SubOp, SubReply,
+    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, SUB_OPS_MAX,
+    SubOp, SubReply,
 };
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::{Payload, Wire};
@@ -80,11 +81,17 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
     for op in &request.ops {
         match op {
             SubOp::Read { length, .. } if *length > OP_BYTES_MAX => return Err(OpFailure::TooLarge {}),
-            SubOp::Read { .. } | SubOp::OmapGet { .. } | SubOp::OmapList { .. } | SubOp::CompareData { .. } if data_changed => {
+            SubOp::Read { .. } | SubOp::OmapGet { .. } | SubOp::OmapList { .. } | SubOp::CompareData { .. }
+                if data_changed =>
+            {
                 return invalid("data or omap cannot be read after the same operation changed it");
             }
-            SubOp::Read { .. } if writes => return invalid("an operation that writes cannot return data; read it in another"),
-            SubOp::Write { offset, length } | SubOp::Zero { offset, length } | SubOp::CompareData { offset, length } => {
+            SubOp::Read { .. } if writes => {
+                return invalid("an operation that writes cannot return data; read it in another");
+            }
+            SubOp::Write { offset, length }
+            | SubOp::Zero { offset, length }
+            | SubOp::CompareData { offset, length } => {
                 range(*offset, *length)?;
             }
             SubOp::Truncate { size } => range(0, *size)?,
@@ -399,7 +406,8 @@ mod tests {
 
     #[test]
     fn a_failed_guard_leaves_no_effects_of_earlier_parts() {
-        let ops = vec![SubOp::Append { length: 1 }, SubOp::CompareAttr { name: "a".into(), value: Bytes::from_static(b"x") }];
+        let ops =
+            vec![SubOp::Append { length: 1 }, SubOp::CompareAttr { name: "a".into(), value: Bytes::from_static(b"x") }];
         let outcome = run(ops, b"z", &existing(10));
         assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::Guard { index: 1 }), .. }), "{outcome:?}");
     }
@@ -414,7 +422,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_it_reaches_an_object() {
-        let refused = |ops: Vec<SubOp>, data: &'static [u8]| validate(&request(ops), &[Bytes::from_static(data)]).is_err();
+        let refused =
+            |ops: Vec<SubOp>, data: &'static [u8]| validate(&request(ops), &[Bytes::from_static(data)]).is_err();
         assert!(refused(vec![], b""));
         assert!(refused(vec![SubOp::Write { offset: u64::MAX, length: 1 }], b"x"));
         assert!(refused(vec![SubOp::Write { offset: 0, length: u64::MAX }, SubOp::Append { length: 2 }], b"x"));
@@ -425,7 +434,9 @@ mod tests {
 
     #[test]
     fn a_full_cluster_still_shrinks() {
-        let full = |ops: Vec<SubOp>, payload: Payload| evaluate(&request(ops), &payload, &existing(10), &BTreeMap::new(), true);
+        let full = |ops: Vec<SubOp>, payload: Payload| {
+            evaluate(&request(ops), &payload, &existing(10), &BTreeMap::new(), true)
+        };
         assert!(matches!(full(vec![SubOp::Delete {}], vec![]), Outcome::Update(_)));
         assert!(matches!(full(vec![SubOp::Truncate { size: 1 }], vec![]), Outcome::Update(_)));
         let grown = full(vec![SubOp::Append { length: 1 }], vec![Bytes::from_static(b"x")]);

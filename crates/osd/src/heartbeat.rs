@@ -75,7 +75,14 @@ impl Peers {
     pub fn watch(&mut self, now: Time, peers: impl Iterator<Item = (OsdId, Instance)>) {
         let mut old = std::mem::take(&mut self.peers);
         for (osd, instance) in peers {
-            let fresh = Peer { instance, heard: now, pinged: Time::ZERO, lease_until: Time::ZERO, refused: false, reported: None };
+            let fresh = Peer {
+                instance,
+                heard: now,
+                pinged: Time::ZERO,
+                lease_until: Time::ZERO,
+                refused: false,
+                reported: None,
+            };
             let peer = old.remove(&osd).filter(|peer| peer.instance == instance).unwrap_or(fresh);
             self.peers.insert(osd, peer);
         }
@@ -164,7 +171,8 @@ impl Peers {
         for (target, peer) in &mut self.peers {
             let silent = now.since(peer.heard);
             let guilty = peer.refused || silent >= grace;
-            let accusation = Accusation { target: *target, instance: peer.instance, silent, alive: !guilty, refused: peer.refused };
+            let accusation =
+                Accusation { target: *target, instance: peer.instance, silent, alive: !guilty, refused: peer.refused };
             match (guilty, peer.reported) {
                 (true, Some(at)) if now.since(at) < every => {}
                 (true, _) => {

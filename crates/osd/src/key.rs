@@ -27,13 +27,13 @@ pub fn collection(pool: PoolId, shard: Shard) -> CollectionId {
 /// The hash that decides an object's placement group.
 #[must_use]
 pub fn hash(object: &ObjectId) -> u32 {
-    nacre_crush::hash::object(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes())
+    nacre_crush::object::object_hash(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes())
 }
 
 /// The placement group of a hash.
 #[must_use]
 pub fn seed(hash: u32, pg_num: u32) -> u32 {
-    nacre_crush::hash::stable_mod(hash, pg_num)
+    nacre_crush::object::pg_seed(hash, pg_num)
 }
 
 /// An object's position in its pool. Listing and backfill go by it.

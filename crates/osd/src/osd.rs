@@ -181,7 +181,10 @@ impl Osd {
             Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
             Event::Failed(failure) => {
                 // A failed flush is never tried again: what the disk has is no longer known.
-                let why = format!("{}: the store failed ({failure:?}); replace the disk, the cluster has other copies", self.id());
+                let why = format!(
+                    "{}: the store failed ({failure:?}); replace the disk, the cluster has other copies",
+                    self.id()
+                );
                 self.report_itself();
                 self.sh.out.push(Output::Halt { why });
             }
@@ -287,7 +290,12 @@ impl Osd {
         };
         if let Some(ours) = &self.sh.map {
             if map.cluster != ours.cluster {
-                self.halt(format!("{}: this store belongs to cluster {}, the monitors to {}", self.id(), ours.cluster, map.cluster));
+                self.halt(format!(
+                    "{}: this store belongs to cluster {}, the monitors to {}",
+                    self.id(),
+                    ours.cluster,
+                    map.cluster
+                ));
                 return;
             }
             if map.epoch == ours.epoch && map.digest != ours.digest {
@@ -469,7 +477,8 @@ impl Osd {
         self.told.insert(who, ours);
         let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
         let message = if known && theirs != Epoch::NONE {
-            let deltas = self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
+            let deltas =
+                self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
             Message::MapDeltas(MapDeltas { deltas, newest: ours })
         } else {
             let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
@@ -526,7 +535,13 @@ impl Osd {
         }
     }
 
-    fn on_request(&mut self, from: Entity, epoch: Epoch, request: nacre_wire::msg::client::OpRequest, payload: Payload) {
+    fn on_request(
+        &mut self,
+        from: Entity,
+        epoch: Epoch,
+        request: nacre_wire::msg::client::OpRequest,
+        payload: Payload,
+    ) {
         let map = self.sh.map.as_ref().expect("live");
         let id = request.request;
         let failure = if map.is_fenced(Entity::Client(id.client), id.instance) {
@@ -616,7 +631,8 @@ impl Osd {
     fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {
         let record = self.sh.map.as_ref().and_then(|map| map.pgs.get(&pg)).filter(|record| record.since == interval);
         let Some(record) = record else { return };
-        let left = record.activated.members.first().map_or(Duration::ZERO, |osd| self.sh.peers.lease_left(self.sh.now, *osd));
+        let left =
+            record.activated.members.first().map_or(Duration::ZERO, |osd| self.sh.peers.lease_left(self.sh.now, *osd));
         let lease_left_ns = u64::try_from(left.as_nanos()).expect("a lease is short");
         let info = nacre_wire::msg::replication::PgInfo::default();
         let message = nacre_wire::msg::replication::PeerInfo { pg, interval, info, lease_left_ns };
@@ -698,7 +714,8 @@ impl Osd {
         if !self.is_live() {
             return;
         }
-        let reports: BTreeMap<PgId, PgReport> = self.pgs.iter().filter_map(|(id, pg)| Some((*id, pg.report()?))).collect();
+        let reports: BTreeMap<PgId, PgReport> =
+            self.pgs.iter().filter_map(|(id, pg)| Some((*id, pg.report()?))).collect();
         let all = self.reported.is_empty();
         let changed = reports.iter().filter(|(id, report)| all || self.reported.get(id) != Some(report));
         let pgs: Vec<PgReport> = changed.map(|(_, report)| report.clone()).collect();

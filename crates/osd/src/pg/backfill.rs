@@ -182,7 +182,8 @@ impl Pg {
         let (pg, since) = (self.id(), self.interval.since);
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let Some(primary) = self.primary() else { return };
-        let Some(work) = primary.backfill.work.as_mut().filter(|work| work.theirs.is_some() && work.ours.is_none()) else {
+        let Some(work) = primary.backfill.work.as_mut().filter(|work| work.theirs.is_some() && work.ours.is_none())
+        else {
             return;
         };
         let Ok(ReadReply::List { keys, more }) = reply else {
@@ -205,8 +206,14 @@ impl Pg {
         work.ours = Some(ByObject::new());
         work.stats = 0;
         sh.counters.scanned += work.listed.len() as u64;
-        let theirs: Vec<ObjectId> =
-            work.theirs.iter().flatten().map(|(object, _)| object).filter(|object| inside(&key::position(object))).cloned().collect();
+        let theirs: Vec<ObjectId> = work
+            .theirs
+            .iter()
+            .flatten()
+            .map(|(object, _)| object)
+            .filter(|object| inside(&key::position(object)))
+            .cloned()
+            .collect();
         // Nothing in the range may change until the cursor is behind it.
         let held: BTreeSet<ObjectId> = work.listed.iter().cloned().chain(theirs).collect();
         work.held = held.iter().cloned().collect();

@@ -112,7 +112,8 @@ impl DedupTable {
     pub fn split(&mut self, mut leaves: impl FnMut(&ObjectId) -> bool) -> Self {
         let mut other = Self::default();
         for (id, client) in &mut self.clients {
-            let (gone, kept) = std::mem::take(&mut client.done).into_iter().partition(|(_, record)| leaves(&record.object));
+            let (gone, kept) =
+                std::mem::take(&mut client.done).into_iter().partition(|(_, record)| leaves(&record.object));
             client.done = kept;
             other.clients.insert(*id, Client { below: client.below, done: gone });
         }

@@ -277,7 +277,15 @@ impl Local {
     ///
     /// # Panics
     /// When `from` is not a position of both logs; the caller found it with [`super::log::common`].
-    pub fn adopt(&mut self, from: Version, entries: Vec<LogEntry>, head: Version, dedup: &Dedup, interval: Epoch, ops: &mut Ops) {
+    pub fn adopt(
+        &mut self,
+        from: Version,
+        entries: Vec<LogEntry>,
+        head: Version,
+        dedup: &Dedup,
+        interval: Epoch,
+        ops: &mut Ops,
+    ) {
         assert!(from >= self.log.tail() && from <= self.log.head(), "{}: adopting from {from}", self.pg);
         let divergent = self.log.rewind(from);
         self.unset(ops, divergent.iter().map(|entry| log_key(entry.version)).collect());
@@ -322,7 +330,16 @@ impl Local {
 
     /// Starts over, to be backfilled: the log begins at the primary's tail, no object counts.
     #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
-    pub fn restart(&mut self, tail: Version, totals: Totals, entries: Vec<LogEntry>, head: Version, dedup: &Dedup, interval: Epoch, ops: &mut Ops) {
+    pub fn restart(
+        &mut self,
+        tail: Version,
+        totals: Totals,
+        entries: Vec<LogEntry>,
+        head: Version,
+        dedup: &Dedup,
+        interval: Epoch,
+        ops: &mut Ops,
+    ) {
         ops.push(Op::OmapClear(self.meta_key.clone()));
         self.log.restart(tail);
         self.base_totals = totals;
@@ -427,7 +444,12 @@ impl Local {
         self.log.check();
         for missing in self.missing.values() {
             assert!(missing.need <= self.log.head(), "{}: {} needs {}", self.pg, missing.object, missing.need);
-            assert!(self.inside_cursor(&missing.object), "{}: {} is missing beyond the cursor", self.pg, missing.object);
+            assert!(
+                self.inside_cursor(&missing.object),
+                "{}: {} is missing beyond the cursor",
+                self.pg,
+                missing.object
+            );
         }
     }
 }

@@ -118,7 +118,11 @@ impl PgLog {
     pub fn check(&self) {
         let mut last = self.tail;
         for entry in &self.entries {
-            assert!(last < entry.version && last.number < entry.version.number, "log out of order at {}", entry.version);
+            assert!(
+                last < entry.version && last.number < entry.version.number,
+                "log out of order at {}",
+                entry.version
+            );
             last = entry.version;
         }
         assert!(last <= self.head, "the head {} lies before the last entry {last}", self.head);

@@ -426,7 +426,8 @@ impl Pg {
         let totals = self.local.totals();
         let wanted = self.interval.size.max(self.interval.acting.len());
         let absent = wanted - self.interval.acting.len();
-        let missing: usize = self.local.missing.len() + primary.peers.values().map(|peer| peer.missing.len()).sum::<usize>();
+        let missing: usize =
+            self.local.missing.len() + primary.peers.values().map(|peer| peer.missing.len()).sum::<usize>();
         let degraded = missing as u64 + totals.objects * absent as u64;
         let unfound = self.local.missing.keys().filter(|object| self.sources(object).next().is_none()).count() as u64;
         if degraded > 0 || absent > 0 {

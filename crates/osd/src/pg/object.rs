@@ -80,7 +80,12 @@ impl ObjectState {
     /// Whether it is here only as a cache.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.updates == 0 && self.reads == 0 && !self.exclusive && !self.loading && self.held == 0
+        self.queue.is_empty()
+            && self.updates == 0
+            && self.reads == 0
+            && !self.exclusive
+            && !self.loading
+            && self.held == 0
     }
 }
 

@@ -50,7 +50,8 @@ impl Pg {
         let attempt = request.attempt;
         let id = request.request;
         let refuse = |failure: OpFailure, sh: &mut Shared| {
-            let reply = OpReply { request: id, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
+            let reply =
+                OpReply { request: id, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
             sh.reply(from, Message::OpReply(reply, Payload::new()), None);
         };
         // A client that does not know this interval will send again when it does: its order is then that of its resends.
@@ -193,7 +194,8 @@ impl Pg {
 
     /// One step of an object's queue; says what it waits for, if for anything.
     fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
-        let front_exists = self.primary().is_some_and(|p| p.objects.existing(object).is_some_and(|s| !s.queue.is_empty()));
+        let front_exists =
+            self.primary().is_some_and(|p| p.objects.existing(object).is_some_and(|s| !s.queue.is_empty()));
         if !front_exists {
             return Some(Wait::Order);
         }
@@ -282,13 +284,24 @@ impl Pg {
 
     fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
         let request = op.request.request;
-        let reply =
-            OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt: op.request.attempt };
+        let reply = OpReply {
+            request,
+            failure: Some(failure),
+            version: Version::NONE,
+            results: vec![],
+            attempt: op.request.attempt,
+        };
         let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
         self.answer(answer, None, sh);
     }
 
-    pub(super) fn on_op_read(&mut self, number: u64, index: usize, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_op_read(
+        &mut self,
+        number: u64,
+        index: usize,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
         let Some(primary) = self.primary() else { return };
         let Some(reading) = primary.objects.readings.get_mut(&number) else { return };
         match reply {

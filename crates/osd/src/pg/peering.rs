@@ -161,7 +161,11 @@ impl Primary {
         for (osd, peer) in &self.peers {
             assert!(peer.acked <= head, "{}: {osd} acknowledged {} beyond {head}", pg.id(), peer.acked);
             let acting = pg.interval.acting.contains(osd);
-            assert!(!acting || !self.is_active() || self.committed <= peer.acked, "{}: committed beyond {osd}", pg.id());
+            assert!(
+                !acting || !self.is_active() || self.committed <= peer.acked,
+                "{}: committed beyond {osd}",
+                pg.id()
+            );
         }
     }
 }
@@ -426,7 +430,13 @@ impl Pg {
             self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
         } else {
             // Cannot be: it was computed from what we said in this interval, and nothing changed since.
-            panic!("{}: asked to adopt from {}, our log is {}..{}", self.id(), message.from, self.local.log.tail(), self.local.log.head());
+            panic!(
+                "{}: asked to adopt from {}, our log is {}..{}",
+                self.id(),
+                message.from,
+                self.local.log.tail(),
+                self.local.log.head()
+            );
         }
         if let Some(member) = self.member() {
             member.adopted = Some(false);
@@ -508,7 +518,10 @@ impl Pg {
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
         if acting < min_size {
             primary.phase = Phase::Peered;
-            sh.say(Severity::Warn {}, format!("{}: {acting} complete members, {min_size} are needed to serve", self.id()));
+            sh.say(
+                Severity::Warn {},
+                format!("{}: {acting} complete members, {min_size} are needed to serve", self.id()),
+            );
         } else {
             primary.phase = Phase::Activating;
             if mutant(Mutant::ActivationNotAwaited) {
@@ -542,9 +555,7 @@ impl Pg {
         let own_common = {
             let primary = self.as_primary().expect("only primaries repeat");
             match &primary.phase {
-                Phase::GetLog(from) => {
-                    primary.infos.get(from).map(|info| common(&self.local.log.spans(), &info.spans))
-                }
+                Phase::GetLog(from) => primary.infos.get(from).map(|info| common(&self.local.log.spans(), &info.spans)),
                 _ => None,
             }
         };

@@ -154,9 +154,9 @@ impl Pg {
         let answered = update.entry.answered_below;
         let client = update.entry.request;
         primary.in_flight.push_back(update);
-        primary.failed.retain(|id, _| {
-            (id.client, id.instance) != (client.client, client.instance) || id.sequence >= answered
-        });
+        primary
+            .failed
+            .retain(|id, _| (id.client, id.instance) != (client.client, client.instance) || id.sequence >= answered);
         sh.counters.writes += 1;
     }
 
@@ -217,7 +217,9 @@ impl Pg {
         let object = entry.object.clone();
         let key = key::store_key(self.id(), &object);
         if self.local.missing.contains_key(&object) && !effects.is_empty() {
-            sh.out.push(crate::Output::Halt { why: format!("{}: update of {object}, which is missing here: a bug", self.id()) });
+            sh.out.push(crate::Output::Halt {
+                why: format!("{}: update of {object}, which is missing here: a bug", self.id()),
+            });
             return;
         }
         if apply_effects(&key, &effects, payload, &mut ops).is_none() {

@@ -227,7 +227,9 @@ impl Pg {
     fn send_part(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         let key = (to, object.clone());
         let Some(outgoing) = self.transfers.outgoing.get(&key) else { return };
-        let (Some(data), Some((omap, more)), Some(stat)) = (&outgoing.data, &outgoing.omap, &outgoing.stat) else { return };
+        let (Some(data), Some((omap, more)), Some(stat)) = (&outgoing.data, &outgoing.omap, &outgoing.stat) else {
+            return;
+        };
         let mut push = self.part(object, outgoing.version, outgoing.part);
         let data = data.clone();
         let end = outgoing.offset + nacre_wire::msg::payload_len(&data) as u64;
@@ -324,9 +326,12 @@ impl Pg {
             return;
         }
         if push.part == 0 {
-            let restart = self.transfers.incoming.get(&push.object).is_none_or(|incoming| incoming.version != push.version);
+            let restart =
+                self.transfers.incoming.get(&push.object).is_none_or(|incoming| incoming.version != push.version);
             if restart {
-                self.transfers.incoming.insert(push.object.clone(), Incoming { version: push.version, next: 0, durable: 0 });
+                self.transfers
+                    .incoming
+                    .insert(push.object.clone(), Incoming { version: push.version, next: 0, durable: 0 });
             }
         }
         let Some(incoming) = self.transfers.incoming.get_mut(&push.object) else { return };

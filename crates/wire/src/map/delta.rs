@@ -344,7 +344,7 @@ impl ClusterMap {
             let record = if had == 0 {
                 PgRecord::default()
             } else {
-                let parent = PgId::replicated(id, nacre_crush::hash::stable_mod(seed, had));
+                let parent = PgId::replicated(id, nacre_crush::object::pg_seed(seed, had));
                 before.split.insert(parent);
                 let parent = &self.pgs[&parent];
                 // The child starts in a new interval; its past is its parent's.

@@ -22,7 +22,7 @@ pub use delta::{ApplyError, Change, MapDelta};
 
 use crate::codec::{Malformed, Reader, Wire};
 use crate::{wire_enum, wire_fields, wire_record};
-use nacre_crush::Crush;
+use nacre_crush::CrushMap;
 use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -253,7 +253,7 @@ pub struct CrushSection {
     /// The text form that `crushtool` reads.
     pub text: Arc<str>,
     /// What it says.
-    pub map: Arc<Crush>,
+    pub map: Arc<CrushMap>,
 }
 
 impl CrushSection {

@@ -3,8 +3,11 @@
 //! Runs once per delta, the same everywhere. CRUSH is asked again only when something it reads has changed; an OSD
 //! going up or down costs a scan of the records.
 
-use super::{ClusterMap, Weight};
-use nacre_crush::Crush;
+use super::ClusterMap;
+use nacre_crush::map::RuleKind;
+use nacre_crush::place::{PoolPlacement, raw};
+use nacre_crush::upmap::Upmaps;
+use nacre_crush::{CrushMap, Reweights, Scratch};
 use nacre_types::{Instance, OsdId, PgId, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +34,7 @@ impl Before {
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Crush, String> {
+pub(super) fn parse(text: &str) -> Result<CrushMap, String> {
     nacre_crush::text::parse(text).map_err(|error| error.to_string())
 }
 
@@ -72,28 +75,35 @@ impl ClusterMap {
 
 /// Asks CRUSH.
 struct Placer {
-    scratch: nacre_crush::Scratch,
-    reweights: Vec<u32>,
+    scratch: Scratch,
+    reweights: Reweights,
+    upmaps: Upmaps,
 }
 
 impl Placer {
     fn new(map: &ClusterMap) -> Self {
-        let len = map.osds.last_key_value().map_or(0, |(osd, _)| osd.0 as usize + 1);
-        let mut reweights = vec![Weight::OUT.0; len];
+        let mut reweights = Reweights::default();
         for (osd, info) in &map.osds {
-            reweights[osd.0 as usize] = info.weight.0;
+            reweights.set(*osd, nacre_crush::Weight(info.weight.0));
         }
-        Self { scratch: nacre_crush::Scratch::default(), reweights }
+        let items = map.upmaps.iter().map(|(pg, items)| ((pg.pool, pg.seed), items.clone())).collect();
+        Self { scratch: Scratch::default(), reweights, upmaps: Upmaps { items, ..Upmaps::default() } }
     }
 
     fn raw(&mut self, map: &ClusterMap, pg: PgId) -> Vec<OsdId> {
         let pool = &map.pools[&pg.pool];
-        let _ = &self.scratch;
-        map.crush
-            .map
-            .standin(pg.pool.0, pg.seed, usize::from(pool.size), &self.reweights)
-            .into_iter()
-            .map(OsdId)
-            .collect()
+        let settings = PoolPlacement {
+            pool: pg.pool,
+            pg_num: pool.pg_num,
+            pgp_num: pool.pgp_num,
+            rule: u8::try_from(pool.rule).unwrap_or(u8::MAX),
+            size: usize::from(pool.size),
+            kind: RuleKind::Replicated,
+        };
+        let raw = raw(&map.crush.map, &settings, pg.seed, &self.reweights, &self.upmaps, &mut self.scratch);
+        // A rule that is gone places nothing: the groups wait, visibly, until there is one again.
+        let raw = raw.unwrap_or_default();
+        // An OSD that is in the hierarchy but not in the map has never existed.
+        raw.into_iter().filter_map(|item| item.device()).filter(|osd| map.osds.contains_key(osd)).collect()
     }
 }

@@ -1,0 +1,318 @@
+//! Evening out (CEPH-E8): proposes swaps that bring every device close to its share of groups.
+//!
+//! CRUSH is a lottery: at 100 groups per device its counts scatter by about 10 %. Swapping a few devices in a few
+//! groups removes the scatter without moving anything else.
+//!
+//! ```text
+//!  counts ─▶ most overfull device ─▶ one of its groups ─▶ most underfull device that may serve it ─▶ swap ─┐
+//!     ▲                                                                                                    │
+//!     └─────────────── every swap lowers the sum of squared deviations, so this ends ◀─────────────────────┘
+//! ```
+//! A swap keeps what the rule promises: the new device is below the same `take`, in the same bucket of every type
+//! that the rule chooses before its last choice, and in a bucket of the last type that the group does not use yet.
+
+use crate::map::{CrushMap, DeviceId, ItemId, Rule, Step};
+use crate::mapper::{MapError, Reweights, Scratch};
+use crate::place::{PoolPlacement, raw};
+use crate::upmap::{Group, Upmaps, swap};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BalanceLimits {
+    /// A device within this fraction of its share, or within half a group of it, is left alone.
+    pub tolerance: f64,
+    /// Most swaps to make in one call: each moves a group's data.
+    pub swaps_max: usize,
+}
+
+impl Default for BalanceLimits {
+    fn default() -> Self {
+        Self { tolerance: 0.01, swaps_max: usize::MAX }
+    }
+}
+
+/// What [`balance`] proposes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Balance {
+    /// Groups whose list of swaps changes, with the new list; an empty list means to remove the exception.
+    pub changes: BTreeMap<Group, Vec<(DeviceId, DeviceId)>>,
+    /// How many swaps were made to get there.
+    pub swaps: usize,
+    /// The largest deviation of a device from its share, in groups, before and after.
+    pub worst: (f64, f64),
+}
+
+/// A region is what one `take` of a rule starts from: its devices share the groups placed in it by weight.
+type Region = usize;
+
+struct Placed {
+    group: Group,
+    /// What CRUSH and full exceptions give; swaps apply to this.
+    base: Vec<ItemId>,
+    now: Vec<ItemId>,
+    rule: u8,
+}
+
+struct State<'a> {
+    map: &'a CrushMap,
+    reweights: &'a Reweights,
+    placed: Vec<Placed>,
+    swaps: BTreeMap<Group, Vec<(DeviceId, DeviceId)>>,
+    /// Groups (indexes into `placed`) per device.
+    members: BTreeMap<DeviceId, BTreeSet<usize>>,
+    share: BTreeMap<DeviceId, f64>,
+    region: BTreeMap<DeviceId, BTreeSet<Region>>,
+    /// Buckets above a device, by (rule, type).
+    ancestors: BTreeMap<(u8, u16, DeviceId), ItemId>,
+    /// Types that a rule chooses, in order.
+    choices: BTreeMap<u8, Vec<u16>>,
+}
+
+/// Proposes swaps for all groups of `pools`, given the exceptions in force.
+pub fn balance(
+    map: &CrushMap,
+    pools: &[PoolPlacement],
+    reweights: &Reweights,
+    upmaps: &Upmaps,
+    limits: &BalanceLimits,
+) -> Result<Balance, MapError> {
+    let mut state = State::new(map, pools, reweights, upmaps)?;
+    let before = state.worst();
+    let mut done = Balance { worst: (before, before), ..Balance::default() };
+    let mut changed = BTreeSet::new();
+    while done.swaps < limits.swaps_max {
+        let Some(group) = state.step(limits.tolerance) else { break };
+        changed.insert(group);
+        done.swaps += 1;
+    }
+    done.worst.1 = state.worst();
+    for group in changed {
+        done.changes.insert(group, state.swaps.get(&group).cloned().unwrap_or_default());
+    }
+    Ok(done)
+}
+
+impl<'a> State<'a> {
+    fn new(
+        map: &'a CrushMap,
+        pools: &[PoolPlacement],
+        reweights: &'a Reweights,
+        upmaps: &Upmaps,
+    ) -> Result<Self, MapError> {
+        let mut state = Self {
+            map,
+            reweights,
+            placed: Vec::new(),
+            swaps: upmaps.items.clone(),
+            members: BTreeMap::new(),
+            share: BTreeMap::new(),
+            region: BTreeMap::new(),
+            ancestors: BTreeMap::new(),
+            choices: BTreeMap::new(),
+        };
+        let full_only = Upmaps { full: upmaps.full.clone(), items: BTreeMap::new() };
+        let mut scratch = Scratch::default();
+        let mut tops: Vec<ItemId> = Vec::new();
+        for pool in pools {
+            let rule = map.rule(pool.rule).ok_or(MapError::NoSuchRule { rule: pool.rule })?;
+            let regions = state.learn_rule(rule, &mut tops);
+            let mut counts: BTreeMap<Region, usize> = BTreeMap::new();
+            for seed in 0..pool.pg_num {
+                let base = raw(map, pool, seed, reweights, &full_only, &mut scratch)?;
+                let now = raw(map, pool, seed, reweights, upmaps, &mut scratch)?;
+                let at = state.placed.len();
+                for device in now.iter().filter_map(|item| item.device()) {
+                    state.members.entry(device).or_default().insert(at);
+                    // Where regions overlap, the first one named counts.
+                    let own = state.region.get(&device);
+                    if let Some(region) = regions.iter().find(|region| own.is_some_and(|own| own.contains(region))) {
+                        *counts.entry(*region).or_default() += 1;
+                    }
+                }
+                state.placed.push(Placed { group: (pool.pool, seed), base, now, rule: rule.id });
+            }
+            for (region, count) in counts {
+                let weights = device_weights(map, tops[region], reweights);
+                let total: f64 = weights.values().sum();
+                for (device, weight) in weights.iter().filter(|_| total > 0.0) {
+                    *state.share.entry(*device).or_default() += count as f64 * weight / total;
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Notes what a rule takes and chooses, and returns its regions.
+    fn learn_rule(&mut self, rule: &Rule, tops: &mut Vec<ItemId>) -> Vec<Region> {
+        let mut regions = Vec::new();
+        let mut choices = Vec::new();
+        for step in &rule.steps {
+            match step {
+                Step::Take(top) => {
+                    let region = tops.iter().position(|known| known == top).unwrap_or_else(|| {
+                        tops.push(*top);
+                        tops.len() - 1
+                    });
+                    regions.push(region);
+                    for device in self.map.devices_below(*top) {
+                        self.region.entry(device).or_default().insert(region);
+                    }
+                    self.learn_ancestors(rule.id, *top, &mut Vec::new());
+                }
+                Step::Choose { kind, .. } if !choices.contains(kind) => choices.push(*kind),
+                Step::Choose { .. } | Step::Set(..) | Step::Emit => {}
+            }
+        }
+        self.choices.insert(rule.id, choices);
+        regions
+    }
+
+    fn learn_ancestors(&mut self, rule: u8, id: ItemId, above: &mut Vec<(u16, ItemId)>) {
+        match (id.device(), self.map.bucket(id)) {
+            (Some(device), _) => {
+                for (kind, bucket) in above.iter() {
+                    self.ancestors.insert((rule, *kind, device), *bucket);
+                }
+                self.ancestors.insert((rule, 0, device), id);
+            }
+            (None, Some(bucket)) => {
+                // A shadow stands for its original: two classes of one host are one host.
+                let original = self.map.shadow_of.get(&id).map_or(id, |(original, _)| *original);
+                above.push((bucket.kind, original));
+                for item in &bucket.items {
+                    self.learn_ancestors(rule, *item, above);
+                }
+                above.pop();
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Groups above (or below) the share of a device.
+    fn deviation(&self, device: DeviceId) -> f64 {
+        let count = self.members.get(&device).map_or(0, BTreeSet::len);
+        count as f64 - self.share.get(&device).copied().unwrap_or(0.0)
+    }
+
+    fn worst(&self) -> f64 {
+        self.share.keys().map(|device| self.deviation(*device).abs()).fold(0.0, f64::max)
+    }
+
+    fn settled(&self, device: DeviceId, tolerance: f64) -> bool {
+        let share = self.share.get(&device).copied().unwrap_or(0.0);
+        self.deviation(device).abs() <= (share * tolerance).max(0.5)
+    }
+
+    /// Makes one swap; `None` when all devices are settled or none can be helped.
+    fn step(&mut self, tolerance: f64) -> Option<Group> {
+        let mut order: Vec<(f64, DeviceId)> =
+            self.share.keys().map(|device| (self.deviation(*device), *device)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        // The worst ones first, from either end: give away what is too much, or draw to what is too little.
+        let mut worst = order.clone();
+        worst.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(&b.1)));
+        for (deviation, device) in worst {
+            if self.settled(device, tolerance) {
+                continue;
+            }
+            let found = if deviation > 0.0 {
+                order
+                    .iter()
+                    .take_while(|(other, _)| deviation - other > 1.0)
+                    .find_map(|(_, to)| self.shift(device, *to))
+            } else {
+                let from = order.iter().rev().take_while(|(other, _)| other - deviation > 1.0);
+                from.clone().find_map(|(_, from)| self.shift(*from, device))
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Moves some group from one device to another, if one may.
+    fn shift(&mut self, from: DeviceId, to: DeviceId) -> Option<Group> {
+        if self.reweights.get(to) == crate::Weight::ZERO {
+            return None;
+        }
+        let candidates = self.members.get(&from)?.iter().copied();
+        let (at, swaps) = candidates
+            .filter(|at| self.may(&self.placed[*at], from, to))
+            .find_map(|at| Some((at, self.reexpressed(&self.placed[at], from, to)?)))?;
+        let placed = &mut self.placed[at];
+        for item in &mut placed.now {
+            if *item == ItemId::from(from) {
+                *item = to.into();
+            }
+        }
+        let group = placed.group;
+        self.members.entry(from).or_default().remove(&at);
+        self.members.entry(to).or_default().insert(at);
+        if swaps.is_empty() {
+            self.swaps.remove(&group);
+        } else {
+            self.swaps.insert(group, swaps);
+        }
+        Some(group)
+    }
+
+    /// Whether the rule's promises hold with `to` in the place of `from`.
+    fn may(&self, placed: &Placed, from: DeviceId, to: DeviceId) -> bool {
+        let choices = &self.choices[&placed.rule];
+        let same_region = match (self.region.get(&from), self.region.get(&to)) {
+            (Some(from), Some(to)) => from == to,
+            _ => false,
+        };
+        if !same_region || placed.now.contains(&to.into()) {
+            return false;
+        }
+        let above = |kind: u16, device: DeviceId| self.ancestors.get(&(placed.rule, kind, device));
+        let Some((last, outer)) = choices.split_last() else { return false };
+        if outer.iter().any(|kind| above(*kind, from).is_none() || above(*kind, from) != above(*kind, to)) {
+            return false;
+        }
+        let Some(target) = above(*last, to) else { return false };
+        let others = placed.now.iter().filter_map(|item| item.device()).filter(|device| *device != from);
+        above(*last, from) == Some(target) || others.into_iter().all(|other| above(*last, other) != Some(target))
+    }
+
+    /// The group's swaps with `from` replaced by `to`; `None` if swaps cannot express that.
+    fn reexpressed(&self, placed: &Placed, from: DeviceId, to: DeviceId) -> Option<Vec<(DeviceId, DeviceId)>> {
+        let wanted: Vec<ItemId> =
+            placed.now.iter().map(|item| if *item == from.into() { to.into() } else { *item }).collect();
+        // One swap per changed position; an order in which none is blocked by another's source still being there.
+        let changed = placed.base.iter().zip(&wanted).filter(|(base, wanted)| base != wanted);
+        let mut open: Vec<_> =
+            changed.map(|(base, wanted)| Some((base.device()?, wanted.device()?))).collect::<Option<_>>()?;
+        let (mut current, mut swaps) = (placed.base.clone(), Vec::new());
+        while !open.is_empty() {
+            let free = open.iter().position(|(_, to)| !current.contains(&ItemId::from(*to)))?;
+            let (from, to) = open.remove(free);
+            swap(&mut current, from, to, self.reweights);
+            swaps.push((from, to));
+        }
+        (current == wanted).then_some(swaps)
+    }
+}
+
+/// CRUSH weight times reweight of the devices below `top`; what is out weighs nothing. A device's weight is scaled
+/// by what the buckets above give its bucket, in case they differ from the sum.
+fn device_weights(map: &CrushMap, top: ItemId, reweights: &Reweights) -> BTreeMap<DeviceId, f64> {
+    let mut weights = BTreeMap::new();
+    let mut open = vec![(top, 1.0_f64)];
+    while let Some((id, share)) = open.pop() {
+        if let Some(device) = id.device() {
+            *weights.entry(device).or_default() += share * reweights.get(device).as_f64();
+            continue;
+        }
+        let Some(bucket) = map.bucket(id) else { continue };
+        let total = bucket.weight().as_f64();
+        for (item, weight) in bucket.items().filter(|(_, weight)| weight.0 > 0) {
+            open.push((item, share * weight.as_f64() / total));
+        }
+    }
+    weights.retain(|_, weight| *weight > 0.0);
+    weights
+}

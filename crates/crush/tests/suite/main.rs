@@ -1,0 +1,8 @@
+//! Tests of placement from the outside: other software's answers, properties over random maps, hostile texts.
+
+mod balancing;
+mod golden;
+mod hostile;
+mod movement;
+mod rules;
+mod shapes;

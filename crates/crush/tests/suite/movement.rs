@@ -1,0 +1,50 @@
+//! CEPH-42, CEPH-43: what moves when the cluster changes.
+
+use crate::shapes::flat;
+use nacre_crush::{CrushMap, ItemId, Reweights, Scratch, Weight};
+use nacre_types::OsdId;
+
+const INPUTS: u32 = 20_000;
+
+fn placements(map: &CrushMap, rule: u8, reweights: &Reweights) -> Vec<Vec<ItemId>> {
+    let mut scratch = Scratch::default();
+    (0..INPUTS).map(|x| map.map(rule, x, 3, reweights, &mut scratch).expect("a legal call").to_vec()).collect()
+}
+
+/// Replicas of `new` on devices that `old` did not use for the same input, as a fraction of all.
+fn moved(old: &[Vec<ItemId>], new: &[Vec<ItemId>]) -> f64 {
+    let pairs = old.iter().zip(new);
+    let moved: usize = pairs.map(|(old, new)| new.iter().filter(|item| !old.contains(item)).count()).sum();
+    moved as f64 / (3 * old.len()) as f64
+}
+
+#[test]
+fn one_device_more_or_less_moves_little_more_than_its_share() {
+    let small = flat(100);
+    let mut large = small.clone();
+    large.add_device(OsdId(100), Weight::ONE, None, &[("root", "default")]).expect("a legal device");
+    let least = 1.0 / 101.0;
+    for rule in [0, 1] {
+        let [small, large] = [&small, &large].map(|map| placements(map, rule, &Reweights::all_in(map)));
+        let (grown, shrunk) = (moved(&small, &large), moved(&large, &small));
+        assert!(grown >= 0.9 * least && grown <= 1.1 * least, "growing moves {grown}, at least {least}");
+        assert!(shrunk >= 0.9 * least && shrunk <= 1.1 * least, "shrinking moves {shrunk}, at least {least}");
+    }
+}
+
+#[test]
+fn a_reweight_off_loads_that_fraction_of_a_device() {
+    let map = flat(50);
+    let mut reweights = Reweights::all_in(&map);
+    let full = placements(&map, 0, &reweights);
+    let on = |all: &[Vec<ItemId>]| all.iter().filter(|items| items.contains(&ItemId(7))).count() as f64;
+    for (raw, kept) in [(0xc000, 0.75), (0x8000, 0.5), (0x1000, 0.0625), (0, 0.0)] {
+        reweights.set(OsdId(7), Weight(raw));
+        let now = placements(&map, 0, &reweights);
+        let fraction = on(&now) / on(&full);
+        assert!((fraction - kept).abs() < 0.05, "{kept} should stay, {fraction} does");
+        // Only what was there moves.
+        let others: f64 = moved(&full, &now) * f64::from(3 * INPUTS) - (on(&full) - on(&now));
+        assert!(others.abs() <= 0.05 * on(&full), "{others} replicas of other devices moved");
+    }
+}
