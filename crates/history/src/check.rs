@@ -1,0 +1,242 @@
+//! Linearizability of one register's operations.
+//!
+//! The search keeps the operations' calls and returns in a list by time. It takes an operation whose call comes before the first
+//! return, applies it if the register allows, and goes on without it; when none fits, it takes the last choice back. Visited pairs of
+//! (operations taken, register's value) are not tried again. Operations of unknown outcome never return and need not be taken.
+
+use crate::record::{Kind, Outcome, Record};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A register whose operations have no order that explains them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which register.
+    pub key: String,
+    /// How many of its operations the longest explanation explains.
+    pub explained: usize,
+    /// Of how many.
+    pub operations: usize,
+    /// The operations that end first among those that no order explains, as lines of JSON.
+    pub around: Vec<String>,
+}
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, explained, operations, .. } = self;
+        write!(f, "register `{key}` is not linearizable: at most {explained} of its {operations} operations can be explained; stuck at:")?;
+        for line in &self.around {
+            write!(f, "\n  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks every register of a history.
+///
+/// # Errors
+/// Each register that is not linearizable.
+pub fn check(history: &[Record]) -> Result<(), Vec<Violation>> {
+    let mut registers: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for record in history.iter().filter(|record| !record.fail) {
+        // An unknown read says nothing.
+        if record.op != Kind::Read || !record.unknown {
+            registers.entry(&record.key).or_default().push(record);
+        }
+    }
+    let bad: Vec<Violation> = registers.into_iter().filter_map(|(key, records)| Search::new(records).run(key).err()).collect();
+    if bad.is_empty() { Ok(()) } else { Err(bad) }
+}
+
+type Value = Option<u64>;
+
+/// The value after an operation, if it is allowed to happen now.
+fn step(record: &Record, value: Value) -> Option<Value> {
+    match (record.op, &record.result) {
+        (Kind::Write, _) => Some(record.value),
+        (Kind::Read, Some(Outcome::Value(read))) => (*read == value).then_some(value),
+        (Kind::Cas, Some(Outcome::Swapped(true))) => (record.expect == value).then_some(record.value),
+        (Kind::Cas, Some(Outcome::Swapped(false))) => (record.expect != value).then_some(value),
+        // Of unknown outcome: taken only where it does something.
+        (Kind::Cas, _) => (record.expect == value).then_some(record.value),
+        (Kind::Read, _) => Some(value),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    op: usize,
+    is_call: bool,
+}
+
+struct Search<'a> {
+    records: Vec<&'a Record>,
+    events: Vec<Event>,
+    /// Doubly linked through the events; `events.len()` is the end, and the head's `next` is at that index.
+    next: Vec<usize>,
+    previous: Vec<usize>,
+    /// Index of each operation's return event, or the end.
+    returns: Vec<usize>,
+}
+
+impl<'a> Search<'a> {
+    fn new(records: Vec<&'a Record>) -> Self {
+        let mut times: Vec<(u64, bool, usize)> = Vec::new();
+        for (op, record) in records.iter().enumerate() {
+            times.push((record.invoke_ns, false, op));
+            if let Some(end) = record.return_ns.filter(|_| !record.unknown) {
+                times.push((end, true, op));
+            }
+        }
+        // At one instant calls come first: operations that touch are concurrent.
+        times.sort_unstable();
+        let events: Vec<Event> = times.iter().map(|(_, end, op)| Event { op: *op, is_call: !end }).collect();
+        let n = events.len();
+        let mut returns = vec![n; records.len()];
+        for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.is_call) {
+            returns[event.op] = index;
+        }
+        let next = (1..=n).chain([0]).collect();
+        let previous = [n].into_iter().chain(0..n).collect();
+        Self { records, events, next, previous, returns }
+    }
+
+    fn lift(&mut self, event: usize) {
+        let (before, after) = (self.previous[event], self.next[event]);
+        self.next[before] = after;
+        self.previous[after] = before;
+    }
+    fn put_back(&mut self, event: usize) {
+        let (before, after) = (self.previous[event], self.next[event]);
+        self.next[before] = event;
+        self.previous[after] = event;
+    }
+
+    fn run(mut self, key: &str) -> Result<(), Violation> {
+        let end = self.events.len();
+        let mut must = self.records.iter().filter(|record| !record.unknown).count();
+        let mut taken = vec![0u64; self.records.len().div_ceil(64)];
+        let mut visited: BTreeSet<(Vec<u64>, Value)> = BTreeSet::new();
+        let mut stack: Vec<(usize, Value)> = Vec::new();
+        let mut value: Value = None;
+        let (mut best, mut stuck) = (0, Vec::new());
+        let mut at = self.next[end];
+        while must > 0 {
+            let event = if at == end { None } else { Some(self.events[at]) };
+            match event {
+                Some(Event { op, is_call: true }) => {
+                    let (word, bit) = (op / 64, 1u64 << (op % 64));
+                    if let Some(after) = step(self.records[op], value) {
+                        taken[word] |= bit;
+                        if visited.insert((taken.clone(), after)) {
+                            stack.push((at, value));
+                            value = after;
+                            self.lift(at);
+                            let back = self.returns[op];
+                            if back < end {
+                                self.lift(back);
+                                must -= 1;
+                            }
+                            at = self.next[end];
+                            continue;
+                        }
+                        taken[word] &= !bit;
+                    }
+                    at = self.next[at];
+                }
+                // A return that nothing explains, or the end: the last choice was wrong.
+                _ => {
+                    if stack.len() > best || stuck.is_empty() {
+                        best = stack.len();
+                        stuck = self.open_operations(at);
+                    }
+                    let Some((call, before)) = stack.pop() else {
+                        return Err(Violation { key: key.to_owned(), explained: best, operations: self.records.len(), around: stuck });
+                    };
+                    let op = self.events[call].op;
+                    let back = self.returns[op];
+                    if back < end {
+                        self.put_back(back);
+                        must += 1;
+                    }
+                    self.put_back(call);
+                    taken[op / 64] &= !(1u64 << (op % 64));
+                    value = before;
+                    at = self.next[call];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Operations that have been called and not been explained when the search is stuck at `at`.
+    fn open_operations(&self, at: usize) -> Vec<String> {
+        let end = self.events.len();
+        let mut open = Vec::new();
+        let mut event = self.next[end];
+        while event != end && open.len() < 12 {
+            if self.events[event].is_call {
+                open.push(serde_json::to_string(self.records[self.events[event].op]).expect("a record prints"));
+            }
+            if event == at {
+                break;
+            }
+            event = self.next[event];
+        }
+        open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::parse;
+
+    fn verdict(lines: &str) -> bool {
+        check(&parse(lines).expect("a history")).is_ok()
+    }
+    fn w(client: u64, value: u64, from: u64, to: u64) -> String {
+        format!(r#"{{"client":{client},"op":"write","key":"a","value":{value},"invoke_ns":{from},"return_ns":{to}}}"#) + "\n"
+    }
+    fn r(client: u64, result: &str, from: u64, to: u64) -> String {
+        format!(r#"{{"client":{client},"op":"read","key":"a","result":{result},"invoke_ns":{from},"return_ns":{to}}}"#) + "\n"
+    }
+
+    #[test]
+    fn reads_may_see_a_concurrent_write_or_not_but_never_go_back() {
+        assert!(verdict(&(w(1, 1, 0, 10) + &r(2, "null", 1, 2) + &r(2, "1", 3, 4))));
+        assert!(!verdict(&(w(1, 1, 0, 10) + &r(2, "1", 1, 2) + &r(2, "null", 3, 4))));
+    }
+
+    #[test]
+    fn a_read_after_a_write_that_ended_sees_it() {
+        assert!(!verdict(&(w(1, 1, 0, 10) + &r(2, "null", 11, 12))));
+        assert!(!verdict(&(w(1, 1, 0, 10) + &w(1, 2, 11, 12) + &r(2, "1", 13, 14))));
+    }
+
+    #[test]
+    fn a_write_of_unknown_outcome_may_happen_late_or_never_but_not_twice() {
+        let unknown = r#"{"client":9,"op":"write","key":"a","value":5,"invoke_ns":1,"unknown":true}"#.to_owned() + "\n";
+        assert!(verdict(&(unknown.clone() + &r(2, "null", 2, 3) + &r(2, "5", 90, 91))));
+        assert!(verdict(&(unknown.clone() + &r(2, "null", 2, 3) + &r(2, "null", 90, 91))));
+        assert!(!verdict(&(unknown + &r(2, "5", 2, 3) + &w(1, 6, 4, 5) + &r(2, "5", 90, 91))));
+    }
+
+    #[test]
+    fn two_compare_and_sets_on_one_value_do_not_both_succeed() {
+        let cas = |client: u64, value: u64, result: bool| {
+            format!(r#"{{"client":{client},"op":"cas","key":"a","expect":1,"value":{value},"invoke_ns":20,"return_ns":30,"result":{result}}}"#) + "\n"
+        };
+        assert!(verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, false))));
+        assert!(!verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, true))));
+    }
+
+    #[test]
+    fn a_long_history_is_checked_in_reasonable_steps() {
+        let mut lines = String::new();
+        for n in 1..2000u64 {
+            lines += &w(n % 3, n, n * 10, n * 10 + 15);
+            lines += &r(9, &n.to_string(), n * 10 + 15, n * 10 + 16);
+        }
+        assert!(verdict(&lines));
+    }
+}

@@ -1,0 +1,148 @@
+//! One operation of a history, as a line of JSON.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Sets the register.
+    Write,
+    /// Gets the register.
+    Read,
+    /// Sets the register if it has the expected value.
+    Cas,
+}
+
+/// A value, or what a compare-and-set returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Outcome {
+    /// Whether the compare-and-set set.
+    Swapped(bool),
+    /// What was read; `None` when nothing was ever written.
+    Value(Option<u64>),
+}
+
+/// One operation. A client has at most one at a time; one whose end it cannot know goes on under a new number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Who.
+    pub client: u64,
+    /// What.
+    pub op: Kind,
+    /// Which register.
+    pub key: String,
+    /// What a write or compare-and-set sets; unique in the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<u64>,
+    /// What a compare-and-set expects. Null in the file is "nothing was ever written".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<u64>,
+    /// When it was asked for, in nanoseconds of one clock.
+    pub invoke_ns: u64,
+    /// When it was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub return_ns: Option<u64>,
+    /// What it returned.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub result: Option<Outcome>,
+    /// The client cannot tell whether it happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
+    /// It certainly did not happen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fail: bool,
+}
+
+/// A null that is written is a value: "read nothing".
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Outcome>, D::Error> {
+    Outcome::deserialize(deserializer).map(Some)
+}
+
+/// A line that is no operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// Which line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub why: String,
+}
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.why)
+    }
+}
+impl std::error::Error for ParseError {}
+
+impl Record {
+    fn validate(&self) -> Result<(), String> {
+        let ended = !self.unknown && !self.fail;
+        if ended && self.return_ns.is_none() {
+            return Err("an operation without `return_ns` must say `unknown` or `fail`".into());
+        }
+        if self.return_ns.is_some_and(|end| end < self.invoke_ns) {
+            return Err("it returns before it is invoked".into());
+        }
+        if self.op != Kind::Read && self.value.is_none() {
+            return Err("a write or compare-and-set has a `value`".into());
+        }
+        match (self.op, &self.result) {
+            (Kind::Read, None) if ended => Err("a read that ended has a `result` (null if nothing was written)".into()),
+            (Kind::Read, Some(Outcome::Swapped(_))) => Err("a read returns a number or null".into()),
+            (Kind::Cas, None | Some(Outcome::Value(_))) if ended => Err("a compare-and-set returns true or false".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a history, one record a line; empty lines are skipped.
+///
+/// # Errors
+/// The first line that is no operation.
+pub fn parse(text: &str) -> Result<Vec<Record>, ParseError> {
+    let mut records = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let error = |why: String| ParseError { line: index + 1, why };
+        let record: Record = serde_json::from_str(line).map_err(|why| error(why.to_string()))?;
+        record.validate().map_err(error)?;
+        records.push(record);
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fixed_examples_parse_and_print_the_same() {
+        for line in [
+            r#"{"client":1,"op":"write","key":"a","value":7,"invoke_ns":1,"return_ns":9}"#,
+            r#"{"client":2,"op":"read","key":"a","invoke_ns":3,"return_ns":8,"result":7}"#,
+            r#"{"client":3,"op":"cas","key":"a","value":8,"expect":7,"invoke_ns":4,"return_ns":9,"result":true}"#,
+            r#"{"client":4,"op":"read","key":"b","invoke_ns":3,"return_ns":8,"result":null}"#,
+            r#"{"client":4,"op":"write","key":"b","value":9,"invoke_ns":3,"unknown":true}"#,
+        ] {
+            let records = parse(line).expect(line);
+            assert_eq!(serde_json::to_string(&records[0]).expect("prints"), line);
+        }
+    }
+
+    #[test]
+    fn nonsense_names_its_line() {
+        for bad in [
+            r#"{"client":1,"op":"write","key":"a","value":7,"invoke_ns":1}"#,
+            r#"{"client":1,"op":"write","key":"a","invoke_ns":1,"return_ns":2}"#,
+            r#"{"client":1,"op":"read","key":"a","invoke_ns":3,"return_ns":2,"result":1}"#,
+            r#"{"client":1,"op":"read","key":"a","invoke_ns":1,"return_ns":2}"#,
+            r#"{"client":1,"op":"frob","key":"a","invoke_ns":1,"return_ns":2}"#,
+            "garbage",
+        ] {
+            let error = parse(&format!("\n{bad}")).expect_err(bad);
+            assert_eq!(error.line, 2);
+        }
+    }
+}
