@@ -16,6 +16,7 @@ use crate::mapper::{MapError, Reweights, Scratch};
 use crate::place::{PoolPlacement, raw};
 use crate::upmap::{Group, Upmaps, swap};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// How far to go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +47,25 @@ pub struct Balance {
 /// A region is what one `take` of a rule starts from: its devices share the groups placed in it by weight.
 type Region = usize;
 
+/// Groups above a share, in millionths: a number that can be ordered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Deviation(i64);
+
+impl Deviation {
+    fn of(groups: f64) -> Self {
+        Self((groups * 1e6) as i64)
+    }
+    fn value(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+impl std::ops::Neg for Deviation {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self(-self.0)
+    }
+}
+
 struct Placed {
     group: Group,
     /// What CRUSH and full exceptions give; swaps apply to this.
@@ -62,6 +82,10 @@ struct State<'a> {
     /// Groups (indexes into `placed`) per device.
     members: BTreeMap<DeviceId, BTreeSet<usize>>,
     share: BTreeMap<DeviceId, f64>,
+    /// Devices that have a share, by deviation.
+    order: BTreeSet<(Deviation, DeviceId)>,
+    /// Devices that nothing could be done for.
+    hopeless: BTreeSet<DeviceId>,
     region: BTreeMap<DeviceId, BTreeSet<Region>>,
     /// Buckets above a device, by (rule, type).
     ancestors: BTreeMap<(u8, u16, DeviceId), ItemId>,
@@ -107,6 +131,8 @@ impl<'a> State<'a> {
             swaps: upmaps.items.clone(),
             members: BTreeMap::new(),
             share: BTreeMap::new(),
+            order: BTreeSet::new(),
+            hopeless: BTreeSet::new(),
             region: BTreeMap::new(),
             ancestors: BTreeMap::new(),
             choices: BTreeMap::new(),
@@ -140,6 +166,7 @@ impl<'a> State<'a> {
                 }
             }
         }
+        state.order = state.share.keys().map(|device| (Deviation::of(state.deviation(*device)), *device)).collect();
         Ok(state)
     }
 
@@ -206,30 +233,65 @@ impl<'a> State<'a> {
 
     /// Makes one swap; `None` when all devices are settled or none can be helped.
     fn step(&mut self, tolerance: f64) -> Option<Group> {
-        let mut order: Vec<(f64, DeviceId)> =
-            self.share.keys().map(|device| (self.deviation(*device), *device)).collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        // The worst ones first, from either end: give away what is too much, or draw to what is too little.
-        let mut worst = order.clone();
-        worst.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(&b.1)));
-        for (deviation, device) in worst {
-            if self.settled(device, tolerance) {
+        if let found @ Some(_) = self.help_somebody(tolerance) {
+            return found;
+        }
+        // Swaps since may have opened a way for those that were given up on.
+        if std::mem::take(&mut self.hopeless).is_empty() { None } else { self.help_somebody(tolerance) }
+    }
+
+    /// Helps the first device that can be, the worst one first, from either end: gives away what is too much, or
+    /// draws to what is too little.
+    fn help_somebody(&mut self, tolerance: f64) -> Option<Group> {
+        let (mut low, mut high) = (None, None);
+        loop {
+            let next_low = match low {
+                None => self.order.first(),
+                Some(last) => self.order.range((Bound::Excluded(last), Bound::Unbounded)).next(),
+            };
+            let next_high = match high {
+                None => self.order.last(),
+                Some(last) => self.order.range(..last).next_back(),
+            };
+            let (next_low, next_high) = (*next_low?, *next_high?);
+            let from_above = next_high.0 > -next_low.0;
+            let (_, device) = if from_above { next_high } else { next_low };
+            if from_above {
+                high = Some(next_high);
+            } else {
+                low = Some(next_low);
+            }
+            if next_low > next_high {
+                return None; // the two ends have met
+            }
+            if self.settled(device, tolerance) || self.hopeless.contains(&device) {
                 continue;
             }
-            let found = if deviation > 0.0 {
-                order
-                    .iter()
-                    .take_while(|(other, _)| deviation - other > 1.0)
-                    .find_map(|(_, to)| self.shift(device, *to))
+            let own = self.deviation(device);
+            let others: Vec<DeviceId> = if from_above {
+                let worth = self.order.iter().take_while(|(other, _)| own - other.value() > 1.0);
+                worth.map(|(_, other)| *other).collect()
             } else {
-                let from = order.iter().rev().take_while(|(other, _)| other - deviation > 1.0);
-                from.clone().find_map(|(_, from)| self.shift(*from, device))
+                let worth = self.order.iter().rev().take_while(|(other, _)| other.value() - own > 1.0);
+                worth.map(|(_, other)| *other).collect()
             };
-            if found.is_some() {
-                return found;
+            for other in others {
+                let (from, to) = if from_above { (device, other) } else { (other, device) };
+                if let found @ Some(_) = self.shift(from, to) {
+                    return found;
+                }
             }
+            self.hopeless.insert(device);
         }
-        None
+    }
+
+    /// Notes a device's deviation in the order.
+    fn reorder(&mut self, device: DeviceId, change: impl FnOnce(&mut BTreeSet<usize>)) {
+        self.order.remove(&(Deviation::of(self.deviation(device)), device));
+        change(self.members.entry(device).or_default());
+        if self.share.contains_key(&device) {
+            self.order.insert((Deviation::of(self.deviation(device)), device));
+        }
     }
 
     /// Moves some group from one device to another, if one may.
@@ -248,8 +310,12 @@ impl<'a> State<'a> {
             }
         }
         let group = placed.group;
-        self.members.entry(from).or_default().remove(&at);
-        self.members.entry(to).or_default().insert(at);
+        self.reorder(from, |members| {
+            members.remove(&at);
+        });
+        self.reorder(to, |members| {
+            members.insert(at);
+        });
         if swaps.is_empty() {
             self.swaps.remove(&group);
         } else {

@@ -8,7 +8,7 @@
 //! | `list` | newest first, by weight | little when items are appended |
 //! | `tree` | binary descent by weight | along one path |
 //!
-//! The draws themselves are in [`crate::choose`]. Not from the paper but from what is deployed: straw2, and the two
+//! The draws themselves are in `choose.rs`. Not from the paper but from what is deployed: straw2, and the two
 //! versions of the straw length computation.
 
 use crate::map::{DeviceId, ItemId};

@@ -7,7 +7,7 @@
 //!                          ▼
 //!  rules: take bucket [class] → choose … → emit
 //! ```
-//! Invariants, established by [`crate::text::parse`] and every edit through [`CrushMap::seal`]:
+//! Invariants, established by [`crate::text::parse`] and every edit through `CrushMap::seal`:
 //! 1. Every item of a bucket exists; a bucket is listed at most once per bucket; nothing contains itself;
 //!    nesting is at most [`DEPTH_MAX`].
 //! 2. Ids are in [`ItemId::BUCKET_MIN`]`..`[`ItemId::DEVICE_END`], buckets' types are above zero and named.

@@ -33,12 +33,12 @@ impl Reweights {
         Self(weights)
     }
 
-    /// Sets one; above [`Weight::ONE`] means [`Weight::ONE`]. Devices in between that were not set are out.
-    ///
-    /// # Panics
-    /// When the device's number is past [`ItemId::DEVICE_END`].
+    /// Sets one; above [`Weight::ONE`] means [`Weight::ONE`]. Devices in between that were not set are out. A number
+    /// past [`ItemId::DEVICE_END`] is no device of any map, and ignored.
     pub fn set(&mut self, device: DeviceId, weight: Weight) {
-        assert!(device.0 < ItemId::DEVICE_END.0 as u32, "{device} is past the largest device number");
+        if device.0 >= ItemId::DEVICE_END.0 as u32 {
+            return;
+        }
         let at = device.0 as usize;
         if self.0.len() <= at {
             self.0.resize(at + 1, Weight::ZERO);
