@@ -1,0 +1,58 @@
+//! The simulator and its mutants, through `crates/sim`'s own binary.
+
+use crate::step::{Step, cargo};
+use crate::workspace::Workspace;
+use anyhow::{Result, bail};
+
+/// Whether this tree has the simulator.
+///
+/// # Errors
+/// What is missing.
+pub fn available(workspace: &Workspace) -> Result<()> {
+    let Some(sim) = workspace.member("nacre-sim") else { bail!("there is no crate nacre-sim yet") };
+    if !sim.binaries.iter().any(|name| name == "sim") {
+        bail!("the crate nacre-sim has no binary `sim` yet");
+    }
+    Ok(())
+}
+
+/// Whether it can be built with planted bugs.
+///
+/// # Errors
+/// What is missing.
+pub fn mutants_available(workspace: &Workspace) -> Result<()> {
+    available(workspace)?;
+    if !workspace.member("nacre-sim").is_some_and(|sim| sim.features.iter().any(|name| name == "mutants")) {
+        bail!("the crate nacre-sim has no feature `mutants` yet");
+    }
+    Ok(())
+}
+
+/// Seeds by the hundred want optimised code, so this is always the release profile.
+fn simulator(planted: bool) -> Step {
+    let features: &[&str] = if planted { &["--features", "mutants"] } else { &[] };
+    cargo(["run", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).args(features).args(["--"])
+}
+
+/// `./x sim --seed N | --seeds N [--mutant M]`; the simulator reads the arguments itself.
+///
+/// # Errors
+/// When a seed fails, or there is no simulator.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let workspace = Workspace::load()?;
+    available(&workspace)?;
+    let planted = arguments.iter().any(|argument| argument == "--mutant" || argument.starts_with("--mutant="));
+    if planted {
+        mutants_available(&workspace)?;
+    }
+    simulator(planted).args(arguments).run()
+}
+
+/// Every planted bug must be caught.
+///
+/// # Errors
+/// When one is not, or there is no simulator.
+pub fn mutants() -> Result<()> {
+    mutants_available(&Workspace::load()?)?;
+    simulator(true).args(["--mutants"]).run()
+}
