@@ -26,7 +26,7 @@ pub enum Finding {
     RootCopy,
     /// Index or log cannot be opened; nothing more was checked.
     Open(OpenError),
-    /// This block of the index fails its checksum.
+    /// This block of the index fails its checksum; not everything was checked.
     IndexBlock(u64),
     /// The index's tree is inconsistent.
     IndexTree,
@@ -117,7 +117,12 @@ pub fn check(device: &Arc<dyn BlockingDevice>, options: CheckOptions) -> Result<
     if !root.copies_agree(&**device)? {
         report.add(Finding::RootCopy);
     }
-    match walk(device, root, options, &mut report) {
+    let backend = Backend::new(device.clone(), root.clone(), true);
+    let walked = walk(device, &root, &backend, options, &mut report);
+    if let Some(block) = backend.bad_block() {
+        report.add(Finding::IndexBlock(block));
+    }
+    match walked {
         Ok(()) => Ok(report),
         Err(OpenError::Device(error)) => Err(error),
         Err(error) => {
@@ -142,15 +147,12 @@ struct Walk<'r> {
 
 fn walk(
     device: &Arc<dyn BlockingDevice>,
-    root: Root,
+    root: &Root,
+    backend: &Backend,
     options: CheckOptions,
     report: &mut Report,
 ) -> Result<(), OpenError> {
     let layout = root.layout;
-    let backend = Backend::new(device.clone(), root, true);
-    let mut bad = Vec::new();
-    backend.verify_blocks(|block| bad.push(block))?;
-    bad.into_iter().for_each(|block| report.add(Finding::IndexBlock(block)));
     // Opening writes a little, in memory only; chunks for it lie past the device's end.
     let beyond = layout.units().div_ceil(layout.chunk_units()) as u32;
     let index = Index::open(backend.clone(), 8 << 20)?;
@@ -213,12 +215,10 @@ fn walk(
             });
         }
     }
-    if !walk.report.findings.iter().any(|f| matches!(f, Finding::IndexBlock(_))) {
-        match index.verify() {
-            Ok(true) => {}
-            Ok(false) | Err(IndexError::Corrupt | IndexError::Full) => walk.report.add(Finding::IndexTree),
-            Err(IndexError::Device(error)) => return Err(OpenError::Device(error)),
-        }
+    match index.verify() {
+        Ok(true) => {}
+        Ok(false) | Err(IndexError::Corrupt | IndexError::Full) => walk.report.add(Finding::IndexTree),
+        Err(IndexError::Device(error)) => return Err(OpenError::Device(error)),
     }
     Ok(())
 }

@@ -137,6 +137,8 @@ pub struct Store<D> {
     group: Option<Group>,
     cycle: Option<Cycle>,
     cycles: u64,
+    /// What was committed when blocks to write back were last looked for.
+    planned_at: u64,
     /// Applying waits for log space or memory; only a checkpoint helps.
     stalled: bool,
 
@@ -202,6 +204,7 @@ impl<D: Device> Store<D> {
             group: None,
             cycle: None,
             cycles: 0,
+            planned_at: 0,
             stalled: false,
             lookups: Lookups::default(),
             reads: Reads::default(),

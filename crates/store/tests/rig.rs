@@ -81,6 +81,8 @@ impl Rig {
         let mut rig = Self::open(Self::format(16 << 20), &options(), seed);
         rig.must(Transaction::new().create_collection(C).create_collection(D), 0);
         rig.settle();
+        rig.committed = 0;
+        rig.applied = 0;
         rig
     }
 
@@ -208,6 +210,13 @@ pub struct ObjectDump {
     stat: ObjectStat,
     data: Vec<u8>,
     omap: Vec<(Bytes, Bytes)>,
+}
+impl ObjectDump {
+    /// Enough to see what differs.
+    pub fn brief(&self) -> String {
+        let sum = self.data.iter().fold(0_u64, |s, &b| s.wrapping_mul(31).wrapping_add(b.into()));
+        format!("size {} attrs {} data {sum:x} omap {:?}", self.stat.size, self.stat.attrs.len(), self.omap)
+    }
 }
 pub type Dump = BTreeMap<ObjectKey, ObjectDump>;
 

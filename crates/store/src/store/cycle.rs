@@ -149,22 +149,32 @@ impl<D: Device> Store<D> {
             // Nothing is between the log and the memtable: it can be frozen without waiting for a group.
             self.maybe_freeze();
         }
-        if self.cycle.is_none() && self.pending.deferred > self.limits.deferred_blocks {
-            self.start_cycle(State::Writing, None);
-            self.plan_write_back();
+        let many = self.pending.deferred > self.limits.deferred_blocks;
+        if self.cycle.is_none() && many && self.planned_at != self.committed {
+            // Once per commit: if all of them wait for the log, there is nothing to write yet.
+            self.planned_at = self.committed;
+            let runs = self.write_back_runs();
+            if !runs.is_empty() {
+                self.start_cycle(State::Writing, None);
+                self.cycle.as_mut().expect("just started").todo = runs;
+            }
         }
         let Some(cycle) = &mut self.cycle else { return };
         if matches!(cycle.state, State::WaitCommit)
             && cycle.checkpoint.as_ref().is_some_and(|c| c.last <= self.committed)
         {
+            let runs = self.write_back_runs();
+            let needs = self.applied;
+            let cycle = self.cycle.as_mut().expect("just looked at");
             cycle.state = State::Writing;
-            self.plan_write_back();
+            cycle.todo = runs;
+            cycle.needs = needs;
         }
         self.write_back_more();
     }
 
-    /// Lists what is durable in the log but not at its place, in order of place.
-    fn plan_write_back(&mut self) {
+    /// What is durable in the log but not at its place, in order of place.
+    fn write_back_runs(&self) -> VecDeque<(u64, u64)> {
         let mut runs: VecDeque<(u64, u64)> = VecDeque::new();
         for (&unit, pending) in &self.pending.by_unit {
             if pending.direct || pending.transaction > self.committed {
@@ -175,9 +185,7 @@ impl<D: Device> Store<D> {
                 _ => runs.push_back((unit, 1)),
             }
         }
-        let cycle = self.cycle.as_mut().expect("just started");
-        cycle.todo = runs;
-        cycle.needs = self.applied;
+        runs
     }
 
     fn write_back_more(&mut self) {
