@@ -1,0 +1,95 @@
+//! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and prints what it found.
+#![allow(clippy::disallowed_methods, reason = "a command line: reads its arguments, measures its time")]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let (mut seed, mut seeds, mut from, mut verbose, mut mutants) = (None, None, 0u64, false, false);
+    let number = |name: &str, value: Option<String>| -> Result<u64, String> {
+        value.and_then(|text| text.parse().ok()).ok_or_else(|| format!("sim: {name} takes a number"))
+    };
+    while let Some(argument) = arguments.next() {
+        let outcome = match argument.as_str() {
+            "--seed" => number("--seed", arguments.next()).map(|n| seed = Some(n)),
+            "--seeds" => number("--seeds", arguments.next()).map(|n| seeds = Some(n)),
+            "--from" => number("--from", arguments.next()).map(|n| from = n),
+            "--verbose" => {
+                verbose = true;
+                Ok(())
+            }
+            "--mutants" => {
+                mutants = true;
+                Ok(())
+            }
+            other => Err(format!("sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --verbose")),
+        };
+        if let Err(why) = outcome {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    }
+    if mutants {
+        return hunt(seeds.unwrap_or(400), from);
+    }
+    let range = match (seed, seeds) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, seeds) => from..from + seeds.unwrap_or(100),
+    };
+    let (mut passed, mut failed) = (0, 0);
+    for seed in range {
+        match attempt(seed, verbose) {
+            Ok(report) => {
+                passed += 1;
+                println!(
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes",
+                    report.digest, report.events, report.operations, report.unknown, report.epochs, report.crashes
+                );
+            }
+            Err(why) => {
+                failed += 1;
+                println!("seed {seed}: FAILED: {why}");
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
+    let run = std::panic::catch_unwind(|| nacre_sim::run(&nacre_sim::Plan::of(seed), verbose));
+    run.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "panicked".into())
+    })
+}
+
+#[cfg(feature = "mutants")]
+fn hunt(seeds: u64, from: u64) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut survivors = 0;
+    for mutant in nacre_osd::Mutant::ALL {
+        nacre_osd::set_mutant(Some(mutant));
+        let caught = (from..from + seeds).find_map(|seed| attempt(seed, false).err().map(|why| (seed - from + 1, seed, why)));
+        match caught {
+            Some((tried, seed, why)) => {
+                let line: String = why.lines().next().unwrap_or_default().chars().take(160).collect();
+                println!("{mutant:?}: caught after {tried} seeds (seed {seed}): {line}");
+            }
+            None => {
+                survivors += 1;
+                println!("{mutant:?}: SURVIVED {seeds} seeds");
+            }
+        }
+    }
+    nacre_osd::set_mutant(None);
+    let caught = nacre_osd::Mutant::ALL.len() - survivors;
+    println!("{caught} passed, {survivors} failed");
+    if survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(feature = "mutants"))]
+fn hunt(_: u64, _: u64) -> ExitCode {
+    eprintln!("sim: built without the feature `mutants`; use `./x mutants`");
+    ExitCode::from(2)
+}

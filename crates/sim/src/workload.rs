@@ -1,0 +1,206 @@
+//! Clients that read, write, delete, compare and set registers, one operation at a time each, and write down what they saw.
+//!
+//! A register is an object; its value is repeated through the object's data, whose length follows from the value, so that a torn or mixed
+//! object cannot be mistaken for a value. A client that has waited too long gives up on its operation and goes on as somebody else.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_history::record::Outcome;
+use nacre_history::{Kind, Record};
+use nacre_types::{ClientId, ObjectId, PoolId, Time};
+use nacre_wire::msg::client::{OpFailure, SubOp};
+use std::time::Duration;
+
+/// The data of an object whose register has this value.
+#[must_use]
+pub fn content(value: u64) -> Bytes {
+    let words = 1 + (value % 7) * (value % 7) * (value % 31);
+    value.to_le_bytes().repeat(words as usize).into()
+}
+
+/// The value in an object's data.
+///
+/// # Errors
+/// What is wrong with the data.
+pub fn value_of(data: &[u8]) -> Result<u64, String> {
+    let first: [u8; 8] = data.get(..8).and_then(|head| head.try_into().ok()).ok_or("shorter than a value")?;
+    let value = u64::from_le_bytes(first);
+    if content(value)[..] == *data { Ok(value) } else { Err(format!("{} bytes that are not those of {value}", data.len())) }
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct SimClient {
+    /// The role.
+    pub role: Client,
+    name: u64,
+    current: Option<(OpId, Record, u64)>,
+    next_at: u64,
+    think_ns: u64,
+    /// No new operations.
+    pub finished: bool,
+}
+
+/// What all clients share.
+#[derive(Debug)]
+pub struct Workload {
+    /// What happened.
+    pub history: Vec<Record>,
+    keys: u64,
+    next_value: u64,
+    next_name: u64,
+    /// Last values seen, to make compare-and-sets succeed now and then.
+    seen: Vec<Option<u64>>,
+}
+
+impl Workload {
+    /// So many registers.
+    #[must_use]
+    pub fn new(keys: u64) -> Self {
+        Self { history: Vec::new(), keys, next_value: 0, next_name: 0, seen: vec![None; keys as usize] }
+    }
+
+    /// A new client.
+    pub fn client(&mut self, index: u64, rng: &mut Rng, now: Time) -> SimClient {
+        let mut config = ClientConfig::new(ClientId(1000 + index));
+        config.retry_interval = Duration::from_millis(rng.between(300, 1500));
+        self.next_name += 1;
+        SimClient {
+            role: Client::new(config, now),
+            name: self.next_name,
+            current: None,
+            next_at: 0,
+            think_ns: rng.between(100_000, 20_000_000),
+            finished: false,
+        }
+    }
+}
+
+impl SimClient {
+    /// When it next has something to do, in virtual nanoseconds.
+    #[must_use]
+    pub fn next_at(&self) -> u64 {
+        match &self.current {
+            Some((_, _, give_up)) => *give_up,
+            None if self.finished => u64::MAX,
+            None => self.next_at,
+        }
+    }
+
+    /// Whether an operation is under way.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
+    pub fn advance(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
+        let mut ended = Vec::new();
+        self.role.completions(&mut ended);
+        for Completion { id, result } in ended {
+            if let Some((_, record, _)) = self.current.take_if(|(current, ..)| *current == id) {
+                self.end(record, result, now, work, rng);
+            }
+        }
+        if let Some((id, _, give_up)) = &self.current
+            && *give_up <= now
+        {
+            self.role.abandon(*id);
+            let (_, mut record, _) = self.current.take().expect("just seen");
+            record.unknown = true;
+            work.history.push(record);
+            let mut gone = Vec::new();
+            self.role.completions(&mut gone);
+            work.next_name += 1;
+            self.name = work.next_name;
+            self.next_at = now;
+        }
+        if self.current.is_none() && !self.finished && self.next_at <= now {
+            self.begin(now, local, work, rng);
+        }
+    }
+
+    fn begin(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
+        let key = rng.below(work.keys);
+        let object = ObjectId::named(&format!("register-{key}"));
+        let kind = *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas]);
+        let mut record = Record {
+            client: self.name,
+            op: kind,
+            key: key.to_string(),
+            value: None,
+            expect: None,
+            invoke_ns: now,
+            return_ns: None,
+            result: None,
+            unknown: false,
+            fail: false,
+        };
+        let mut operation = Operation { pool: PoolId(1), object, ..Operation::default() };
+        let deletes = kind == Kind::Write && rng.one_in(4);
+        if kind != Kind::Read && !deletes {
+            work.next_value += 1;
+            record.value = Some(work.next_value);
+        }
+        let whole = SubOp::Read { offset: 0, length: 1 << 20 };
+        match (kind, record.value) {
+            (Kind::Read, _) => operation.ops = vec![whole],
+            (Kind::Write, None) => operation.ops = vec![SubOp::Create { exclusive: false }, SubOp::Delete {}],
+            (_, value) => {
+                let data = content(value.expect("it has one"));
+                if kind == Kind::Cas {
+                    record.expect = work.seen[key as usize];
+                    match record.expect {
+                        None => operation.ops.push(SubOp::AssertExists { exists: false }),
+                        Some(expected) => {
+                            let expected = content(expected);
+                            operation.ops.push(SubOp::AssertExists { exists: true });
+                            // One byte more than expected, to notice a longer object.
+                            operation.ops.push(SubOp::CompareData { offset: 0, length: expected.len() as u64 });
+                            operation.payload.push(expected);
+                        }
+                    }
+                }
+                operation.ops.push(SubOp::WriteFull { length: data.len() as u64 });
+                operation.payload.push(data);
+            }
+        }
+        match self.role.submit(local, operation) {
+            Ok(id) => self.current = Some((id, record, now + rng.between(2_000_000_000, 12_000_000_000))),
+            Err(_) => self.next_at = now + 10_000_000,
+        }
+    }
+
+    fn end(&mut self, mut record: Record, result: Result<Done, Failure>, now: u64, work: &mut Workload, rng: &mut Rng) {
+        self.next_at = now + rng.below(self.think_ns) + 1;
+        record.return_ns = Some(now);
+        let key: usize = record.key.parse().expect("keys are numbers");
+        match (record.op, result) {
+            (Kind::Read, Ok(done)) => {
+                let data: Vec<u8> = done.payload.iter().flatten().copied().collect();
+                let value = value_of(&data).unwrap_or_else(|why| panic!("register {key} reads as {why}"));
+                work.seen[key] = Some(value);
+                record.result = Some(Outcome::Value(Some(value)));
+            }
+            (Kind::Read, Err(Failure::Refused(OpFailure::NotFound {}))) => {
+                work.seen[key] = None;
+                record.result = Some(Outcome::Value(None));
+            }
+            (Kind::Write, Ok(_)) => work.seen[key] = record.value,
+            (Kind::Cas, Ok(_)) => {
+                work.seen[key] = record.value;
+                record.result = Some(Outcome::Swapped(true));
+            }
+            (Kind::Cas, Err(Failure::Refused(OpFailure::Guard { .. }))) => record.result = Some(Outcome::Swapped(false)),
+            // A resend that came when its answer could not be known any more: it may have happened.
+            (_, Err(Failure::Refused(OpFailure::Superseded {}) | Failure::Unknown)) => {
+                record.return_ns = None;
+                record.unknown = true;
+            }
+            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) => record.fail = true,
+            (kind, Err(failure)) => panic!("a {kind:?} of register {key} failed: {failure}"),
+        }
+        work.history.push(record);
+    }
+}
