@@ -2,7 +2,8 @@
 
 use crate::step::{Step, cargo};
 use crate::workspace::Workspace;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::process::Command;
 
 /// Whether this tree has the simulator.
 ///
@@ -45,7 +46,35 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if planted {
         mutants_available(&workspace)?;
     }
-    simulator(planted).args(arguments).run()
+    match arguments {
+        [flag, count] if flag == "--seeds" && !planted => {
+            spread(&workspace, count.parse().with_context(|| format!("`{count}` is no number of seeds"))?)
+        }
+        _ => simulator(planted).args(arguments).run(),
+    }
+}
+
+/// Seeds do not know of each other: a process per core, each with a part of them.
+fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
+    cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).run()?;
+    let binary = workspace.target.join("release/sim");
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64).min(seeds.max(1));
+    let mut running = Vec::new();
+    for core in 0..cores {
+        let (from, to) = (seeds * core / cores, seeds * (core + 1) / cores);
+        println!("$ sim --from {from} --seeds {}", to - from);
+        let mut command = Command::new(&binary);
+        command.args(["--from", &from.to_string(), "--seeds", &(to - from).to_string()]);
+        running.push(command.spawn().with_context(|| format!("{} does not start", binary.display()))?);
+    }
+    let mut failed = 0;
+    for mut child in running {
+        failed += u32::from(!child.wait().context("waiting for the simulator")?.success());
+    }
+    if failed > 0 {
+        bail!("seeds failed; `./x sim --seed N` runs one again");
+    }
+    Ok(())
 }
 
 /// Every planted bug must be caught.

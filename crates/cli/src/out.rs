@@ -36,6 +36,13 @@ impl Out {
         self.bytes(text.as_bytes())?;
         self.bytes(b"\n")
     }
+    /// Tells a person what is going on; programs that want JSON are not told.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn say(&mut self, text: &str) -> Result<()> {
+        if self.json { Ok(()) } else { self.line(text) }
+    }
     /// Prints a JSON value: over several lines for a person's eyes, since programs do not mind.
     ///
     /// # Errors

@@ -43,6 +43,24 @@ fn what_cannot_be_done_says_what_can() {
 }
 
 #[test]
+fn without_a_cluster_the_error_says_how_to_get_one() {
+    for arguments in
+        [&["status"][..], &["object", "ls", "data"], &["bench", "object", "read", "--size", "4k"], &["osd", "out", "3"]]
+    {
+        let (error, code) = fails(arguments);
+        assert!(code == 1 && error.contains("nacre-data holds no cluster") && error.contains("nacre up"), "{error}");
+        let (error, _) = fails(&[&["--cluster", "/no/such/folder"][..], arguments].concat());
+        assert!(error.contains("/no/such/folder holds no cluster"), "{error}");
+    }
+}
+
+#[test]
+fn benchmarks_refuse_sizes_that_are_none() {
+    let (error, code) = fails(&["bench", "object", "write", "--size", "4q"]);
+    assert!(code == 2 && error.contains("4KiB"), "{error}");
+}
+
+#[test]
 fn help_is_no_error() {
     for arguments in [&["--help"][..], &["crush", "test", "--help"], &["--version"]] {
         assert!(nacre(arguments).status.success(), "{arguments:?}");
