@@ -1,0 +1,122 @@
+//! What a host supplies: one file or block device, reached in two ways.
+//!
+//! [`Device`] is asynchronous (submit, then poll for completions) and carries the write-ahead log and object data.
+//! [`BlockingDevice`] is the same bytes for code that runs inside a [`crate::Job`] or before the store is open.
+//!
+//! The contract, and the store relies on no more than this:
+//! 1. Operations in flight may complete, and reach the medium, in any order.
+//! 2. A flush that succeeds makes durable exactly the writes that had *completed* before it was submitted, through
+//!    either trait. What was in flight at that moment may or may not be durable.
+//! 3. A write that was not made durable may, after a power cut, be there wholly, partly or not at all; its parts are
+//!    512-byte sectors, and a sector is never a mixture.
+//! 4. A write never changes bytes outside its range.
+//! 5. After a write or flush has failed, nothing is known about the medium: the store stops and never retries.
+
+use bytes::Bytes;
+use std::fmt;
+
+/// Names one operation in flight; chosen by the store, unique among those in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u64);
+
+/// One operation on the device. Offsets and lengths are in bytes and multiples of 4096.
+#[derive(Clone, Debug)]
+pub enum IoKind {
+    /// Reads `length` bytes from `offset`.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: usize,
+    },
+    /// Writes the segments, one after the other, from `offset`.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The payload, as the segments it arrived in.
+        data: Vec<Bytes>,
+    },
+    /// Makes every write completed so far durable.
+    Flush,
+}
+
+/// An operation and its name.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// Returned with the completion.
+    pub id: IoId,
+    /// What to do.
+    pub kind: IoKind,
+}
+
+/// A completion.
+#[derive(Clone, Debug)]
+pub struct IoDone {
+    /// The operation's name.
+    pub id: IoId,
+    /// The bytes read (exactly as many as asked for), or nothing for writes and flushes.
+    pub result: Result<Bytes, DeviceError>,
+}
+
+/// Why a device operation failed. Writes and flushes are never retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// The operating system reported this error number (`EIO`, `ENOSPC` …). 0 when it gave none.
+    Os(i32),
+    /// The range does not lie within the device: it was shrunk or replaced.
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Number of bytes asked for.
+        length: u64,
+        /// Size of the device in bytes.
+        device: u64,
+    },
+    /// The power is off (test devices only).
+    PowerCut,
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Os(code) => write!(f, "the device failed with system error {code}"),
+            Self::OutOfRange { offset, length, device } => {
+                write!(f, "bytes {offset}+{length} lie outside the device of {device} bytes")
+            }
+            Self::PowerCut => f.write_str("the power was cut"),
+        }
+    }
+}
+impl std::error::Error for DeviceError {}
+
+/// The asynchronous face: used from the store's own thread.
+pub trait Device {
+    /// Starts an operation. It may complete inside this call (a read that the page cache answers); the completion
+    /// is then handed out by the next [`Device::poll`] all the same.
+    fn submit(&mut self, io: Io);
+    /// Appends the completions since the last call. Never blocks.
+    fn poll(&mut self, done: &mut Vec<IoDone>);
+    /// Size in bytes. Constant while the store is open.
+    fn length(&self) -> u64;
+}
+
+/// The blocking face: used on a worker thread by jobs, and by format, open and check.
+pub trait BlockingDevice: Send + Sync + fmt::Debug {
+    /// Fills `out` from `offset`.
+    ///
+    /// # Errors
+    /// What the device reported; `out` is then unspecified.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// What the device reported; the range is then unspecified.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError>;
+    /// Makes every write completed so far, through either face, durable.
+    ///
+    /// # Errors
+    /// What the device reported; never to be retried.
+    fn flush(&self) -> Result<(), DeviceError>;
+    /// Size in bytes.
+    fn length(&self) -> u64;
+}

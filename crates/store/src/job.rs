@@ -1,0 +1,51 @@
+//! Work that needs blocking I/O and therefore leaves the store's thread: index lookups and checkpoints.
+//!
+//! A host runs jobs on worker threads; the simulator runs them when it likes, reorders them, and crashes inside them.
+//! The store reads nothing from a job but its [`JobDone`].
+
+use std::fmt;
+
+/// What a job does; private to the store that made it.
+pub(crate) trait Work: Send {
+    /// Does the work, blocking.
+    fn run(self: Box<Self>) -> Outcome;
+    /// One word for logs.
+    fn name(&self) -> &'static str;
+}
+
+/// What came out; private to the store that made the job.
+#[derive(Debug)]
+pub(crate) enum Outcome {}
+
+/// One piece of blocking work.
+pub struct Job {
+    pub(crate) id: u64,
+    pub(crate) work: Box<dyn Work>,
+}
+
+impl Job {
+    /// Does the work; may block on the device.
+    #[must_use]
+    pub fn run(self) -> JobDone {
+        JobDone { id: self.id, outcome: self.work.run() }
+    }
+    /// One word for logs: `lookup`, `scan` or `checkpoint`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.work.name()
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job({} {})", self.id, self.name())
+    }
+}
+
+/// A finished job, to be handed to [`crate::ObjectStore::on_job`] of the store it came from.
+#[derive(Debug)]
+#[expect(dead_code, reason = "read by the real store, which comes next")]
+pub struct JobDone {
+    pub(crate) id: u64,
+    pub(crate) outcome: Outcome,
+}
