@@ -332,16 +332,43 @@ fn a_store_of_another_cluster_or_monitor_is_refused() {
     assert!(why.contains("belongs to mon.1"), "{why}");
 }
 
+// Went red when a monitor with a stuck disk went on ticking: its heartbeats kept the others loyal.
 #[test]
 fn a_stuck_disk_costs_the_leadership_not_the_cluster() {
     let mut world = World::found(3, 35);
     let leader = world.elect();
-    // Its disk never answers again; its network is fine.
-    let life = world.nodes[&leader].life;
-    world.nodes.get_mut(&leader).expect("exists").life = life + 1_000;
-    // (ticks of that life are gone with it: drive them by hand)
-    let other = (0..3).map(MonId).find(|id| *id != leader).expect("three");
-    flag_set(&mut world, other, "noout").expect("another leads");
+    world.boot_osds(2);
+    world.nodes.get_mut(&leader).expect("exists").stuck_disk = true;
+    // The change that finds it out: committed by the others, but never applied by a leader that cannot write.
+    let token = world.ask(CLIENT, leader, &json!({"command": "flag set", "flag": "noout"}));
+    world.until("the others go on", ms(3_000), |world| world.reply_to(token).is_some());
+    world.reply_to(token).expect("just seen").expect("done by another leader");
+    assert_ne!(world.leader(), Some(leader));
+}
+
+// A command whose leader died after committing it is asked again of the next one. Went red when what was done was not remembered:
+// "there is a pool a already".
+#[test]
+fn a_command_is_done_once_however_often_leaders_die() {
+    let mut answered_again = 0;
+    for seed in 0..20 {
+        let mut world = World::found(3, 800 + seed);
+        let leader = world.elect();
+        world.boot_osds(3);
+        let via = MonId((leader.0 + 1) % 3);
+        let token = world.ask(CLIENT, via, &json!({"command": "pool create", "name": "a", "pg_num": 8}));
+        // Somewhere between the arrival and the answer.
+        world.run(Duration::from_micros(2_000 + seed * 150));
+        let early = world.reply_to(token).is_some();
+        world.crash(leader);
+        world.until("an answer", ms(3_000), |world| world.reply_to(token).is_some());
+        let reply = world.reply_to(token).expect("just seen").expect("created, whoever did it");
+        assert_eq!(reply["id"], json!(1));
+        let leader = world.elect();
+        assert_eq!(world.map(leader).pools.len(), 1, "seed {seed}: once");
+        answered_again += u32::from(!early);
+    }
+    assert!(answered_again >= 5, "the crash hits the right moment: {answered_again}");
 }
 
 // ── OSDs ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -69,6 +69,8 @@ pub struct Node {
     pub life: u64,
     pub up: bool,
     pub paused: bool,
+    /// Its disk takes writes and never answers.
+    pub stuck_disk: bool,
     pub halted: Option<String>,
     next_tick: Option<Time>,
 }
@@ -148,7 +150,7 @@ impl World {
         let config = MonConfig::new(id, CLUSTER, self.seed ^ u64::from(id.0));
         let mut out = Vec::new();
         let mon = Mon::open(config, self.now, &mut out);
-        let node = Node { mon, store, life, up: true, paused: false, halted: None, next_tick: None };
+        let node = Node { mon, store, life, up: true, paused: false, stuck_disk: false, halted: None, next_tick: None };
         self.nodes.insert(id, node);
         self.perform(id, out);
     }
@@ -277,7 +279,7 @@ impl World {
                 if !node.up || node.life != life {
                     return true;
                 }
-                if node.paused {
+                if node.paused || node.stuck_disk {
                     self.at(now + ms(1), What::Disk { mon, life });
                     return true;
                 }
