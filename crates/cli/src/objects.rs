@@ -16,7 +16,6 @@ use std::fmt;
 
 /// Why an operation did not succeed.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(dead_code, reason = "made by the host crate, once it is here; until then only by tests")]
 pub enum Failed {
     /// It certainly had no effect.
     Refused(OpFailure),

@@ -28,8 +28,8 @@ pub trait Commands {
 }
 
 /// A connection: a client of its own.
-pub trait Session: Objects + Commands + Send {}
-impl<T: Objects + Commands + Send> Session for T {}
+pub trait Session: Objects + Commands {}
+impl<T: Objects + Commands> Session for T {}
 
 /// A cluster, as the command line names it: its folder, or its file.
 pub struct Place(PathBuf);

@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Monitors of a new cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     pub mons: u32,
+    /// First port of 127.0.0.1 of a new cluster; its daemons take the following ones.
+    #[arg(long, default_value_t = 7400)]
+    pub base_port: u16,
     /// Copies of every object in a new cluster's pool `data`; as many as OSDs, at most 3, without.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10))]
     pub size: Option<u32>,
@@ -53,7 +56,7 @@ pub fn start(dir: &Path, arguments: &Arguments) -> Result<Up> {
             "{size} copies need at least {size} OSDs; say --osds {size} or --size {}",
             arguments.osds
         );
-        let shape = Shape { mons: arguments.mons, osds: arguments.osds, base_port: None };
+        let shape = Shape { mons: arguments.mons, osds: arguments.osds, base_port: Some(arguments.base_port) };
         host::init(dir, &shape)?;
     }
     let daemons = host::start(dir)?;
