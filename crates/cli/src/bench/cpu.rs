@@ -19,11 +19,15 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
     let mut pids: BTreeMap<u32, Vec<String>> = BTreeMap::from([(me, vec!["client".to_owned()])]);
     for entry in run.map(std::fs::read_dir).into_iter().flatten().flatten() {
         let path = entry.context("reading the folder of pid files")?.path();
-        let (Some(name), Some("pid")) = (path.file_stem(), path.extension().and_then(|e| e.to_str())) else { continue };
-        let name = name.to_string_lossy().into_owned();
+        let Some(name) = path.file_stem().map(|name| name.to_string_lossy().into_owned()) else { continue };
         // A daemon that stops right now takes its file with it.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        if let Ok(pid) = text.trim().parse() {
+        let pid = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("pid") => text.trim().parse().ok(),
+            Some("lock") => embedded(&text),
+            _ => None,
+        };
+        if let Some(pid) = pid {
             pids.entry(pid).or_default().push(name);
         }
     }
@@ -35,6 +39,15 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
         }
     }
     Ok(used)
+}
+
+/// The process of an embedded cluster, from its lock file: `an embedded cluster (process 4257)`. The file outlives a crash, and the number
+/// may then be somebody else's.
+fn embedded(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("(process ")?;
+    let pid: u32 = rest.split_once(')')?.0.parse().ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (name.trim_end() == "nacre").then_some(pid)
 }
 
 /// What was used in between; a process that began later counts from its beginning.

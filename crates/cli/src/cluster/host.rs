@@ -79,13 +79,20 @@ struct Connection {
     /// In the order in which they began.
     flying: BTreeMap<OpId, Instant>,
     ended: VecDeque<(OpId, Ended)>,
+    /// Something was begun since the last turn.
+    unsent: bool,
     polled: Vec<Completion>,
 }
 
 impl Connection {
     /// Turns the connection once.
     fn turn(&mut self) {
-        self.data.poll(Duration::from_millis(100), &mut self.polled);
+        // A turn waits first and sends last: what was just begun must leave before the waiting.
+        if std::mem::take(&mut self.unsent) {
+            self.data.poll(Duration::ZERO, &mut self.polled);
+        }
+        let wait = if self.polled.is_empty() { Duration::from_millis(100) } else { Duration::ZERO };
+        self.data.poll(wait, &mut self.polled);
         for Completion { id, result } in self.polled.drain(..) {
             let Some(begun) = self.flying.remove(&id) else { continue };
             let result = result.map_err(|failure| match failure {
@@ -145,6 +152,7 @@ impl Objects for Connection {
             Refused::NoSuchPool => anyhow!("the pool was removed"),
         })?;
         self.flying.insert(id, Instant::now());
+        self.unsent = true;
         Ok(id)
     }
 
@@ -184,6 +192,7 @@ pub fn connect(place: &Path) -> Result<Box<dyn Session>> {
         data: Pipelined::connect(place)?,
         flying: BTreeMap::new(),
         ended: VecDeque::new(),
+        unsent: false,
         polled: Vec::new(),
     }))
 }
