@@ -348,6 +348,11 @@ impl World {
             });
             lines += &format!("\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}", record.since, record.up, record.acting, record.temporary, record.activated);
         }
+        for (osd, node) in &self.nodes {
+            let info = &self.oracle.map.osds[osd];
+            let role = node.role.as_ref().map(|role| (role.instance(), role.epoch(), role.is_live()));
+            lines += &format!("\n  {osd}: map up {} {} weight {:?}; role {role:?}", info.up, info.instance, info.weight);
+        }
         for client in &self.clients {
             for blocked in client.role.blocked(Time::MAX, Duration::ZERO) {
                 lines += &format!("\n  {}: {}", client.role.id(), blocked.reason);
@@ -371,9 +376,10 @@ impl World {
                 self.flush_client(client);
             }
             Event::WakeClient(client) => {
-                if self.client_wake[client] <= self.now {
-                    self.client_wake[client] = u64::MAX;
+                if self.client_wake[client] > self.now {
+                    return;
                 }
+                self.client_wake[client] = u64::MAX;
                 let local = Time(self.now);
                 if self.clients[client].role.next_deadline() <= local {
                     self.clients[client].role.on_tick(local);
@@ -472,6 +478,10 @@ impl World {
         }
         let local = node.local(now);
         if let Input::Tick = input {
+            // An earlier one was asked for since.
+            if node.wake > now {
+                return;
+            }
             node.wake = u64::MAX;
         }
         if self.faults && self.rng.one_in(3000) {
@@ -501,7 +511,10 @@ impl World {
     }
 
     fn perform(&mut self, osd: OsdId, mut out: Vec<Output>) {
+        let mut rounds = 0;
         loop {
+            rounds += 1;
+            assert!(rounds < 5000, "{osd} asks its store without end; now for {:?}", out.first());
             self.outputs(osd, out);
             let now = self.now;
             let node = self.nodes.get_mut(&osd).expect("a node per OSD");

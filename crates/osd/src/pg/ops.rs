@@ -214,8 +214,7 @@ impl Pg {
         }
         let reads = evaluate::needed_reads(&op.request, self.id());
         if reads.is_empty() {
-            self.execute(op, &std::collections::BTreeMap::new(), sh);
-            return None;
+            return self.execute(op, &std::collections::BTreeMap::new(), sh);
         }
         let is_write = op.is_write();
         let primary = self.primary().expect("serving");
@@ -323,13 +322,17 @@ impl Pg {
         match failed {
             Some(ReadError::Corrupt { offset, .. }) => self.fail(op, OpFailure::Corrupt { offset }, sh),
             Some(_) => self.fail(op, OpFailure::Corrupt { offset: 0 }, sh),
-            None => self.execute(op, &replies, sh),
+            None => {
+                if self.execute(op, &replies, sh).is_some() {
+                    return;
+                }
+            }
         }
         self.process_object(&object, sh);
     }
 
-    /// Decides what the operation does and sets it going.
-    fn execute(&mut self, op: Pending, data: &std::collections::BTreeMap<usize, ReadReply>, sh: &mut Shared) {
+    /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
+    fn execute(&mut self, op: Pending, data: &std::collections::BTreeMap<usize, ReadReply>, sh: &mut Shared) -> Option<Wait> {
         let object = op.request.object.clone();
         let full = sh.is_full(op.request.pg.pool);
         let state = self.primary().expect("serving").objects.get(&object);
@@ -344,8 +347,8 @@ impl Pg {
                 let lease = self.lease_until(sh);
                 if lease <= sh.now {
                     self.primary().expect("serving").objects.get(&object).queue.push_front(op);
-                    sh.wake_at(sh.now + sh.config.timing.ping_interval / 4);
-                    return;
+                    sh.counters.lease_waits += 1;
+                    return Some(Wait::Lease);
                 }
                 if op.is_write()
                     && let Some(failure) = &failure
@@ -363,6 +366,7 @@ impl Pg {
                 }
             }
         }
+        None
     }
 
     fn try_listing(&mut self, number: u64, sh: &mut Shared) {
