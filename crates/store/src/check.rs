@@ -163,7 +163,7 @@ fn walk(
     let data_units: Vec<bool> = (0..layout.units()).map(|unit| taken_by_data(unit, &allocator)).collect();
     take_chunks(&mut allocator, &index, &layout)?;
     backend.add_places(beyond..beyond + 4096);
-    index.commit(&replay.changes, &[])?;
+    index.commit(&replay.changes, &[], usize::MAX)?;
 
     let mut walk = Walk {
         report,
@@ -177,18 +177,26 @@ fn walk(
     let mut heads: Vec<(Bytes, Head)> = Vec::new();
     let mut omaps: BTreeMap<u64, u64> = BTreeMap::new();
     let mut from = vec![keys::TAG_COLLECTION];
+    let (mut weight, mut recorded) = (0, None);
     loop {
         let scanned = index.scan(&from, &[0xff], 1024, 1 << 20)?;
         for (key, record) in &scanned.entries {
-            walk.record(key, record, &mut heads, &mut omaps);
+            weight += keys::weight(key, record.len());
+            match &key[..] {
+                keys::INDEX_BYTES => recorded = record[..].try_into().ok().map(u64::from_le_bytes),
+                _ => walk.record(key, record, &mut heads, &mut omaps),
+            }
         }
         match scanned.entries.last() {
             Some((last, _)) if scanned.more => from = [&last[..], &[0]].concat(),
             _ => break,
         }
     }
+    if recorded != Some(weight) {
+        walk.report.add(Finding::Record(Bytes::from_static(keys::INDEX_BYTES)));
+    }
     for (key, head) in &heads {
-        walk.head(key, head, &omaps);
+        walk.head(key, head);
     }
     let numbers: BTreeMap<u64, &Head> = heads.iter().map(|(_, head)| (head.number, head)).collect();
     if numbers.len() != heads.len() || numbers.keys().next_back().is_some_and(|&n| n >= replay.state.next_number) {
@@ -272,7 +280,7 @@ impl Walk<'_> {
         })
     }
 
-    fn head(&mut self, key: &Bytes, head: &Head, _: &BTreeMap<u64, u64>) {
+    fn head(&mut self, key: &Bytes, head: &Head) {
         self.report.objects += 1;
         let mut sound = head.shards_in(0..u32::MAX).all(|n| self.shards.contains_key(&(head.number, n)));
         let blocks: Vec<(u64, BlockRef)> = self.blocks(head).collect();
