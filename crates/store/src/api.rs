@@ -571,6 +571,8 @@ pub enum StoreFailure {
     IndexFull,
     /// The caller removed a collection that still holds objects.
     CollectionNotEmpty(CollectionId),
+    /// A transaction came to more than the whole log: an object with an omap of tens of megabytes was cloned.
+    TransactionTooLarge,
 }
 
 /// What happened. See the module head for the order.

@@ -3,6 +3,9 @@
 //! A host runs jobs on worker threads; the simulator runs them when it likes, reorders them, and crashes inside them.
 //! The store reads nothing from a job but its [`JobDone`].
 
+use crate::index::{IndexError, Scanned};
+use crate::store::ScanFor;
+use bytes::Bytes;
 use std::fmt;
 
 /// What a job does; private to the store that made it.
@@ -15,7 +18,14 @@ pub(crate) trait Work: Send {
 
 /// What came out; private to the store that made the job.
 #[derive(Debug)]
-pub(crate) enum Outcome {}
+pub(crate) enum Outcome {
+    /// Records by key. `generation` tells results from before a checkpoint apart.
+    Found { generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError> },
+    /// Records by range.
+    Scanned { generation: u64, scan: ScanFor, found: Result<Scanned, IndexError> },
+    /// The checkpoint is durable (bytes of all records), or failed.
+    Checkpointed(Result<u64, IndexError>),
+}
 
 /// One piece of blocking work.
 pub struct Job {
@@ -28,6 +38,11 @@ impl Job {
     #[must_use]
     pub fn run(self) -> JobDone {
         JobDone { id: self.id, outcome: self.work.run() }
+    }
+    /// Its number: jobs of one store are numbered in the order they were made.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
     }
     /// One word for logs: `lookup`, `scan` or `checkpoint`.
     #[must_use]
@@ -44,8 +59,15 @@ impl fmt::Debug for Job {
 
 /// A finished job, to be handed to [`crate::ObjectStore::on_job`] of the store it came from.
 #[derive(Debug)]
-#[expect(dead_code, reason = "read by the real store, which comes next")]
 pub struct JobDone {
     pub(crate) id: u64,
     pub(crate) outcome: Outcome,
+}
+
+impl JobDone {
+    /// Number of the job it came from.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
 }

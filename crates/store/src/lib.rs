@@ -15,17 +15,34 @@
 //! ```
 //!
 //! Where to start reading: [`api`] (what a caller sees), [`device`] (what a host supplies), [`ram`] (the same
-//! interface over memory, for tests and the simulator).
+//! interface over memory, for tests and the simulator), then [`store`] (the machine), `apply` (what an operation does),
+//! `format` (bytes), [`open`] and [`check`].
 #![forbid(unsafe_code)]
 
+mod alloc;
 pub mod api;
+mod apply;
+mod cache;
+pub mod check;
 pub mod device;
+mod format;
+mod index;
 mod job;
+mod memtable;
+pub mod open;
 pub mod ram;
+mod replay;
+pub mod store;
+mod tables;
+pub mod testing;
 
 pub use api::{
     CollectionId, Event, Job, JobDone, ObjectKey, ObjectStat, ObjectStore, Op, Read, ReadError, ReadReply,
     StoreFailure, SubmitError, Token, Transaction, Usage,
 };
+pub use check::{CheckOptions, Finding, Report, check};
 pub use device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoId, IoKind};
+pub use format::root::{Features, Identity, RootError};
+pub use open::{FormatError, FormatOptions, OpenError, OpenOptions, format};
 pub use ram::RamStore;
+pub use store::Store;

@@ -1,0 +1,467 @@
+//! Applying one transaction: from operations to the [`Change`] that is logged.
+//!
+//! ```text
+//!  transaction ──Attempt──▶ Ok: Change + blocks     (the store logs it and makes it visible)
+//!                   └─────▶ Stop: something is not in memory, or there is no room (nothing has happened)
+//! ```
+//! An attempt changes nothing but its own scratch and the allocator, which is put back if it stops. The store fetches
+//! what was missing and attempts again, so that a transaction is applied in one piece or not at all.
+//!
+//! Data goes one of two ways. Small writes stay where they are: the block's new content goes into the log and is
+//! written to its unit later. Large writes are copy-on-write: straight to fresh units, and the log only refers to
+//! them. Units that a clone shares are never written in place.
+
+mod blocks;
+mod clone;
+
+use crate::alloc::Allocator;
+use crate::api::{CollectionId, ObjectKey, Op, Transaction};
+use crate::format::BLOCK_U64;
+use crate::format::checksum::BlockData;
+use crate::format::keys;
+use crate::format::log::Change;
+use crate::format::object::{BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard};
+use crate::tables::{PendingBlocks, Tables};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Why an attempt stopped.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// These records must be looked up.
+    Keys(Vec<Bytes>),
+    /// All omap entries of this object number must be looked up.
+    Omap(u64),
+    /// These blocks must be read: unit and expected checksum.
+    Blocks(Vec<(u64, u32)>),
+    /// Not enough free units right now.
+    NoSpace,
+    /// A record makes no sense.
+    Corrupt,
+    /// The caller removed a collection with objects in it.
+    NotEmpty(CollectionId),
+}
+
+pub(crate) type Step<T> = Result<T, Stop>;
+
+/// What an attempt may look at and take from.
+pub(crate) struct World<'a> {
+    pub(crate) tables: &'a mut Tables,
+    pub(crate) pending: &'a PendingBlocks,
+    pub(crate) allocator: &'a mut Allocator,
+    pub(crate) collections: &'a BTreeMap<CollectionId, u64>,
+    pub(crate) next_number: u64,
+    /// Old blocks read for partial overwrites, and whether they passed their checksum.
+    pub(crate) old_blocks: &'a BTreeMap<u64, (Bytes, bool)>,
+    /// Index part of omaps being cloned, by object number.
+    pub(crate) omaps: &'a BTreeMap<u64, Vec<(Bytes, Bytes)>>,
+    /// Where the last allocation ended.
+    pub(crate) cursor: u64,
+    /// Larger writes go straight to fresh units.
+    pub(crate) deferred_write_max: usize,
+    /// All writes of a larger transaction do.
+    pub(crate) deferred_transaction_max: usize,
+}
+
+/// What applying came to.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) change: Change,
+    /// Contents of `change.blocks`, in their order.
+    pub(crate) payload: Vec<BlockData>,
+    /// Blocks for fresh units, in order of unit.
+    pub(crate) direct: BTreeMap<u64, BlockData>,
+    /// Collections created, removed, or with another object count.
+    pub(crate) collections: BTreeMap<CollectionId, Option<u64>>,
+    pub(crate) cursor: u64,
+    pub(crate) inline_bytes: u64,
+    pub(crate) poisoned: u64,
+}
+
+/// An object while a transaction works on it.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    head: Head,
+    /// Further shards that were touched, and whether they changed.
+    shards: BTreeMap<u32, (Shard, bool)>,
+}
+
+impl Open {
+    fn has_blocks(&self) -> bool {
+        let touched = || self.shards.values().any(|(shard, _)| !shard.is_empty());
+        !self.head.shards.is_empty() || !self.head.first.is_empty() || touched()
+    }
+    /// Needs the shard to have been loaded.
+    fn block(&self, index: u64) -> BlockRef {
+        let (n, at) = split(index);
+        match n {
+            0 => self.head.first.blocks[at],
+            _ => self.shards.get(&n).map_or(BlockRef::default(), |(shard, _)| shard.blocks[at]),
+        }
+    }
+    fn set_block(&mut self, index: u64, block: BlockRef) {
+        let (n, at) = split(index);
+        if n == 0 {
+            self.head.first.blocks[at] = block;
+        } else {
+            let (shard, changed) = self.shards.entry(n).or_default();
+            shard.blocks[at] = block;
+            *changed = true;
+        }
+    }
+}
+
+/// Shard of a block, and its place in the shard.
+pub(crate) fn split(index: u64) -> (u32, usize) {
+    ((index / SHARD_BLOCKS as u64) as u32, (index % SHARD_BLOCKS as u64) as usize)
+}
+
+struct Slot {
+    open: Option<Open>,
+    existed: bool,
+    changed: bool,
+}
+
+/// One try at applying one transaction.
+pub(crate) struct Attempt<'a> {
+    world: World<'a>,
+    objects: BTreeMap<ObjectKey, Slot>,
+    references: BTreeMap<u64, (References, bool)>,
+    /// Omap records, and everything else at the end.
+    records: BTreeMap<Bytes, Option<Bytes>>,
+    deferred: BTreeMap<u64, BlockData>,
+    collections: BTreeMap<CollectionId, bool>,
+    direct_now: bool,
+    out: Applied,
+}
+
+impl<'a> Attempt<'a> {
+    /// Applies `transaction`, or says why not yet.
+    pub(crate) fn run(world: World<'a>, transaction: &Transaction) -> Step<Applied> {
+        let out = Applied { cursor: world.cursor, ..Applied::default() };
+        let mut attempt = Self {
+            objects: BTreeMap::new(),
+            references: BTreeMap::new(),
+            records: BTreeMap::new(),
+            deferred: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            direct_now: transaction.size() > world.deferred_transaction_max,
+            out,
+            world,
+        };
+        let result = transaction.ops.iter().try_for_each(|op| attempt.op(op)).and_then(|()| attempt.finish());
+        match result {
+            Ok(()) => Ok(attempt.out),
+            Err(stop) => {
+                for &(unit, count) in &attempt.out.change.allocated {
+                    assert!(attempt.world.allocator.give_range(unit, count.into()), "taken by this attempt");
+                }
+                Err(stop)
+            }
+        }
+    }
+
+    fn op(&mut self, op: &Op) -> Step<()> {
+        match op {
+            Op::CreateCollection(id) => {
+                self.collections.insert(*id, true);
+            }
+            Op::RemoveCollection(id) => {
+                if self.objects_in(*id) != 0 {
+                    return Err(Stop::NotEmpty(*id));
+                }
+                self.collections.insert(*id, false);
+            }
+            Op::Touch(object) => self.with(object, true, |_, _| Ok(()))?,
+            Op::Write { object, offset, data } => self.with(object, true, |a, o| a.write(o, *offset, data, false))?,
+            Op::Zero { object, offset, length } => self.with(object, true, |a, o| a.zero(o, *offset, *length))?,
+            Op::Truncate { object, size } => self.with(object, true, |a, o| a.truncate(o, *size))?,
+            Op::Remove(object) => self.remove(object)?,
+            Op::SetAttr { object, name, value } => self.with(object, true, |_, o| {
+                o.head.attrs.insert(name.clone(), value.clone());
+                Ok(())
+            })?,
+            Op::RemoveAttr { object, name } => self.with(object, false, |_, o| {
+                o.head.attrs.remove(name);
+                Ok(())
+            })?,
+            Op::OmapSet { object, entries } => self.with(object, true, |a, o| {
+                o.head.has_omap |= !entries.is_empty();
+                for (key, value) in entries {
+                    a.records.insert(keys::omap(o.head.number, key), Some(value.clone()));
+                }
+                Ok(())
+            })?,
+            Op::OmapRemove { object, keys } => self.with(object, false, |a, o| {
+                if o.head.has_omap {
+                    for key in keys {
+                        a.records.insert(keys::omap(o.head.number, key), None);
+                    }
+                }
+                Ok(())
+            })?,
+            Op::OmapRemoveRange { object, from, to } => self.with(object, false, |a, o| {
+                let number = o.head.number;
+                let end = to.as_ref().map_or_else(|| keys::end(keys::TAG_OMAP, number), |to| keys::omap(number, to));
+                if o.head.has_omap {
+                    a.remove_range(keys::omap(number, from), end);
+                }
+                Ok(())
+            })?,
+            Op::OmapClear(object) => self.with(object, false, |a, o| {
+                a.clear_omap(o);
+                Ok(())
+            })?,
+            Op::Clone { from, to } => self.clone_object(from, to)?,
+            Op::CloneRange { from, to, offset, length, to_offset } => {
+                self.clone_range(from, to, *offset, *length, *to_offset)?;
+            }
+            Op::Rename { from, to } => {
+                if from != to {
+                    self.load(from)?;
+                    self.remove(to)?;
+                    let slot = self.objects.get_mut(from).expect("just loaded");
+                    slot.changed = true;
+                    let open = slot.open.take();
+                    let slot = self.objects.get_mut(to).expect("remove loads it");
+                    slot.changed = true;
+                    slot.open = open;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Objects of a collection at this point of the transaction.
+    fn objects_in(&self, id: CollectionId) -> i64 {
+        let before = self.world.collections.get(&id).map_or(0, |&count| count as i64);
+        let here = self.objects.iter().filter(|(key, _)| key.collection == id);
+        before + here.map(|(_, slot)| i64::from(slot.open.is_some()) - i64::from(slot.existed)).sum::<i64>()
+    }
+
+    fn record(&mut self, key: Bytes) -> Step<Option<Bytes>> {
+        self.world.tables.get(&key).ok_or_else(|| Stop::Keys(vec![key]))
+    }
+
+    fn load(&mut self, object: &ObjectKey) -> Step<()> {
+        if self.objects.contains_key(object) {
+            return Ok(());
+        }
+        let open = match self.record(keys::head(object))? {
+            Some(record) => {
+                let head = Head::decode(&record).ok_or(Stop::Corrupt)?;
+                Some(Open { head, shards: BTreeMap::new() })
+            }
+            None => None,
+        };
+        let slot = Slot { existed: open.is_some(), open, changed: false };
+        self.objects.insert(object.clone(), slot);
+        Ok(())
+    }
+
+    fn fresh(&mut self) -> Open {
+        let number = self.world.next_number;
+        self.world.next_number += 1;
+        Open { head: Head { number, ..Head::default() }, shards: BTreeMap::new() }
+    }
+
+    /// Works on an object, creating it if `create`, skipping it if absent otherwise.
+    fn with(
+        &mut self,
+        object: &ObjectKey,
+        create: bool,
+        work: impl FnOnce(&mut Self, &mut Open) -> Step<()>,
+    ) -> Step<()> {
+        self.load(object)?;
+        let slot = self.objects.get_mut(object).expect("just loaded");
+        slot.changed = true;
+        let mut open = match slot.open.take() {
+            Some(open) => open,
+            None if create => self.fresh(),
+            None => return Ok(()),
+        };
+        let result = work(self, &mut open);
+        self.objects.get_mut(object).expect("slots stay").open = Some(open);
+        result
+    }
+
+    /// Makes the object absent and gives back all it has.
+    fn remove(&mut self, object: &ObjectKey) -> Step<()> {
+        self.with(object, false, |a, o| {
+            a.punch(o, 0, u64::MAX)?;
+            a.clear_omap(o);
+            a.put_shards(o);
+            Ok(())
+        })?;
+        self.objects.get_mut(object).expect("loaded").open = None;
+        Ok(())
+    }
+
+    fn remove_range(&mut self, from: Bytes, to: Bytes) {
+        if from < to {
+            let covered: Vec<Bytes> = self.records.range(from.clone()..to.clone()).map(|(k, _)| k.clone()).collect();
+            for key in covered {
+                self.records.remove(&key);
+            }
+            self.out.change.ranges.push((from, to));
+        }
+    }
+
+    fn clear_omap(&mut self, open: &mut Open) {
+        if open.head.has_omap {
+            open.head.has_omap = false;
+            let number = open.head.number;
+            self.remove_range(keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
+        }
+    }
+
+    /// Loads the existing shards among `first..=last` into the object.
+    fn need_shards(&mut self, open: &mut Open, first: u32, last: u32) -> Step<()> {
+        let mut missing = Vec::new();
+        let wanted: Vec<u32> = open.head.shards_in(first..last.saturating_add(1)).collect();
+        for n in wanted {
+            if open.shards.contains_key(&n) {
+                continue;
+            }
+            let key = keys::shard(open.head.number, n);
+            match self.world.tables.get(&key) {
+                Some(Some(record)) => {
+                    open.shards.insert(n, (Shard::decode(&record).ok_or(Stop::Corrupt)?, false));
+                }
+                Some(None) => return Err(Stop::Corrupt),
+                None => missing.push(key),
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { Err(Stop::Keys(missing)) }
+    }
+
+    fn put_shards(&mut self, open: &mut Open) {
+        let number = open.head.number;
+        for (&n, (shard, changed)) in &mut open.shards {
+            if std::mem::take(changed) {
+                let empty = shard.is_empty();
+                if empty && !open.head.has_shard(n) {
+                    continue;
+                }
+                open.head.set_shard(n, !empty);
+                self.records.insert(keys::shard(number, n), (!empty).then(|| shard.encode()));
+            }
+        }
+    }
+
+    /// The counts of the units around `unit`.
+    fn references(&mut self, unit: u64) -> Step<&mut References> {
+        let group = unit / REFERENCE_UNITS;
+        if !self.references.contains_key(&group) {
+            let references = match self.record(keys::references(group))? {
+                Some(record) => References::decode(&record).ok_or(Stop::Corrupt)?,
+                None => References::default(),
+            };
+            self.references.insert(group, (references, false));
+        }
+        let (references, changed) = self.references.get_mut(&group).expect("just loaded");
+        *changed = true;
+        Ok(references)
+    }
+
+    fn add_reference(&mut self, block: BlockRef) -> Step<()> {
+        let at = (block.unit % REFERENCE_UNITS) as u8;
+        *self.references(block.unit)?.0.entry(at).or_insert(1) += 1;
+        Ok(())
+    }
+
+    /// One reference less; the last one frees the unit.
+    fn drop_reference(&mut self, block: BlockRef) -> Step<()> {
+        if block.is_hole() {
+            return Ok(());
+        }
+        if block.shared {
+            let at = (block.unit % REFERENCE_UNITS) as u8;
+            let counts = &mut self.references(block.unit)?.0;
+            match counts.get_mut(&at) {
+                Some(count) if *count > 2 => {
+                    *count -= 1;
+                    return Ok(());
+                }
+                Some(_) => {
+                    counts.remove(&at);
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        self.deferred.remove(&block.unit);
+        self.out.direct.remove(&block.unit);
+        match self.out.change.freed.last_mut() {
+            Some((unit, count)) if *unit + u64::from(*count) == block.unit => *count += 1,
+            _ => self.out.change.freed.push((block.unit, 1)),
+        }
+        Ok(())
+    }
+
+    fn take_units(&mut self, count: u64, near: u64) -> Step<impl Iterator<Item = u64> + use<>> {
+        let runs = self.world.allocator.take(count, near).ok_or(Stop::NoSpace)?;
+        self.out.change.allocated.extend(&runs);
+        if let Some(&(unit, length)) = runs.last() {
+            self.out.cursor = unit + u64::from(length);
+        }
+        Ok(runs.into_iter().flat_map(|(unit, length)| unit..unit + u64::from(length)))
+    }
+
+    fn finish(&mut self) -> Step<()> {
+        let mut counts: BTreeMap<CollectionId, i64> = BTreeMap::new();
+        for (key, mut slot) in std::mem::take(&mut self.objects) {
+            let delta = i64::from(slot.open.is_some()) - i64::from(slot.existed);
+            *counts.entry(key.collection).or_default() += delta;
+            if !slot.changed {
+                continue;
+            }
+            match &mut slot.open {
+                Some(open) => {
+                    self.put_shards(open);
+                    self.records.insert(keys::head(&key), Some(open.head.encode()));
+                }
+                None if slot.existed => drop(self.records.insert(keys::head(&key), None)),
+                None => {}
+            }
+        }
+        for (group, (references, changed)) in std::mem::take(&mut self.references) {
+            if changed {
+                let value = (!references.0.is_empty()).then(|| references.encode());
+                self.records.insert(keys::references(group), value);
+            }
+        }
+        let mut ids: Vec<CollectionId> = counts.iter().filter(|(_, d)| **d != 0).map(|(&id, _)| id).collect();
+        ids.extend(self.collections.keys());
+        for id in ids {
+            let before = self.world.collections.get(&id);
+            let now = match self.collections.get(&id) {
+                Some(false) => None,
+                _ => Some(before.map_or(0, |&c| c as i64) + counts.get(&id).copied().unwrap_or(0)),
+            };
+            let now = now.map(|count| u64::try_from(count).expect("a collection has no fewer than no objects"));
+            if now != before.copied() {
+                self.records.insert(keys::collection(id), now.map(|n| Bytes::copy_from_slice(&n.to_le_bytes())));
+                self.out.collections.insert(id, now);
+            }
+        }
+        let change = &mut self.out.change;
+        change.next_number = self.world.next_number;
+        change.records = std::mem::take(&mut self.records).into_iter().collect();
+        for (unit, data) in std::mem::take(&mut self.deferred) {
+            change.blocks.push(unit);
+            self.out.payload.push(data);
+        }
+        Ok(())
+    }
+}
+
+/// First block touched by a range and first block after it.
+fn block_range(offset: u64, end: u64) -> (u64, u64) {
+    (offset / BLOCK_U64, end.div_ceil(BLOCK_U64))
+}
+
+/// Whether an object's data may live in its head.
+fn fits_inline(end: u64) -> bool {
+    end <= INLINE_MAX as u64
+}

@@ -1,0 +1,342 @@
+//! The offline check: proves a store's integrity without writing a byte.
+//!
+//! It opens index and log as recovery would, in memory, then walks everything and counts references itself.
+
+use crate::api::CollectionId;
+use crate::device::{BlockingDevice, DeviceError};
+use crate::format::checksum::crc32c;
+use crate::format::keys;
+use crate::format::object::{BlockRef, Head, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard};
+use crate::format::root::{Identity, Root, RootError};
+use crate::format::{BLOCK, BLOCK_U64};
+use crate::index::backend::Backend;
+use crate::index::{Index, IndexError};
+use crate::open::{Loaded, OpenError, load, take_chunks};
+use crate::replay::replay;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The superblock cannot be used; nothing more was checked.
+    Root(RootError),
+    /// One copy of the superblock is damaged or behind; the other serves.
+    RootCopy,
+    /// Index or log cannot be opened; nothing more was checked.
+    Open(OpenError),
+    /// This block of the index fails its checksum; not everything was checked.
+    IndexBlock(u64),
+    /// The index's tree is inconsistent.
+    IndexTree,
+    /// A record under this index key is damaged or contradicts others.
+    Record(Bytes),
+    /// A unit is used by objects but not marked as taken: it may be overwritten.
+    Unmarked(u64),
+    /// A unit is marked as taken but used by nobody: lost space.
+    Leaked(u64),
+    /// A unit has another number of users than its reference count says.
+    References {
+        /// The unit.
+        unit: u64,
+        /// Users found.
+        found: u32,
+        /// Count recorded.
+        recorded: u32,
+    },
+    /// A collection's object count is wrong.
+    Count(CollectionId),
+    /// Data fails its checksum, or cannot be read.
+    Data {
+        /// Collection of the object.
+        collection: CollectionId,
+        /// Key of the object.
+        key: Bytes,
+        /// First byte in the object of the block.
+        offset: u64,
+    },
+}
+
+/// What the check saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Whose store it is, if that could be read.
+    pub identity: Option<Identity>,
+    /// Objects walked.
+    pub objects: u64,
+    /// Blocks of objects' data.
+    pub blocks: u64,
+    /// Omap entries.
+    pub omap_entries: u64,
+    /// Transactions found in the log, not yet in the index.
+    pub replayed: u64,
+    /// Empty if the store is sound. At most [`FINDINGS_MAX`].
+    pub findings: Vec<Finding>,
+}
+
+/// After so many findings the rest is not listed.
+pub const FINDINGS_MAX: usize = 1000;
+
+impl Report {
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+    fn add(&mut self, finding: Finding) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// What to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Also read all data and verify its checksums.
+    pub data: bool,
+}
+
+/// Checks the store on a device that nobody has open. Memory: four bytes per unit of the device, plus the log's
+/// records.
+///
+/// # Errors
+/// The device failed. Damage is in the report, not here.
+pub fn check(device: &Arc<dyn BlockingDevice>, options: CheckOptions) -> Result<Report, DeviceError> {
+    let mut report = Report::default();
+    let root = match Root::read(&**device) {
+        Ok(root) => root,
+        Err(RootError::Device(error)) => return Err(error),
+        Err(error) => {
+            report.add(Finding::Root(error));
+            return Ok(report);
+        }
+    };
+    report.identity = Some(root.identity);
+    if !root.copies_agree(&**device)? {
+        report.add(Finding::RootCopy);
+    }
+    let backend = Backend::new(device.clone(), root.clone(), true);
+    let walked = walk(device, &root, &backend, options, &mut report);
+    if let Some(block) = backend.bad_block() {
+        report.add(Finding::IndexBlock(block));
+    }
+    match walked {
+        Ok(()) => Ok(report),
+        Err(OpenError::Device(error)) => Err(error),
+        Err(error) => {
+            report.add(Finding::Open(error));
+            Ok(report)
+        }
+    }
+}
+
+struct Walk<'r> {
+    report: &'r mut Report,
+    /// Users of each unit.
+    users: Vec<u32>,
+    /// Units of which some user believes that it is the only one.
+    exclusive: BTreeMap<u64, Bytes>,
+    objects: BTreeMap<CollectionId, u64>,
+    counts: BTreeMap<CollectionId, u64>,
+    references: BTreeMap<u64, u32>,
+    /// Shards found, and expected by heads: number of the object and of the shard.
+    shards: BTreeMap<(u64, u32), Shard>,
+}
+
+fn walk(
+    device: &Arc<dyn BlockingDevice>,
+    root: &Root,
+    backend: &Backend,
+    options: CheckOptions,
+    report: &mut Report,
+) -> Result<(), OpenError> {
+    let layout = root.layout;
+    // Opening writes a little, in memory only; chunks for it lie past the device's end.
+    let beyond = layout.units().div_ceil(layout.chunk_units()) as u32;
+    let index = Index::open(backend.clone(), 8 << 20)?;
+    let Loaded { state, mut allocator } = load(&index, &layout)?;
+    let replay = replay(&**device, &layout, state, &mut allocator)?;
+    report.replayed = replay.state.transactions - state.transactions;
+    let taken_by_data = |unit: u64, allocator: &crate::alloc::Allocator| allocator.is_taken(unit);
+    let data_units: Vec<bool> = (0..layout.units()).map(|unit| taken_by_data(unit, &allocator)).collect();
+    take_chunks(&mut allocator, &index, &layout)?;
+    backend.add_places(beyond..beyond + 4096);
+    index.commit(&replay.changes, &[], usize::MAX)?;
+
+    let mut walk = Walk {
+        report,
+        users: vec![0; usize::try_from(layout.units()).expect("checked on a machine that can hold the table")],
+        exclusive: BTreeMap::new(),
+        objects: BTreeMap::new(),
+        counts: BTreeMap::new(),
+        references: BTreeMap::new(),
+        shards: BTreeMap::new(),
+    };
+    let mut heads: Vec<(Bytes, Head)> = Vec::new();
+    let mut omaps: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut from = vec![keys::TAG_COLLECTION];
+    let (mut weight, mut recorded) = (0, None);
+    loop {
+        let scanned = index.scan(&from, &[0xff], 1024, 1 << 20)?;
+        for (key, record) in &scanned.entries {
+            weight += keys::weight(key, record.len());
+            match &key[..] {
+                keys::INDEX_BYTES => recorded = record[..].try_into().ok().map(u64::from_le_bytes),
+                _ => walk.record(key, record, &mut heads, &mut omaps),
+            }
+        }
+        match scanned.entries.last() {
+            Some((last, _)) if scanned.more => from = [&last[..], &[0]].concat(),
+            _ => break,
+        }
+    }
+    if recorded != Some(weight) {
+        walk.report.add(Finding::Record(Bytes::from_static(keys::INDEX_BYTES)));
+    }
+    for (key, head) in &heads {
+        walk.head(key, head);
+    }
+    let numbers: BTreeMap<u64, &Head> = heads.iter().map(|(_, head)| (head.number, head)).collect();
+    if numbers.len() != heads.len() || numbers.keys().next_back().is_some_and(|&n| n >= replay.state.next_number) {
+        walk.report.add(Finding::Record(Bytes::from_static(keys::STATE)));
+    }
+    for &(number, n) in walk.shards.keys() {
+        if !numbers.get(&number).is_some_and(|head| head.has_shard(n)) {
+            walk.report.add(Finding::Record(keys::shard(number, n)));
+        }
+    }
+    for &number in omaps.keys() {
+        if !numbers.get(&number).is_some_and(|head| head.has_omap) {
+            walk.report.add(Finding::Record(keys::omap(number, &[])));
+        }
+    }
+    walk.accounts(&data_units, layout.first_unit());
+    if options.data {
+        for (key, head) in &heads {
+            walk.data(key, head, |unit, out| {
+                Ok(replay.read_block(&**device, &layout, unit, out)? || {
+                    device.read_at(unit * BLOCK_U64, out)?;
+                    true
+                })
+            });
+        }
+    }
+    match index.verify() {
+        Ok(true) => {}
+        Ok(false) | Err(IndexError::Corrupt | IndexError::Full) => walk.report.add(Finding::IndexTree),
+        Err(IndexError::Device(error)) => return Err(OpenError::Device(error)),
+    }
+    Ok(())
+}
+
+impl Walk<'_> {
+    fn record(&mut self, key: &Bytes, record: &Bytes, heads: &mut Vec<(Bytes, Head)>, omaps: &mut BTreeMap<u64, u64>) {
+        let number = keys::number(key);
+        let sound = match (key[0], number) {
+            (keys::TAG_BITMAP, _) => true,
+            (keys::TAG_COLLECTION, Some(id)) => match record[..].try_into() {
+                Ok(count) => self.counts.insert(CollectionId(id), u64::from_le_bytes(count)).is_none(),
+                Err(_) => false,
+            },
+            (keys::TAG_REFERENCES, Some(group)) => match References::decode(record) {
+                Some(References(counts)) => {
+                    let unit = |at: u8| group * REFERENCE_UNITS + u64::from(at);
+                    self.references.extend(counts.iter().map(|(&at, &count)| (unit(at), count)));
+                    counts.values().all(|&count| count > 1)
+                }
+                None => false,
+            },
+            (keys::TAG_HEAD, Some(id)) => match Head::decode(record) {
+                Some(head) => {
+                    *self.objects.entry(CollectionId(id)).or_default() += 1;
+                    heads.push((key.clone(), head));
+                    true
+                }
+                None => false,
+            },
+            (keys::TAG_SHARD, Some(number)) => match (keys::shard_number(key), Shard::decode(record)) {
+                (Some(n), Some(shard)) => self.shards.insert((number, n), shard).is_none(),
+                _ => false,
+            },
+            (keys::TAG_OMAP, Some(number)) => {
+                self.report.omap_entries += 1;
+                *omaps.entry(number).or_default() += 1;
+                true
+            }
+            _ => false,
+        };
+        if !sound {
+            self.report.add(Finding::Record(key.clone()));
+        }
+    }
+
+    fn blocks<'w>(&'w self, head: &'w Head) -> impl Iterator<Item = (u64, BlockRef)> + 'w {
+        let further = head.shards_in(0..u32::MAX).filter_map(|n| Some((n, self.shards.get(&(head.number, n))?)));
+        std::iter::once((0, &head.first)).chain(further).flat_map(|(n, shard)| {
+            let base = u64::from(n) * SHARD_BLOCKS as u64;
+            (base..).zip(shard.blocks).filter(|(_, block)| !block.is_hole())
+        })
+    }
+
+    fn head(&mut self, key: &Bytes, head: &Head) {
+        self.report.objects += 1;
+        let mut sound = head.shards_in(0..u32::MAX).all(|n| self.shards.contains_key(&(head.number, n)));
+        let blocks: Vec<(u64, BlockRef)> = self.blocks(head).collect();
+        sound &= head.inline.is_empty() || blocks.is_empty();
+        sound &= head.inline.len() as u64 <= head.size;
+        for (index, block) in blocks {
+            self.report.blocks += 1;
+            sound &= index * BLOCK_U64 < head.size;
+            match self.users.get_mut(block.unit as usize) {
+                Some(users) => *users += 1,
+                None => sound = false,
+            }
+            if !block.shared {
+                self.exclusive.insert(block.unit, key.clone());
+            }
+        }
+        if !sound {
+            self.report.add(Finding::Record(key.clone()));
+        }
+    }
+
+    fn accounts(&mut self, taken: &[bool], first: u64) {
+        for unit in first..taken.len() as u64 {
+            let (users, taken) = (self.users[unit as usize], taken[unit as usize]);
+            let recorded = self.references.remove(&unit).unwrap_or(users.min(1));
+            if users > 0 && !taken {
+                self.report.add(Finding::Unmarked(unit));
+            }
+            if users == 0 && taken {
+                self.report.add(Finding::Leaked(unit));
+            }
+            if users != recorded || (users > 1 && self.exclusive.contains_key(&unit)) {
+                self.report.add(Finding::References { unit, found: users, recorded });
+            }
+        }
+        for (&unit, &recorded) in &self.references {
+            self.report.add(Finding::References { unit, found: 0, recorded });
+        }
+        for id in self.counts.keys().chain(self.objects.keys()) {
+            if self.counts.get(id).copied() != Some(self.objects.get(id).copied().unwrap_or(0)) {
+                self.report.add(Finding::Count(*id));
+            }
+        }
+    }
+
+    fn data(&mut self, key: &Bytes, head: &Head, read: impl Fn(u64, &mut [u8]) -> Result<bool, DeviceError>) {
+        let mut content = vec![0; BLOCK];
+        let blocks: Vec<(u64, BlockRef)> = self.blocks(head).collect();
+        for (index, block) in blocks {
+            let whole = read(block.unit, &mut content).is_ok() && crc32c(&content) == block.crc;
+            let tail = (head.size - (index * BLOCK_U64).min(head.size)).min(BLOCK_U64) as usize;
+            if !whole || content[tail..].iter().any(|&b| b != 0) {
+                let collection = CollectionId(keys::number(key).unwrap_or_default());
+                let key = keys::rest(key);
+                self.report.add(Finding::Data { collection, key, offset: index * BLOCK_U64 });
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Records of one object: its head and its shards, and the reference counts of shared units.
+//!
+//! ```text
+//!  head ── size, attributes ── inline data (objects below 1 KiB)
+//!   │                      └── shard 0: blocks 0..32
+//!   └── which further shards exist ──▶ shard n: blocks 32n..32n+32, a record of its own
+//! ```
+//! A 4 KiB overwrite therefore rewrites at most one record of some 200 bytes, however large the object.
+//!
+//! Invariants: inline data and blocks exclude each other; no block lies at or past the object's end; bytes past the
+//! end in its last block are zero. Checked by the offline check.
+
+use super::checksum::crc32c;
+use super::codec::{Put, Take};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Blocks of one shard: 128 KiB of data.
+pub(crate) const SHARD_BLOCKS: usize = 32;
+/// Units whose reference counts share a record.
+pub(crate) const REFERENCE_UNITS: u64 = 256;
+/// Objects of at most this many bytes of data keep it in their head.
+pub(crate) const INLINE_MAX: usize = 1024;
+
+const HEAD_VERSION: u8 = 1;
+const FLAG_OMAP: u8 = 1;
+const SHARED_BIT: u64 = 1 << 63;
+
+/// Where a block of data lies and what its checksum is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockRef {
+    /// Number of its unit on the device; 0 (the superblock's) says that there is none, and the block is zeros.
+    pub(crate) unit: u64,
+    pub(crate) crc: u32,
+    /// A clone may refer to the unit too: never overwrite it in place, and ask the reference counts before freeing it.
+    pub(crate) shared: bool,
+}
+
+impl BlockRef {
+    pub(crate) fn is_hole(self) -> bool {
+        self.unit == 0
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shard {
+    pub(crate) blocks: [BlockRef; SHARD_BLOCKS],
+}
+
+impl Shard {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.iter().all(|b| b.is_hole())
+    }
+
+    fn encode_into(&self, out: &mut Vec<u8>) {
+        let count_at = out.len();
+        out.u8(0);
+        let mut runs = 0;
+        let mut index = 0;
+        while index < SHARD_BLOCKS {
+            let first = self.blocks[index];
+            if first.is_hole() {
+                index += 1;
+                continue;
+            }
+            let mut length = 1;
+            while self
+                .blocks
+                .get(index + length)
+                .is_some_and(|b| b.unit == first.unit + length as u64 && b.shared == first.shared && !b.is_hole())
+            {
+                length += 1;
+            }
+            out.u8(index as u8);
+            out.u8(length as u8);
+            out.u64(first.unit | if first.shared { SHARED_BIT } else { 0 });
+            runs += 1;
+            index += length;
+        }
+        out[count_at] = runs;
+        for block in self.blocks.iter().filter(|b| !b.is_hole()) {
+            out.u32(block.crc);
+        }
+    }
+
+    fn decode_from(take: &mut Take) -> Option<Self> {
+        let mut shard = Self::default();
+        let mut next = 0;
+        for _ in 0..take.u8()? {
+            let (start, length) = (take.u8()? as usize, take.u8()? as usize);
+            let unit = take.u64()?;
+            let (shared, unit) = (unit & SHARED_BIT != 0, unit & !SHARED_BIT);
+            if start < next || length == 0 || start + length > SHARD_BLOCKS || unit == 0 {
+                return None;
+            }
+            next = start + length;
+            for i in 0..length {
+                shard.blocks[start + i] = BlockRef { unit: unit.checked_add(i as u64)?, crc: 0, shared };
+            }
+        }
+        for block in shard.blocks.iter_mut().filter(|b| !b.is_hole()) {
+            block.crc = take.u32()?;
+        }
+        Some(shard)
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(160);
+        self.encode_into(&mut out);
+        seal(out)
+    }
+
+    pub(crate) fn decode(record: &Bytes) -> Option<Self> {
+        let mut take = Take(unseal(record)?);
+        let shard = Self::decode_from(&mut take)?;
+        take.is_empty().then_some(shard)
+    }
+}
+
+/// Appends the record's own checksum.
+fn seal(mut out: Vec<u8>) -> Bytes {
+    let crc = crc32c(&out);
+    out.u32(crc);
+    Bytes::from(out)
+}
+
+/// The record without its checksum, if that holds.
+fn unseal(record: &Bytes) -> Option<Bytes> {
+    let at = record.len().checked_sub(4)?;
+    let crc = u32::from_le_bytes(record[at..].try_into().expect("four bytes were taken"));
+    (crc32c(&record[..at]) == crc).then(|| record.slice(..at))
+}
+
+/// The record found under an object's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) number: u64,
+    pub(crate) size: u64,
+    /// The object has, or may have, omap entries.
+    pub(crate) has_omap: bool,
+    pub(crate) attrs: BTreeMap<Bytes, Bytes>,
+    pub(crate) inline: Bytes,
+    pub(crate) first: Shard,
+    /// Further shards that have a record: first number and count, in order, not adjacent.
+    pub(crate) shards: Vec<(u32, u32)>,
+}
+
+impl Head {
+    pub(crate) fn encode(&self) -> Bytes {
+        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 5).sum();
+        let mut out = Vec::with_capacity(64 + attrs + self.inline.len() + 32);
+        out.u8(HEAD_VERSION);
+        out.u8(if self.has_omap { FLAG_OMAP } else { 0 });
+        out.u64(self.number);
+        out.u64(self.size);
+        out.u32(self.attrs.len() as u32);
+        for (name, value) in &self.attrs {
+            out.u8(name.len() as u8);
+            out.extend_from_slice(name);
+            out.bytes(value);
+        }
+        out.bytes(&self.inline);
+        self.first.encode_into(&mut out);
+        out.u16(u16::try_from(self.shards.len()).expect("an object has at most 2,048 shards"));
+        for &(start, count) in &self.shards {
+            out.u32(start);
+            out.u32(count);
+        }
+        seal(out)
+    }
+
+    pub(crate) fn decode(record: &Bytes) -> Option<Self> {
+        let mut take = Take(unseal(record)?);
+        if take.u8()? != HEAD_VERSION {
+            return None;
+        }
+        let flags = take.u8()?;
+        let mut head =
+            Self { number: take.u64()?, size: take.u64()?, has_omap: flags & FLAG_OMAP != 0, ..Self::default() };
+        for _ in 0..take.u32()? {
+            let length = take.u8()? as usize;
+            let name = take.take(length)?;
+            head.attrs.insert(name, take.bytes()?);
+        }
+        head.inline = take.bytes()?;
+        head.first = Shard::decode_from(&mut take)?;
+        for _ in 0..take.u16()? {
+            head.shards.push((take.u32()?, take.u32()?));
+        }
+        take.is_empty().then_some(head)
+    }
+
+    /// Whether shard `n` (1 or more) has a record.
+    pub(crate) fn has_shard(&self, n: u32) -> bool {
+        let after = self.shards.partition_point(|&(start, _)| start <= n);
+        after > 0 && n - self.shards[after - 1].0 < self.shards[after - 1].1
+    }
+
+    /// Records whether shard `n` has a record.
+    pub(crate) fn set_shard(&mut self, n: u32, present: bool) {
+        if self.has_shard(n) == present {
+            return;
+        }
+        let after = self.shards.partition_point(|&(start, _)| start <= n);
+        if present {
+            let joins_left = after > 0 && self.shards[after - 1].0 + self.shards[after - 1].1 == n;
+            let joins_right = self.shards.get(after).is_some_and(|&(start, _)| start == n + 1);
+            match (joins_left, joins_right) {
+                (true, true) => {
+                    let (_, count) = self.shards.remove(after);
+                    self.shards[after - 1].1 += 1 + count;
+                }
+                (true, false) => self.shards[after - 1].1 += 1,
+                (false, true) => {
+                    self.shards[after].0 = n;
+                    self.shards[after].1 += 1;
+                }
+                (false, false) => self.shards.insert(after, (n, 1)),
+            }
+        } else {
+            let (start, count) = self.shards.remove(after - 1);
+            let (left, right) = (n - start, start + count - n - 1);
+            if right > 0 {
+                self.shards.insert(after - 1, (n + 1, right));
+            }
+            if left > 0 {
+                self.shards.insert(after - 1, (start, left));
+            }
+        }
+    }
+
+    /// Numbers of the further shards that have a record and lie in `range`.
+    pub(crate) fn shards_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> {
+        self.shards.iter().flat_map(move |&(start, count)| start.max(range.start)..(start + count).min(range.end))
+    }
+}
+
+/// Reference counts of [`REFERENCE_UNITS`] units; a unit not named has one reference or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct References(pub(crate) BTreeMap<u8, u32>);
+
+impl References {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(4 + self.0.len() * 5);
+        for (&at, &count) in &self.0 {
+            out.u8(at);
+            out.u32(count);
+        }
+        seal(out)
+    }
+    pub(crate) fn decode(record: &Bytes) -> Option<Self> {
+        let mut take = Take(unseal(record)?);
+        let mut counts = BTreeMap::new();
+        while !take.is_empty() {
+            counts.insert(take.u8()?, take.u32()?);
+        }
+        Some(Self(counts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shard() -> impl Strategy<Value = Shard> {
+        let block = prop_oneof![
+            Just(BlockRef::default()),
+            (1u64..40, any::<u32>(), any::<bool>()).prop_map(|(unit, crc, shared)| BlockRef { unit, crc, shared })
+        ];
+        proptest::collection::vec(block, SHARD_BLOCKS)
+            .prop_map(|blocks| Shard { blocks: blocks.try_into().expect("as many as asked for") })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn records_read_back_what_was_written_and_notice_every_flipped_bit(
+            first in shard(), size in any::<u64>(), present in proptest::collection::vec(1u32..60, 0..20),
+            value in proptest::collection::vec(any::<u8>(), 0..50), flip in any::<prop::sample::Index>(),
+        ) {
+            let mut head = Head { number: 7, size, has_omap: true, first, ..Head::default() };
+            head.attrs.insert("a".into(), value.clone().into());
+            head.attrs.insert("bb".into(), Bytes::new());
+            head.inline = value.into();
+            for &n in &present {
+                head.set_shard(n, true);
+                prop_assert!(head.has_shard(n));
+            }
+            let mut want = present.clone();
+            want.sort_unstable();
+            want.dedup();
+            prop_assert_eq!(head.shards_in(0..u32::MAX).collect::<Vec<_>>(), want.clone());
+            let record = head.encode();
+            prop_assert_eq!(Head::decode(&record), Some(head.clone()));
+            let mut wrong = record.to_vec();
+            let bit = flip.index(wrong.len() * 8);
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(Head::decode(&wrong.into()), None);
+            let shard = head.first.encode();
+            prop_assert_eq!(Shard::decode(&shard), Some(head.first.clone()));
+            for n in want.iter().step_by(2) {
+                head.set_shard(*n, false);
+            }
+            let rest: Vec<u32> = want.iter().copied().skip(1).step_by(2).collect();
+            prop_assert_eq!(head.shards_in(0..u32::MAX).collect::<Vec<_>>(), rest);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The superblock: who the store belongs to, how the device is divided, and the root of the index.
+//!
+//! ```text
+//! 0        128 KiB   256 KiB                                                     device length
+//! │ slot 0 │ slot 1 │ write-ahead log (ring) │ units: objects' data and chunks of the index │
+//! ```
+//! Both slots hold the same superblock, with a sequence number and a checksum. Slot 0 is written and flushed first,
+//! then slot 1: a torn write leaves the other one, which is then the newest that anything relies on; and when either
+//! rots, the other is equal. A slot holds the index's first block (redb's header, which redb overwrites in place and
+//! which could tear) and the table of chunks, so that growth and commit of the index are one atomic write.
+
+use super::BLOCK;
+use super::checksum::crc32c;
+use super::codec::{Put, Take};
+use crate::device::{BlockingDevice, DeviceError};
+use bytes::Bytes;
+use nacre_types::{ClusterId, OsdId};
+
+const MAGIC: &[u8; 8] = b"NACRESTO";
+const VERSION: u32 = 1;
+/// Bytes of one superblock slot.
+pub(crate) const SLOT: u64 = 128 << 10;
+const HEADER_AT: usize = 512;
+const TABLE_AT: usize = HEADER_AT + BLOCK;
+/// Most chunks the table can hold.
+pub(crate) const CHUNKS_MAX: usize = (SLOT as usize - TABLE_AT) / 4;
+/// A chunk of the index that has no place on the device yet.
+pub(crate) const NO_CHUNK: u32 = u32::MAX;
+
+/// What a store uses of formats that came later than the first. A store with an unknown incompatible bit cannot be
+/// opened; with an unknown read-only-compatible bit it can be checked but not opened for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Unknown bits do no harm.
+    pub compat: u64,
+    /// Unknown bits forbid writing.
+    pub ro_compat: u64,
+    /// Unknown bits forbid opening.
+    pub incompat: u64,
+}
+
+impl Features {
+    /// What this version knows: nothing beyond the first format.
+    pub const KNOWN: Self = Self { compat: 0, ro_compat: 0, incompat: 0 };
+}
+
+/// Whose store it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The daemon.
+    pub osd: OsdId,
+}
+
+/// How the device is divided; fixed at format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) device_length: u64,
+    pub(crate) wal_offset: u64,
+    pub(crate) wal_length: u64,
+    pub(crate) chunk_length: u64,
+}
+
+impl Layout {
+    /// Units before the first that can hold data.
+    pub(crate) fn first_unit(&self) -> u64 {
+        (self.wal_offset + self.wal_length) / BLOCK as u64
+    }
+    pub(crate) fn units(&self) -> u64 {
+        self.device_length / BLOCK as u64
+    }
+    pub(crate) fn chunk_units(&self) -> u64 {
+        self.chunk_length / BLOCK as u64
+    }
+}
+
+/// A superblock that was read and passed all checks, or is about to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub(crate) sequence: u64,
+    pub(crate) features: Features,
+    pub(crate) identity: Identity,
+    pub(crate) layout: Layout,
+    /// Length of the index in bytes, as redb sees it.
+    pub(crate) index_length: u64,
+    /// The index's first block.
+    pub(crate) index_header: Box<[u8; BLOCK]>,
+    /// Place of each chunk of the index, in chunks from the device's start.
+    pub(crate) chunks: Vec<u32>,
+}
+
+/// Why there is no usable superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootError {
+    /// The device cannot be read.
+    Device(DeviceError),
+    /// Neither slot starts as a store's does: the device was never formatted, or is something else.
+    NotAStore,
+    /// A store was here, but neither slot passes its checksum.
+    Damaged,
+    /// Written by a version with another layout of the superblock.
+    UnknownVersion(u32),
+    /// The store uses formats this version does not know: use a newer one. The bits are those not known.
+    UnknownFeatures(Features),
+    /// The device is shorter than when the store was made.
+    Shrunk {
+        /// Bytes at format.
+        was: u64,
+        /// Bytes now.
+        is: u64,
+    },
+}
+
+impl Root {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(TABLE_AT + self.chunks.len() * 4 + BLOCK);
+        out.extend_from_slice(MAGIC);
+        out.u32(VERSION);
+        out.u32(0); // checksum, below
+        out.u64(self.sequence);
+        out.u64(self.features.compat);
+        out.u64(self.features.ro_compat);
+        out.u64(self.features.incompat);
+        out.extend_from_slice(&self.identity.cluster.0.to_le_bytes());
+        out.u32(self.identity.osd.0);
+        out.u32(self.chunks.len() as u32);
+        out.u64(self.layout.device_length);
+        out.u64(self.layout.wal_offset);
+        out.u64(self.layout.wal_length);
+        out.u64(self.layout.chunk_length);
+        out.u64(self.index_length);
+        out.resize(HEADER_AT, 0);
+        out.extend_from_slice(&self.index_header[..]);
+        for &chunk in &self.chunks {
+            out.u32(chunk);
+        }
+        let crc = crc32c(&out);
+        out[12..16].copy_from_slice(&crc.to_le_bytes());
+        out.resize(out.len().next_multiple_of(BLOCK), 0);
+        out
+    }
+
+    fn decode(slot: &[u8]) -> Result<Self, RootError> {
+        if slot.len() < TABLE_AT || &slot[..8] != MAGIC {
+            return Err(RootError::NotAStore);
+        }
+        let number = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("four bytes were taken"));
+        if number(8) != VERSION {
+            return Err(RootError::UnknownVersion(number(8)));
+        }
+        let chunk_count = number(68) as usize;
+        if chunk_count > CHUNKS_MAX || TABLE_AT + chunk_count * 4 > slot.len() {
+            return Err(RootError::Damaged);
+        }
+        let mut covered = slot[..TABLE_AT + chunk_count * 4].to_vec();
+        covered[12..16].fill(0);
+        if crc32c(&covered) != number(12) {
+            return Err(RootError::Damaged);
+        }
+        let mut take = Take(Bytes::from(covered));
+        Self::fields(&mut take).ok_or(RootError::Damaged)
+    }
+
+    fn fields(take: &mut Take) -> Option<Self> {
+        take.take(16)?;
+        let sequence = take.u64()?;
+        let features = Features { compat: take.u64()?, ro_compat: take.u64()?, incompat: take.u64()? };
+        let cluster = u128::from_le_bytes(take.take(16)?[..].try_into().expect("sixteen bytes were taken"));
+        let identity = Identity { cluster: ClusterId(cluster), osd: OsdId(take.u32()?) };
+        let chunk_count = take.u32()?;
+        let layout = Layout {
+            device_length: take.u64()?,
+            wal_offset: take.u64()?,
+            wal_length: take.u64()?,
+            chunk_length: take.u64()?,
+        };
+        let index_length = take.u64()?;
+        take.take(HEADER_AT - 112)?;
+        let header = take.take(BLOCK)?;
+        let index_header = Box::new(header[..].try_into().expect("a block was taken"));
+        let chunks = (0..chunk_count).map(|_| take.u32()).collect::<Option<Vec<u32>>>()?;
+        Some(Self { sequence, features, identity, layout, index_length, index_header, chunks })
+    }
+
+    /// Makes this the superblock. What it refers to must be durable already; it is durable itself on return. The
+    /// mirror becomes durable with the next flush, which comes before slot 0 is written again.
+    pub(crate) fn write(&self, device: &dyn BlockingDevice) -> Result<(), DeviceError> {
+        let slot = self.encode();
+        device.write_at(0, &slot)?;
+        device.flush()?;
+        device.write_at(SLOT, &slot)
+    }
+
+    /// Whether both slots hold this superblock.
+    pub(crate) fn copies_agree(&self, device: &dyn BlockingDevice) -> Result<bool, DeviceError> {
+        let mut agree = true;
+        for at in [0, SLOT] {
+            let mut slot = vec![0; SLOT as usize];
+            device.read_at(at, &mut slot)?;
+            agree &= Self::decode(&slot).as_ref() == Ok(self);
+        }
+        Ok(agree)
+    }
+
+    /// The newest superblock that is whole.
+    pub(crate) fn read(device: &dyn BlockingDevice) -> Result<Self, RootError> {
+        if device.length() < 2 * SLOT {
+            return Err(RootError::NotAStore);
+        }
+        let mut slots = [0, SLOT].map(|at| {
+            let mut slot = vec![0; SLOT as usize];
+            device.read_at(at, &mut slot).map_err(RootError::Device)?;
+            Self::decode(&slot)
+        });
+        slots.sort_by_key(|slot| slot.as_ref().map_or(0, |root| root.sequence));
+        let [other, best] = slots;
+        let root = match (best, other) {
+            (Ok(root), _) => root,
+            // "Damaged" says more than "not a store": one slot did start as a store's does.
+            (Err(RootError::NotAStore), Err(error)) | (Err(error), _) => return Err(error),
+        };
+        let unknown = Features {
+            compat: root.features.compat & !Features::KNOWN.compat,
+            ro_compat: root.features.ro_compat & !Features::KNOWN.ro_compat,
+            incompat: root.features.incompat & !Features::KNOWN.incompat,
+        };
+        if unknown.incompat != 0 {
+            return Err(RootError::UnknownFeatures(unknown));
+        }
+        if device.length() < root.layout.device_length {
+            return Err(RootError::Shrunk { was: root.layout.device_length, is: device.length() });
+        }
+        Ok(root)
+    }
+}

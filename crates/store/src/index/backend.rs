@@ -1,0 +1,385 @@
+//! redb's storage on our device: a sparse, growing, checksummed address space made of chunks.
+//!
+//! ```text
+//!  redb's bytes   │ block 0 │ block 1 … block n │ block n+1 … │        redb doubles its length; a chunk gets a place
+//!                     │           │                  │              only when something is first written to it
+//!                 superblock   chunk a            chunk b
+//!                              ├ checksums ┬ blocks ┤
+//! ```
+//! redb does not verify its pages when it reads them. Here every block has a CRC32C in the first blocks of its chunk,
+//! checked on every read.
+//!
+//! Why a power cut cannot separate a block from its checksum: redb never overwrites a block that its last commit
+//! uses, with one exception, block 0, which therefore lives in the superblock and is replaced atomically at
+//! `sync_data`. The checksums of all other live blocks are the same in the old and the new version of their checksum
+//! block, so even a torn write of it keeps them.
+
+use super::IndexError;
+use crate::device::BlockingDevice;
+use crate::format::checksum::crc32c;
+use crate::format::root::{CHUNKS_MAX, NO_CHUNK, Root};
+use crate::format::{BLOCK, BLOCK_U64};
+use redb::StorageBackend;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Checksums in one block.
+const SUMS: u64 = (BLOCK / 4) as u64;
+/// Checksums kept in memory: chunks' tables beyond this are dropped once they are on the device.
+const SUMS_MEMORY_MAX: usize = 1 << 20;
+
+/// A chunk's checksums; 0 marks a block that was never written.
+#[derive(Debug)]
+struct Sums {
+    crcs: Vec<u32>,
+    dirty: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    device: Arc<dyn BlockingDevice>,
+    root: Root,
+    root_dirty: bool,
+    written: bool,
+    sums: BTreeMap<u32, Sums>,
+    /// Places for new chunks, given by the store; in chunks from the device's start.
+    pool: Vec<u32>,
+    /// Places of chunks that were cut off, until that is durable.
+    released: Vec<u32>,
+    /// For the offline check: blocks by place that were "written" without touching the device.
+    overlay: Option<BTreeMap<u64, Box<[u8; BLOCK]>>>,
+    /// The first thing that went wrong: redb reports some of it as panics or other errors.
+    failure: Option<IndexError>,
+    bad_block: Option<u64>,
+}
+
+/// See the module head. Clones share one state.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    state: Arc<Mutex<State>>,
+}
+
+impl State {
+    fn read_device(&self, block: u64, out: &mut [u8]) -> Result<(), IndexError> {
+        let Some(overlay) = &self.overlay else {
+            return self.device.read_at(block * BLOCK_U64, out).map_err(IndexError::Device);
+        };
+        for (at, out) in (block..).zip(out.chunks_exact_mut(BLOCK)) {
+            match overlay.get(&at) {
+                Some(content) => out.copy_from_slice(&content[..]),
+                None => self.device.read_at(at * BLOCK_U64, out).map_err(IndexError::Device)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_device(&mut self, block: u64, data: &[u8]) -> Result<(), IndexError> {
+        match &mut self.overlay {
+            Some(overlay) => {
+                for (i, content) in data.chunks_exact(BLOCK).enumerate() {
+                    overlay.insert(block + i as u64, Box::new(content.try_into().expect("a block")));
+                }
+            }
+            None => self.device.write_at(block * BLOCK_U64, data).map_err(IndexError::Device)?,
+        }
+        self.written = true;
+        Ok(())
+    }
+
+    /// Blocks of checksums at the front of a chunk, and blocks of content after them.
+    fn chunk_shape(&self) -> (u64, u64) {
+        let units = self.root.layout.chunk_units();
+        let sums = units.div_ceil(SUMS + 1);
+        (sums, units - sums)
+    }
+
+    /// Chunk and position in it of one of redb's blocks (not 0).
+    fn locate(&self, block: u64) -> (u32, usize) {
+        let (_, content) = self.chunk_shape();
+        (((block - 1) / content) as u32, ((block - 1) % content) as usize)
+    }
+
+    fn place(&self, chunk: u32) -> Option<u64> {
+        match self.root.chunks.get(chunk as usize) {
+            Some(&at) if at != NO_CHUNK => Some(u64::from(at) * self.root.layout.chunk_units()),
+            _ => None,
+        }
+    }
+
+    fn sums(&mut self, chunk: u32) -> Result<&mut Sums, IndexError> {
+        if !self.sums.contains_key(&chunk) {
+            let place = self.place(chunk).ok_or(IndexError::Corrupt)?;
+            let (blocks, content) = self.chunk_shape();
+            let mut bytes = vec![0; blocks as usize * BLOCK];
+            self.read_device(place, &mut bytes)?;
+            let number = |b: &[u8]| u32::from_le_bytes(b.try_into().expect("four bytes"));
+            let crcs = bytes.chunks_exact(4).take(content as usize).map(number).collect();
+            let held: usize = self.sums.values().map(|s| s.crcs.len() * 4).sum();
+            if held > SUMS_MEMORY_MAX {
+                self.sums.retain(|_, sums| sums.dirty);
+            }
+            self.sums.insert(chunk, Sums { crcs, dirty: false });
+        }
+        Ok(self.sums.get_mut(&chunk).expect("just loaded"))
+    }
+
+    fn read_block(&mut self, block: u64, out: &mut [u8]) -> Result<(), IndexError> {
+        if block == 0 {
+            out.copy_from_slice(&self.root.index_header[..]);
+            return Ok(());
+        }
+        let (chunk, at) = self.locate(block);
+        let Some(place) = self.place(chunk) else {
+            out.fill(0);
+            return Ok(());
+        };
+        let expected = self.sums(chunk)?.crcs[at];
+        if expected == 0 {
+            out.fill(0);
+            return Ok(());
+        }
+        let (sums, _) = self.chunk_shape();
+        self.read_device(place + sums + at as u64, out)?;
+        if mark(crc32c(out)) != expected {
+            self.bad_block.get_or_insert(block);
+            return Err(IndexError::Corrupt);
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: u64, data: &[u8]) -> Result<(), IndexError> {
+        if block == 0 {
+            self.root.index_header.copy_from_slice(data);
+            self.root_dirty = true;
+            return Ok(());
+        }
+        let (chunk, at) = self.locate(block);
+        if self.place(chunk).is_none() {
+            let place = self.pool.pop().ok_or(IndexError::Full)?;
+            if chunk as usize >= CHUNKS_MAX {
+                return Err(IndexError::Full);
+            }
+            if self.root.chunks.len() <= chunk as usize {
+                self.root.chunks.resize(chunk as usize + 1, NO_CHUNK);
+            }
+            self.root.chunks[chunk as usize] = place;
+            self.root_dirty = true;
+            let (_, content) = self.chunk_shape();
+            self.sums.insert(chunk, Sums { crcs: vec![0; content as usize], dirty: true });
+        }
+        let place = self.place(chunk).expect("just given one");
+        let sums = self.sums(chunk)?;
+        sums.crcs[at] = mark(crc32c(data));
+        sums.dirty = true;
+        let (sums, _) = self.chunk_shape();
+        self.write_device(place + sums + at as u64, data)
+    }
+
+    fn set_len(&mut self, length: u64) -> Result<(), IndexError> {
+        // What was cut off must read as zeros if the length grows again.
+        let first = length.div_ceil(BLOCK_U64).max(1);
+        let last = self.root.index_length.div_ceil(BLOCK_U64);
+        let (_, content) = self.chunk_shape();
+        let mut block = first;
+        while block < last {
+            let (chunk, at) = self.locate(block);
+            let end = (block + content - at as u64).min(last);
+            if self.place(chunk).is_some() {
+                let sums = self.sums(chunk)?;
+                let count = (end - block) as usize;
+                sums.crcs[at..at + count].fill(0);
+                sums.dirty = true;
+            }
+            block = end;
+        }
+        // Chunks wholly behind the end are let go of; not used again before a superblock without them is durable.
+        let keep = (first - 1).div_ceil(content) as usize;
+        for at in self.root.chunks.drain(keep.min(self.root.chunks.len())..) {
+            if at != NO_CHUNK {
+                self.released.push(at);
+            }
+        }
+        self.sums.split_off(&(keep as u32));
+        self.root.index_length = length;
+        self.root_dirty = true;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), IndexError> {
+        let dirty: Vec<u32> = self.sums.iter().filter(|(_, s)| s.dirty).map(|(&chunk, _)| chunk).collect();
+        for chunk in dirty {
+            let place = self.place(chunk).ok_or(IndexError::Corrupt)?;
+            let (blocks, _) = self.chunk_shape();
+            let sums = self.sums.get_mut(&chunk).expect("listed from the same map");
+            sums.dirty = false;
+            let mut bytes: Vec<u8> = sums.crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+            bytes.resize(blocks as usize * BLOCK, 0);
+            self.write_device(place, &bytes)?;
+        }
+        if self.overlay.is_some() {
+            return Ok(());
+        }
+        if self.written || self.root_dirty {
+            // Also carries the mirror superblock of the sync before, which must not be in doubt while slot 0 is.
+            self.device.flush().map_err(IndexError::Device)?;
+            self.written = false;
+        }
+        if self.root_dirty {
+            self.root.sequence += 1;
+            self.root.write(&*self.device).map_err(IndexError::Device)?;
+            self.written = true;
+            self.root_dirty = false;
+            self.pool.append(&mut self.released);
+        }
+        Ok(())
+    }
+}
+
+/// 0 means "never written" in a table of checksums.
+fn mark(crc: u32) -> u32 {
+    crc.max(1)
+}
+
+impl Backend {
+    /// The storage that `root` describes. With `dry`, nothing is ever written to the device.
+    pub(crate) fn new(device: Arc<dyn BlockingDevice>, root: Root, dry: bool) -> Self {
+        let state = State {
+            device,
+            root,
+            root_dirty: false,
+            written: false,
+            sums: BTreeMap::new(),
+            pool: Vec::new(),
+            released: Vec::new(),
+            overlay: dry.then(BTreeMap::new),
+            failure: None,
+            bad_block: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn guarded<T>(&self, work: impl FnOnce(&mut State) -> Result<T, IndexError>) -> io::Result<T> {
+        let mut state = self.lock();
+        if let Some(failure) = state.failure {
+            return Err(failure.into());
+        }
+        work(&mut state).map_err(|error| {
+            state.failure = Some(error);
+            error.into()
+        })
+    }
+
+    /// The first error, if there was one.
+    pub(crate) fn failure(&self) -> Option<IndexError> {
+        self.lock().failure
+    }
+
+    /// Gives places for new chunks.
+    pub(crate) fn add_places(&self, places: impl IntoIterator<Item = u32>) {
+        self.lock().pool.extend(places);
+    }
+
+    /// Takes back what exceeds `keep` places.
+    pub(crate) fn give_back(&self, keep: usize) -> Vec<u32> {
+        let mut state = self.lock();
+        let keep = keep.min(state.pool.len());
+        state.pool.split_off(keep)
+    }
+
+    /// Places not used yet.
+    pub(crate) fn places_left(&self) -> usize {
+        self.lock().pool.len()
+    }
+
+    /// Blocks that fit into those places.
+    pub(crate) fn blocks_left(&self) -> u64 {
+        let state = self.lock();
+        state.pool.len() as u64 * state.chunk_shape().1
+    }
+
+    /// Bytes of blocks in chunks that have a place.
+    pub(crate) fn bytes_placed(&self) -> u64 {
+        let state = self.lock();
+        let placed = state.root.chunks.iter().filter(|&&at| at != NO_CHUNK).count() as u64;
+        placed * state.chunk_shape().1 * BLOCK_U64
+    }
+
+    /// Places the index uses or may use.
+    pub(crate) fn places(&self) -> Vec<u32> {
+        let state = self.lock();
+        state
+            .root
+            .chunks
+            .iter()
+            .copied()
+            .filter(|&at| at != NO_CHUNK)
+            .chain(state.pool.iter().chain(&state.released).copied())
+            .collect()
+    }
+
+    /// The first of redb's blocks that failed its checksum. (Blocks that no commit refers to may well fail after a power
+    /// cut; nobody reads those.)
+    pub(crate) fn bad_block(&self) -> Option<u64> {
+        self.lock().bad_block
+    }
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.guarded(|state| Ok(state.root.index_length))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.guarded(|state| {
+            let mut done = 0;
+            while done < out.len() {
+                let at = offset + done as u64;
+                let (block, start) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
+                let count = (BLOCK - start).min(out.len() - done);
+                if count == BLOCK {
+                    state.read_block(block, &mut out[done..done + BLOCK])?;
+                } else {
+                    let mut whole = [0; BLOCK];
+                    state.read_block(block, &mut whole)?;
+                    out[done..done + count].copy_from_slice(&whole[start..start + count]);
+                }
+                done += count;
+            }
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.guarded(|state| state.set_len(length))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.guarded(State::sync)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.guarded(|state| {
+            let mut done = 0;
+            while done < data.len() {
+                let at = offset + done as u64;
+                let (block, start) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
+                let count = (BLOCK - start).min(data.len() - done);
+                if count == BLOCK {
+                    state.write_block(block, &data[done..done + BLOCK])?;
+                } else {
+                    let mut whole = [0; BLOCK];
+                    state.read_block(block, &mut whole)?;
+                    whole[start..start + count].copy_from_slice(&data[done..done + count]);
+                    state.write_block(block, &whole)?;
+                }
+                done += count;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Index changes that are in the log but not yet in the index: ordered, in memory, with range removals.
+//!
+//! ```text
+//!  lookup:  cache ──▶ active memtable ──▶ frozen memtable (being checkpointed) ──▶ index (a job)
+//! ```
+//! A record set and removed again between two checkpoints by a range removal (as a PG log is trimmed) leaves nothing
+//! but one merged range here, and never reaches the index.
+//!
+//! Invariant: `ranges` are disjoint and not adjacent; a record in `records` is newer than every range.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// What a memtable knows about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Its value, or that it has none.
+    Value(Option<Bytes>),
+    /// Nothing: ask the layer below.
+    Unknown,
+}
+
+/// Memory charged per entry besides key and value.
+const OVERHEAD: usize = 96;
+
+#[derive(Debug, Default)]
+pub(crate) struct MemTable {
+    records: BTreeMap<Bytes, Option<Bytes>>,
+    ranges: BTreeMap<Bytes, Bytes>,
+    bytes: usize,
+}
+
+fn charge(key: &Bytes, value: &Option<Bytes>) -> usize {
+    key.len() + value.as_ref().map_or(0, Bytes::len) + OVERHEAD
+}
+
+impl MemTable {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+    pub(crate) fn count(&self) -> usize {
+        self.records.len() + self.ranges.len()
+    }
+
+    pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.bytes += charge(&key, &value);
+        let length = key.len();
+        if let Some(old) = self.records.insert(key, value) {
+            self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
+        }
+    }
+
+    pub(crate) fn remove_range(&mut self, mut from: Bytes, mut to: Bytes) {
+        if from >= to {
+            return;
+        }
+        let covered: Vec<Bytes> = self.records.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
+        for key in covered {
+            let value = self.records.remove(&key).expect("just listed");
+            self.bytes -= charge(&key, &value);
+        }
+        // Swallow every range that touches: the last that starts at or before `to`, backwards.
+        while let Some((start, end)) = self.ranges.range(..=to.clone()).next_back() {
+            if *end < from {
+                break;
+            }
+            let (start, end) = (start.clone(), end.clone());
+            self.bytes -= start.len() + end.len() + OVERHEAD;
+            self.ranges.remove(&start);
+            from = from.min(start);
+            to = to.max(end);
+        }
+        self.bytes += from.len() + to.len() + OVERHEAD;
+        self.ranges.insert(from, to);
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Known {
+        if let Some(value) = self.records.get(key) {
+            return Known::Value(value.clone());
+        }
+        if self.removes(key) { Known::Value(None) } else { Known::Unknown }
+    }
+
+    /// Whether a range removal covers the key.
+    pub(crate) fn removes(&self, key: &[u8]) -> bool {
+        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        before.is_some_and(|(_, end)| key < &end[..])
+    }
+
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.ranges.iter()
+    }
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+        self.records.iter()
+    }
+    pub(crate) fn records_in(&self, from: &Bytes, to: &Bytes) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+        let to = to.max(from);
+        self.records.range::<Bytes, _>((Bound::Included(from), Bound::Excluded(to)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    #[test]
+    fn layers_of_memtables_equal_one_map() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        for _ in 0..200 {
+            let mut model: BTreeMap<u8, u8> = (0..64).map(|k| (k, 255)).collect();
+            let bottom = model.clone();
+            let mut tables = [MemTable::default(), MemTable::default()];
+            for table in &mut tables {
+                for _ in 0..rng.next_u32() % 40 {
+                    let (a, b) = ((rng.next_u32() % 64) as u8, (rng.next_u32() % 65) as u8);
+                    match rng.next_u32() % 4 {
+                        0 => {
+                            model.retain(|&k, _| k < a || k >= b);
+                            table.remove_range(vec![a].into(), vec![b].into());
+                        }
+                        1 => {
+                            model.remove(&a);
+                            table.set(vec![a].into(), None);
+                        }
+                        _ => {
+                            model.insert(a, b);
+                            table.set(vec![a].into(), Some(vec![b].into()));
+                        }
+                    }
+                }
+                let ends: Vec<_> = table.ranges().map(|(a, b)| (a[0], b[0])).collect();
+                assert!(ends.windows(2).all(|w| w[0].1 < w[1].0), "disjoint and not adjacent: {ends:?}");
+            }
+            for k in 0..64 {
+                let found = match (tables[1].get(&[k]), tables[0].get(&[k])) {
+                    (Known::Value(value), _) | (Known::Unknown, Known::Value(value)) => value.map(|v| v[0]),
+                    _ => bottom.get(&k).copied(),
+                };
+                assert_eq!(found, model.get(&k).copied());
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Reading the write-ahead log back: what a crash left between the last checkpoint and the last whole group.
+//!
+//! Nothing is executed again: groups hold results. Memory is bounded by the records in the log; of block payloads only
+//! the place in the log is kept, and of those only the ones that nothing later replaced or freed.
+
+use crate::alloc::{Allocator, GROUP_UNITS};
+use crate::device::{BlockingDevice, DeviceError};
+use crate::format::log::{Change, GroupHeader, HEADER};
+use crate::format::root::Layout;
+use crate::format::{BLOCK, BLOCK_U64};
+use crate::memtable::MemTable;
+use crate::store::StateRecord;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes read at once.
+const PIECE: usize = 256 << 10;
+
+/// Why the log cannot be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplayError {
+    Device(DeviceError),
+    /// A group that was acknowledged is damaged: a later one is whole. At this byte of the device.
+    Damaged {
+        at: u64,
+    },
+    /// Groups pass their checksum but contradict the index.
+    Contradiction,
+}
+
+/// What the log adds to the last checkpoint.
+pub(crate) struct Replay {
+    pub(crate) changes: MemTable,
+    /// Where to find, in the log, the content of units that may not be at their place.
+    pub(crate) blocks: BTreeMap<u64, u64>,
+    pub(crate) dirty_groups: BTreeSet<u32>,
+    /// After the last whole group.
+    pub(crate) state: StateRecord,
+}
+
+fn read_ring(device: &dyn BlockingDevice, layout: &Layout, position: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+    let at = position % layout.wal_length;
+    let first = out.len().min((layout.wal_length - at) as usize);
+    device.read_at(layout.wal_offset + at, &mut out[..first])?;
+    if first < out.len() {
+        device.read_at(layout.wal_offset, &mut out[first..])?;
+    }
+    Ok(())
+}
+
+/// Reads the group at `position`, if there is a whole one of this epoch. Returns its meta part.
+fn read_group(
+    device: &dyn BlockingDevice,
+    layout: &Layout,
+    position: u64,
+    epoch: u64,
+) -> Result<Option<(GroupHeader, Bytes)>, DeviceError> {
+    let mut block = vec![0; BLOCK];
+    read_ring(device, layout, position, &mut block)?;
+    let Some(header) = GroupHeader::decode(&block) else { return Ok(None) };
+    if header.epoch != epoch || header.position != position || header.length() > layout.wal_length {
+        return Ok(None);
+    }
+    let meta_length = header.meta_length as usize;
+    let covered = meta_length + header.blocks as usize * BLOCK;
+    let mut crc = header.crc_start();
+    let mut meta = Vec::with_capacity(meta_length);
+    let mut done = 0;
+    let mut piece = vec![0; PIECE.min(covered)];
+    while done < covered {
+        let count = PIECE.min(covered - done);
+        read_ring(device, layout, position + (HEADER + done) as u64, &mut piece[..count])?;
+        crc.update(&piece[..count]);
+        let of_meta = count.min(meta_length.saturating_sub(done));
+        meta.extend_from_slice(&piece[..of_meta]);
+        done += count;
+    }
+    Ok((crc.finish() == header.crc).then(|| (header, Bytes::from(meta))))
+}
+
+/// Replays the log from `state` on into `allocator`.
+pub(crate) fn replay(
+    device: &dyn BlockingDevice,
+    layout: &Layout,
+    state: StateRecord,
+    allocator: &mut Allocator,
+) -> Result<Replay, ReplayError> {
+    let mut replay =
+        Replay { changes: MemTable::default(), blocks: BTreeMap::new(), dirty_groups: BTreeSet::new(), state };
+    while let Some((header, meta)) =
+        read_group(device, layout, replay.state.position, state.epoch).map_err(ReplayError::Device)?
+    {
+        let end = header.position + header.length();
+        if header.first != replay.state.transactions + 1 || end - state.position > layout.wal_length {
+            return Err(ReplayError::Contradiction);
+        }
+        let mut payload = header.position + (HEADER as u64) + u64::from(header.meta_length);
+        for change in Change::decode_all(meta).ok_or(ReplayError::Contradiction)? {
+            replay.add(change, &mut payload, allocator)?;
+        }
+        replay.state.position = end;
+    }
+    replay.look_beyond(device, layout)?;
+    Ok(replay)
+}
+
+impl Replay {
+    fn add(&mut self, change: Change, payload: &mut u64, allocator: &mut Allocator) -> Result<(), ReplayError> {
+        self.state.transactions += 1;
+        self.state.next_number = change.next_number;
+        for (from, to) in change.ranges {
+            self.changes.remove_range(from, to);
+        }
+        for (key, value) in change.records {
+            self.changes.set(key, value);
+        }
+        for &(unit, count) in &change.allocated {
+            if !allocator.take_range(unit, count.into()) {
+                return Err(ReplayError::Contradiction);
+            }
+        }
+        for unit in change.blocks {
+            self.blocks.insert(unit, *payload);
+            *payload += BLOCK_U64;
+        }
+        for &(unit, count) in &change.freed {
+            if !allocator.give_range(unit, count.into()) {
+                return Err(ReplayError::Contradiction);
+            }
+            for unit in unit..unit + u64::from(count) {
+                // Something else may lie there by now.
+                self.blocks.remove(&unit);
+            }
+        }
+        for &(unit, count) in change.allocated.iter().chain(&change.freed) {
+            let group = |unit: u64| (unit / GROUP_UNITS) as u32;
+            self.dirty_groups.extend(group(unit)..=group(unit + u64::from(count).max(1) - 1));
+        }
+        Ok(())
+    }
+
+    /// A group is written only after the one before it was flushed. A whole group behind the place where the log seems
+    /// to end therefore proves that an acknowledged one is damaged, and that stopping here would lose it silently.
+    /// (The very last group cannot be told from one that was never finished.)
+    fn look_beyond(&self, device: &dyn BlockingDevice, layout: &Layout) -> Result<(), ReplayError> {
+        let mut piece = vec![0; PIECE];
+        let mut position = self.state.position;
+        let end = position + layout.wal_length;
+        while position < end {
+            let count = PIECE.min((end - position) as usize);
+            read_ring(device, layout, position, &mut piece[..count]).map_err(ReplayError::Device)?;
+            for (i, block) in piece[..count].chunks_exact(BLOCK).enumerate() {
+                let at = position + (i * BLOCK) as u64;
+                let candidate =
+                    GroupHeader::decode(block).is_some_and(|h| h.epoch == self.state.epoch && h.position == at);
+                if candidate && at > self.state.position {
+                    let group = read_group(device, layout, at, self.state.epoch).map_err(ReplayError::Device)?;
+                    if group.is_some() {
+                        let at = layout.wal_offset + self.state.position % layout.wal_length;
+                        return Err(ReplayError::Damaged { at });
+                    }
+                }
+            }
+            position += count as u64;
+        }
+        Ok(())
+    }
+
+    /// The content of a unit, from the log.
+    pub(crate) fn read_block(
+        &self,
+        device: &dyn BlockingDevice,
+        layout: &Layout,
+        unit: u64,
+        out: &mut [u8],
+    ) -> Result<bool, DeviceError> {
+        match self.blocks.get(&unit) {
+            Some(&position) => read_ring(device, layout, position, out).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Writes every block to its place, joining neighbours. The caller flushes.
+    pub(crate) fn write_back(&self, device: &dyn BlockingDevice, layout: &Layout) -> Result<(), DeviceError> {
+        let mut run: Vec<u8> = Vec::new();
+        let mut first = 0;
+        for (&unit, &position) in &self.blocks {
+            if !run.is_empty() && (first + (run.len() / BLOCK) as u64 != unit || run.len() >= PIECE) {
+                device.write_at(first * BLOCK_U64, &run)?;
+                run.clear();
+            }
+            if run.is_empty() {
+                first = unit;
+            }
+            let at = run.len();
+            run.resize(at + BLOCK, 0);
+            read_ring(device, layout, position, &mut run[at..])?;
+        }
+        if run.is_empty() { Ok(()) } else { device.write_at(first * BLOCK_U64, &run) }
+    }
+}

@@ -1,0 +1,171 @@
+//! Group commit: large writes to fresh units, flush, log record, flush, Committed.
+//!
+//! ```text
+//!  WaitDirect ──all on the device──▶ FlushDirect ──▶ Writing ──▶ Flushing ──▶ committed
+//!      └──────────── no large writes in the group ─────▲
+//! ```
+//! One group is under way at a time; what arrives meanwhile becomes the next one. That is what makes groups large
+//! exactly when the device is slow.
+
+use super::{Purpose, Store};
+use crate::api::{Event, Token};
+use crate::device::{Device, IoKind};
+use crate::format::BLOCK_U64;
+use crate::format::checksum::BlockData;
+use crate::format::log::{encode_group, group_length};
+use crate::tables::Pending;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Longest single write of a large write's blocks.
+const DIRECT_RUN_MAX: u64 = 1024;
+
+/// Applied, not yet in a group.
+#[derive(Default)]
+pub(super) struct Building {
+    pub(super) meta: Vec<u8>,
+    pub(super) payload: Vec<BlockData>,
+    pub(super) tokens: Vec<Token>,
+    direct_left: usize,
+    has_direct: bool,
+}
+
+impl Building {
+    pub(super) fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+    pub(super) fn bytes(&self) -> usize {
+        self.meta.len() + self.payload.len() * BLOCK_U64 as usize
+    }
+}
+
+enum State {
+    /// Its large writes are not all on the device.
+    WaitDirect,
+    /// They are being flushed.
+    FlushDirect,
+    /// Its record is being written, in so many pieces (two where the ring wraps).
+    Writing(usize),
+    /// Its record is being flushed.
+    Flushing,
+}
+
+/// On its way to the log.
+pub(super) struct Group {
+    what: Building,
+    first: u64,
+    position: u64,
+    length: u64,
+    state: State,
+}
+
+impl<D: Device> Store<D> {
+    /// Sends a transaction's large writes to their fresh units.
+    pub(super) fn start_direct_writes(&mut self, transaction: u64, blocks: BTreeMap<u64, BlockData>) {
+        let mut blocks = blocks.into_iter().peekable();
+        while let Some((unit, data)) = blocks.next() {
+            let mut segments = data.segments().to_vec();
+            self.pending.insert(unit, Pending { data, transaction, direct: true });
+            let mut count = 1;
+            while count < DIRECT_RUN_MAX
+                && let Some((next, data)) = blocks.next_if(|&(next, _)| next == unit + count)
+            {
+                segments.extend_from_slice(data.segments());
+                self.pending.insert(next, Pending { data, transaction, direct: true });
+                count += 1;
+            }
+            self.usage.direct_bytes += count * BLOCK_U64;
+            self.building.direct_left += 1;
+            self.building.has_direct = true;
+            let write = IoKind::Write { offset: unit * BLOCK_U64, data: segments };
+            self.io(Purpose::Direct { transaction, unit, count }, write);
+        }
+    }
+
+    pub(super) fn direct_write_done(&mut self, transaction: u64) {
+        match &mut self.group {
+            Some(group) if transaction < group.first + group.what.tokens.len() as u64 => group.what.direct_left -= 1,
+            _ => self.building.direct_left -= 1,
+        }
+    }
+
+    /// Starts a group if one is due, and moves it on.
+    pub(super) fn drive_group(&mut self) {
+        if self.group.is_none() && !self.building.is_empty() {
+            let first = self.committed + 1;
+            let due = self.kicked >= first || self.stalled;
+            if due {
+                let what = std::mem::take(&mut self.building);
+                let length = group_length(what.meta.len(), what.payload.len());
+                let position = self.head;
+                self.head += length;
+                assert!(self.head - self.tail <= self.layout.wal_length, "apply admits only what the log can take");
+                self.group = Some(Group { what, first, position, length, state: State::WaitDirect });
+                self.maybe_freeze();
+            }
+        }
+        if let Some(group) = &mut self.group
+            && matches!(group.state, State::WaitDirect)
+            && group.what.direct_left == 0
+        {
+            if group.what.has_direct {
+                group.state = State::FlushDirect;
+                self.io(Purpose::DirectFlush, IoKind::Flush);
+            } else {
+                self.write_group();
+            }
+        }
+    }
+
+    pub(super) fn write_group(&mut self) {
+        let group = self.group.as_mut().expect("only a group under way is written");
+        let meta = std::mem::take(&mut group.what.meta);
+        let payload = std::mem::take(&mut group.what.payload);
+        let segments = encode_group(self.epoch, group.position, group.first, meta, &payload);
+        let at = group.position % self.layout.wal_length;
+        let until_end = (self.layout.wal_length - at).min(group.length);
+        let pieces = split_at(segments, until_end as usize);
+        self.usage.wal_groups += 1;
+        self.usage.wal_bytes += group.length;
+        group.state = State::Writing(pieces.len());
+        for (offset, data) in [at, 0].into_iter().zip(pieces) {
+            self.io(Purpose::Log, IoKind::Write { offset: self.layout.wal_offset + offset, data });
+        }
+    }
+
+    pub(super) fn log_written(&mut self) {
+        let group = self.group.as_mut().expect("a log write belongs to the group under way");
+        match &mut group.state {
+            State::Writing(left) if *left > 1 => *left -= 1,
+            state => {
+                *state = State::Flushing;
+                self.io(Purpose::LogFlush, IoKind::Flush);
+            }
+        }
+    }
+
+    pub(super) fn log_flushed(&mut self) {
+        let group = self.group.take().expect("a log flush belongs to the group under way");
+        self.committed += group.what.tokens.len() as u64;
+        self.usage.committed += group.what.tokens.len() as u64;
+        self.events.extend(group.what.tokens.into_iter().map(Event::Committed));
+    }
+}
+
+/// Cuts segments in two at a byte, if there is anything behind it.
+fn split_at(segments: Vec<Bytes>, at: usize) -> Vec<Vec<Bytes>> {
+    let (mut first, mut second, mut left) = (Vec::with_capacity(segments.len()), Vec::new(), at);
+    for mut segment in segments {
+        if left == 0 {
+            second.push(segment);
+        } else if segment.len() <= left {
+            left -= segment.len();
+            first.push(segment);
+        } else {
+            first.push(segment.split_to(left));
+            left = 0;
+            second.push(segment);
+        }
+    }
+    if second.is_empty() { vec![first] } else { vec![first, second] }
+}

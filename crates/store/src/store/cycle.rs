@@ -1,0 +1,295 @@
+//! Cycles: deferred blocks to their place, and the memtable into the index.
+//!
+//! ```text
+//!  WaitCommit ──log durable──▶ Writing ──all done──▶ Flushing ──▶ Job ──durable──▶ log cut, memtable dropped
+//!   (checkpoint only)            ▲                      └──▶ done (write-back only)
+//!                        one per block, elevator order, neighbours joined
+//! ```
+//! Blocks replaced or freed while they wait are never written (CEPH-57).
+
+use super::{Purpose, Store};
+use crate::alloc::GROUP_UNITS;
+use crate::device::{Device, IoKind};
+use crate::format::BLOCK_U64;
+use crate::format::codec::Put;
+use crate::format::keys;
+use crate::index::IndexError;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Longest single write-back.
+const RUN_MAX: u64 = 256;
+/// Write-backs in flight.
+const DEPTH: usize = 32;
+
+enum State {
+    WaitCommit,
+    Writing,
+    Flushing,
+    /// The job can be handed out.
+    Ready,
+    /// The job is out.
+    Job,
+}
+
+/// What the index holds besides records of objects, as of one position in the log. Record `keys::STATE`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StateRecord {
+    pub(crate) epoch: u64,
+    /// Where replay starts.
+    pub(crate) position: u64,
+    /// Transactions before it.
+    pub(crate) transactions: u64,
+    pub(crate) next_number: u64,
+}
+
+impl StateRecord {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(32);
+        for number in [self.epoch, self.position, self.transactions, self.next_number] {
+            out.u64(number);
+        }
+        Bytes::from(out)
+    }
+    pub(crate) fn decode(record: &Bytes) -> Option<Self> {
+        let mut take = crate::format::codec::Take(record.clone());
+        let state =
+            Self { epoch: take.u64()?, position: take.u64()?, transactions: take.u64()?, next_number: take.u64()? };
+        take.is_empty().then_some(state)
+    }
+}
+
+/// First unit, content, and unit and transaction of each block.
+type Run = (u64, Vec<Bytes>, Vec<(u64, u64)>);
+
+/// A checkpoint's content besides the frozen memtable.
+struct Checkpoint {
+    /// Last transaction in it.
+    last: u64,
+    state: StateRecord,
+    extra: Vec<(Bytes, Option<Bytes>)>,
+}
+
+pub(super) struct Cycle {
+    state: State,
+    checkpoint: Option<Checkpoint>,
+    /// Runs still to be written: first unit and count.
+    todo: VecDeque<(u64, u64)>,
+    in_flight: usize,
+    written: Vec<(u64, u64)>,
+    /// The checkpoint may become durable only after this transaction has: a block of the checkpoint that was replaced
+    /// or freed before it was written back exists nowhere but in the log that the checkpoint cuts off. Once the
+    /// transaction that replaced it is durable, replay does without it.
+    needs: u64,
+}
+
+impl Cycle {
+    /// Whether it may have writes in flight, or start some.
+    pub(super) fn is_writing(&self) -> bool {
+        matches!(self.state, State::Writing | State::Flushing)
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Whether applying must wait for a checkpoint or write-back to catch up; sees to it that one comes.
+    pub(super) fn must_stall(&mut self) -> bool {
+        let full = self.tables.active.bytes() > 2 * self.limits.memtable_bytes
+            || self.tables.active.count() > 2 * self.limits.memtable_records
+            || self.pending.deferred > 2 * self.limits.deferred_blocks;
+        self.stalled |= full;
+        full
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        self.stalled
+            || self.wants_checkpoint
+            || self.head - self.tail > self.layout.wal_length / 2
+            || self.tables.active.bytes() > self.limits.memtable_bytes
+            || self.tables.active.count() > self.limits.memtable_records
+    }
+
+    /// At a group's start everything applied is in the log or in this group: the memtable is a state of the store.
+    pub(super) fn maybe_freeze(&mut self) {
+        if self.cycle.is_some() || !self.checkpoint_is_due() || self.head == self.tail {
+            return;
+        }
+        assert!(self.building.is_empty(), "frozen only between groups");
+        let state = StateRecord {
+            epoch: self.epoch,
+            position: self.head,
+            transactions: self.applied,
+            next_number: self.next_number,
+        };
+        let places = self.index.backend().places();
+        let units = self.layout.chunk_units();
+        let groups = std::mem::take(&mut self.dirty_groups);
+        let mut extra: Vec<(Bytes, Option<Bytes>)> = Vec::with_capacity(groups.len() + 1);
+        for group in groups {
+            let base = u64::from(group) * GROUP_UNITS;
+            let near = |&(unit, count): &(u64, u64)| unit < base + GROUP_UNITS && unit + count > base;
+            let own = [(0, self.layout.first_unit()), (self.layout.units(), u64::MAX - self.layout.units())];
+            let chunks = places.iter().map(|&at| (u64::from(at) * units, units));
+            // To the index a waiting unit is free: the transactions that gave it back are in this checkpoint.
+            let waiting = self.waiting.iter().flat_map(|w| w.runs.iter().map(|&(unit, count)| (unit, count.into())));
+            let except = own.into_iter().chain(chunks).chain(waiting).filter(near);
+            let record = self.allocator.encode_group(group, except);
+            extra.push((keys::bitmap(group), record.map(Bytes::from)));
+        }
+        extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
+        self.tables.frozen = Some(Arc::new(std::mem::take(&mut self.tables.active)));
+        self.index_owed = [0, self.index_owed[0]];
+        self.wants_checkpoint = false;
+        self.start_cycle(State::WaitCommit, Some(Checkpoint { last: self.applied, state, extra }));
+    }
+
+    fn start_cycle(&mut self, state: State, checkpoint: Option<Checkpoint>) {
+        self.cycles += 1;
+        self.cycle =
+            Some(Cycle { state, checkpoint, todo: VecDeque::new(), in_flight: 0, written: Vec::new(), needs: 0 });
+    }
+
+    /// Starts a cycle if one is due, and moves it on.
+    pub(super) fn drive_cycle(&mut self) {
+        if self.cycle.is_none() && self.group.is_none() && self.building.is_empty() {
+            // Nothing is between the log and the memtable: it can be frozen without waiting for a group.
+            self.maybe_freeze();
+        }
+        let many = self.pending.deferred > self.limits.deferred_blocks;
+        if self.cycle.is_none() && many && self.planned_at != self.committed {
+            // Once per commit: if all of them wait for the log, there is nothing to write yet.
+            self.planned_at = self.committed;
+            let runs = self.write_back_runs();
+            if !runs.is_empty() {
+                self.start_cycle(State::Writing, None);
+                self.cycle.as_mut().expect("just started").todo = runs;
+            }
+        }
+        let Some(cycle) = &mut self.cycle else { return };
+        if matches!(cycle.state, State::WaitCommit)
+            && cycle.checkpoint.as_ref().is_some_and(|c| c.last <= self.committed)
+        {
+            let runs = self.write_back_runs();
+            let needs = self.applied;
+            let cycle = self.cycle.as_mut().expect("just looked at");
+            cycle.state = State::Writing;
+            cycle.todo = runs;
+            cycle.needs = needs;
+        }
+        self.write_back_more();
+    }
+
+    /// What is durable in the log but not at its place, in order of place.
+    fn write_back_runs(&self) -> VecDeque<(u64, u64)> {
+        let mut runs: VecDeque<(u64, u64)> = VecDeque::new();
+        for (&unit, pending) in &self.pending.by_unit {
+            if pending.direct || pending.transaction > self.committed {
+                continue;
+            }
+            match runs.back_mut() {
+                Some((start, count)) if *start + *count == unit && *count < RUN_MAX => *count += 1,
+                _ => runs.push_back((unit, 1)),
+            }
+        }
+        runs
+    }
+
+    fn write_back_more(&mut self) {
+        loop {
+            let Some(cycle) = &mut self.cycle else { return };
+            if !matches!(cycle.state, State::Writing) || cycle.in_flight >= DEPTH {
+                return;
+            }
+            // A read that started before the block was overwritten still expects the old content at its place.
+            let clear = |&(unit, count): &(u64, u64)| !self.reads.looks_at(unit, count);
+            let Some(at) = cycle.todo.iter().position(clear) else {
+                if cycle.todo.is_empty() && cycle.in_flight == 0 {
+                    cycle.state = State::Flushing;
+                    if cycle.written.is_empty() && cycle.checkpoint.is_none() {
+                        self.cycle = None;
+                    } else {
+                        self.io(Purpose::CycleFlush, IoKind::Flush);
+                    }
+                }
+                return;
+            };
+            let (unit, count) = cycle.todo.remove(at).expect("just found");
+            let mut run: Option<Run> = None;
+            let mut runs: Vec<Run> = Vec::new();
+            for unit in unit..unit + count {
+                // Replaced by a transaction that is not durable yet, freed, or gone: not ours to write any more.
+                let due = self.pending.by_unit.get(&unit).filter(|p| !p.direct && p.transaction <= self.committed);
+                match due {
+                    Some(pending) => {
+                        let (_, data, blocks) = run.get_or_insert_with(|| (unit, Vec::new(), Vec::new()));
+                        data.extend_from_slice(pending.data.segments());
+                        blocks.push((unit, pending.transaction));
+                    }
+                    None => {
+                        cycle.needs = self.applied;
+                        runs.extend(run.take());
+                    }
+                }
+            }
+            runs.extend(run);
+            cycle.in_flight += runs.len();
+            for (unit, data, blocks) in runs {
+                self.usage.blocks_written_back += blocks.len() as u64;
+                self.io(Purpose::WriteBack { blocks }, IoKind::Write { offset: unit * BLOCK_U64, data });
+            }
+        }
+    }
+
+    pub(super) fn written_back(&mut self, blocks: Vec<(u64, u64)>) {
+        let cycle = self.cycle.as_mut().expect("write-backs belong to the cycle under way");
+        cycle.in_flight -= 1;
+        cycle.written.extend(blocks);
+    }
+
+    pub(super) fn cycle_flushed(&mut self) {
+        let cycle = self.cycle.as_mut().expect("the flush belongs to the cycle under way");
+        for (unit, transaction) in std::mem::take(&mut cycle.written) {
+            self.pending.settled(unit, transaction, false);
+        }
+        match cycle.checkpoint {
+            Some(_) => cycle.state = State::Ready,
+            None => self.cycle = None,
+        }
+    }
+
+    /// The checkpoint's job content, once.
+    pub(super) fn take_checkpoint(&mut self) -> Option<super::lookup::CheckpointWork> {
+        let cycle = self.cycle.as_mut()?;
+        if !matches!(cycle.state, State::Ready) || self.committed < cycle.needs {
+            return None;
+        }
+        cycle.state = State::Job;
+        let checkpoint = cycle.checkpoint.as_mut().expect("only checkpoints become ready");
+        let frozen = self.tables.frozen.clone().expect("frozen with the checkpoint");
+        Some(super::lookup::CheckpointWork {
+            index: self.index.clone(),
+            frozen,
+            extra: std::mem::take(&mut checkpoint.extra),
+            batch_max: self.limits.index_batch_max,
+        })
+    }
+
+    pub(super) fn checkpointed(&mut self, result: Result<u64, IndexError>) {
+        if let Err(error) = result {
+            return self.fail_index(error);
+        }
+        let cycle = self.cycle.take().expect("a checkpoint that comes back was sent");
+        let checkpoint = cycle.checkpoint.expect("a cycle with a job has a checkpoint");
+        self.tail = checkpoint.state.position;
+        self.tables.frozen = None;
+        self.index_owed[1] = 0;
+        self.tables.indexed_numbers = checkpoint.state.next_number;
+        // Lookups under way may have read the index before this; what they found could be older than what memory
+        // has just forgotten.
+        self.lookups.generation += 1;
+        self.tables.staged.clear();
+        self.omaps.clear();
+        self.usage.checkpoints += 1;
+        self.refill_places();
+    }
+}

@@ -1,0 +1,173 @@
+//! Lookups that memory cannot answer, as jobs, and their results.
+
+use super::Store;
+use crate::api::{Job, StoreFailure};
+use crate::device::Device;
+use crate::format::keys;
+use crate::index::{Index, IndexError, Scanned};
+use crate::job::{Outcome, Work};
+use crate::memtable::MemTable;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a scan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ScanFor {
+    /// A waiting read, by its number.
+    Read(u64),
+    /// The whole omap of an object being cloned.
+    Clone(u64),
+}
+
+/// Range and bounds of a scan.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    pub(crate) from: Bytes,
+    pub(crate) to: Bytes,
+    pub(crate) limit: usize,
+    pub(crate) bytes: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Lookups {
+    wanted: BTreeSet<Bytes>,
+    out: BTreeSet<Bytes>,
+    scans: BTreeMap<ScanFor, Scan>,
+    scans_out: BTreeSet<ScanFor>,
+    /// Checkpoints so far; results of another generation are dropped.
+    pub(super) generation: u64,
+    next_job: u64,
+}
+
+impl Lookups {
+    pub(super) fn want_keys(&mut self, keys: Vec<Bytes>) {
+        self.wanted.extend(keys.into_iter().filter(|key| !self.out.contains(key)));
+    }
+    pub(super) fn want_omap(&mut self, number: u64) {
+        let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
+        self.want_scan(ScanFor::Clone(number), Scan { from, to, limit: usize::MAX, bytes: usize::MAX });
+    }
+    pub(super) fn want_scan(&mut self, what: ScanFor, scan: Scan) {
+        if !self.scans_out.contains(&what) {
+            self.scans.insert(what, scan);
+        }
+    }
+}
+
+struct FindWork {
+    index: Index,
+    generation: u64,
+    keys: Vec<Bytes>,
+}
+impl Work for FindWork {
+    fn run(self: Box<Self>) -> Outcome {
+        let found = self.index.get_many(&self.keys);
+        Outcome::Found { generation: self.generation, keys: self.keys, found }
+    }
+    fn name(&self) -> &'static str {
+        "lookup"
+    }
+}
+
+struct ScanWork {
+    index: Index,
+    generation: u64,
+    what: ScanFor,
+    scan: Scan,
+}
+impl Work for ScanWork {
+    fn run(self: Box<Self>) -> Outcome {
+        let Scan { from, to, limit, bytes } = &self.scan;
+        let found = self.index.scan(from, to, *limit, *bytes);
+        Outcome::Scanned { generation: self.generation, scan: self.what, found }
+    }
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+}
+
+pub(super) struct CheckpointWork {
+    pub(super) index: Index,
+    pub(super) frozen: Arc<MemTable>,
+    pub(super) extra: Vec<(Bytes, Option<Bytes>)>,
+    pub(super) batch_max: usize,
+}
+impl Work for CheckpointWork {
+    fn run(self: Box<Self>) -> Outcome {
+        Outcome::Checkpointed(self.index.commit(&self.frozen, &self.extra, self.batch_max))
+    }
+    fn name(&self) -> &'static str {
+        "checkpoint"
+    }
+}
+
+impl<D: Device> Store<D> {
+    pub(super) fn make_jobs(&mut self, jobs: &mut Vec<Job>) {
+        let mut works: Vec<Box<dyn Work>> = Vec::new();
+        let generation = self.lookups.generation;
+        if !self.lookups.wanted.is_empty() {
+            let keys: Vec<Bytes> = std::mem::take(&mut self.lookups.wanted).into_iter().collect();
+            self.lookups.out.extend(keys.iter().cloned());
+            self.usage.index_misses += keys.len() as u64;
+            works.push(Box::new(FindWork { index: self.index.clone(), generation, keys }));
+        }
+        for (what, scan) in std::mem::take(&mut self.lookups.scans) {
+            self.lookups.scans_out.insert(what);
+            self.usage.index_misses += 1;
+            works.push(Box::new(ScanWork { index: self.index.clone(), generation, what, scan }));
+        }
+        if let Some(work) = self.take_checkpoint() {
+            works.push(Box::new(work));
+        }
+        for work in works {
+            let id = self.lookups.next_job;
+            self.lookups.next_job += 1;
+            jobs.push(Job { id, work });
+        }
+    }
+
+    pub(super) fn found(&mut self, generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError>) {
+        for key in &keys {
+            self.lookups.out.remove(key);
+        }
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return self.lookup_failed(error),
+        };
+        if generation != self.lookups.generation {
+            return; // whoever still needs them asks again
+        }
+        for (key, value) in keys.into_iter().zip(found) {
+            // Memory is newer, if it has come to know the key meanwhile.
+            if self.tables.get(&key).is_none() {
+                self.tables.cache.set(&key, value.clone());
+                self.tables.staged.insert(key, value);
+            }
+        }
+    }
+
+    pub(super) fn scanned(&mut self, generation: u64, what: ScanFor, found: Result<Scanned, IndexError>) {
+        self.lookups.scans_out.remove(&what);
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return self.lookup_failed(error),
+        };
+        if generation != self.lookups.generation {
+            return;
+        }
+        match what {
+            ScanFor::Clone(number) => drop(self.omaps.insert(number, found.entries)),
+            ScanFor::Read(read) => self.reads.scanned(read, found),
+        }
+    }
+
+    /// Reads could go on without the index no better than writes could.
+    fn lookup_failed(&mut self, error: IndexError) {
+        if error == IndexError::Corrupt {
+            self.fail_reads();
+            return self.fail(StoreFailure::IndexCorrupt);
+        }
+        self.fail_index(error);
+    }
+}

@@ -1,0 +1,103 @@
+//! The layers of memory in front of the index, and blocks that are not at their place yet.
+
+use crate::cache::Cache;
+use crate::format::checksum::BlockData;
+use crate::memtable::{Known, MemTable};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Index records as memory knows them, newest first: cache, active, frozen, staged.
+pub(crate) struct Tables {
+    pub(crate) cache: Cache,
+    pub(crate) active: MemTable,
+    /// Being checkpointed; unchanging.
+    pub(crate) frozen: Option<Arc<MemTable>>,
+    /// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
+    pub(crate) staged: BTreeMap<Bytes, Option<Bytes>>,
+    /// Objects numbered from here on have nothing in the index.
+    pub(crate) indexed_numbers: u64,
+}
+
+impl Tables {
+    /// The record under `key`, or that there is none; `None` if only the index knows.
+    pub(crate) fn get(&mut self, key: &Bytes) -> Option<Option<Bytes>> {
+        if let Some(value) = self.cache.get(key) {
+            return Some(value);
+        }
+        for table in std::iter::once(&self.active).chain(self.frozen.as_deref()) {
+            if let Known::Value(value) = table.get(key) {
+                return Some(value);
+            }
+        }
+        self.staged.get(key).cloned()
+    }
+
+    /// Lays the memtables over entries of the index between `from` and `to`.
+    pub(crate) fn overlay(&self, entries: &mut BTreeMap<Bytes, Bytes>, from: &Bytes, to: &Bytes) {
+        for table in self.frozen.as_deref().into_iter().chain([&self.active]) {
+            entries.retain(|key, _| !table.removes(key));
+            for (key, value) in table.records_in(from, to) {
+                match value {
+                    Some(value) => drop(entries.insert(key.clone(), value.clone())),
+                    None => drop(entries.remove(key)),
+                }
+            }
+        }
+    }
+
+    /// How many records of the index the memtables may hide between `from` and `to`, at most `limit`.
+    pub(crate) fn hidden(&self, from: &Bytes, to: &Bytes, limit: usize) -> usize {
+        let tables = self.frozen.as_deref().into_iter().chain([&self.active]);
+        tables.map(|t| t.records_in(from, to).take(limit).filter(|(_, v)| v.is_none()).count()).sum()
+    }
+}
+
+/// Content of a unit that reads must take from memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) data: BlockData,
+    /// The transaction that wrote it.
+    pub(crate) transaction: u64,
+    /// On its way to its place already (a large write); else it waits in the log to be written back.
+    pub(crate) direct: bool,
+}
+
+/// Units whose newest content is in memory.
+#[derive(Default)]
+pub(crate) struct PendingBlocks {
+    pub(crate) by_unit: BTreeMap<u64, Pending>,
+    /// How many of them are not direct.
+    pub(crate) deferred: usize,
+    /// Log-only blocks replaced or freed before they were written back (CEPH-57).
+    pub(crate) cancelled: u64,
+}
+
+impl PendingBlocks {
+    pub(crate) fn insert(&mut self, unit: u64, pending: Pending) {
+        self.deferred += usize::from(!pending.direct);
+        if let Some(old) = self.by_unit.insert(unit, pending) {
+            self.forget(&old);
+        }
+    }
+    pub(crate) fn cancel(&mut self, unit: u64) {
+        if let Some(old) = self.by_unit.remove(&unit) {
+            self.forget(&old);
+        }
+    }
+    fn forget(&mut self, old: &Pending) {
+        if !old.direct {
+            self.deferred -= 1;
+            self.cancelled += 1;
+        }
+    }
+    /// The block of this transaction that went this way is at its place; a newer one stays.
+    pub(crate) fn settled(&mut self, unit: u64, transaction: u64, direct: bool) {
+        if let Some(pending) = self.by_unit.get(&unit)
+            && (pending.transaction, pending.direct) == (transaction, direct)
+        {
+            self.deferred -= usize::from(!pending.direct);
+            self.by_unit.remove(&unit);
+        }
+    }
+}

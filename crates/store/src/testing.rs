@@ -1,0 +1,369 @@
+//! A device for tests and the simulator that knows live bytes from durable ones.
+//!
+//! ```text
+//!  submit ──▶ in flight ──complete──▶ live ──a flush submitted after that──▶ durable
+//!                 └─────────────────────┴── after a power cut: there, torn by sectors, or not
+//! ```
+//! It implements exactly the contract of [`crate::device`], and records every step, so that one run of a workload
+//! yields every power cut of it: [`PowerCuts`].
+#![expect(clippy::disallowed_types, reason = "one device has two faces, one of them on other threads")]
+
+use crate::device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const PAGE: usize = 4096;
+/// What a device never tears.
+pub const SECTOR: usize = 512;
+
+type Page = Arc<[u8; PAGE]>;
+
+/// Bytes by page; absent pages are zeros. Clones share pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    pages: BTreeMap<u64, Page>,
+}
+
+impl Image {
+    /// Fills `out` from `offset`.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let (page, start) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+            let count = (PAGE - start).min(out.len() - done);
+            match self.pages.get(&page) {
+                Some(bytes) => out[done..done + count].copy_from_slice(&bytes[start..start + count]),
+                None => out[done..done + count].fill(0),
+            }
+            done += count;
+        }
+    }
+
+    /// Writes `data` at `offset`.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (page, start) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+            let count = (PAGE - start).min(data.len() - done);
+            let bytes = Arc::make_mut(self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE])));
+            bytes[start..start + count].copy_from_slice(&data[done..done + count]);
+            done += count;
+        }
+    }
+}
+
+/// One moment in the life of a device.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A write begins: from here on, parts of it may be on the medium.
+    Write {
+        /// Numbers writes and flushes.
+        id: u64,
+        /// First byte.
+        offset: u64,
+        /// All of it.
+        data: Bytes,
+    },
+    /// The write is complete: a flush that begins later covers it.
+    Written(u64),
+    /// A flush begins.
+    Flush(u64),
+    /// Everything complete when it began is durable.
+    Flushed(u64),
+    /// Left by the test.
+    Mark(u64),
+}
+
+/// When operations of the asynchronous face complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// All at the next poll, in order.
+    AtOnce,
+    /// Some at every poll, in any order; the number is the seed.
+    Shuffled(u64),
+}
+
+#[derive(Debug)]
+struct State {
+    length: u64,
+    live: Image,
+    steps: Option<Vec<Step>>,
+    next: u64,
+    in_flight: Vec<(Io, u64)>,
+    completion: Completion,
+    unreadable: BTreeSet<u64>,
+    /// Writes or flushes until one fails.
+    fuse: Option<u64>,
+}
+
+impl State {
+    fn step(&mut self, step: Step) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(step);
+        }
+    }
+    fn check(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(()),
+            _ => Err(DeviceError::OutOfRange { offset, length, device: self.length }),
+        }
+    }
+    fn burn(&mut self) -> Result<(), DeviceError> {
+        match &mut self.fuse {
+            Some(0) => Err(DeviceError::Os(5)),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+    fn begin(&mut self, step: impl FnOnce(u64) -> Step) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.step(step(id));
+        id
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, out.len() as u64)?;
+        let pages = offset / PAGE as u64..(offset + out.len() as u64).div_ceil(PAGE as u64);
+        if self.unreadable.range(pages).next().is_some() {
+            return Err(DeviceError::Os(5));
+        }
+        self.live.read(offset, out);
+        Ok(())
+    }
+}
+
+/// The device. Clones are the same device; both faces are on it.
+#[derive(Clone, Debug)]
+pub struct TestDevice {
+    state: Arc<Mutex<State>>,
+}
+
+impl TestDevice {
+    /// A device of `length` bytes of zeros.
+    #[must_use]
+    pub fn new(length: u64) -> Self {
+        Self::with_image(length, Image::default())
+    }
+
+    /// A device that holds `image`, durably.
+    #[must_use]
+    pub fn with_image(length: u64, image: Image) -> Self {
+        let state = State {
+            length,
+            live: image,
+            steps: None,
+            next: 0,
+            in_flight: Vec::new(),
+            completion: Completion::AtOnce,
+            unreadable: BTreeSet::new(),
+            fuse: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The blocking face.
+    #[must_use]
+    pub fn blocking(&self) -> Arc<dyn BlockingDevice> {
+        Arc::new(self.clone())
+    }
+    /// From now on, operations complete this way.
+    pub fn set_completion(&self, completion: Completion) {
+        self.lock().completion = completion;
+    }
+    /// Starts recording, with everything so far durable. Returns that state.
+    #[must_use]
+    pub fn record(&self) -> Image {
+        let mut state = self.lock();
+        state.steps = Some(Vec::new());
+        state.live.clone()
+    }
+    /// Ends recording.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        self.lock().steps.take().unwrap_or_default()
+    }
+    /// Leaves a mark among the steps.
+    pub fn mark(&self, mark: u64) {
+        self.lock().step(Step::Mark(mark));
+    }
+    /// What reads see now.
+    #[must_use]
+    pub fn live(&self) -> Image {
+        self.lock().live.clone()
+    }
+    /// Flips bits of one byte, as rot would.
+    pub fn rot(&self, offset: u64, bits: u8) {
+        let mut byte = [0];
+        let mut state = self.lock();
+        state.live.read(offset, &mut byte);
+        state.live.write(offset, &[byte[0] ^ bits]);
+    }
+    /// Makes the page at `offset` fail to be read, as a bad sector would.
+    pub fn make_unreadable(&self, offset: u64) {
+        self.lock().unreadable.insert(offset / PAGE as u64);
+    }
+    /// Lets every write and flush fail after `count` more have been taken.
+    pub fn fail_after(&self, count: u64) {
+        self.lock().fuse = Some(count);
+    }
+}
+
+impl Device for TestDevice {
+    fn submit(&mut self, io: Io) {
+        let mut state = self.lock();
+        let id = match &io.kind {
+            IoKind::Read { .. } => 0,
+            IoKind::Write { offset, data } => {
+                let (offset, data) = (*offset, Bytes::from(data.concat()));
+                assert!(offset % PAGE as u64 == 0 && data.len() % PAGE == 0, "writes are whole pages");
+                state.begin(|id| Step::Write { id, offset, data })
+            }
+            IoKind::Flush => state.begin(Step::Flush),
+        };
+        state.in_flight.push((io, id));
+    }
+
+    fn poll(&mut self, done: &mut Vec<IoDone>) {
+        let mut state = self.lock();
+        let mut left = match state.completion {
+            Completion::AtOnce => usize::MAX,
+            Completion::Shuffled(_) => state.in_flight.len().div_ceil(2),
+        };
+        while left > 0 && !state.in_flight.is_empty() {
+            left -= 1;
+            let at = match &mut state.completion {
+                Completion::AtOnce => 0,
+                Completion::Shuffled(seed) => {
+                    // A linear congruential generator will do to shuffle a handful.
+                    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let (seed, count) = (*seed >> 33, state.in_flight.len() as u64);
+                    if seed % (count + 1) == count {
+                        break;
+                    }
+                    (seed % (count + 1)) as usize
+                }
+            };
+            let (io, id) = state.in_flight.remove(at);
+            let result = match io.kind {
+                IoKind::Read { offset, length } => {
+                    let mut out = vec![0; length];
+                    state.read(offset, &mut out).map(|()| Bytes::from(out))
+                }
+                IoKind::Write { offset, data } => {
+                    let data = data.concat();
+                    state.check(offset, data.len() as u64).and_then(|()| state.burn()).map(|()| {
+                        state.live.write(offset, &data);
+                        state.step(Step::Written(id));
+                        Bytes::new()
+                    })
+                }
+                IoKind::Flush => state.burn().map(|()| {
+                    state.step(Step::Flushed(id));
+                    Bytes::new()
+                }),
+            };
+            done.push(IoDone { id: io.id, result });
+        }
+    }
+
+    fn length(&self) -> u64 {
+        self.lock().length
+    }
+}
+
+impl BlockingDevice for TestDevice {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.lock().read(offset, out)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        state.check(offset, data.len() as u64)?;
+        state.burn()?;
+        if state.steps.is_some() {
+            let data = Bytes::copy_from_slice(data);
+            let id = state.begin(|id| Step::Write { id, offset, data });
+            state.step(Step::Written(id));
+        }
+        state.live.write(offset, data);
+        Ok(())
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        state.burn()?;
+        let id = state.begin(Step::Flush);
+        state.step(Step::Flushed(id));
+        Ok(())
+    }
+    fn length(&self) -> u64 {
+        self.lock().length
+    }
+}
+
+/// Walks a recording and says, at each step, what a power cut could leave.
+pub struct PowerCuts {
+    durable: Image,
+    /// Begun, not durable; in order. Whether complete.
+    loose: Vec<(u64, u64, Bytes, bool)>,
+    /// Flushes under way, and what they cover.
+    flushes: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl PowerCuts {
+    /// Before the first step, `durable` is all there is.
+    #[must_use]
+    pub fn new(durable: Image) -> Self {
+        Self { durable, loose: Vec::new(), flushes: BTreeMap::new() }
+    }
+
+    /// Takes the next step. Returns whether it changed what a power cut could leave.
+    pub fn step(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Write { id, offset, data } => self.loose.push((*id, *offset, data.clone(), false)),
+            Step::Written(id) => {
+                self.loose.iter_mut().filter(|w| w.0 == *id).for_each(|w| w.3 = true);
+                return false;
+            }
+            Step::Flush(id) => {
+                self.flushes.insert(*id, self.loose.iter().filter(|w| w.3).map(|w| w.0).collect());
+                return false;
+            }
+            Step::Flushed(id) => {
+                let covered = self.flushes.remove(id).unwrap_or_default();
+                for (_, offset, data, _) in self.loose.extract_if(.., |w| covered.contains(&w.0)) {
+                    self.durable.write(offset, &data);
+                }
+            }
+            Step::Mark(_) => return false,
+        }
+        true
+    }
+
+    /// How many writes a cut now could lose.
+    #[must_use]
+    pub fn loose(&self) -> usize {
+        self.loose.len()
+    }
+
+    /// The medium after a cut now. `keep` says of each loose write, in order, which of its sectors survive.
+    pub fn image(&self, mut keep: impl FnMut(usize, usize) -> bool) -> Image {
+        let mut image = self.durable.clone();
+        for (at, (_, offset, data, _)) in self.loose.iter().enumerate() {
+            for (sector, bytes) in data.chunks(SECTOR).enumerate() {
+                if keep(at, sector) {
+                    image.write(offset + (sector * SECTOR) as u64, bytes);
+                }
+            }
+        }
+        image
+    }
+}
