@@ -13,7 +13,7 @@ use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, Ti
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Address, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Boot, Command, FailureReport, Subscribe};
+use nacre_wire::msg::monitor::{Boot, Command, FailureReport, LogLine, Subscribe};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -72,6 +72,7 @@ pub struct Node {
     /// Its disk takes writes and never answers.
     pub stuck_disk: bool,
     pub halted: Option<String>,
+    pub logged: Vec<LogLine>,
     next_tick: Option<Time>,
 }
 
@@ -150,7 +151,17 @@ impl World {
         let config = MonConfig::new(id, CLUSTER, self.seed ^ u64::from(id.0));
         let mut out = Vec::new();
         let mon = Mon::open(config, self.now, &mut out);
-        let node = Node { mon, store, life, up: true, paused: false, stuck_disk: false, halted: None, next_tick: None };
+        let node = Node {
+            mon,
+            store,
+            life,
+            up: true,
+            paused: false,
+            stuck_disk: false,
+            halted: None,
+            logged: Vec::new(),
+            next_tick: None,
+        };
         self.nodes.insert(id, node);
         self.perform(id, out);
     }
@@ -191,7 +202,7 @@ impl World {
                             }
                         }
                     }
-                    Output::Log(_) => {}
+                    Output::Log(line) => node.logged.push(line),
                     Output::Halt { why } => node.halted = Some(why),
                 }
             }
