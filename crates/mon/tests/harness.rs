@@ -89,6 +89,8 @@ pub struct World {
     pub delay: (Duration, Duration),
     /// Time of a log write with its flush.
     pub disk: Duration,
+    /// The same for single monitors.
+    pub disk_of: BTreeMap<MonId, Duration>,
     /// Pairs that do not hear each other.
     pub cuts: BTreeSet<(Entity, Entity)>,
     /// What the test's entities received.
@@ -116,6 +118,7 @@ impl World {
             repeats: 0,
             delay: (Duration::from_micros(100), Duration::from_micros(300)),
             disk: ms(1),
+            disk_of: BTreeMap::new(),
             cuts: BTreeSet::new(),
             inbox: Vec::new(),
             trace: Vec::new(),
@@ -189,7 +192,7 @@ impl World {
                         node.store.submit(transaction, token).expect("the store takes it");
                         let life = node.life;
                         self.submits += 1;
-                        let when = self.now + self.disk;
+                        let when = self.now + self.disk_of.get(&id).copied().unwrap_or(self.disk);
                         self.at(when, What::Disk { mon: id, life });
                     }
                     Output::Read { read, token } => {
