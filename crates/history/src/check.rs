@@ -23,7 +23,10 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, explained, operations, .. } = self;
-        write!(f, "register `{key}` is not linearizable: at most {explained} of its {operations} operations can be explained; stuck at:")?;
+        write!(
+            f,
+            "register `{key}` is not linearizable: at most {explained} of its {operations} operations can be explained; stuck at:"
+        )?;
         for line in &self.around {
             write!(f, "\n  {line}")?;
         }
@@ -43,7 +46,8 @@ pub fn check(history: &[Record]) -> Result<(), Vec<Violation>> {
             registers.entry(&record.key).or_default().push(record);
         }
     }
-    let bad: Vec<Violation> = registers.into_iter().filter_map(|(key, records)| Search::new(records).run(key).err()).collect();
+    let bad: Vec<Violation> =
+        registers.into_iter().filter_map(|(key, records)| Search::new(records).run(key).err()).collect();
     if bad.is_empty() { Ok(()) } else { Err(bad) }
 }
 
@@ -150,7 +154,12 @@ impl<'a> Search<'a> {
                         stuck = self.open_operations(at);
                     }
                     let Some((call, before)) = stack.pop() else {
-                        return Err(Violation { key: key.to_owned(), explained: best, operations: self.records.len(), around: stuck });
+                        return Err(Violation {
+                            key: key.to_owned(),
+                            explained: best,
+                            operations: self.records.len(),
+                            around: stuck,
+                        });
                     };
                     let op = self.events[call].op;
                     let back = self.returns[op];
@@ -195,10 +204,12 @@ mod tests {
         check(&parse(lines).expect("a history")).is_ok()
     }
     fn w(client: u64, value: u64, from: u64, to: u64) -> String {
-        format!(r#"{{"client":{client},"op":"write","key":"a","value":{value},"invoke_ns":{from},"return_ns":{to}}}"#) + "\n"
+        format!(r#"{{"client":{client},"op":"write","key":"a","value":{value},"invoke_ns":{from},"return_ns":{to}}}"#)
+            + "\n"
     }
     fn r(client: u64, result: &str, from: u64, to: u64) -> String {
-        format!(r#"{{"client":{client},"op":"read","key":"a","result":{result},"invoke_ns":{from},"return_ns":{to}}}"#) + "\n"
+        format!(r#"{{"client":{client},"op":"read","key":"a","result":{result},"invoke_ns":{from},"return_ns":{to}}}"#)
+            + "\n"
     }
 
     #[test]
@@ -224,7 +235,9 @@ mod tests {
     #[test]
     fn two_compare_and_sets_on_one_value_do_not_both_succeed() {
         let cas = |client: u64, value: u64, result: bool| {
-            format!(r#"{{"client":{client},"op":"cas","key":"a","expect":1,"value":{value},"invoke_ns":20,"return_ns":30,"result":{result}}}"#) + "\n"
+            format!(
+                r#"{{"client":{client},"op":"cas","key":"a","expect":1,"value":{value},"invoke_ns":20,"return_ns":30,"result":{result}}}"#
+            ) + "\n"
         };
         assert!(verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, false))));
         assert!(!verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, true))));

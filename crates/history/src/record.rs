@@ -92,7 +92,9 @@ impl Record {
         match (self.op, &self.result) {
             (Kind::Read, None) if ended => Err("a read that ended has a `result` (null if nothing was written)".into()),
             (Kind::Read, Some(Outcome::Swapped(_))) => Err("a read returns a number or null".into()),
-            (Kind::Cas, None | Some(Outcome::Value(_))) if ended => Err("a compare-and-set returns true or false".into()),
+            (Kind::Cas, None | Some(Outcome::Value(_))) if ended => {
+                Err("a compare-and-set returns true or false".into())
+            }
             _ => Ok(()),
         }
     }

@@ -719,7 +719,9 @@ impl Osd {
         let now = self.sh.now;
         self.beacon_at = now + self.sh.config.timing.beacon_interval;
         // An OSD without groups has no peers to hear of a new map from, and a monitor's message may have been lost.
-        if !matches!(self.phase, Phase::Loading(_)) && now.since(self.map_asked) >= self.sh.config.timing.beacon_interval * 5 {
+        if !matches!(self.phase, Phase::Loading(_))
+            && now.since(self.map_asked) >= self.sh.config.timing.beacon_interval * 5
+        {
             self.subscribe();
         }
         if !self.is_live() {

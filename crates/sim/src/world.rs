@@ -104,13 +104,34 @@ enum Input {
 
 #[derive(Debug)]
 enum Event {
-    ToOsd { osd: OsdId, life: u64, input: Input },
+    ToOsd {
+        osd: OsdId,
+        life: u64,
+        input: Input,
+    },
     /// Acts on a reading of the clock that is old by now.
-    StaleAct { osd: OsdId, life: u64, local: Time, input: Input },
-    Commit { osd: OsdId, life: u64, count: usize },
-    ToClient { client: usize, from: Entity, epoch: Epoch, message: Message },
+    StaleAct {
+        osd: OsdId,
+        life: u64,
+        local: Time,
+        input: Input,
+    },
+    Commit {
+        osd: OsdId,
+        life: u64,
+        count: usize,
+    },
+    ToClient {
+        client: usize,
+        from: Entity,
+        epoch: Epoch,
+        message: Message,
+    },
     WakeClient(usize),
-    ToOracle { from: Entity, message: Message },
+    ToOracle {
+        from: Entity,
+        message: Message,
+    },
     OracleCommit,
     Fault,
     Restart(OsdId),
@@ -227,8 +248,7 @@ impl World {
             nodes.insert(OsdId(osd), node);
         }
         let mut work = Workload::new(plan.keys);
-        let clients: Vec<SimClient> =
-            (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
+        let clients: Vec<SimClient> = (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
         let oracle = Oracle::new(plan.osds, plan.size, plan.min_size, plan.pg_num);
         let mut world = Self {
             client_wake: vec![u64::MAX; clients.len()],
@@ -309,7 +329,10 @@ impl World {
                         role.check();
                     }
                 }
-                if !self.faults && self.clients.iter().all(|client| client.finished && !client.is_busy()) && self.is_clean() {
+                if !self.faults
+                    && self.clients.iter().all(|client| client.finished && !client.is_busy())
+                    && self.is_clean()
+                {
                     return;
                 }
             }
@@ -342,16 +365,27 @@ impl World {
             let state = group.map(|group| {
                 let phase = group.as_primary().map(|primary| format!("{:?}", primary.phase));
                 let peers = group.as_primary().map(|p| {
-                    p.peers.iter().map(|(o, s)| format!("{o}: missing {} backfill {:?}", s.missing.len(), s.backfill.is_some())).collect::<Vec<_>>()
+                    p.peers
+                        .iter()
+                        .map(|(o, s)| format!("{o}: missing {} backfill {:?}", s.missing.len(), s.backfill.is_some()))
+                        .collect::<Vec<_>>()
                 });
-                format!("since {} {phase:?} missing {:?} peers {peers:?}", group.interval.since, group.local.missing.keys().collect::<Vec<_>>())
+                format!(
+                    "since {} {phase:?} missing {:?} peers {peers:?}",
+                    group.interval.since,
+                    group.local.missing.keys().collect::<Vec<_>>()
+                )
             });
-            lines += &format!("\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}", record.since, record.up, record.acting, record.temporary, record.activated);
+            lines += &format!(
+                "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",
+                record.since, record.up, record.acting, record.temporary, record.activated
+            );
         }
         for (osd, node) in &self.nodes {
             let info = &self.oracle.map.osds[osd];
             let role = node.role.as_ref().map(|role| (role.instance(), role.epoch(), role.is_live()));
-            lines += &format!("\n  {osd}: map up {} {} weight {:?}; role {role:?}", info.up, info.instance, info.weight);
+            lines +=
+                &format!("\n  {osd}: map up {} {} weight {:?}; role {role:?}", info.up, info.instance, info.weight);
         }
         for client in &self.clients {
             for blocked in client.role.blocked(Time::MAX, Duration::ZERO) {
@@ -776,7 +810,13 @@ impl World {
                 }
             }
         }
-        self.note(|| format!("cut ({}) around {:?}", if both { "both ways" } else { "one way" }, everybody.iter().zip(&side).filter(|(_, s)| **s).map(|(e, _)| e.to_string()).collect::<Vec<_>>()));
+        self.note(|| {
+            format!(
+                "cut ({}) around {:?}",
+                if both { "both ways" } else { "one way" },
+                everybody.iter().zip(&side).filter(|(_, s)| **s).map(|(e, _)| e.to_string()).collect::<Vec<_>>()
+            )
+        });
         let id = self.next_cut;
         self.next_cut += 1;
         self.cuts.insert(id, cut);
@@ -798,4 +838,3 @@ impl World {
         self.push(self.now + 3 * SECOND, Event::EndOfWork);
     }
 }
-

@@ -386,11 +386,7 @@ impl Local {
         let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
         let mut other = Self::new(child, pg_num);
         other.log = self.log.split(|entry| leaves(&entry.object));
-        other.dedup = if mutant(Mutant::DedupLostOnSplit) {
-            DedupTable::default()
-        } else {
-            self.dedup.split(leaves)
-        };
+        other.dedup = if mutant(Mutant::DedupLostOnSplit) { DedupTable::default() } else { self.dedup.split(leaves) };
         let (gone, kept) = std::mem::take(&mut self.missing).into_iter().partition(|(object, _)| leaves(object));
         self.missing = kept;
         other.missing = gone;

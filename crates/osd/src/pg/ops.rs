@@ -332,7 +332,12 @@ impl Pg {
     }
 
     /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
-    fn execute(&mut self, op: Pending, data: &std::collections::BTreeMap<usize, ReadReply>, sh: &mut Shared) -> Option<Wait> {
+    fn execute(
+        &mut self,
+        op: Pending,
+        data: &std::collections::BTreeMap<usize, ReadReply>,
+        sh: &mut Shared,
+    ) -> Option<Wait> {
         let object = op.request.object.clone();
         let full = sh.is_full(op.request.pg.pool);
         let state = self.primary().expect("serving").objects.get(&object);

@@ -1,0 +1,144 @@
+//! Gathering requests into proposals (MAL-17) without letting one's effect slip past another's precondition.
+//!
+//! ```text
+//!  arrival ─▶ queue ──(propose interval, nothing in flight)──▶ batch ─▶ one log entry ─▶ one epoch
+//! ```
+//! One proposal is in flight at a time, so preconditions are checked on the committed map, which is the latest proposed one. Within a
+//! batch, a request is checked only if nothing it reads was written by an earlier one of the same batch; otherwise it waits for the
+//! next. The hierarchy's text is the exception: it is passed from one to the next, so that many OSDs can enter in one epoch.
+
+use nacre_types::{Entity, MonId, Name, OsdId, PgId, PoolId};
+use nacre_wire::map::Change;
+use std::collections::BTreeSet;
+
+/// A part of the map, for conflicts within a batch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A monitor.
+    Mon(MonId),
+    /// An OSD.
+    Osd(OsdId),
+    /// A store's identity: no two OSDs may bring the same one.
+    Store(u128),
+    /// A pool with everything that is said of its groups.
+    Pool(PoolId),
+    /// A group.
+    Pg(PgId),
+    /// An entity's fences.
+    Fence(Entity),
+    /// An option.
+    Config(Name),
+    /// The flags.
+    Flags,
+    /// The required features.
+    Features,
+}
+
+/// What a change writes.
+fn written(change: &Change, parts: &mut BTreeSet<Part>) {
+    match change {
+        Change::MonSet { mon, .. } | Change::MonRemove { mon } => {
+            parts.insert(Part::Mon(*mon));
+        }
+        Change::OsdNew { osd, store } | Change::OsdUp { osd, store, .. } => {
+            parts.insert(Part::Store(*store));
+            parts.insert(Part::Osd(*osd));
+        }
+        Change::OsdDown { osd, .. } | Change::OsdWeight { osd, .. } | Change::OsdRemove { osd } => {
+            parts.insert(Part::Osd(*osd));
+        }
+        Change::PoolSet { pool, .. } | Change::PoolRemove { pool } => {
+            parts.insert(Part::Pool(*pool));
+        }
+        Change::Crush { .. } => {}
+        Change::Upmap { pg, .. } | Change::PgActivate { pg, .. } | Change::PgTemporary { pg, .. } => {
+            parts.insert(Part::Pg(*pg));
+        }
+        Change::Fence { entity, .. } => {
+            parts.insert(Part::Fence(*entity));
+        }
+        Change::Config { key, .. } => {
+            parts.insert(Part::Config(key.clone()));
+        }
+        Change::Flags { .. } => {
+            parts.insert(Part::Flags);
+        }
+        Change::RequireFeatures { .. } => {
+            parts.insert(Part::Features);
+        }
+    }
+}
+
+/// What a request reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Anything.
+    All,
+    /// These.
+    Parts(Vec<Part>),
+}
+
+/// A proposal in the making.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    changes: Vec<Change>,
+    crush: Option<String>,
+    written: BTreeSet<Part>,
+}
+
+impl Batch {
+    /// Whether a request that reads this can be checked on the committed map.
+    #[must_use]
+    pub fn admits(&self, reads: &Reads) -> bool {
+        match reads {
+            Reads::All => self.changes.is_empty() && self.crush.is_none(),
+            Reads::Parts(parts) => parts.iter().all(|part| !self.written.contains(part)),
+        }
+    }
+    /// The hierarchy's text with the changes so far.
+    #[must_use]
+    pub fn crush<'a>(&'a self, committed: &'a str) -> &'a str {
+        self.crush.as_deref().unwrap_or(committed)
+    }
+    /// Adds a request's changes.
+    pub fn add(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            written(&change, &mut self.written);
+            match change {
+                Change::Crush { text } => self.crush = Some(text),
+                change => self.changes.push(change),
+            }
+        }
+    }
+    /// How many changes so far.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        self.changes.len() + usize::from(self.crush.is_some())
+    }
+    /// The changes of the proposal. The hierarchy comes first; the order does not matter, as placement is derived after all of them.
+    #[must_use]
+    pub fn into_changes(self) -> Vec<Change> {
+        let crush = self.crush.map(|text| Change::Crush { text });
+        crush.into_iter().chain(self.changes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Went red when `admits` always said yes.
+    #[test]
+    fn a_request_waits_when_what_it_reads_was_written_in_the_batch() {
+        let mut batch = Batch::default();
+        assert!(batch.admits(&Reads::All));
+        batch.add(vec![Change::OsdRemove { osd: OsdId(3) }, Change::Crush { text: "t".into() }]);
+        assert!(!batch.admits(&Reads::All));
+        assert!(!batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(3))])));
+        batch.add(vec![Change::OsdNew { osd: OsdId(5), store: 77 }]);
+        assert!(!batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(4)), Part::Store(77)])));
+        assert!(batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(4))])));
+        assert_eq!(batch.crush("committed"), "t");
+        assert_eq!(batch.changes(), 3);
+    }
+}

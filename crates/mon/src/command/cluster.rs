@@ -1,0 +1,278 @@
+//! Commands about the cluster as a whole.
+
+use nacre_types::{ClientId, Entity, Instance, OsdId};
+use nacre_wire::map::{Change, ClusterMap, Weight};
+use nacre_wire::msg::monitor::Severity;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use super::{COMMANDS, Done, Fields, View, change, pg, pool, read};
+use crate::health::{self, FLAGS};
+use crate::state::cluster_log::Numbered;
+
+pub fn help(_: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let about = fields.text("about")?.unwrap_or("");
+    let listed = COMMANDS.iter().filter(|spec| spec.name.starts_with(about));
+    let listed: Vec<Value> = listed
+        .map(|spec| json!({ "command": spec.name, "fields": spec.fields, "doc": spec.doc, "writes": spec.writes }))
+        .collect();
+    if listed.is_empty() {
+        return Err(format!("no command begins with `{about}`"));
+    }
+    read(json!({ "commands": listed }))
+}
+
+pub fn health(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    read(health::to_json(&health::checks(view), false))
+}
+pub fn health_detail(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    read(health::to_json(&health::checks(view), true))
+}
+
+pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let map = view.map();
+    let up = map.osds.values().filter(|info| info.up).count();
+    let in_ = map.osds.values().filter(|info| info.weight != Weight::OUT).count();
+    let mut states: BTreeMap<String, u64> = BTreeMap::new();
+    for (id, record) in &map.pgs {
+        *states.entry(pg::state_name(view.stats.pg_state(map, *id, record))).or_default() += 1;
+    }
+    let (mut objects, mut bytes, mut degraded, mut misplaced) = (0, 0, 0, 0);
+    for id in map.pools.keys() {
+        let stat = view.stats.pool(*id);
+        objects += stat.objects;
+        bytes += stat.bytes;
+        degraded += stat.degraded;
+        misplaced += stat.misplaced;
+    }
+    let (total, used) = space(view);
+    read(json!({
+        "cluster": map.cluster.to_string(),
+        "epoch": map.epoch.0,
+        "digest": map.digest.to_string(),
+        "health": health::to_json(&health::checks(view), false),
+        "mons": {
+            "leader": view.quorum.leader.map(|mon| mon.0),
+            "count": map.mons.len(),
+            "reachable": view.quorum.reachable.len(),
+            "term": view.quorum.term,
+        },
+        "osds": { "count": map.osds.len(), "up": up, "in": in_ },
+        "pools": map.pools.len(),
+        "pgs": { "count": map.pgs.len(), "by_state": states },
+        "data": { "objects": objects, "bytes": bytes, "degraded": degraded, "misplaced": misplaced },
+        "space": { "total_bytes": total, "used_bytes": used },
+        "flags": health::flag_names(map.flags),
+        "rejected_requests": view.rejects,
+    }))
+}
+
+fn space(view: &View<'_>) -> (u64, u64) {
+    view.stats.osds().fold((0, 0), |(total, used), (_, stat)| (total + stat.total, used + stat.used))
+}
+
+pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let (total, used) = space(view);
+    let one = |(id, settings): (&nacre_types::PoolId, &nacre_wire::map::Pool)| {
+        let stat = view.stats.pool(*id);
+        // What still fits is bounded by free space over copies; placement decides which OSD fills first.
+        let room = (total - used) / u64::from(settings.size);
+        let by_quota =
+            if settings.quota_bytes > 0 { settings.quota_bytes.saturating_sub(stat.bytes) } else { u64::MAX };
+        let mut value = pool::describe(settings);
+        value["id"] = json!(id.0);
+        value["objects"] = json!(stat.objects);
+        value["bytes"] = json!(stat.bytes);
+        value["stored_bytes"] = json!(stat.bytes * u64::from(settings.size));
+        value["max_available_bytes"] = json!(room.min(by_quota));
+        value
+    };
+    let pools: Vec<Value> = view.map().pools.iter().map(one).collect();
+    read(json!({ "total_bytes": total, "used_bytes": used, "available_bytes": total - used, "pools": pools }))
+}
+
+pub fn map_dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    read(dump(view.map()))
+}
+
+fn dump(map: &ClusterMap) -> Value {
+    let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
+    let mons: Vec<Value> = map.mons.iter().map(|(id, info)| json!({ "id": id.0, "address": info.address.0 })).collect();
+    let osds: Vec<Value> = map
+        .osds
+        .iter()
+        .map(|(id, info)| {
+            json!({
+                "id": id.0, "up": info.up, "weight": info.weight.0,
+                "weight_before_auto_out": info.weight_before_auto_out.map(|weight| weight.0),
+                "instance": info.instance.0, "address": info.address.0, "up_from": info.up_from.0, "down_at": info.down_at.0,
+                "store": format!("{:032x}", info.store), "features": info.features,
+            })
+        })
+        .collect();
+    let pools: Vec<Value> = map
+        .pools
+        .iter()
+        .map(|(id, settings)| {
+            let mut value = pool::describe(settings);
+            value["id"] = json!(id.0);
+            value
+        })
+        .collect();
+    let pgs: Vec<Value> = map
+        .pgs
+        .iter()
+        .map(|(pg, record)| {
+            json!({
+                "pg": pg.to_string(), "raw": ids(&record.raw), "up": ids(&record.up), "acting": ids(&record.acting),
+                "since": record.since.0, "temporary": ids(&record.temporary),
+                "activated": { "interval": record.activated.interval.0, "members": ids(&record.activated.members) },
+            })
+        })
+        .collect();
+    let upmaps: BTreeMap<String, Vec<(u32, u32)>> = map
+        .upmaps
+        .iter()
+        .map(|(pg, items)| (pg.to_string(), items.iter().map(|(from, to)| (from.0, to.0)).collect()))
+        .collect();
+    let fences: BTreeMap<String, u64> =
+        map.fences.iter().map(|(entity, instance)| (entity.to_string(), instance.0)).collect();
+    let config: BTreeMap<String, &String> = map.config.iter().map(|(key, value)| (key.to_string(), value)).collect();
+    json!({
+        "cluster": map.cluster.to_string(), "epoch": map.epoch.0, "digest": map.digest.to_string(),
+        "required_features": map.required_features, "flags": health::flag_names(map.flags), "mons": mons, "osds": osds,
+        "crush": &*map.crush.text, "pools": pools, "pool_last": map.pool_last.0, "pgs": pgs, "upmaps": upmaps, "fences": fences,
+        "config": config,
+    })
+}
+
+// ── flags ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+fn flag_bit(fields: &Fields<'_>) -> Result<(&'static str, u64), String> {
+    let name = fields.need_text("flag")?;
+    let known = || FLAGS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    FLAGS
+        .iter()
+        .find(|(flag, _)| *flag == name)
+        .copied()
+        .ok_or_else(|| format!("there is no flag {name}; there are {}", known()))
+}
+
+fn set_flags(view: &View<'_>, flags: u64, said: String) -> Result<Done, String> {
+    let reply = json!({ "flags": health::flag_names(flags) });
+    if flags == view.map().flags { read(reply) } else { change(reply, vec![Change::Flags { flags }], said) }
+}
+
+pub fn flag_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (name, bit) = flag_bit(fields)?;
+    set_flags(view, view.map().flags | bit, format!("flag {name} is set"))
+}
+pub fn flag_unset(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (name, bit) = flag_bit(fields)?;
+    set_flags(view, view.map().flags & !bit, format!("flag {name} is no longer set"))
+}
+
+// ── fences ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+fn entity(fields: &Fields<'_>) -> Result<Entity, String> {
+    let text = fields.need_text("entity")?;
+    let parsed = match text.split_once('.') {
+        Some(("client", id)) => id.parse().ok().map(|id| Entity::Client(ClientId(id))),
+        Some(("osd", id)) => id.parse().ok().map(|id| Entity::Osd(OsdId(id))),
+        _ => None,
+    };
+    parsed.ok_or_else(|| format!("{text} is nobody who can be fenced; write client.7 or osd.3"))
+}
+
+pub fn fence_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let one =
+        |(entity, instance): (&Entity, &Instance)| json!({ "entity": entity.to_string(), "instance": instance.0 });
+    read(json!({ "fences": view.map().fences.iter().map(one).collect::<Vec<_>>() }))
+}
+
+pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (entity, map) = (entity(fields)?, view.map());
+    let osd = match entity {
+        Entity::Osd(osd) => Some(map.osds.get(&osd).ok_or_else(|| format!("there is no {osd}"))?),
+        _ => None,
+    };
+    let instance = match (fields.number("instance")?, osd) {
+        (Some(instance), _) => Instance(instance),
+        (None, Some(info)) => info.instance,
+        (None, None) => {
+            return Err("a client's fence needs `instance`: the last life that may not act any more".to_owned());
+        }
+    };
+    let reply = json!({ "entity": entity.to_string(), "instance": instance.0 });
+    if map.is_fenced(entity, instance) {
+        return read(reply);
+    }
+    let mut changes = vec![Change::Fence { entity, instance }];
+    if let (Entity::Osd(id), Some(info)) = (entity, osd)
+        && info.up
+        && info.instance <= instance
+    {
+        // A fenced OSD must not stay the one who serves.
+        changes.push(Change::OsdDown { osd: id, instance: info.instance });
+    }
+    change(reply, changes, format!("{entity} is fenced up to {instance}"))
+}
+
+pub fn fence_rm(_: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let entity = entity(fields)?;
+    Err(format!("a fence is never lifted, as somebody may rely on it: start a new life of {entity}, which may act"))
+}
+
+// ── the cluster log ───────────────────────────────────────────────────────────────────────────────────────────────
+
+const LINES_MAX: u64 = 1_000;
+
+fn severity(fields: &Fields<'_>) -> Result<Severity, String> {
+    match fields.text("severity")? {
+        None | Some("debug") => Ok(Severity::Debug {}),
+        Some("info") => Ok(Severity::Info {}),
+        Some("warn") => Ok(Severity::Warn {}),
+        Some("error") => Ok(Severity::Error {}),
+        Some(other) => Err(format!("there is no severity {other}; there are debug, info, warn and error")),
+    }
+}
+
+fn line(numbered: &Numbered) -> Value {
+    let severity = match numbered.line.severity {
+        Severity::Debug {} => "debug",
+        Severity::Info {} => "info",
+        Severity::Warn {} => "warn",
+        Severity::Error {} => "error",
+    };
+    json!({
+        "number": numbered.number,
+        "unix_ms": if numbered.unix_ms == 0 { Value::Null } else { json!(numbered.unix_ms) },
+        "from": numbered.line.from.to_string(),
+        "severity": severity,
+        "text": numbered.line.text,
+    })
+}
+
+pub fn log_last(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let least = severity(fields)?;
+    let n = usize::try_from(fields.number("n")?.unwrap_or(20).min(LINES_MAX)).expect("a thousand");
+    let log = view.state.log();
+    let mut lines: Vec<Value> =
+        log.lines().rev().filter(|numbered| numbered.line.severity >= least).take(n).map(line).collect();
+    lines.reverse();
+    read(json!({ "lines": lines, "next": log.last() }))
+}
+
+pub fn log_watch(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (since, least) = (fields.need_number("since")?, severity(fields)?);
+    let log = view.state.log();
+    let fresh: Vec<&Numbered> = log
+        .lines()
+        .filter(|numbered| numbered.number > since)
+        .take(usize::try_from(LINES_MAX).expect("a thousand"))
+        .collect();
+    let next = fresh.last().map_or(log.last().max(since), |numbered| numbered.number);
+    let lost = fresh.first().map_or(0, |numbered| numbered.number - since - 1);
+    let lines: Vec<Value> = fresh.into_iter().filter(|numbered| numbered.line.severity >= least).map(line).collect();
+    read(json!({ "lines": lines, "next": next, "no_longer_kept": lost }))
+}

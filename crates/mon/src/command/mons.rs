@@ -1,0 +1,89 @@
+//! `mon …`: who takes part in consensus. The map says who should; [`crate::live`] brings consensus in line, one member at a time.
+
+use nacre_types::MonId;
+use nacre_wire::map::{Address, Change, MonInfo};
+use serde_json::{Value, json};
+
+use super::{Done, Fields, View, change, read};
+
+/// Raft stays cheap with few members, and more do not make anything safer that people can tell.
+const MONS_MAX: usize = 7;
+
+fn id(fields: &Fields<'_>) -> Result<MonId, String> {
+    let wrong = || "`id` is a monitor's number, such as 2 or \"mon.2\"".to_owned();
+    let number = match fields.value("id") {
+        Some(Value::Number(number)) => number.as_u64(),
+        Some(Value::String(text)) => text.strip_prefix("mon.").unwrap_or(text).parse().ok(),
+        _ => None,
+    };
+    number.and_then(|number| u32::try_from(number).ok()).filter(|id| *id < 1_000_000).map(MonId).ok_or_else(wrong)
+}
+
+pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let quorum = &view.quorum;
+    let one = |(mon, info): (&MonId, &MonInfo)| {
+        let role = if quorum.voters.contains(mon) {
+            if quorum.leader == Some(*mon) { "leader" } else { "follower" }
+        } else if quorum.learners.contains(mon) {
+            "catching up"
+        } else {
+            "joining"
+        };
+        let reachable = *mon == view.me || quorum.reachable.contains(mon);
+        json!({ "id": mon.0, "address": info.address.0, "role": role, "reachable": reachable })
+    };
+    let mons: Vec<Value> = view.map().mons.iter().map(one).collect();
+    let majority = quorum.voters.len() / 2 + 1;
+    read(json!({
+        "mons": mons,
+        "leader": quorum.leader.map(|mon| mon.0),
+        "term": quorum.term,
+        "reachable": quorum.reachable.len(),
+        "majority": majority,
+    }))
+}
+
+pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (mon, address) = (id(fields)?, fields.need_text("address")?);
+    if !address.contains(':') {
+        return Err(format!("`address` is HOST:PORT, not {address}"));
+    }
+    let info = MonInfo { address: Address(address.to_owned()) };
+    let map = view.map();
+    let reply = json!({
+        "id": mon.0,
+        "note": "it votes as soon as it runs and has caught up; `mon stat` shows it",
+    });
+    if map.mons.get(&mon) == Some(&info) {
+        return read(reply);
+    }
+    if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && **known == info) {
+        return Err(format!("{other} has this address already"));
+    }
+    if !map.mons.contains_key(&mon) && map.mons.len() >= MONS_MAX {
+        return Err(format!("{MONS_MAX} monitors are enough: more make every change slower and nothing safer"));
+    }
+    change(reply, vec![Change::MonSet { mon, info }], format!("{mon} is let in at {address}"))
+}
+
+pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let mon = id(fields)?;
+    if !view.map().mons.contains_key(&mon) {
+        return Err(format!("there is no {mon}; `mon stat` lists them"));
+    }
+    let quorum = &view.quorum;
+    let rest: Vec<MonId> = quorum.voters.iter().filter(|voter| **voter != mon).copied().collect();
+    if rest.is_empty() {
+        return Err(format!("{mon} is the only monitor that votes: add another first"));
+    }
+    let alive = rest.iter().filter(|voter| quorum.reachable.contains(voter)).count();
+    let majority = rest.len() / 2 + 1;
+    if alive < majority {
+        return Err(format!(
+            "without {mon}, {alive} of {} monitors would be reachable, and {majority} are needed: start the others first",
+            rest.len()
+        ));
+    }
+    let reply = json!({ "id": mon.0, "left": view.map().mons.len() - 1 });
+    change(reply, vec![Change::MonRemove { mon }], format!("{mon} is removed"))
+}

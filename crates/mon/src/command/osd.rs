@@ -1,0 +1,226 @@
+//! `osd …`.
+
+use nacre_types::{Entity, OsdId};
+use nacre_wire::map::{Change, OsdInfo, Weight};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Done, Fields, View, change, existing_osd, parse_osd, read};
+use crate::hierarchy::{self, Place};
+use crate::osds::OSD_ID_MAX;
+
+fn share(weight: Weight) -> f64 {
+    f64::from(weight.0) / f64::from(Weight::IN.0)
+}
+
+fn describe(osd: OsdId, info: &OsdInfo) -> Value {
+    json!({
+        "id": osd.0,
+        "up": info.up,
+        "in": info.weight != Weight::OUT,
+        "reweight": share(info.weight),
+        "taken_out_automatically": info.weight_before_auto_out.is_some(),
+        "instance": info.instance.0,
+        "address": info.address.0,
+        "up_from": info.up_from.0,
+        "down_at": info.down_at.0,
+    })
+}
+
+pub fn tree(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let map = view.map();
+    let places = hierarchy::places(&map.crush.text);
+    let mut hosts: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for place in places {
+        let Some(info) = map.osds.get(&place.osd) else { continue };
+        seen.insert(place.osd);
+        let mut value = describe(place.osd, info);
+        value["class"] = json!(place.class);
+        value["weight"] = json!(hierarchy::show_weight(place.weight));
+        hosts.entry(place.host).or_default().push(value);
+    }
+    let stray: Vec<Value> =
+        map.osds.iter().filter(|(osd, _)| !seen.contains(osd)).map(|(osd, info)| describe(*osd, info)).collect();
+    let hosts: Vec<Value> = hosts.into_iter().map(|(host, osds)| json!({ "host": host, "osds": osds })).collect();
+    read(json!({ "hosts": hosts, "without_a_place": stray }))
+}
+
+pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let map = view.map();
+    let mut groups: BTreeMap<OsdId, u64> = BTreeMap::new();
+    for record in map.pgs.values() {
+        for osd in &record.raw {
+            *groups.entry(*osd).or_default() += 1;
+        }
+    }
+    let one = |(osd, info): (&OsdId, &OsdInfo)| {
+        let stat = view.stats.osd(*osd);
+        let (total, used) = stat.map_or((0, 0), |stat| (stat.total, stat.used));
+        json!({
+            "id": osd.0,
+            "up": info.up,
+            "reweight": share(info.weight),
+            "total_bytes": total,
+            "used_bytes": used,
+            "used_percent": (used * 1000).checked_div(total).map(|permille| permille as f64 / 10.0),
+            "pgs": groups.get(osd).copied().unwrap_or(0),
+            "reported": stat.is_some(),
+        })
+    };
+    read(json!({ "osds": map.osds.iter().map(one).collect::<Vec<_>>() }))
+}
+
+fn weigh(view: &View<'_>, osd: OsdId, weight: Weight, said: String) -> Result<Done, String> {
+    let info = &view.map().osds[&osd];
+    let reply = json!({ "id": osd.0, "reweight": share(weight) });
+    if info.weight == weight && info.weight_before_auto_out.is_none() {
+        return read(reply);
+    }
+    change(reply, vec![Change::OsdWeight { osd, weight, automatic: false }], said)
+}
+
+pub fn in_(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let osd = fields.osd(view)?;
+    let info = &view.map().osds[&osd];
+    if info.weight != Weight::OUT && info.weight_before_auto_out.is_none() {
+        return read(json!({ "id": osd.0, "reweight": share(info.weight) }));
+    }
+    let weight = info.weight_before_auto_out.filter(|weight| *weight != Weight::OUT).unwrap_or(Weight::IN);
+    weigh(view, osd, weight, format!("{osd} is in"))
+}
+
+pub fn out(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let osd = fields.osd(view)?;
+    weigh(view, osd, Weight::OUT, format!("{osd} is out: its data is copied elsewhere"))
+}
+
+pub fn reweight(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let osd = fields.osd(view)?;
+    let weight = match fields.value("weight") {
+        Some(Value::Number(number)) => number.as_f64(),
+        Some(Value::String(text)) => text.parse().ok(),
+        _ => None,
+    };
+    let Some(weight) = weight.filter(|weight| (0.0..=1.0).contains(weight)) else {
+        return Err("`weight` is a number from 0 (no data) to 1 (its whole share)".to_owned());
+    };
+    let fixed = Weight((weight * f64::from(Weight::IN.0)).round() as u32);
+    weigh(view, osd, fixed, format!("{osd} takes {weight} of its share"))
+}
+
+pub fn down(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let osd = fields.osd(view)?;
+    let info = &view.map().osds[&osd];
+    let reply = json!({ "id": osd.0, "up": false });
+    if !info.up {
+        return read(reply);
+    }
+    let said = format!("{osd} is down: an operator said so");
+    change(reply, vec![Change::OsdDown { osd, instance: info.instance }], said)
+}
+
+pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let map = view.map();
+    let osd = match fields.value("osd") {
+        None | Some(Value::Null) => {
+            let free = (0..=OSD_ID_MAX).map(OsdId).find(|osd| !map.osds.contains_key(osd));
+            free.ok_or_else(|| format!("all ids up to {OSD_ID_MAX} are taken"))?
+        }
+        Some(value) => parse_osd(value)?,
+    };
+    if osd.0 > OSD_ID_MAX {
+        return Err(format!("ids end at {OSD_ID_MAX}"));
+    }
+    if map.osds.contains_key(&osd) {
+        return Err(format!("there is an {osd} already"));
+    }
+    let host = fields.text("host")?.unwrap_or("host");
+    let place = Place {
+        osd,
+        class: fields.text("class")?.unwrap_or("hdd").to_owned(),
+        weight: hierarchy::weight_of_capacity(fields.number("capacity")?.unwrap_or(1 << 40)),
+        host: host.to_owned(),
+    };
+    // No store yet: whichever boots first under this id owns it. Out until then, so that no group waits for it.
+    let changes = vec![
+        Change::OsdNew { osd, store: 0 },
+        Change::OsdWeight { osd, weight: Weight::OUT, automatic: true },
+        Change::Crush { text: hierarchy::put(&map.crush.text, &place) },
+    ];
+    let reply = json!({ "id": osd.0, "note": "it takes data as soon as it boots" });
+    change(reply, changes, format!("{osd} is expected on host {host}"))
+}
+
+pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let osd = fields.osd(view)?;
+    let map = view.map();
+    let info = &map.osds[&osd];
+    if info.up {
+        return Err(format!("{osd} is up; stop it first"));
+    }
+    if !fields.flag("force")? {
+        if info.weight != Weight::OUT {
+            return Err(format!(
+                "{osd} still counts for placement: `osd out {}` and wait until its data is elsewhere (or `force`)",
+                osd.0
+            ));
+        }
+        let last: Vec<String> = map
+            .pgs
+            .iter()
+            .filter(|(_, record)| !record.is_activated() && record.activated.members.contains(&osd))
+            .map(|(pg, _)| pg.to_string())
+            .take(5)
+            .collect();
+        if !last.is_empty() {
+            return Err(format!(
+                "placement groups {} do not serve and may need {osd}: bring them back first (or `force`, and lose what only it has)",
+                last.join(", ")
+            ));
+        }
+    }
+    // Its last life must not come back under an id that somebody else gets.
+    let changes = vec![
+        Change::OsdRemove { osd },
+        Change::Crush { text: hierarchy::remove(&map.crush.text, osd) },
+        Change::Fence { entity: Entity::Osd(osd), instance: info.instance },
+    ];
+    change(json!({ "id": osd.0 }), changes, format!("{osd} is removed"))
+}
+
+pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let map = view.map();
+    let stop: BTreeSet<OsdId> = match fields.value("osds") {
+        Some(Value::Array(list)) => list.iter().map(|value| existing_osd(view, value)).collect::<Result<_, _>>()?,
+        Some(value) => [existing_osd(view, value)?].into(),
+        None => BTreeSet::new(),
+    };
+    let mut held_back = Vec::new();
+    let mut affected = 0;
+    for (pg, record) in &map.pgs {
+        if !record.acting.iter().any(|osd| stop.contains(osd)) {
+            continue;
+        }
+        affected += 1;
+        // Only complete members carry a group on: those being backfilled do not count.
+        let complete: &[OsdId] = if record.is_activated() { &record.activated.members } else { &[] };
+        let left = record.acting.iter().filter(|osd| !stop.contains(osd) && complete.contains(osd)).count();
+        if left < usize::from(map.pools[&pg.pool].min_size) {
+            held_back.push(pg.to_string());
+        }
+    }
+    let ok = held_back.is_empty();
+    let sentence = if ok {
+        format!("yes: {affected} placement groups lose a copy, all of them go on")
+    } else {
+        format!("no: {} placement groups would stop serving", held_back.len())
+    };
+    let would_stop = held_back.len();
+    held_back.truncate(50);
+    read(json!({ "ok": ok, "answer": sentence, "affected": affected, "would_stop": would_stop, "pgs": held_back }))
+}
+
+pub fn balance(_: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    Err("not available yet: balancing needs the placement hierarchy, which this version does not have".to_owned())
+}

@@ -1,0 +1,77 @@
+//! `pool …`.
+
+use nacre_wire::map::{Change, Pool, pool_flag};
+use serde_json::{Value, json};
+
+use super::{Done, Fields, View, change, read};
+use crate::pools::{self, Wishes};
+
+pub(super) fn describe(pool: &Pool) -> Value {
+    json!({
+        "name": pool.name.to_string(),
+        "size": pool.size,
+        "min_size": pool.min_size,
+        "pg_num": pool.pg_num,
+        "pgp_num": pool.pgp_num,
+        "rule": pool.rule,
+        "quota_bytes": pool.quota_bytes,
+        "quota_objects": pool.quota_objects,
+        "full": pool.flags & pool_flag::FULL != 0,
+        "no_delete": pool.flags & pool_flag::NO_DELETE != 0,
+        "created": pool.created.0,
+    })
+}
+
+pub fn ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let one = |(id, pool): (&nacre_types::PoolId, &Pool)| {
+        let mut value = describe(pool);
+        value["id"] = json!(id.0);
+        value
+    };
+    read(json!({ "pools": view.map().pools.iter().map(one).collect::<Vec<_>>() }))
+}
+
+pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let wishes = Wishes {
+        name: fields.need_text("name")?.to_owned(),
+        size: fields.number("size")?,
+        min_size: fields.number("min_size")?,
+        pg_num: fields.number("pg_num")?,
+        rule: fields.number("rule")?,
+    };
+    let (pool, settings) = pools::create(view.map(), &wishes)?;
+    let mut reply = describe(&settings);
+    reply["id"] = json!(pool.0);
+    reply["warnings"] = json!(pools::warnings(view.map(), &settings));
+    let said = format!("pool {} is created: {} groups of {} copies", settings.name, settings.pg_num, settings.size);
+    change(reply, vec![Change::PoolSet { pool, settings }], said)
+}
+
+pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (pool, old) = fields.pool(view, "name")?;
+    let (key, value) = (fields.need_text("key")?, fields.need_number("value")?);
+    let settings = pools::set(view.map(), pool, key, value)?;
+    let mut reply = describe(&settings);
+    reply["warnings"] = json!(pools::warnings(view.map(), &settings));
+    if settings == *old {
+        return read(reply);
+    }
+    let said = format!("pool {}: {key} = {value}", settings.name);
+    change(reply, vec![Change::PoolSet { pool, settings }], said)
+}
+
+pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (pool, settings) = fields.pool(view, "name")?;
+    if settings.flags & pool_flag::NO_DELETE != 0 {
+        return Err(format!("pool {0} is protected; `pool set {0} no_delete 0` first", settings.name));
+    }
+    if !fields.flag("yes_i_really_mean_it")? {
+        let stat = view.stats.pool(pool);
+        return Err(format!(
+            "this deletes the {} objects ({} bytes) of pool {} for good; if you mean it, set `yes_i_really_mean_it` to true",
+            stat.objects, stat.bytes, settings.name
+        ));
+    }
+    let said = format!("pool {} is removed", settings.name);
+    change(json!({ "id": pool.0 }), vec![Change::PoolRemove { pool }], said)
+}

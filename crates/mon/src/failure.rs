@@ -1,0 +1,261 @@
+//! Who is down: OSDs watch each other and report; the leader filters (CEPH-47, CEPH-49: "filters out transient or systemic problems").
+//!
+//! ```text
+//!  FailureReport ─▶ is the reporter up, the target's life current?  ─no─▶ dropped
+//!        │ yes
+//!        ├─ the target itself ───────────────────────────────────────────▶ down
+//!        ├─ connection refused, to one that does not accuse most ────────▶ down
+//!        └─ silent beyond grace (longer if it flapped), by enough reporters
+//!           on enough hosts, none of them cut off itself ────────────────▶ down
+//! ```
+//! *Cut off*: a reporter that accuses most of the others, and is itself accused, speaks of its own network. One that accuses most and is
+//! not accused (half the cluster lost power) is believed after twice the grace, so that the accused have had the time to accuse it.
+//!
+//! Time here is the leader's *awake* time: it advances by at most two ticks per tick, so a leader that was starved or stopped does
+//! not take its own absence for the OSDs' silence.
+//!
+//! Invariants: reports of one life never hit its successor; what is kept is bounded by the OSDs of the map squared, and in
+//! practice by the few that are reported.
+
+use nacre_types::{Instance, OsdId, Time};
+use nacre_wire::map::{ClusterMap, flag};
+use nacre_wire::msg::monitor::FailureReport;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::options;
+
+/// A report that is not repeated is forgotten.
+const EXPIRY: Duration = Duration::from_secs(10);
+/// The reporter's silence is believed to go on for so long without a further report.
+const EXTRAPOLATED: Duration = Duration::from_millis(1_000);
+/// An OSD that came back this soon after it was marked down for silence was probably marked down wrongly.
+const FLAP: Duration = Duration::from_secs(30);
+/// Flaps are forgotten, one after the other, in so much time each.
+const FLAP_MEMORY: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Debug)]
+struct Report {
+    at: Time,
+    silent: Duration,
+    refused: bool,
+    itself: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Target {
+    instance: Instance,
+    reports: BTreeMap<OsdId, Report>,
+}
+
+/// An OSD's record of being marked down too soon.
+#[derive(Clone, Debug, Default)]
+struct History {
+    silenced_at: Option<Time>,
+    flaps: u32,
+    last_flap: Time,
+}
+
+/// A verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// Who.
+    pub osd: OsdId,
+    /// Which life.
+    pub instance: Instance,
+    /// For the cluster log.
+    pub why: String,
+    /// Whether it only fell silent: such a verdict may be wrong.
+    pub silent: bool,
+}
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct FailureFilter {
+    targets: BTreeMap<OsdId, Target>,
+    history: BTreeMap<OsdId, History>,
+    /// Reporters that are being ignored as cut off, for health.
+    suspects: BTreeSet<OsdId>,
+}
+
+impl FailureFilter {
+    /// Takes a report. `false`: it was dropped.
+    pub fn report(&mut self, awake: Time, map: &ClusterMap, report: &FailureReport) -> bool {
+        let current = map.up_osd(report.target).is_some_and(|info| info.instance == report.instance);
+        if !current || map.up_osd(report.reporter).is_none() {
+            return false;
+        }
+        if report.itself != (report.reporter == report.target) {
+            return false;
+        }
+        let target = self.targets.entry(report.target).or_default();
+        if target.instance != report.instance {
+            *target = Target { instance: report.instance, reports: BTreeMap::new() };
+        }
+        if report.alive {
+            target.reports.remove(&report.reporter);
+            if target.reports.is_empty() {
+                self.targets.remove(&report.target);
+            }
+            return true;
+        }
+        let silent = Duration::from_millis(report.silent_ms);
+        let report_ = Report { at: awake, silent, refused: report.refused, itself: report.itself };
+        target.reports.insert(report.reporter, report_);
+        true
+    }
+
+    /// The map changed: forget what is decided.
+    pub fn on_map(&mut self, map: &ClusterMap) {
+        let up = |osd: &OsdId| map.up_osd(*osd).is_some();
+        self.targets.retain(|osd, target| map.up_osd(*osd).is_some_and(|info| info.instance == target.instance));
+        for target in self.targets.values_mut() {
+            target.reports.retain(|reporter, _| up(reporter));
+        }
+        self.targets.retain(|_, target| !target.reports.is_empty());
+        self.history.retain(|osd, _| map.osds.contains_key(osd));
+    }
+
+    /// An OSD was marked down for silence.
+    pub fn on_silenced(&mut self, awake: Time, osd: OsdId) {
+        self.history.entry(osd).or_default().silenced_at = Some(awake);
+    }
+
+    /// An OSD came up.
+    pub fn on_up(&mut self, awake: Time, osd: OsdId) {
+        let Some(history) = self.history.get_mut(&osd) else { return };
+        if history.silenced_at.take().is_some_and(|at| awake.since(at) < FLAP) {
+            history.flaps = (history.flaps + 1).min(4);
+            history.last_flap = awake;
+        }
+    }
+
+    /// The silence that is too long for this OSD: half the grace more for each recent flap, at most three times the grace.
+    fn grace(&self, awake: Time, osd: OsdId, grace: Duration) -> Duration {
+        let flaps = self.history.get(&osd).map_or(0, |history| {
+            let forgotten = awake.since(history.last_flap).as_secs() / FLAP_MEMORY.as_secs();
+            u64::from(history.flaps).saturating_sub(forgotten)
+        });
+        grace + grace / 2 * u32::try_from(flaps).unwrap_or(4)
+    }
+
+    /// Who is to be marked down now.
+    pub fn verdicts(&mut self, awake: Time, map: &ClusterMap, hosts: &BTreeMap<OsdId, String>) -> Vec<Down> {
+        for target in self.targets.values_mut() {
+            target.reports.retain(|_, report| awake.since(report.at) <= EXPIRY);
+        }
+        self.targets.retain(|_, target| !target.reports.is_empty());
+        self.suspects.clear();
+        if self.targets.is_empty() {
+            return Vec::new();
+        }
+        let scene = Scene::of(&self.targets, map, hosts);
+        let base = options::duration(map, "osd.failure_grace_ms");
+        let wanted = options::number(map, "mon.osd_reporters_min") as usize;
+        let no_down = map.flags & flag::NO_DOWN != 0;
+        let mut down = Vec::new();
+        let mut suspects = BTreeSet::new();
+        for (osd, target) in &self.targets {
+            if target.reports.values().any(|report| report.itself) {
+                down.push(Down {
+                    osd: *osd,
+                    instance: target.instance,
+                    why: "it said so itself".into(),
+                    silent: false,
+                });
+                continue;
+            }
+            if no_down {
+                continue;
+            }
+            let mut by = BTreeSet::new();
+            let mut gone = None;
+            let grace = self.grace(awake, *osd, base);
+            for (reporter, report) in &target.reports {
+                if scene.is_cut_off(*reporter) {
+                    suspects.insert(*reporter);
+                    continue;
+                }
+                let accuses_most = scene.accuses_most(*reporter);
+                if report.refused && !accuses_most {
+                    gone = Some(*reporter);
+                }
+                let needed = if accuses_most { grace * 2 } else { grace };
+                // One that is refused by nearly everybody may be misled itself: its word needs the others', but no grace.
+                if report.refused || report.silent + awake.since(report.at).min(EXTRAPOLATED) >= needed {
+                    by.insert(*reporter);
+                }
+            }
+            if let Some(reporter) = gone {
+                let why = format!("its process is gone ({reporter} was refused a connection)");
+                down.push(Down { osd: *osd, instance: target.instance, why, silent: false });
+            } else if scene.suffice(*osd, &by, wanted) {
+                let who: Vec<String> = by.iter().take(3).map(ToString::to_string).collect();
+                let why = format!("silent for {} ms, reported by {}", grace.as_millis(), who.join(", "));
+                down.push(Down { osd: *osd, instance: target.instance, why, silent: true });
+            }
+        }
+        self.suspects = suspects;
+        down
+    }
+
+    /// Reporters that are ignored because they seem to be cut off themselves.
+    #[must_use]
+    pub fn suspects(&self) -> &BTreeSet<OsdId> {
+        &self.suspects
+    }
+}
+
+/// Who accuses whom at one moment.
+struct Scene<'a> {
+    /// How many each reporter accuses.
+    accuses: BTreeMap<OsdId, usize>,
+    /// Whom anybody accuses.
+    accused: BTreeSet<OsdId>,
+    /// Whom somebody accuses who is not cut off.
+    credibly_accused: BTreeSet<OsdId>,
+    up: Vec<OsdId>,
+    hosts: &'a BTreeMap<OsdId, String>,
+}
+
+impl<'a> Scene<'a> {
+    fn of(targets: &BTreeMap<OsdId, Target>, map: &ClusterMap, hosts: &'a BTreeMap<OsdId, String>) -> Self {
+        let mut accuses = BTreeMap::new();
+        for (osd, target) in targets {
+            for reporter in target.reports.keys().filter(|reporter| *reporter != osd) {
+                *accuses.entry(*reporter).or_default() += 1;
+            }
+        }
+        let up = map.osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| *osd).collect();
+        let accused = targets.keys().copied().collect();
+        let mut scene = Self { accuses, accused, credibly_accused: BTreeSet::new(), up, hosts };
+        let credible =
+            |(_, target): &(&OsdId, &Target)| target.reports.keys().any(|reporter| !scene.is_cut_off(*reporter));
+        scene.credibly_accused = targets.iter().filter(credible).map(|(osd, _)| *osd).collect();
+        scene
+    }
+    /// Whether it accuses more than half of the others, and more than one.
+    fn accuses_most(&self, reporter: OsdId) -> bool {
+        let accuses = self.accuses.get(&reporter).copied().unwrap_or(0);
+        accuses >= 2 && accuses * 2 > self.up.len().saturating_sub(1)
+    }
+    fn is_cut_off(&self, reporter: OsdId) -> bool {
+        self.accuses_most(reporter) && self.accused.contains(&reporter)
+    }
+    fn host(&self, osd: OsdId) -> &str {
+        self.hosts.get(&osd).map_or("", String::as_str)
+    }
+    /// Whether these reporters are enough: `wanted`, or all who could report if that is fewer; on as many hosts as could be asked for.
+    fn suffice(&self, target: OsdId, by: &BTreeSet<OsdId>, wanted: usize) -> bool {
+        // Those accused themselves may be dead: they are not waited for.
+        let able = |osd: &&OsdId| **osd != target && (!self.credibly_accused.contains(osd) || by.contains(osd));
+        let able: Vec<OsdId> = self.up.iter().filter(able).copied().collect();
+        let able_hosts: BTreeSet<&str> = able.iter().map(|osd| self.host(*osd)).collect();
+        let by_hosts: BTreeSet<&str> = by.iter().map(|osd| self.host(*osd)).collect();
+        !by.is_empty() && by.len() >= wanted.min(able.len()) && by_hosts.len() >= wanted.min(able_hosts.len())
+    }
+}
+
+#[cfg(test)]
+#[path = "failure_test.rs"]
+mod tests;

@@ -1,0 +1,277 @@
+//! Cases of [`super::FailureFilter`] as a table: hosts, reports, verdicts.
+
+use super::*;
+use crate::testing::map_with_osds;
+
+struct Case {
+    map: ClusterMap,
+    hosts: BTreeMap<OsdId, String>,
+    filter: FailureFilter,
+    awake: Time,
+}
+
+/// Runs a script; one line per step, golden output beside it.
+///
+/// ```text
+/// hosts a a b b c         osd.0 and osd.1 on a, and so on
+/// 3 > 1 silent 2500       osd.3 reports osd.1 silent for 2500 ms (also: refused, alive, itself)
+/// after 700               milliseconds of awake time
+/// => down 1               what verdicts() says now (`-`: nothing)
+/// ```
+fn run(script: &str) {
+    let mut case: Option<Case> = None;
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words[0] == "hosts" {
+            let map = map_with_osds(words.len() - 1);
+            let hosts = (0..).zip(&words[1..]).map(|(osd, host)| (OsdId(osd), (*host).to_owned())).collect();
+            case = Some(Case { map, hosts, filter: FailureFilter::default(), awake: Time(1_000_000_000) });
+            continue;
+        }
+        let case = case.as_mut().expect("hosts come first");
+        let ms = |text: &str| Duration::from_millis(text.parse().expect("milliseconds"));
+        match words.as_slice() {
+            ["after", text] => case.awake = case.awake + ms(text),
+            ["flag", "nodown"] => case.map.flags = flag::NO_DOWN,
+            ["=>", rest @ ..] => {
+                let down = case.filter.verdicts(case.awake, &case.map, &case.hosts);
+                let seen: Vec<String> = down.iter().map(|down| down.osd.0.to_string()).collect();
+                let expected: Vec<&str> = rest.iter().filter(|w| **w != "down" && **w != "-").copied().collect();
+                assert_eq!(seen, expected, "at `{line}` of:\n{script}");
+                for down in down {
+                    case.map.osds.get_mut(&down.osd).expect("exists").up = false;
+                    case.filter.on_silenced(case.awake, down.osd);
+                }
+                case.filter.on_map(&case.map);
+            }
+            ["up", osd] => {
+                let osd = OsdId(osd.parse().expect("id"));
+                let info = case.map.osds.get_mut(&osd).expect("exists");
+                info.up = true;
+                info.instance.0 += 1;
+                case.filter.on_up(case.awake, osd);
+                case.filter.on_map(&case.map);
+            }
+            [reporter, ">", target, what @ ..] => {
+                let (reporter, target) = (OsdId(reporter.parse().expect("id")), OsdId(target.parse().expect("id")));
+                let silent_ms = if what[0] == "silent" { what[1].parse().expect("milliseconds") } else { 0 };
+                let report = FailureReport {
+                    target,
+                    instance: case.map.osds[&target].instance,
+                    reporter,
+                    silent_ms,
+                    alive: what[0] == "alive",
+                    refused: what[0] == "refused",
+                    itself: what[0] == "itself",
+                };
+                case.filter.report(case.awake, &case.map, &report);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn two_reporters_beyond_the_grace() {
+    run("hosts a b c
+         1 > 0 silent 1900
+         2 > 0 silent 1900
+         => -
+         after 100
+         => down 0");
+}
+
+#[test]
+fn one_reporter_is_not_enough_while_others_could_speak() {
+    run("hosts a b c d
+         1 > 0 silent 9000
+         => -
+         2 > 0 silent 2000
+         => down 0");
+}
+
+// Went red when hosts were not counted.
+#[test]
+fn reporters_of_one_host_are_one_voice() {
+    run("hosts a a a b c
+         # all of host a miss osd.3: perhaps a's link
+         0 > 3 silent 5000
+         1 > 3 silent 5000
+         2 > 3 silent 5000
+         => -
+         4 > 3 silent 2000
+         => down 3");
+}
+
+// Went red when `suffice` did not look at the number of reporters.
+#[test]
+fn on_one_host_two_reporters_do() {
+    run("hosts a a a
+         0 > 2 silent 2100
+         => -
+         1 > 2 silent 2100
+         => down 2");
+}
+
+#[test]
+fn a_refused_connection_and_a_confession_are_believed_at_once() {
+    run("hosts a b c
+         1 > 0 refused
+         => down 0
+         2 > 2 itself
+         => down 2");
+}
+
+#[test]
+fn nobody_confesses_for_another() {
+    run("hosts a b c
+         1 > 0 itself
+         => -");
+}
+
+#[test]
+fn alive_withdraws() {
+    run("hosts a b c
+         1 > 0 silent 2500
+         1 > 0 alive
+         2 > 0 silent 2500
+         => -");
+}
+
+// Went red when cut-off reporters counted.
+#[test]
+fn a_reporter_that_is_cut_off_itself_is_ignored() {
+    run("hosts a b c d e
+         0 > 1 silent 9000
+         0 > 2 silent 9000
+         0 > 3 silent 9000
+         0 > 4 refused
+         1 > 0 silent 2500
+         1 > 4 silent 2500
+         # osd.4 has only one honest accuser besides the one that accuses everybody
+         => -
+         2 > 0 silent 2500
+         => down 0
+         => -");
+}
+
+#[test]
+fn the_survivors_of_a_power_loss_are_believed_after_twice_the_grace() {
+    run("hosts a b c d e f
+         0 > 2 silent 2500
+         0 > 3 silent 2500
+         0 > 4 silent 2500
+         0 > 5 silent 2500
+         1 > 2 silent 2500
+         1 > 3 silent 2500
+         1 > 4 silent 2500
+         1 > 5 silent 2500
+         => -
+         after 1000
+         0 > 2 silent 4000
+         0 > 3 silent 4000
+         0 > 4 silent 4000
+         0 > 5 silent 4000
+         1 > 2 silent 4000
+         1 > 3 silent 4000
+         1 > 4 silent 4000
+         1 > 5 silent 4000
+         => down 2 3 4 5");
+}
+
+#[test]
+fn refusals_of_most_need_a_second_voice_but_no_grace() {
+    run("hosts a b c d e
+         0 > 1 refused
+         0 > 2 refused
+         0 > 3 refused
+         => -
+         4 > 1 refused
+         4 > 2 refused
+         4 > 3 refused
+         => down 1 2 3");
+}
+
+#[test]
+fn the_last_survivor_of_three_speaks_alone() {
+    run("hosts a b c
+         0 > 1 silent 4100
+         0 > 2 silent 4100
+         => down 1 2");
+}
+
+#[test]
+fn two_halves_that_accuse_each_other_stay_up() {
+    run("hosts a b c d
+         0 > 2 silent 9000
+         0 > 3 silent 9000
+         1 > 2 silent 9000
+         1 > 3 silent 9000
+         2 > 0 silent 9000
+         2 > 1 silent 9000
+         3 > 0 silent 9000
+         3 > 1 silent 9000
+         => -");
+}
+
+#[test]
+fn a_report_that_is_not_repeated_is_forgotten() {
+    run("hosts a b c
+         1 > 0 silent 2500
+         after 10500
+         2 > 0 silent 2500
+         => -");
+}
+
+#[test]
+fn silence_is_extrapolated_for_a_second_only() {
+    run("hosts a b c
+         1 > 0 silent 900
+         2 > 0 silent 900
+         after 5000
+         => -");
+}
+
+#[test]
+fn whoever_flaps_gets_more_time() {
+    run("hosts a b c
+         1 > 0 silent 2000
+         2 > 0 silent 2000
+         => down 0
+         after 3000
+         up 0
+         1 > 0 silent 2900
+         2 > 0 silent 2900
+         => -
+         1 > 0 silent 3000
+         2 > 0 silent 3000
+         => down 0");
+}
+
+#[test]
+fn no_down_holds_back_all_but_confessions() {
+    run("hosts a b c
+         flag nodown
+         1 > 0 silent 9000
+         2 > 0 refused
+         1 > 1 itself
+         => down 1");
+}
+
+#[test]
+fn a_report_about_an_earlier_life_is_dropped() {
+    let map = map_with_osds(3);
+    let mut filter = FailureFilter::default();
+    let mut report = FailureReport {
+        target: OsdId(0),
+        instance: Instance(map.osds[&OsdId(0)].instance.0 + 1),
+        reporter: OsdId(1),
+        silent_ms: 9_000,
+        alive: false,
+        refused: true,
+        itself: false,
+    };
+    assert!(!filter.report(Time(1), &map, &report));
+    report.instance.0 -= 1;
+    assert!(filter.report(Time(1), &map, &report));
+}

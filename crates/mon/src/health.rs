@@ -1,0 +1,316 @@
+//! What is wrong, how bad it is, and what to do about it (USERS §1, item 1: no mystery warnings).
+//!
+//! Each check has a code that never changes its meaning, a summary of one line, details, and the next step for a person.
+
+use nacre_types::Epoch;
+use nacre_wire::map::{Weight, flag, pool_flag};
+use nacre_wire::msg::monitor::pg_state;
+use serde_json::{Value, json};
+
+use crate::command::View;
+use crate::options;
+use crate::osds;
+
+/// How bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// All is well.
+    Ok,
+    /// Somebody should look; data is safe and served.
+    Warn,
+    /// Data is not served, or in danger.
+    Error,
+}
+impl Level {
+    /// As JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Its code.
+    pub code: &'static str,
+    /// How bad.
+    pub level: Level,
+    /// One line.
+    pub summary: String,
+    /// Who is concerned, one per line, at most [`DETAIL_MAX`].
+    pub detail: Vec<String>,
+    /// What to do.
+    pub what_to_do: &'static str,
+}
+
+/// Lines of detail kept.
+pub const DETAIL_MAX: usize = 50;
+
+fn check(
+    code: &'static str,
+    level: Level,
+    summary: String,
+    mut detail: Vec<String>,
+    what_to_do: &'static str,
+) -> Check {
+    if detail.len() > DETAIL_MAX {
+        let more = detail.len() - DETAIL_MAX;
+        detail.truncate(DETAIL_MAX);
+        detail.push(format!("and {more} more"));
+    }
+    Check { code, level, summary, detail, what_to_do }
+}
+
+/// All findings, the worst first.
+#[must_use]
+pub fn checks(view: &View<'_>) -> Vec<Check> {
+    let mut found = Vec::new();
+    monitors(view, &mut found);
+    osds(view, &mut found);
+    fullness(view, &mut found);
+    groups(view, &mut found);
+    pools(view, &mut found);
+    flags(view, &mut found);
+    found.sort_by_key(|check| (std::cmp::Reverse(check.level), check.code));
+    found
+}
+
+/// The worst of them.
+#[must_use]
+pub fn level(checks: &[Check]) -> Level {
+    checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok)
+}
+
+/// As JSON; details and advice only when asked for.
+#[must_use]
+pub fn to_json(checks: &[Check], detail: bool) -> Value {
+    let one = |check: &Check| {
+        let mut value = json!({ "code": check.code, "severity": check.level.name(), "summary": check.summary });
+        if detail {
+            value["detail"] = json!(check.detail);
+            value["what_to_do"] = json!(check.what_to_do);
+        }
+        value
+    };
+    json!({ "status": level(checks).name(), "checks": checks.iter().map(one).collect::<Vec<_>>() })
+}
+
+fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
+    let quorum = &view.quorum;
+    let down: Vec<String> =
+        quorum.voters.iter().filter(|mon| !quorum.reachable.contains(mon)).map(ToString::to_string).collect();
+    if !down.is_empty() {
+        let left = quorum.reachable.len().saturating_sub(quorum.voters.len() / 2 + 1);
+        let summary = format!("{} of {} monitors are down; {left} more may fail", down.len(), quorum.voters.len());
+        let todo = "Start them. A monitor that is gone for good: `mon rm`, then `mon add` another.";
+        found.push(check("MON_DOWN", Level::Warn, summary, down, todo));
+    }
+    if quorum.voters.len() == 2 {
+        let todo = "Add a third with `mon add`: with two, losing either one stops the cluster.";
+        found.push(check("MON_COUNT", Level::Warn, "two monitors tolerate no failure".into(), Vec::new(), todo));
+    }
+}
+
+fn osds(view: &View<'_>, found: &mut Vec<Check>) {
+    let map = view.map();
+    let line = |osd: nacre_types::OsdId| match view.down_since.get(&osd) {
+        Some(since) => format!("{osd} has been down for {} s", view.now.since(*since).as_secs()),
+        None => osd.to_string(),
+    };
+    let counted = map.osds.iter().filter(|(_, info)| !info.up && info.instance.0 > 0 && info.weight != Weight::OUT);
+    let down: Vec<String> = counted.map(|(osd, _)| line(*osd)).collect();
+    if !down.is_empty() {
+        let summary = format!("{} of {} OSDs are down", down.len(), map.osds.len());
+        let todo = "Start them, or see their host's log. After mon.down_out_interval_s their data is copied elsewhere.";
+        found.push(check("OSD_DOWN", Level::Warn, summary, down, todo));
+    }
+    if osds::mass_failure(map) {
+        let todo = "Probably power or network. Bring them back; nothing moves meanwhile. Those lost for good: `osd out`, one after the other.";
+        let summary = "so many OSDs are lost that none is taken out automatically".to_owned();
+        found.push(check("OSD_MASS_FAILURE", Level::Error, summary, Vec::new(), todo));
+    }
+    if !view.suspects.is_empty() {
+        let detail = view
+            .suspects
+            .iter()
+            .map(|osd| format!("{osd} accuses most of the cluster and is accused itself"))
+            .collect();
+        let summary = format!("{} OSDs seem to be cut off from the others", view.suspects.len());
+        let todo = "Check the network between the OSDs' hosts; the monitors ignore these OSDs' reports meanwhile.";
+        found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
+    }
+    let slow: Vec<String> =
+        view.stats.osds().flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}"))).collect();
+    if !slow.is_empty() {
+        let todo =
+            "Look at the disks and hosts that appear most often; `health detail` shows what each operation waits for.";
+        found.push(check(
+            "SLOW_OPS",
+            Level::Warn,
+            format!("{} operations have waited for long", slow.len()),
+            slow,
+            todo,
+        ));
+    }
+    if map.osds.values().all(|info| !info.up) && !map.pools.is_empty() {
+        let todo = "Start OSDs: pools exist, but nobody stores anything.";
+        found.push(check("NO_OSD_UP", Level::Error, "no OSD is up".into(), Vec::new(), todo));
+    }
+}
+
+fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
+    let map = view.map();
+    let full = view.stats.fuller_than(map, options::millionths(map, "mon.full_ratio"));
+    let near = view.stats.fuller_than(map, options::millionths(map, "mon.near_full_ratio"));
+    let lines = |osds: Vec<nacre_types::OsdId>| -> Vec<String> {
+        let percent = |osd| view.stats.osd(osd).map_or(0, |stat| stat.used * 100 / stat.total.max(1));
+        osds.into_iter().map(|osd| format!("{osd} is {} % full", percent(osd))).collect()
+    };
+    let near: Vec<_> = near.into_iter().filter(|osd| !full.contains(osd)).collect();
+    if !full.is_empty() {
+        let todo =
+            "Delete data (deletes always work), add OSDs, or raise mon.full_ratio a little for long enough to do so.";
+        found.push(check("OSD_FULL", Level::Error, format!("{} OSDs are full", full.len()), lines(full), todo));
+    }
+    if !near.is_empty() {
+        let todo = "Add OSDs or delete data before they are full: then writes stop.";
+        found.push(check(
+            "OSD_NEARFULL",
+            Level::Warn,
+            format!("{} OSDs are nearly full", near.len()),
+            lines(near),
+            todo,
+        ));
+    }
+}
+
+fn groups(view: &View<'_>, found: &mut Vec<Check>) {
+    let map = view.map();
+    let (mut down, mut degraded, mut inactive, mut unfound) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for (pg, record) in &map.pgs {
+        let state = view.stats.pg_state(map, *pg, record);
+        if let Some(report) = view.stats.pg(*pg) {
+            unfound += report.unfound;
+        }
+        let waits = || match view.stats.pg(*pg).map(|report| &report.waits_for) {
+            Some(waits) if !waits.is_empty() => {
+                format!(", waits for {}", waits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+            }
+            _ => String::new(),
+        };
+        if state & pg_state::DOWN != 0 || state & pg_state::UNDERSIZED != 0 && state & pg_state::ACTIVE == 0 {
+            down.push(format!("{pg} has {} of {} copies up{}", record.acting.len(), map.pools[&pg.pool].size, waits()));
+        } else if state & pg_state::ACTIVE == 0 {
+            inactive.push(format!("{pg} is peering since {}{}", record.since, waits()));
+        } else if state & (pg_state::DEGRADED | pg_state::UNDERSIZED) != 0 {
+            degraded.push(format!("{pg} has {} of {} copies", record.acting.len(), map.pools[&pg.pool].size));
+        }
+    }
+    let all = map.pgs.len();
+    if !down.is_empty() {
+        let summary = format!("{} of {all} placement groups do not serve: too few of their OSDs are up", down.len());
+        let todo =
+            "Start the OSDs that `health detail` and `pg explain` name. Nothing is lost as long as they come back.";
+        found.push(check("PG_DOWN", Level::Error, summary, down, todo));
+    }
+    if !inactive.is_empty() {
+        let summary = format!("{} of {all} placement groups are not active yet", inactive.len());
+        let todo = "Normal for a moment after a change. If it lasts: `pg explain` says whom a group waits for.";
+        found.push(check("PG_INACTIVE", Level::Warn, summary, inactive, todo));
+    }
+    if !degraded.is_empty() {
+        let summary = format!("{} of {all} placement groups have fewer copies than wanted", degraded.len());
+        let todo = "They are served. Start the missing OSDs; recovery does the rest.";
+        found.push(check("PG_DEGRADED", Level::Warn, summary, degraded, todo));
+    }
+    if unfound > 0 {
+        let todo = "Start the OSDs that were up when these objects were last written (`pg explain`).";
+        found.push(check(
+            "OBJECT_UNFOUND",
+            Level::Error,
+            format!("{unfound} objects have no live newest copy"),
+            Vec::new(),
+            todo,
+        ));
+    }
+}
+
+fn pools(view: &View<'_>, found: &mut Vec<Check>) {
+    let map = view.map();
+    let full: Vec<String> =
+        map.pools.values().filter(|pool| pool.flags & pool_flag::FULL != 0).map(|pool| pool.name.to_string()).collect();
+    if !full.is_empty() {
+        let todo = "Delete data (deletes always work), raise the pool's quota, or add OSDs.";
+        found.push(check(
+            "POOL_FULL",
+            Level::Error,
+            format!("{} pools are full: writes are refused", full.len()),
+            full,
+            todo,
+        ));
+    }
+    let osds = map.osds.values().filter(|info| info.weight != Weight::OUT).count();
+    let wants: Vec<String> = map
+        .pools
+        .values()
+        .filter(|pool| usize::from(pool.size) > osds)
+        .map(|pool| format!("pool {} wants {} copies", pool.name, pool.size))
+        .collect();
+    if !wants.is_empty() {
+        let todo = "Add OSDs, or lower the pools' size.";
+        found.push(check(
+            "TOO_FEW_OSDS",
+            Level::Warn,
+            format!("{osds} OSDs are too few for {} pools", wants.len()),
+            wants,
+            todo,
+        ));
+    }
+    let single: Vec<String> = map
+        .pools
+        .values()
+        .filter(|pool| pool.size == 1)
+        .map(|pool| format!("pool {} keeps one copy", pool.name))
+        .collect();
+    if !single.is_empty() {
+        let todo = "Losing one disk loses data of these pools: `pool set NAME size 3`, unless that is meant.";
+        found.push(check(
+            "POOL_NO_REDUNDANCY",
+            Level::Warn,
+            format!("{} pools keep one copy", single.len()),
+            single,
+            todo,
+        ));
+    }
+}
+
+fn flags(view: &View<'_>, found: &mut Vec<Check>) {
+    let set = flag_names(view.map().flags);
+    if !set.is_empty() {
+        let todo = "Set by an operator. When the work is done: `flag unset`.";
+        found.push(check("FLAGS_SET", Level::Warn, format!("flags are set: {}", set.join(", ")), Vec::new(), todo));
+    }
+    if view.map().epoch == Epoch::NONE {
+        let todo = "Wait a moment.";
+        found.push(check("NO_MAP", Level::Error, "there is no map yet".into(), Vec::new(), todo));
+    }
+}
+
+/// Names of the operators' flags.
+pub const FLAGS: &[(&str, u64)] = &[
+    ("nobackfill", flag::NO_BACKFILL),
+    ("nodown", flag::NO_DOWN),
+    ("noout", flag::NO_OUT),
+    ("norecover", flag::NO_RECOVER),
+];
+
+/// The names of the bits that are set.
+#[must_use]
+pub fn flag_names(flags: u64) -> Vec<&'static str> {
+    FLAGS.iter().filter(|(_, bit)| flags & bit != 0).map(|(name, _)| *name).collect()
+}

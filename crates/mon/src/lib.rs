@@ -1,0 +1,47 @@
+//! Nacre's monitors: the few who agree on the cluster map (Weil et al., OSDI 2006, §5.2 "Failure Detection"; CEPH-44, -47..-50;
+//! Malacology, EuroSys 2017, §4.1: MAL-10..-12, -17).
+//!
+//! A pure role: facts in ([`Mon::on_message`], [`Mon::on_store`], [`Mon::on_tick`], …), decisions out ([`Output`]). The real host and
+//! the simulator drive the same code; the same seed and the same facts give the same bytes.
+//!
+//! ```text
+//!            Raft ⇄ other monitors
+//!                 │
+//!   mon ──▶ live ─┼─ raft        consensus and its log in the store                     raft/
+//!    │            ├─ state       map, history, cluster log: the replicated state        state/
+//!    │            ├─ subscribers who has which map, who is sent what
+//!    │            ├─ router      requests on their way to the leader and back
+//!    │            └─ leader ──┬─ batch     requests ─▶ one proposal at a time
+//!    └─ open (start)          ├─ failure, osds, pgs, pools   what is proposed, and what is refused
+//!                             ├─ stats, health               soft state, and what it means for people
+//!                             └─ command/                    JSON in, JSON out: docs/formats/commands.md
+//! ```
+//! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then `leader.rs`.
+//!
+//! Invariants, checked by [`Mon::check`] after every step in tests and simulation: those of [`raft`] and [`state`]; and across monitors,
+//! checked by the tests: never two different maps of one epoch; what was answered is never lost; reads see every earlier answer.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod command;
+mod failure;
+mod health;
+pub mod hierarchy;
+mod leader;
+mod live;
+mod mon;
+mod open;
+pub mod options;
+mod osds;
+mod pgs;
+mod pools;
+pub mod raft;
+mod router;
+pub mod state;
+mod stats;
+mod subscribers;
+#[cfg(test)]
+mod testing;
+
+pub use command::{COMMANDS, CommandSpec};
+pub use mon::{Counters, Founding, Mon, MonConfig, Output};

@@ -1,0 +1,735 @@
+//! One monitor at work: every fact ends in [`Live::settle`], which runs until nothing more follows from it.
+//!
+//! ```text
+//!  fact ──▶ consensus / router / subscribers / leader
+//!                └──────────────▶ settle: ┌▶ consensus decisions ─▶ apply ─▶ publish, answer ┐
+//!                                         │  leader changed? ─▶ re-route                     │
+//!                                         │  reads confirmed? ─▶ answer                      │
+//!                                         └─ batch due? ─▶ propose ◀─────────────────────────┘ until quiet
+//! ```
+
+use nacre_store::Token;
+use nacre_types::{Entity, Epoch, MonId, OsdId, Time};
+use nacre_wire::codec::Wire;
+use nacre_wire::map::{Change, ClusterMap, CrushSection};
+use nacre_wire::msg::Message;
+use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, RaftStep, Refused, Severity};
+use raft::eraftpb::ConfChangeType;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::command::{self, Quorum, View};
+use crate::hierarchy;
+use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
+use crate::mon::{Counters, MonConfig, Output};
+use crate::options;
+use crate::osds;
+use crate::raft::{Consensus, Decision, Recovered};
+use crate::router::{self, Origin, Router};
+use crate::state::{CommandDone, Proposal, State};
+use crate::subscribers::{Mail, Subscribers};
+
+/// A monitor that was not heard of for this long counts as unreachable.
+const REACHABLE: Duration = Duration::from_secs(2);
+/// A proposal larger than this is refused: a store's omap values end at 1 MiB.
+const PROPOSAL_BYTES_MAX: usize = 1_000_000;
+/// Store tokens of transactions that nobody waits for have this bit.
+const UNAWAITED: u64 = 1 << 63;
+/// A learner votes once it is this close to the log's end.
+const CAUGHT_UP: u64 = 64;
+
+/// How a command is remembered.
+fn done(ask: &Ask, reply: &Value) -> CommandDone {
+    CommandDone { via: ask.origin.via, token: ask.origin.token, reply: reply.to_string() }
+}
+
+pub struct Live {
+    config: MonConfig,
+    consensus: Consensus,
+    state: State,
+    subscribers: Subscribers,
+    router: Router,
+    leader: Leader,
+    /// Who led in which term, when it was last looked at.
+    led_by: (Option<MonId>, u64),
+    was_leading: bool,
+    last_tick: Time,
+    next_tick: Time,
+    next_second: Time,
+    /// The time this process was awake: see `failure.rs`.
+    awake: Time,
+    heard: BTreeMap<MonId, Time>,
+    down_since: BTreeMap<OsdId, Time>,
+    hosts: (Arc<str>, BTreeMap<OsdId, String>),
+    clean_to: Epoch,
+    next_token: u64,
+    image_bytes: usize,
+    accused: bool,
+    was_member: bool,
+    halted: Option<String>,
+    counters: Counters,
+}
+
+impl Live {
+    pub fn new(
+        config: MonConfig,
+        now: Time,
+        state: Option<State>,
+        recovered: Recovered,
+        out: &mut Vec<Output>,
+    ) -> Result<Self, String> {
+        let state = state.unwrap_or_else(|| {
+            let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
+            State::new(ClusterMap::empty(config.cluster, crush))
+        });
+        let consensus = Consensus::new(config.id, config.seed, config.tick, recovered)?;
+        let down = state.map().osds.iter().filter(|(_, info)| !info.up).map(|(osd, _)| (*osd, now)).collect();
+        let mut live = Self {
+            router: Router::new(config.seed, now),
+            next_tick: now + config.tick,
+            config,
+            consensus,
+            state,
+            subscribers: Subscribers::default(),
+            leader: Leader::default(),
+            led_by: (None, 0),
+            was_leading: false,
+            last_tick: now,
+            next_second: now,
+            awake: Time(1),
+            heard: BTreeMap::new(),
+            down_since: down,
+            hosts: ("".into(), BTreeMap::new()),
+            clean_to: Epoch::NONE,
+            next_token: UNAWAITED,
+            image_bytes: 0,
+            accused: false,
+            was_member: false,
+            halted: None,
+            counters: Counters::default(),
+        };
+        live.consensus.campaign_if_alone();
+        live.settle(now, out);
+        Ok(live)
+    }
+
+    // ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
+        self.subscribers.on_epoch(from, epoch);
+        if let Entity::Mon(mon) = from {
+            self.heard.insert(mon, now);
+        }
+        match (message, from) {
+            (Message::Raft(step), Entity::Mon(mon)) => {
+                if let Err(amnesia) = self.consensus.step(mon, &step.message) {
+                    self.halted = Some(amnesia.why);
+                    return;
+                }
+            }
+            (Message::Forward(forward), Entity::Mon(mon)) if forward.via == mon => {
+                let decoded = Message::decode(forward.kind, forward.compat, &forward.meta, Vec::new());
+                match decoded {
+                    Ok(message) if self.consensus.is_leader() => {
+                        let origin = Origin { via: mon, token: forward.token, from: forward.from };
+                        self.lead(now, origin, message, out);
+                    }
+                    // Whoever forwarded it learns who leads, and sends it there.
+                    Ok(_) => self.leader.reject("forward_not_leading"),
+                    Err(_) => self.leader.reject("forward_malformed"),
+                }
+            }
+            (Message::ForwardReply(reply), Entity::Mon(_)) => {
+                if let Ok(message) = Message::decode(reply.kind, reply.compat, &reply.meta, Vec::new())
+                    && let Some((to, message)) = self.router.answer(reply.token, message)
+                {
+                    out.push(Output::Send { to, message });
+                }
+            }
+            (Message::Subscribe(ask), _) => {
+                let mut mail = Mail::new();
+                self.subscribers.subscribe(&self.state, from, &ask, &mut mail);
+                self.post(mail, out);
+            }
+            (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
+            (
+                message @ (Message::Boot(_)
+                | Message::FailureReport(_)
+                | Message::PgActivateRequest(_)
+                | Message::PgTemporaryRequest(_)
+                | Message::Beacon(_)
+                | Message::ClusterLog(_)
+                | Message::Command(_)),
+                _,
+            ) => self.route(now, from, message, out),
+            _ => self.leader.reject("message_unexpected"),
+        }
+        self.settle(now, out);
+    }
+
+    pub fn on_disconnect(&mut self, now: Time, who: Entity, out: &mut Vec<Output>) {
+        self.subscribers.remove(who);
+        self.router.disconnect(who);
+        if let Entity::Mon(mon) = who {
+            self.heard.remove(&mon);
+            self.consensus.on_disconnect(mon);
+        }
+        self.settle(now, out);
+    }
+
+    pub fn on_committed(&mut self, now: Time, token: Token, out: &mut Vec<Output>) {
+        if token.0 & UNAWAITED == 0 {
+            let mut decisions = Vec::new();
+            self.consensus.on_committed(token.0, &mut decisions);
+            self.handle(now, decisions, out);
+        }
+        self.settle(now, out);
+    }
+
+    pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
+        if now >= self.next_tick {
+            // However late: one tick, and no more awake time than two of them.
+            self.awake = self.awake + now.since(self.last_tick).min(self.config.tick * 2);
+            self.last_tick = now;
+            self.next_tick = now + self.config.tick;
+            self.consensus.tick(now);
+            self.consensus.campaign_if_alone();
+            self.accused = true;
+            self.reconcile_members(now);
+        }
+        if now >= self.next_second {
+            self.next_second = now + Duration::from_secs(1);
+            self.every_second(now, out);
+        }
+        let reachable = self.reachable_text(now);
+        for (to, message) in self.router.expire(now, self.consensus.leader().is_some(), &reachable) {
+            out.push(Output::Send { to, message });
+        }
+        self.router.repeat(now);
+        self.settle(now, out);
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        let mut next = self.next_tick.min(self.next_second);
+        if let Some(at) = self.leader.propose_at
+            && self.leader.in_flight.is_none()
+            && self.consensus.may_propose()
+        {
+            next = next.min(at);
+        }
+        self.router.next_deadline().map_or(next, |at| next.min(at))
+    }
+
+    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn route(&mut self, now: Time, from: Entity, message: Message, out: &mut Vec<Output>) {
+        let wait = options::duration(self.state.map(), "mon.command_wait_ms");
+        match self.router.open(now, wait, from, &message) {
+            Some(token) => self.dispatch(now, token, from, message, out),
+            None => {
+                if let Message::Command(command) = message {
+                    let busy = "this monitor has too many open commands; try again in a moment";
+                    out.push(Output::Send { to: from, message: router::reply(command.token, busy) });
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, now: Time, token: u64, from: Entity, message: Message, out: &mut Vec<Output>) {
+        let me = self.config.id;
+        if self.consensus.is_leader() {
+            self.router.sent(now, token);
+            self.lead(now, Origin { via: me, token, from }, message, out);
+        } else if let Some(leader) = self.consensus.leader() {
+            self.router.sent(now, token);
+            let (kind, _, compat) = message.kind();
+            let mut meta = Vec::new();
+            message.put_meta(&mut meta);
+            let forward = Forward { from, via: me, token, kind, compat, meta: meta.into() };
+            out.push(Output::Send { to: Entity::Mon(leader), message: Message::Forward(forward) });
+        } else {
+            self.router.hold(now, token, from, message);
+        }
+    }
+
+    fn due(&self, now: Time) -> Time {
+        now + options::duration(self.state.map(), "mon.propose_interval_ms")
+    }
+
+    /// A request reached the leader.
+    fn lead(&mut self, now: Time, origin: Origin, message: Message, out: &mut Vec<Output>) {
+        let due = self.due(now);
+        let from = origin.from;
+        match message {
+            Message::Boot(boot) if from == Entity::Osd(boot.osd) => self.leader.push(due, Request::Boot(origin, boot)),
+            Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
+                if self.leader.filter.report(self.awake, self.state.map(), &report) {
+                    self.accused = true;
+                } else {
+                    self.leader.reject("failure_report");
+                }
+            }
+            Message::PgActivateRequest(request) => self.leader.push(due, Request::Activate(from, request)),
+            Message::PgTemporaryRequest(request) => self.leader.push(due, Request::Temporary(from, request)),
+            Message::Beacon(beacon) if from == Entity::Osd(beacon.osd) => {
+                if !self.leader.stats.beacon(self.state.map(), beacon) {
+                    self.leader.reject("beacon");
+                }
+            }
+            Message::ClusterLog(log) => {
+                let lines = log.lines.into_iter().filter(|line| line.from == from && !self.state.log().knows(line));
+                let lines: Vec<_> = lines.collect();
+                self.leader.push_lines(due, lines);
+            }
+            Message::Command(command) => match command::parse(&command.request) {
+                Ok((spec, request)) => {
+                    let ask = Ask { origin, spec, request };
+                    if self.leader.is_on_its_way(origin) {
+                        // Asked again while the first is being carried out: one answer serves both.
+                    } else if spec.writes {
+                        self.leader.push(due, Request::Command(ask));
+                    } else {
+                        self.leader.fresh.push(Unproven::Question(ask));
+                    }
+                }
+                // What is not a command is so everywhere and always: no proof of leadership is needed.
+                Err(error) => self.answer(origin, Err(error), out),
+            },
+            _ => self.leader.reject("sender_mismatch"),
+        }
+    }
+
+    fn answer(&mut self, origin: Origin, answer: Result<Value, String>, out: &mut Vec<Output>) {
+        self.counters.commands += 1;
+        let (error, reply) = match answer {
+            Ok(reply) => (None, reply.to_string()),
+            Err(error) => (Some(error), "{}".to_owned()),
+        };
+        self.send_back(origin, Message::CommandReply(CommandReply { token: origin.token, error, reply }), out);
+    }
+
+    fn send_back(&mut self, origin: Origin, message: Message, out: &mut Vec<Output>) {
+        if origin.via == self.config.id {
+            if let Some((to, message)) = self.router.answer(origin.token, message) {
+                out.push(Output::Send { to, message });
+            }
+            return;
+        }
+        let (kind, _, compat) = message.kind();
+        let mut meta = Vec::new();
+        message.put_meta(&mut meta);
+        let reply = ForwardReply { token: origin.token, kind, compat, meta: meta.into() };
+        out.push(Output::Send { to: Entity::Mon(origin.via), message: Message::ForwardReply(reply) });
+    }
+
+    fn post(&mut self, mail: Mail, out: &mut Vec<Output>) {
+        for (to, message) in mail {
+            self.counters.maps_sent += 1;
+            out.push(Output::Send { to, message });
+        }
+    }
+
+    // ── what follows ──────────────────────────────────────────────────────────────────────────────────────────
+
+    fn settle(&mut self, now: Time, out: &mut Vec<Output>) {
+        loop {
+            let mut decisions = Vec::new();
+            self.consensus.poll(now, &mut decisions);
+            let quiet = decisions.is_empty();
+            self.handle(now, decisions, out);
+            if self.halted.is_some() {
+                return;
+            }
+            self.notice_leader(now, out);
+            let asked = self.answer_reads(now, out);
+            self.judge_failures(now);
+            if !self.propose(now, out) && !asked && quiet {
+                break;
+            }
+        }
+        if self.consensus.wants_snapshot() && self.consensus.applied() > 0 {
+            self.consensus.offer_snapshot(self.state.to_image());
+        }
+        let entries = options::number(self.state.map(), "mon.compact_entries");
+        if self.consensus.should_compact(entries, self.image_bytes) {
+            let image = self.state.to_image();
+            self.image_bytes = image.len();
+            let transaction = self.consensus.compact(image);
+            self.next_token += 1;
+            out.push(Output::Submit { transaction, token: Token(self.next_token) });
+        }
+    }
+
+    fn handle(&mut self, now: Time, decisions: Vec<Decision>, out: &mut Vec<Output>) {
+        for decision in decisions {
+            match decision {
+                Decision::Send(to, message) => {
+                    out.push(Output::Send { to: Entity::Mon(to), message: Message::Raft(RaftStep { message }) });
+                }
+                Decision::Submit(transaction, token) => out.push(Output::Submit { transaction, token: Token(token) }),
+                Decision::Apply { index, term, data } => self.apply(now, index, term, &data, out),
+                Decision::Restore { index, state } => self.restore(now, index, &state, out),
+                Decision::ReadReady { index, context } => {
+                    if let Some(list) = self.leader.waiting.remove(&context) {
+                        self.leader.confirmed.push((index, list));
+                    }
+                }
+            }
+            if self.halted.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Time, index: u64, term: u64, data: &[u8], out: &mut Vec<Output>) {
+        let mut stale = false;
+        if !data.is_empty() {
+            match self.state.apply(data) {
+                Ok(applied) => {
+                    stale = applied.stale;
+                    let mut fresh: Vec<_> = self.state.log().lines().rev().take(applied.lines).collect();
+                    fresh.reverse();
+                    out.extend(fresh.into_iter().map(|numbered| Output::Log(numbered.line.clone())));
+                    if let Some(changes) = applied.changes {
+                        self.counters.epochs += 1;
+                        self.on_map(now, &changes, out);
+                    }
+                }
+                Err(why) => {
+                    self.halted = Some(why.to_string());
+                    return;
+                }
+            }
+        }
+        if let Some(flight) = self.leader.in_flight.take_if(|flight| flight.index <= index)
+            && flight.index == index
+            && flight.term == term
+            && !stale
+        {
+            let epoch = self.state.map().epoch;
+            for (ask, mut reply) in flight.replies {
+                set_epoch(&mut reply, epoch);
+                self.answer(ask.origin, Ok(reply), out);
+            }
+        }
+        // Otherwise another leader's entry stands in its place: it never happened, and its monitor asks again.
+        if self.leader.has_work() {
+            let due = now;
+            self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(self.due(now))));
+        }
+    }
+
+    fn restore(&mut self, now: Time, index: u64, state: &[u8], out: &mut Vec<Output>) {
+        match State::from_image(state) {
+            Ok(state) => self.state = state,
+            Err(why) => {
+                self.halted =
+                    Some(format!("the leading monitor's snapshot cannot be read ({why}): upgrade this monitor"));
+                return;
+            }
+        }
+        // Whether it happened is remembered in the new state; its monitor asks again.
+        self.leader.in_flight.take_if(|flight| flight.index <= index);
+        self.down_since.clear();
+        self.note_down(now);
+        let mut mail = Mail::new();
+        self.subscribers.on_restore(&self.state, &mut mail);
+        self.post(mail, out);
+    }
+
+    fn note_down(&mut self, now: Time) {
+        let map = self.state.map();
+        self.down_since.retain(|osd, _| map.osds.get(osd).is_some_and(|info| !info.up));
+        for (osd, info) in &map.osds {
+            if !info.up {
+                self.down_since.entry(*osd).or_insert(now);
+            }
+        }
+    }
+
+    fn on_map(&mut self, now: Time, changes: &[Change], out: &mut Vec<Output>) {
+        let about_osds = |change: &Change| {
+            matches!(
+                change,
+                Change::OsdUp { .. } | Change::OsdDown { .. } | Change::OsdNew { .. } | Change::OsdRemove { .. }
+            )
+        };
+        if changes.iter().any(about_osds) {
+            self.note_down(now);
+        }
+        self.leader.on_map(self.awake, &self.state, changes);
+        let fanout = options::number(self.state.map(), "mon.map_fanout");
+        let mut mail = Mail::new();
+        self.subscribers.publish(&self.state, changes, usize::try_from(fanout).unwrap_or(usize::MAX), &mut mail);
+        self.post(mail, out);
+    }
+
+    fn notice_leader(&mut self, now: Time, out: &mut Vec<Output>) {
+        let leading = self.consensus.is_leader();
+        let led_by = (self.consensus.leader(), self.consensus.term());
+        if self.was_leading && (!leading || led_by.1 != self.led_by.1) {
+            self.leader.abdicate();
+        }
+        if led_by != self.led_by {
+            if led_by.0.is_some() {
+                self.counters.leaders_seen += 1;
+            }
+            self.led_by = led_by;
+            self.router.on_leader();
+            if leading {
+                let text = format!("{} leads in term {}", self.config.id, led_by.1);
+                let due = self.due(now);
+                self.leader.say(due, self.config.id, led_by.1, Severity::Info {}, text);
+            }
+        }
+        self.was_leading = leading;
+        if led_by.0.is_some() && self.router.has_held() {
+            for (token, from, message) in self.router.release() {
+                self.dispatch(now, token, from, message, out);
+            }
+        }
+        self.notice_removal();
+    }
+
+    fn notice_removal(&mut self) {
+        let me = self.config.id;
+        let in_map = self.state.map().mons.contains_key(&me);
+        let votes = self.consensus.voters().chain(self.consensus.learners()).any(|mon| mon == me);
+        if self.was_member && !in_map && !votes {
+            self.halted = Some(format!("{me} was removed from the cluster; its store may be wiped"));
+        }
+        self.was_member |= in_map && votes;
+    }
+
+    /// Asks for proof that this monitor still leads, and answers what is proven; whether it asked.
+    fn answer_reads(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
+        let mut asked = false;
+        if !self.leader.fresh.is_empty() && self.consensus.may_propose() {
+            self.next_token += 1;
+            if self.consensus.read(self.next_token) {
+                let list = std::mem::take(&mut self.leader.fresh);
+                self.leader.waiting.insert(self.next_token, list);
+                asked = true;
+            }
+        }
+        let applied = self.consensus.applied();
+        let confirmed = std::mem::take(&mut self.leader.confirmed);
+        let (ready, later) = confirmed.into_iter().partition(|(index, _)| *index <= applied);
+        self.leader.confirmed = later;
+        for (_, list) in ready {
+            for unproven in list {
+                match unproven {
+                    Unproven::Answer(ask, answer) => self.answer(ask.origin, answer, out),
+                    Unproven::Question(ask) => {
+                        let answer = command::run(&self.view(now), &ask).map(|done| done.reply);
+                        self.answer(ask.origin, answer, out);
+                    }
+                }
+            }
+        }
+        asked
+    }
+
+    fn judge_failures(&mut self, now: Time) {
+        if !std::mem::take(&mut self.accused) || !self.consensus.may_propose() {
+            return;
+        }
+        if !Arc::ptr_eq(&self.hosts.0, &self.state.map().crush.text) {
+            let text = Arc::clone(&self.state.map().crush.text);
+            self.hosts = (Arc::clone(&text), hierarchy::hosts(&text));
+        }
+        let due = self.due(now);
+        for down in self.leader.filter.verdicts(self.awake, self.state.map(), &self.hosts.1) {
+            if down.silent {
+                self.leader.filter.on_silenced(self.awake, down.osd);
+            }
+            self.leader.push(due, Request::Down(down));
+        }
+    }
+
+    /// Proposes what is due; whether it did.
+    fn propose(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
+        let due = self.leader.propose_at.is_some_and(|at| at <= now);
+        if !due || self.leader.in_flight.is_some() || !self.consensus.may_propose() {
+            return false;
+        }
+        // The soft state is read while the queue is drained: two halves of one struct.
+        let mut leader = std::mem::take(&mut self.leader);
+        let mut soft = Leader::default();
+        soft.stats = std::mem::take(&mut leader.stats);
+        soft.filter = std::mem::take(&mut leader.filter);
+        soft.rejects.clone_from(&leader.rejects);
+        let taken = leader.take_batch(&self.view_with(now, &soft));
+        (leader.stats, leader.filter) = (soft.stats, soft.filter);
+        leader.propose_at = leader.has_work().then_some(now);
+        self.leader = leader;
+        for (origin, why) in taken.refused {
+            self.send_back(origin, Message::Refused(Refused { why }), out);
+        }
+        if taken.changes.is_empty() && taken.lines.is_empty() {
+            return !self.leader.fresh.is_empty();
+        }
+        let unix = if self.config.unix_ms_at_zero == 0 { 0 } else { self.config.unix_ms_at_zero + now.0 / 1_000_000 };
+        let proposal = Proposal {
+            base: self.state.map().epoch,
+            changes: taken.changes,
+            lines: taken.lines,
+            clean_to: self.clean_to,
+            commands: taken.replies.iter().map(|(ask, reply)| done(ask, reply)).collect(),
+            unix_ms: unix,
+        };
+        let data = proposal.to_bytes();
+        if data.len() > PROPOSAL_BYTES_MAX {
+            self.leader.reject("proposal_too_large");
+            for (ask, _) in taken.replies {
+                let error =
+                    format!("a change of {} bytes is more than the monitors' log takes in one piece", data.len());
+                self.answer(ask.origin, Err(error), out);
+            }
+            return true;
+        }
+        match self.consensus.propose(data) {
+            Some((index, term)) => {
+                self.counters.proposals += 1;
+                self.leader.in_flight = Some(InFlight { index, term, replies: taken.replies });
+            }
+            // Leadership ended within this very step: the monitors that asked will ask the next leader.
+            None => self.leader.reject("proposal_not_taken"),
+        }
+        true
+    }
+
+    fn every_second(&mut self, now: Time, out: &mut Vec<Output>) {
+        let mut mail = Mail::new();
+        self.subscribers.sweep(&self.state, &mut mail);
+        self.post(mail, out);
+        self.subscribers.tidy();
+        self.consensus.tidy();
+        if !self.consensus.may_propose() {
+            return;
+        }
+        let due = self.due(now);
+        let map = self.state.map();
+        for osd in osds::to_take_out(now, map, &self.down_since) {
+            self.leader.push(due, Request::TakeOut(osd));
+        }
+        for (pool, full) in self.leader.stats.pools_to_flag(map) {
+            self.leader.push(due, Request::PoolFull(pool, full));
+        }
+        self.clean_to = self.leader.stats.clean_to(map);
+        if let Some(text) = self.leader.mass_failure_line(map) {
+            self.leader.say(due, self.config.id, self.consensus.term(), Severity::Error {}, text);
+        }
+    }
+
+    // ── members ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Brings the voters in line with the map, one step at a time: learner, then voter; whoever is no longer in the map goes.
+    fn reconcile_members(&mut self, now: Time) {
+        if !self.consensus.may_propose() {
+            return;
+        }
+        let me = self.config.id;
+        let wanted: Vec<MonId> = self.state.map().mons.keys().copied().collect();
+        let voters: Vec<MonId> = self.consensus.voters().collect();
+        let learners: Vec<MonId> = self.consensus.learners().collect();
+        for mon in &wanted {
+            if !voters.contains(mon) && !learners.contains(mon) {
+                self.consensus.propose_member(*mon, ConfChangeType::AddLearnerNode);
+                return;
+            }
+        }
+        for mon in &learners {
+            let near = self.consensus.matched(*mon).is_some_and(|at| at > 0 && at + CAUGHT_UP >= self.consensus.last());
+            if wanted.contains(mon) && near && self.is_reachable(now, *mon) {
+                self.consensus.propose_member(*mon, ConfChangeType::AddNode);
+                return;
+            }
+        }
+        for mon in voters.iter().chain(&learners) {
+            if wanted.contains(mon) {
+                continue;
+            }
+            if *mon == me {
+                let best =
+                    voters.iter().filter(|mon| **mon != me && wanted.contains(mon) && self.is_reachable(now, **mon));
+                if let Some(best) =
+                    best.copied().max_by_key(|mon| (self.consensus.matched(*mon), std::cmp::Reverse(*mon)))
+                {
+                    self.consensus.transfer(best);
+                }
+            } else {
+                self.consensus.propose_member(*mon, ConfChangeType::RemoveNode);
+            }
+            return;
+        }
+    }
+
+    fn is_reachable(&self, now: Time, mon: MonId) -> bool {
+        mon == self.config.id || self.heard.get(&mon).is_some_and(|at| now.since(*at) <= REACHABLE)
+    }
+
+    fn quorum(&self, now: Time) -> Quorum {
+        let voters: Vec<MonId> = self.consensus.voters().collect();
+        Quorum {
+            leader: self.consensus.leader(),
+            term: self.consensus.term(),
+            reachable: voters.iter().filter(|mon| self.is_reachable(now, **mon)).copied().collect(),
+            voters,
+            learners: self.consensus.learners().collect(),
+        }
+    }
+
+    fn reachable_text(&self, now: Time) -> String {
+        let quorum = self.quorum(now);
+        format!("{} of {} monitors reachable from {}", quorum.reachable.len(), quorum.voters.len(), self.config.id)
+    }
+
+    fn view(&self, now: Time) -> View<'_> {
+        self.view_with(now, &self.leader)
+    }
+
+    fn view_with<'a>(&'a self, now: Time, leader: &'a Leader) -> View<'a> {
+        View {
+            now,
+            me: self.config.id,
+            term: self.consensus.term(),
+            state: &self.state,
+            stats: &leader.stats,
+            suspects: leader.filter.suspects(),
+            rejects: &leader.rejects,
+            down_since: &self.down_since,
+            quorum: self.quorum(now),
+        }
+    }
+
+    // ── views ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+    pub fn halted(&mut self) -> Option<String> {
+        self.halted.take()
+    }
+    pub fn leads(&self) -> bool {
+        self.consensus.may_propose()
+    }
+    pub fn leader(&self) -> Option<MonId> {
+        self.consensus.leader()
+    }
+    pub fn log_bounds(&self) -> (u64, u64, u64) {
+        (self.consensus.first(), self.consensus.last(), self.consensus.applied())
+    }
+    pub fn voters(&self) -> Vec<MonId> {
+        self.consensus.voters().collect()
+    }
+    pub fn counters(&self) -> Counters {
+        Counters { rejects: self.leader.rejects.clone(), ..self.counters.clone() }
+    }
+    pub fn check(&self) {
+        self.consensus.check();
+        self.state.check();
+    }
+}

@@ -1,0 +1,301 @@
+//! The role as a host sees it.
+//!
+//! ```text
+//!            open()                    store answered                      store failed, other history,
+//!  ─────────▶ Booting ──────────────────▶ Live ───────────────────────────▶ Halted    removed from the cluster
+//!             reads its store             takes part                         says why once; does nothing more
+//! ```
+
+use nacre_store::{Event, Read, Token, Transaction};
+use nacre_types::{ClusterId, Entity, Epoch, MonId, Time};
+use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MonInfo};
+use nacre_wire::msg::Message;
+use nacre_wire::msg::monitor::LogLine;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::hierarchy;
+use crate::live::Live;
+use crate::open::{Opening, Progress};
+use crate::raft::{founding, record::Identity};
+use crate::state::State;
+
+/// What a monitor is told at start; everything else is in the map's configuration.
+#[derive(Clone, Debug)]
+pub struct MonConfig {
+    /// Which monitor.
+    pub id: MonId,
+    /// Which cluster; a store of another one is refused.
+    pub cluster: ClusterId,
+    /// Randomness for election timeouts. Any value; better different ones.
+    pub seed: u64,
+    /// Time between consensus ticks: a heartbeat every 2, an election after 10 to 19 without one.
+    pub tick: Duration,
+    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970; 0 when unknown. Only stamps log lines for people.
+    pub unix_ms_at_zero: u64,
+}
+
+impl MonConfig {
+    /// With the default tick of 50 ms and no wall clock.
+    #[must_use]
+    pub const fn new(id: MonId, cluster: ClusterId, seed: u64) -> Self {
+        Self { id, cluster, seed, tick: Duration::from_millis(50), unix_ms_at_zero: 0 }
+    }
+}
+
+/// What every first monitor of a new cluster is given, the same for all of them.
+#[derive(Clone, Debug)]
+pub struct Founding {
+    /// The new cluster.
+    pub cluster: ClusterId,
+    /// Its first monitors.
+    pub mons: BTreeMap<MonId, Address>,
+    /// Further changes for the first epoch: options, say.
+    pub changes: Vec<Change>,
+}
+
+/// What a monitor wants done, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Send, if there is a connection. Lost messages are repeated by whoever cares.
+    Send {
+        /// To whom.
+        to: Entity,
+        /// What; the frame carries [`Mon::epoch`].
+        message: Message,
+    },
+    /// Write to the store.
+    Submit {
+        /// What.
+        transaction: Transaction,
+        /// Returned in the store's events.
+        token: Token,
+    },
+    /// Read from the store.
+    Read {
+        /// What.
+        read: Read,
+        /// Returned in the store's event.
+        token: Token,
+    },
+    /// A new line of the cluster log, for the host's own log.
+    Log(LogLine),
+    /// The daemon must stop.
+    Halt {
+        /// For its operator: what is wrong and what to do.
+        why: String,
+    },
+}
+
+/// Plain counts since start, for the host to export.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Proposals made.
+    pub proposals: u64,
+    /// Epochs applied.
+    pub epochs: u64,
+    /// Messages sent with a map or a part of it.
+    pub maps_sent: u64,
+    /// Elections this monitor saw the end of.
+    pub leaders_seen: u64,
+    /// Commands answered.
+    pub commands: u64,
+    /// Requests refused, by reason.
+    pub rejects: BTreeMap<&'static str, u64>,
+}
+
+enum Phase {
+    Booting(Box<Opening>),
+    Live(Box<Live>),
+    Halted,
+}
+
+/// A monitor. See the module head.
+pub struct Mon {
+    config: MonConfig,
+    phase: Phase,
+    nothing: ClusterMap,
+}
+
+impl Mon {
+    /// What a first monitor's empty store is given before it is opened; the same `founding` for all of them.
+    ///
+    /// # Panics
+    /// When `founding` does not name the monitor: a caller's mistake.
+    #[must_use]
+    pub fn bootstrap(id: MonId, founding_: &Founding) -> Transaction {
+        assert!(founding_.mons.contains_key(&id), "{id} is one of the monitors that found the cluster");
+        let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
+        let mut state = State::new(ClusterMap::empty(founding_.cluster, crush));
+        let mon = |(mon, address): (&MonId, &Address)| Change::MonSet {
+            mon: *mon,
+            info: MonInfo { address: address.clone() },
+        };
+        let changes = founding_.mons.iter().map(mon).chain(founding_.changes.iter().cloned()).collect();
+        state.found(changes);
+        let members: Vec<MonId> = founding_.mons.keys().copied().collect();
+        founding(Identity { cluster: founding_.cluster, mon: id }, &members, Some(state.to_image()))
+    }
+
+    /// What the empty store of a monitor is given that a running cluster will let in (`mon add`).
+    #[must_use]
+    pub fn bootstrap_joining(id: MonId, cluster: ClusterId) -> Transaction {
+        founding(Identity { cluster, mon: id }, &[], None)
+    }
+
+    /// Starts: asks its store.
+    #[must_use]
+    pub fn open(config: MonConfig, _now: Time, out: &mut Vec<Output>) -> Self {
+        let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
+        let nothing = ClusterMap::empty(config.cluster, crush);
+        let opening = Opening::begin(config.clone(), out);
+        Self { config, phase: Phase::Booting(Box::new(opening)), nothing }
+    }
+
+    /// A message arrived from `from`, whose map is at `epoch`.
+    pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.on_message(now, from, epoch, message, out);
+            self.stop_if_halted(out);
+        }
+    }
+
+    /// A connection is gone.
+    pub fn on_disconnect(&mut self, now: Time, who: Entity, out: &mut Vec<Output>) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.on_disconnect(now, who, out);
+            self.stop_if_halted(out);
+        }
+    }
+
+    /// The store says something.
+    pub fn on_store(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
+        if let Event::Failed(failure) = &event {
+            self.halt(
+                format!("the store failed ({failure:?}): it must not be trusted with a retry. Check the disk"),
+                out,
+            );
+            return;
+        }
+        match &mut self.phase {
+            Phase::Booting(opening) => match opening.on_store(event, out) {
+                Progress::Reading => {}
+                Progress::Failed(why) => self.halt(why, out),
+                Progress::Done(state, recovered) => {
+                    match Live::new(self.config.clone(), now, *state, *recovered, out) {
+                        Ok(live) => self.phase = Phase::Live(Box::new(live)),
+                        Err(why) => self.halt(why, out),
+                    }
+                    self.stop_if_halted(out);
+                }
+            },
+            Phase::Live(live) => {
+                if let Event::Committed(token) = event {
+                    live.on_committed(now, token, out);
+                }
+                self.stop_if_halted(out);
+            }
+            Phase::Halted => {}
+        }
+    }
+
+    /// Time passed; call at or after [`Self::next_deadline`].
+    pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.on_tick(now, out);
+            self.stop_if_halted(out);
+        }
+    }
+
+    /// When [`Self::on_tick`] wants to be called.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::Live(live) => Some(live.next_deadline()),
+            Phase::Booting(_) | Phase::Halted => None,
+        }
+    }
+
+    fn halt(&mut self, why: String, out: &mut Vec<Output>) {
+        self.phase = Phase::Halted;
+        out.push(Output::Halt { why });
+    }
+
+    fn stop_if_halted(&mut self, out: &mut Vec<Output>) {
+        if let Phase::Live(live) = &mut self.phase
+            && let Some(why) = live.halted()
+        {
+            self.halt(why, out);
+        }
+    }
+
+    /// The committed map as this monitor knows it.
+    #[must_use]
+    pub fn map(&self) -> &ClusterMap {
+        match &self.phase {
+            Phase::Live(live) => live.state().map(),
+            Phase::Booting(_) | Phase::Halted => &self.nothing,
+        }
+    }
+    /// Its epoch, for frames.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.map().epoch
+    }
+    /// Whether it takes part.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live(_))
+    }
+    /// Whether it leads and may answer.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        matches!(&self.phase, Phase::Live(live) if live.leads())
+    }
+    /// Who leads, as far as it knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<MonId> {
+        match &self.phase {
+            Phase::Live(live) => live.leader(),
+            Phase::Booting(_) | Phase::Halted => None,
+        }
+    }
+    /// The replicated state, for the simulator's comparisons.
+    #[must_use]
+    pub fn state(&self) -> Option<&State> {
+        match &self.phase {
+            Phase::Live(live) => Some(live.state()),
+            Phase::Booting(_) | Phase::Halted => None,
+        }
+    }
+    /// First and last entry of the consensus log, and the last applied.
+    #[must_use]
+    pub fn log_bounds(&self) -> (u64, u64, u64) {
+        match &self.phase {
+            Phase::Live(live) => live.log_bounds(),
+            Phase::Booting(_) | Phase::Halted => (0, 0, 0),
+        }
+    }
+    /// Those that vote, as this monitor has applied it.
+    #[must_use]
+    pub fn voters(&self) -> Vec<MonId> {
+        match &self.phase {
+            Phase::Live(live) => live.voters(),
+            Phase::Booting(_) | Phase::Halted => Vec::new(),
+        }
+    }
+    /// Counts since start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        match &self.phase {
+            Phase::Live(live) => live.counters(),
+            Phase::Booting(_) | Phase::Halted => Counters::default(),
+        }
+    }
+    /// Asserts the invariants of the crate's head that one monitor can see.
+    pub fn check(&self) {
+        if let Phase::Live(live) = &self.phase {
+            live.check();
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Every option of the configuration database: name, kind, default, explanation. `nacre config help` prints this table, and a value
+//! that does not fit it is refused before it is proposed. Deliberately few (USERS §1, item 13): fewer than sixty in all.
+//!
+//! Options that a daemon reads are in the map (`ClusterMap::config`); whoever needs one calls its reader here, or reads the map's
+//! entry by the same name and bounds.
+
+use nacre_types::Name;
+use nacre_wire::map::ClusterMap;
+use std::time::Duration;
+
+/// What values an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number within bounds, both included. The unit is the end of the option's name.
+    Whole {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// A fraction between 0 and 1, both included, as a decimal number.
+    Fraction,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name; who reads it comes first, its unit last.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// What holds when it is not set.
+    pub default: &'static str,
+    /// One sentence for people.
+    pub doc: &'static str,
+}
+
+const fn whole(name: &'static str, default: &'static str, min: u64, max: u64, doc: &'static str) -> Spec {
+    Spec { name, kind: Kind::Whole { min, max }, default, doc }
+}
+const fn fraction(name: &'static str, default: &'static str, doc: &'static str) -> Spec {
+    Spec { name, kind: Kind::Fraction, default, doc }
+}
+
+/// All options, by name.
+pub const OPTIONS: &[Spec] = &[
+    fraction(
+        "mon.auto_out_max_down_fraction",
+        "0.5",
+        "When this share of the OSDs that hold data is down or was taken out, none is taken out by the monitors: losing half the cluster's power must not move data.",
+    ),
+    whole(
+        "mon.command_wait_ms",
+        "5000",
+        100,
+        600_000,
+        "How long a command waits for a monitor majority before it fails.",
+    ),
+    whole(
+        "mon.compact_entries",
+        "1000",
+        16,
+        1_000_000,
+        "Consensus log entries between snapshots of the monitors' state.",
+    ),
+    whole(
+        "mon.down_out_interval_s",
+        "600",
+        1,
+        31_536_000,
+        "How long an OSD is down before its data is copied elsewhere.",
+    ),
+    fraction("mon.full_ratio", "0.95", "An OSD this full stops writes (never deletes) to the pools that use it."),
+    whole(
+        "mon.map_fanout",
+        "8",
+        1,
+        10_000,
+        "How many OSDs the monitors tell of a map change; they tell each other (besides those the change is about).",
+    ),
+    fraction("mon.near_full_ratio", "0.85", "An OSD this full raises a warning."),
+    whole(
+        "mon.osd_reporters_min",
+        "2",
+        1,
+        100,
+        "How many OSDs, on different hosts where there are several, must miss an OSD before it is marked down.",
+    ),
+    whole(
+        "mon.pg_per_osd_max",
+        "250",
+        8,
+        10_000,
+        "A pool that would put more placement-group copies than this on an OSD is refused.",
+    ),
+    whole(
+        "mon.pg_per_osd_target",
+        "100",
+        1,
+        10_000,
+        "Placement-group copies per OSD aimed at when a pool is created without pg_num.",
+    ),
+    whole(
+        "mon.propose_interval_ms",
+        "2",
+        0,
+        10_000,
+        "How long the monitors gather changes before they propose them together.",
+    ),
+    whole("osd.failure_grace_ms", "2000", 100, 3_600_000, "How long an OSD must be silent before it is marked down."),
+    whole(
+        "pool.default_min_size",
+        "2",
+        1,
+        10,
+        "Copies a new pool needs to accept reads and writes, unless it says so itself.",
+    ),
+    whole("pool.default_size", "3", 1, 10, "Copies a new pool keeps, unless it says so itself."),
+];
+
+/// The option of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Spec> {
+    OPTIONS.iter().find(|spec| spec.name == name)
+}
+
+/// Whether `value` fits the option.
+///
+/// # Errors
+/// A sentence that says what would fit.
+pub fn validate(spec: &Spec, value: &str) -> Result<(), String> {
+    match spec.kind {
+        Kind::Whole { min, max } => match value.parse::<u64>() {
+            Ok(number) if (min..=max).contains(&number) => Ok(()),
+            _ => Err(format!("{} takes a whole number from {min} to {max}, not `{value}`", spec.name)),
+        },
+        Kind::Fraction => match value.parse::<f64>() {
+            Ok(number) if (0.0..=1.0).contains(&number) => Ok(()),
+            _ => Err(format!("{} takes a number from 0 to 1, such as 0.85, not `{value}`", spec.name)),
+        },
+    }
+}
+
+/// The three names that look most like `name`, the most alike first.
+#[must_use]
+pub fn closest(name: &str) -> Vec<&'static str> {
+    closest_of(name, OPTIONS.iter().map(|spec| spec.name))
+}
+
+/// The three of `names` that look most like `name`.
+pub(crate) fn closest_of(name: &str, names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    let mut ranked: Vec<(usize, &str)> = names.map(|known| (distance(name, known), known)).collect();
+    ranked.sort_unstable();
+    ranked.into_iter().take(3).map(|(_, known)| known).collect()
+}
+
+/// How many characters must be inserted, removed or replaced; a name that contains the other is near.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    let contained = a.len() >= 3 && b.windows(a.len()).any(|part| part == a.as_slice());
+    if contained { row[b.len()] / 4 } else { row[b.len()] }
+}
+
+fn text<'m>(map: &'m ClusterMap, name: &str) -> &'m str {
+    let default = find(name).expect("options are read by the names of the table").default;
+    map.config.get(&Name::from(name)).map_or(default, String::as_str)
+}
+
+/// A whole-number option as the map has it. A value that does not parse (a newer version wrote it) is the default.
+///
+/// # Panics
+/// When the table has no such option.
+#[must_use]
+pub fn number(map: &ClusterMap, name: &str) -> u64 {
+    let default = || find(name).expect("looked up before").default.parse().expect("defaults fit their kind");
+    text(map, name).parse().unwrap_or_else(|_| default())
+}
+
+/// A fraction as the map has it, in millionths: floating point stays out of decisions.
+///
+/// # Panics
+/// When the table has no such option.
+#[must_use]
+pub fn millionths(map: &ClusterMap, name: &str) -> u64 {
+    let parse =
+        |text: &str| text.parse::<f64>().ok().filter(|f| (0.0..=1.0).contains(f)).map(|f| (f * 1e6).round() as u64);
+    parse(text(map, name))
+        .unwrap_or_else(|| parse(find(name).expect("looked up before").default).expect("defaults fit their kind"))
+}
+
+/// A duration as the map has it; the unit is the end of the name.
+///
+/// # Panics
+/// When the table has no such option, or its name no unit.
+#[must_use]
+pub fn duration(map: &ClusterMap, name: &str) -> Duration {
+    let value = number(map, name);
+    match name.rsplit_once('_') {
+        Some((_, "ms")) => Duration::from_millis(value),
+        Some((_, "s")) => Duration::from_secs(value),
+        _ => panic!("{name} is no duration"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_small_and_its_defaults_fit() {
+        assert!(OPTIONS.len() < 60);
+        assert!(OPTIONS.is_sorted_by(|a, b| a.name < b.name), "by name, without repetition");
+        for spec in OPTIONS {
+            assert_eq!(validate(spec, spec.default), Ok(()), "{}", spec.name);
+            assert!(spec.doc.ends_with('.') || spec.doc.ends_with(").") || spec.doc.ends_with(')'), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn a_mistyped_name_is_answered_with_its_neighbours() {
+        assert_eq!(closest("mon.down_out_intervall_s")[0], "mon.down_out_interval_s");
+        assert_eq!(closest("full_ratio").len(), 3);
+        assert!(closest("full_ratio")[..2].contains(&"mon.full_ratio"));
+        assert_eq!(closest("grace")[0], "osd.failure_grace_ms");
+    }
+
+    #[test]
+    fn values_are_checked() {
+        let grace = find("osd.failure_grace_ms").expect("known");
+        assert!(validate(grace, "99").is_err() && validate(grace, "2s").is_err() && validate(grace, "-5").is_err());
+        let full = find("mon.full_ratio").expect("known");
+        assert!(validate(full, "0.9").is_ok() && validate(full, "95").is_err() && validate(full, "NaN").is_err());
+    }
+}

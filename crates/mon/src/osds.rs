@@ -1,0 +1,236 @@
+//! An OSD's way into the map, and out of service for long: boots, and the rule that turns *down* into *out* (CEPH-48, CEPH-50).
+//!
+//! ```text
+//!  Boot ─▶ fenced life, other store, missing features ─▶ refused, with a line in the cluster log
+//!       ─▶ a life the map knows or one before it ──────▶ ignored: a late frame
+//!       ─▶ unknown id ─▶ OsdNew + its place in the hierarchy + OsdUp, in one delta
+//!       ─▶ known id ───▶ OsdUp (and in again, if the monitors had taken it out)
+//!
+//!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were taken out
+//!                                        that it looks like one cause: then health says so, and nothing moves
+//! ```
+
+use nacre_types::{Entity, OsdId, Time};
+use nacre_wire::map::{Change, ClusterMap, Weight, flag};
+use nacre_wire::msg::monitor::Boot;
+use std::collections::BTreeMap;
+
+use crate::hierarchy::{self, Place};
+use crate::options;
+
+/// Highest OSD id: CRUSH keeps an array of all below the highest.
+pub const OSD_ID_MAX: u32 = 99_999;
+
+/// What becomes of a boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootVerdict {
+    /// These changes, in one delta.
+    Up(Vec<Change>),
+    /// A late frame; the map says all there is to say.
+    Late,
+    /// It must not come up; the sentence is for its operator.
+    Refused(String),
+}
+
+/// Decides on a boot. `crush` is the hierarchy's text, changes of the same delta included.
+#[must_use]
+pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
+    let osd = boot.osd;
+    if osd.0 > OSD_ID_MAX {
+        return BootVerdict::Refused(format!("{osd}: ids end at {OSD_ID_MAX}"));
+    }
+    if boot.store == 0 || boot.instance.0 == 0 {
+        return BootVerdict::Refused(format!(
+            "{osd} names neither its store nor its life: it is no OSD of this version"
+        ));
+    }
+    if map.is_fenced(Entity::Osd(osd), boot.instance) {
+        return BootVerdict::Refused(format!(
+            "{osd} {} is fenced: this life may not act any more. Restart it: a new life may come up",
+            boot.instance
+        ));
+    }
+    let missing = map.required_features & !boot.features;
+    if missing != 0 {
+        return BootVerdict::Refused(format!(
+            "{osd} lacks features {missing:#x} that this cluster requires: upgrade it before it starts"
+        ));
+    }
+    if let Some((other, _)) = map.osds.iter().find(|(id, info)| **id != osd && info.store == boot.store) {
+        return BootVerdict::Refused(format!(
+            "{osd} brings the store of {other}: its directory is a copy of another OSD's. Make it a store of its own"
+        ));
+    }
+    let Some(info) = map.osds.get(&osd) else { return BootVerdict::Up(admit(crush, boot)) };
+    if info.store != 0 && info.store != boot.store {
+        return BootVerdict::Refused(format!(
+            "{osd} brings another store than the cluster knows under this id. If the old one is gone for good, run `osd rm {}` first; \
+             otherwise start it with its own directory",
+            osd.0
+        ));
+    }
+    if boot.instance <= info.instance {
+        if boot.instance == info.instance && info.up && boot.address != info.address {
+            return BootVerdict::Refused(format!(
+                "{osd} {} already serves at {}: two processes were started on one store, or it was copied",
+                info.instance, info.address
+            ));
+        }
+        return BootVerdict::Late;
+    }
+    BootVerdict::Up(come_up(crush, boot, true))
+}
+
+fn admit(crush: &str, boot: &Boot) -> Vec<Change> {
+    let mut changes = vec![Change::OsdNew { osd: boot.osd, store: boot.store }];
+    changes.extend(come_up(crush, boot, false));
+    changes
+}
+
+fn come_up(crush: &str, boot: &Boot, known: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if !(known && hierarchy::contains(crush, boot.osd)) {
+        let place = Place {
+            osd: boot.osd,
+            class: boot.class.clone(),
+            weight: hierarchy::weight_of_capacity(boot.capacity),
+            host: boot.host.clone(),
+        };
+        changes.push(Change::Crush { text: hierarchy::put(crush, &place) });
+    }
+    changes.push(Change::OsdUp {
+        osd: boot.osd,
+        instance: boot.instance,
+        address: boot.address.clone(),
+        store: boot.store,
+        features: boot.features,
+    });
+    changes
+}
+
+/// Which OSDs count for the mass-failure guard, and which of them are lost.
+fn losses(map: &ClusterMap) -> (usize, usize) {
+    let holds = |info: &&nacre_wire::map::OsdInfo| info.weight != Weight::OUT || info.weight_before_auto_out.is_some();
+    // Those that never started hold nothing.
+    let counts = map.osds.values().filter(holds).filter(|info| info.instance.0 > 0);
+    let (mut all, mut lost) = (0, 0);
+    for info in counts {
+        all += 1;
+        lost += usize::from(!info.up);
+    }
+    (all, lost)
+}
+
+/// Whether so many OSDs are lost that taking them out would move data for a cause that is not theirs (CEPH-50).
+#[must_use]
+pub fn mass_failure(map: &ClusterMap) -> bool {
+    let (all, lost) = losses(map);
+    let limit = options::millionths(map, "mon.auto_out_max_down_fraction");
+    all >= 2 && lost as u64 * 1_000_000 >= all as u64 * limit && lost > 0
+}
+
+/// Who is to be taken out now.
+#[must_use]
+pub fn to_take_out(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>) -> Vec<OsdId> {
+    if map.flags & flag::NO_OUT != 0 || mass_failure(map) {
+        return Vec::new();
+    }
+    let interval = options::duration(map, "mon.down_out_interval_s");
+    let due = |osd: &OsdId| down_since.get(osd).is_some_and(|since| now.since(*since) >= interval);
+    map.osds
+        .iter()
+        .filter(|(osd, info)| !info.up && info.weight != Weight::OUT && info.instance.0 > 0 && due(osd))
+        .map(|(osd, _)| *osd)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::map_with_osds;
+    use nacre_types::Instance;
+    use nacre_wire::map::Address;
+    use std::time::Duration;
+
+    fn a_boot(map: &ClusterMap, osd: u32) -> Boot {
+        let known = map.osds.get(&OsdId(osd));
+        Boot {
+            osd: OsdId(osd),
+            instance: Instance(known.map_or(1, |info| info.instance.0 + 1)),
+            address: Address("h:1".into()),
+            store: known.map_or(0xabcd, |info| info.store),
+            features: 0,
+            class: "hdd".into(),
+            capacity: 1 << 40,
+            host: "h".into(),
+        }
+    }
+
+    #[test]
+    fn a_new_osd_enters_with_its_place_in_one_delta() {
+        let mut map = map_with_osds(2);
+        let BootVerdict::Up(changes) = boot(&map, &map.crush.text, &a_boot(&map, 2)) else { panic!("refused") };
+        let delta = map.delta(changes);
+        map.apply(&delta).expect("applies");
+        let info = map.up_osd(OsdId(2)).expect("up");
+        assert_eq!((info.weight, info.up_from), (Weight::IN, map.epoch));
+        assert!(hierarchy::contains(&map.crush.text, OsdId(2)));
+    }
+
+    // Went red, each, when its check in `boot` was taken out.
+    #[test]
+    fn boots_that_would_mix_lives_or_stores_are_refused() {
+        let mut map = map_with_osds(2);
+        let text = map.crush.text.clone();
+        let good = a_boot(&map, 1);
+        let refused = |map: &ClusterMap, b: &Boot| matches!(boot(map, &text, b), BootVerdict::Refused(_));
+        assert!(!refused(&map, &good));
+        let copy = Boot { store: map.osds[&OsdId(0)].store, osd: OsdId(7), ..good.clone() };
+        let current = Boot { instance: map.osds[&OsdId(1)].instance, ..good.clone() };
+        let mut passed = Vec::new();
+        let mut must_refuse = |what: &'static str, map: &ClusterMap, b: &Boot| {
+            if !refused(map, b) {
+                passed.push(what);
+            }
+        };
+        must_refuse("another store", &map, &Boot { store: 99, ..good.clone() });
+        must_refuse("a copied store", &map, &copy);
+        must_refuse("an id that costs memory", &map, &Boot { osd: OsdId(OSD_ID_MAX + 1), store: 98, ..good.clone() });
+        must_refuse("the same life at two addresses", &map, &current);
+        map.fences.insert(Entity::Osd(OsdId(1)), good.instance);
+        must_refuse("a fenced life", &map, &good);
+        map.fences.clear();
+        map.required_features = 4;
+        must_refuse("missing features", &map, &good);
+        map.required_features = 0;
+        assert!(passed.is_empty(), "must be refused: {passed:?}");
+        assert_eq!(boot(&map, &text, &Boot { instance: Instance(1), ..good.clone() }), BootVerdict::Late);
+    }
+
+    // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when taken-out OSDs did not count.
+    #[test]
+    fn losing_half_takes_nothing_out_losing_less_does() {
+        let mut map = map_with_osds(10);
+        let mut down_since = BTreeMap::new();
+        for osd in 0..4 {
+            map.osds.get_mut(&OsdId(osd)).expect("exists").up = false;
+            down_since.insert(OsdId(osd), Time(0));
+        }
+        let due = Time(0) + Duration::from_secs(600);
+        assert!(to_take_out(due - Duration::from_nanos(1), &map, &down_since).is_empty(), "down is not out");
+        assert_eq!(to_take_out(due, &map, &down_since).len(), 4);
+        map.flags = flag::NO_OUT;
+        assert!(to_take_out(due, &map, &down_since).is_empty());
+        map.flags = 0;
+        // The four are out; one more makes half.
+        for osd in 0..4 {
+            let info = map.osds.get_mut(&OsdId(osd)).expect("exists");
+            info.weight_before_auto_out = Some(Weight::IN);
+            info.weight = Weight::OUT;
+        }
+        map.osds.get_mut(&OsdId(4)).expect("exists").up = false;
+        down_since.insert(OsdId(4), Time(0));
+        assert!(mass_failure(&map));
+        assert!(to_take_out(due, &map, &down_since).is_empty());
+    }
+}

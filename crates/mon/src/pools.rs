@@ -1,0 +1,239 @@
+//! Making and changing pools: what is chosen when nothing is said, and what is refused.
+//!
+//! Placement groups per pool (CEPH-40): so many that each OSD holds about `mon.pg_per_osd_target` copies over all pools, a power of two
+//! (groups of equal size); never so many that an OSD would hold more than `mon.pg_per_osd_max`.
+
+use nacre_types::PoolId;
+use nacre_wire::map::{ClusterMap, Pool, Protocol, Weight, pool_flag};
+
+use crate::options;
+
+/// Longest pool name, in bytes.
+pub const NAME_LEN_MAX: usize = 255;
+/// Most groups of a pool.
+pub const PG_NUM_MAX: u32 = 65_536;
+/// Most copies.
+pub const SIZE_MAX: u8 = 10;
+
+/// What the one who creates a pool may say.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Unique among pools.
+    pub name: String,
+    /// Copies.
+    pub size: Option<u64>,
+    /// Copies needed to serve.
+    pub min_size: Option<u64>,
+    /// Groups.
+    pub pg_num: Option<u64>,
+    /// CRUSH rule id.
+    pub rule: Option<u64>,
+}
+
+fn osds_in(map: &ClusterMap) -> u64 {
+    map.osds.values().filter(|info| info.weight != Weight::OUT).count() as u64
+}
+
+/// Copies of groups that exist (or would), over all pools but `except`.
+fn copies(map: &ClusterMap, except: Option<PoolId>) -> u64 {
+    let osds = osds_in(map);
+    let of = |pool: &Pool| u64::from(pool.pg_num) * u64::from(pool.size).min(osds.max(1));
+    map.pools.iter().filter(|(id, _)| Some(**id) != except).map(|(_, pool)| of(pool)).sum()
+}
+
+/// How many groups a new pool of `size` copies gets.
+#[must_use]
+pub fn choose_pg_num(map: &ClusterMap, size: u8) -> u32 {
+    let all = osds_in(map).max(1) * options::number(map, "mon.pg_per_osd_target");
+    // Later pools get a share even when the first ones took everything.
+    let budget = all.saturating_sub(copies(map, None)).max(all / 8);
+    let copies = u64::from(size).min(osds_in(map).max(1));
+    let wanted = (budget / copies).clamp(1, u64::from(PG_NUM_MAX));
+    // The power of two at or below; groups are many, so losing up to half of the target costs little balance.
+    1 << wanted.ilog2()
+}
+
+fn size(value: u64, what: &str) -> Result<u8, String> {
+    match u8::try_from(value) {
+        Ok(value) if (1..=SIZE_MAX).contains(&value) => Ok(value),
+        _ => Err(format!("{what} is a number from 1 to {SIZE_MAX}, not {value}")),
+    }
+}
+
+fn check_pg_num(map: &ClusterMap, pool: Option<PoolId>, settings: &Pool) -> Result<(), String> {
+    let osds = osds_in(map).max(1);
+    let max = options::number(map, "mon.pg_per_osd_max");
+    let total = copies(map, pool) + u64::from(settings.pg_num) * u64::from(settings.size).min(osds);
+    if total > max * osds {
+        let room = (max * osds).saturating_sub(copies(map, pool)) / u64::from(settings.size).min(osds);
+        return Err(format!(
+            "{} groups of {} copies would make {} copies per OSD on average, more than mon.pg_per_osd_max = {max}: at most {room} groups \
+             fit; add OSDs or raise the option",
+            settings.pg_num,
+            settings.size,
+            total / osds
+        ));
+    }
+    Ok(())
+}
+
+/// What people should know although it is allowed.
+#[must_use]
+pub fn warnings(map: &ClusterMap, settings: &Pool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let osds = osds_in(map);
+    if u64::from(settings.size) > osds {
+        warnings.push(format!(
+            "pool {} wants {} copies, but there are {osds} OSDs: it stays degraded",
+            settings.name, settings.size
+        ));
+    }
+    if u64::from(settings.min_size) > osds {
+        warnings.push(format!("it needs {} copies to accept anything, so it does not serve yet", settings.min_size));
+    }
+    if settings.min_size == 1 && settings.size > 1 {
+        warnings.push("min_size 1 accepts writes that exist once: one failing disk then loses them".to_owned());
+    }
+    warnings
+}
+
+/// A new pool.
+///
+/// # Errors
+/// A sentence for people.
+pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), String> {
+    let name = wishes.name.as_str();
+    if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
+        return Err(format!("a pool's name has 1 to {NAME_LEN_MAX} bytes without control characters"));
+    }
+    if map.pool_named(&name.into()).is_some() {
+        return Err(format!("there is a pool {name} already"));
+    }
+    let copies = size(wishes.size.unwrap_or_else(|| options::number(map, "pool.default_size")), "size")?;
+    let min_default = || options::number(map, "pool.default_min_size").min(u64::from(copies));
+    let min_size = size(wishes.min_size.unwrap_or_else(min_default), "min_size")?;
+    if min_size > copies {
+        return Err(format!("min_size {min_size} is more than size {copies}"));
+    }
+    let pg_num = match wishes.pg_num {
+        None => choose_pg_num(map, copies),
+        Some(number) => pg_num(number)?,
+    };
+    let rule = u32::try_from(wishes.rule.unwrap_or(0)).map_err(|_| "rule is a small number".to_owned())?;
+    let settings = Pool {
+        name: name.into(),
+        protocol: Protocol::Log {},
+        size: copies,
+        min_size,
+        pg_num,
+        pgp_num: pg_num,
+        rule,
+        created: map.epoch.next(),
+        flags: 0,
+        erasure: String::new(),
+        quota_bytes: 0,
+        quota_objects: 0,
+    };
+    check_pg_num(map, None, &settings)?;
+    // Ids enter the hash of placement and are never used again.
+    Ok((PoolId(map.pool_last.0 + 1), settings))
+}
+
+fn pg_num(number: u64) -> Result<u32, String> {
+    match u32::try_from(number) {
+        Ok(number) if (1..=PG_NUM_MAX).contains(&number) => Ok(number),
+        _ => Err(format!("pg_num is a number from 1 to {PG_NUM_MAX}, not {number}")),
+    }
+}
+
+/// A pool with one setting changed.
+///
+/// # Errors
+/// A sentence for people.
+pub fn set(map: &ClusterMap, pool: PoolId, key: &str, value: u64) -> Result<Pool, String> {
+    let mut settings = map.pools[&pool].clone();
+    match key {
+        "size" => {
+            settings.size = size(value, "size")?;
+            if settings.min_size > settings.size {
+                return Err(format!("size {value} is less than min_size {}: lower that first", settings.min_size));
+            }
+        }
+        "min_size" => {
+            settings.min_size = size(value, "min_size")?;
+            if settings.min_size > settings.size {
+                return Err(format!("min_size {value} is more than size {}", settings.size));
+            }
+        }
+        "pg_num" => {
+            let number = pg_num(value)?;
+            if number < settings.pg_num {
+                return Err(format!("pg_num only grows; it is {}", settings.pg_num));
+            }
+            settings.pg_num = number;
+            settings.pgp_num = number;
+        }
+        "quota_bytes" => settings.quota_bytes = value,
+        "quota_objects" => settings.quota_objects = value,
+        "no_delete" => {
+            settings.flags = match value {
+                0 => settings.flags & !pool_flag::NO_DELETE,
+                1 => settings.flags | pool_flag::NO_DELETE,
+                _ => return Err("no_delete is 0 or 1".to_owned()),
+            }
+        }
+        _ => {
+            return Err(format!(
+                "pools have no setting {key}; try size, min_size, pg_num, quota_bytes, quota_objects or no_delete"
+            ));
+        }
+    }
+    if key == "size" || key == "pg_num" {
+        check_pg_num(map, Some(pool), &settings)?;
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::map_with_osds;
+
+    fn named(name: &str) -> Wishes {
+        Wishes { name: name.into(), ..Wishes::default() }
+    }
+
+    #[test]
+    fn the_number_of_groups_follows_the_cluster() {
+        // target 100 copies per OSD: n OSDs × 100 / 3, the power of two at or below
+        for (osds, expected) in [(1, 64), (2, 64), (3, 64), (6, 128), (10, 256), (100, 2048)] {
+            assert_eq!(choose_pg_num(&map_with_osds(osds), 3), expected, "{osds} OSDs");
+        }
+        assert_eq!(choose_pg_num(&map_with_osds(0), 3), 64, "before the first OSD");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_could() {
+        let map = map_with_osds(3);
+        let error = |wishes: &Wishes| create(&map, wishes).expect_err("refused");
+        assert!(error(&named("")).contains("255"));
+        assert!(error(&named(&"x".repeat(256))).contains("255"));
+        assert!(error(&Wishes { size: Some(0), ..named("p") }).contains("from 1 to 10"));
+        assert!(error(&Wishes { min_size: Some(4), ..named("p") }).contains("more than size"));
+        assert!(error(&Wishes { pg_num: Some(0), ..named("p") }).contains("pg_num"));
+        assert!(error(&Wishes { pg_num: Some(1024), ..named("p") }).contains("at most 250"));
+        let (id, pool) = create(&map, &Wishes { size: Some(1), ..named("p") }).expect("one copy is allowed");
+        assert_eq!((id, pool.min_size), (PoolId(1), 1));
+        assert!(
+            warnings(&map, &create(&map, &Wishes { size: Some(5), ..named("p") }).expect("allowed").1)[0]
+                .contains("5 copies")
+        );
+    }
+
+    #[test]
+    fn a_removed_pools_id_is_not_used_again() {
+        let mut map = map_with_osds(3);
+        map.pool_last = PoolId(9);
+        assert_eq!(create(&map, &named("p")).expect("created").0, PoolId(10));
+    }
+}

@@ -1,0 +1,61 @@
+//! Election timeouts that replay: raft-rs draws them from the thread's own generator, so the drawn value is overwritten after
+//! every step, tick and campaign (`DEPENDENCIES.md` §4) with a pure function of what the replay knows too.
+//!
+//! ```text
+//!   ticks  10        13        16        19
+//!          ├─ slot 0 ┼─ slot 1 ┼─ slot 2 ┤          slot = (rank among the voters + term) mod voters
+//! ```
+//! Every voter has a slot of its own in each term, so that two of them do not stand at once and split the vote; within
+//! the slot, and after failed attempts across slots, the timeout is random.
+
+/// Ticks without a leader before the first slot; also the check-quorum lease, plus a margin.
+pub(super) const FIRST: usize = 10;
+/// One past the longest timeout.
+pub(super) const LIMIT: usize = 20;
+
+/// SplitMix64's finaliser: one multiplication chain that mixes every input bit into every output bit.
+pub(crate) const fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The timeout, in ticks, of the voter with `rank` among `voters`, in `term`, after `attempts` elections it lost in it.
+pub(super) fn ticks(seed: u64, rank: usize, voters: usize, term: u64, attempts: u64) -> usize {
+    let random = mix(mix(seed ^ mix(rank as u64)) ^ mix(term.wrapping_mul(31)) ^ attempts) as usize;
+    let span = LIMIT - FIRST;
+    let width = span / voters.clamp(1, span);
+    if attempts > 1 {
+        // The slots did not help (a partition in one direction, say): spread over all of them.
+        return FIRST + random % span;
+    }
+    let slot = (rank + (term % 1024) as usize) % voters.max(1);
+    FIRST + (slot % span) * width + random % width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn voters_of_one_term_never_stand_in_the_same_tick() {
+        for voters in 1..=5 {
+            for term in 0..50 {
+                let mut seen = std::collections::BTreeSet::new();
+                for rank in 0..voters {
+                    // Different seeds: each monitor has its own.
+                    let ticks = ticks(rank as u64 * 77, rank, voters, term, 0);
+                    assert!((FIRST..LIMIT).contains(&ticks));
+                    assert!(seen.insert(ticks), "two of {voters} voters stand at {ticks} in term {term}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn failed_attempts_spread_out() {
+        let drawn: std::collections::BTreeSet<usize> = (2..200).map(|attempts| ticks(1, 0, 3, 5, attempts)).collect();
+        assert_eq!(drawn.len(), LIMIT - FIRST);
+    }
+}

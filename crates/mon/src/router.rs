@@ -1,0 +1,200 @@
+//! Requests that only the leader can answer, as the monitor sees them that has the connection.
+//!
+//! ```text
+//!  client ──Command──▶ this monitor ──Forward──▶ leader            (or straight in, if this one leads)
+//!         ◀─────────── open[token] ◀─ForwardReply─
+//!
+//!  no leader ─▶ held until there is one; commands fail after `mon.command_wait_ms`, the rest is repeated by its sender anyway
+//!  another leader, or no answer for a second ─▶ asked again under the same token: leaders remember what they carried out
+//! ```
+//! Tokens are unique over this monitor's lives, and what a command did is remembered under its token in the replicated state, so
+//! that asking again never does it twice ([`crate::state::CommandDone`]).
+//!
+//! Invariant: every command gets exactly one answer while its connection and this monitor live.
+
+use nacre_types::{Entity, MonId, Time};
+use nacre_wire::msg::Message;
+use nacre_wire::msg::monitor::CommandReply;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::raft::timeout::mix;
+
+/// Messages held while nobody leads.
+const HELD_MAX: usize = 1_024;
+/// Commands open at one monitor.
+const OPEN_MAX: usize = 4_096;
+/// A command without an answer is asked again after so long.
+const REPEAT: Duration = Duration::from_secs(1);
+/// How long a message that is no command is held.
+const HOLD: Duration = Duration::from_secs(2);
+
+/// Where an answer goes: through `via`, who remembers the rest under `token`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// The monitor with the connection.
+    pub via: MonId,
+    /// Its number for the request.
+    pub token: u64,
+    /// Who asked.
+    pub from: Entity,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    from: Entity,
+    command: u64,
+    deadline: Time,
+    /// When it was sent to a leader; `None` while held.
+    sent: Option<Time>,
+    /// Whether it ever was.
+    tried: bool,
+    message: Message,
+}
+
+/// See the module head.
+#[derive(Clone, Debug)]
+pub struct Router {
+    next: u64,
+    open: BTreeMap<u64, Open>,
+    /// Answers that are no command's: whom a boot came from, say. Bounded; the oldest goes.
+    asked: BTreeMap<u64, Entity>,
+    held: VecDeque<(Time, u64, Entity, Message)>,
+}
+
+impl Router {
+    /// Begins with tokens that no earlier life of this monitor used lately: the high half tells lives apart.
+    #[must_use]
+    pub fn new(seed: u64, now: Time) -> Self {
+        let life = mix(seed ^ mix(now.0)) << 32;
+        Self { next: life, open: BTreeMap::new(), asked: BTreeMap::new(), held: VecDeque::new() }
+    }
+
+    /// A request arrived; the token to send it on with. `None`: too many are open.
+    pub fn open(&mut self, now: Time, wait: Duration, from: Entity, message: &Message) -> Option<u64> {
+        self.next = self.next.wrapping_add(1);
+        let token = self.next;
+        if let Message::Command(command) = message {
+            if self.open.len() >= OPEN_MAX {
+                return None;
+            }
+            let deadline = now + wait;
+            let open =
+                Open { from, command: command.token, deadline, sent: None, tried: false, message: message.clone() };
+            self.open.insert(token, open);
+        } else {
+            self.asked.insert(token, from);
+            while self.asked.len() > OPEN_MAX {
+                self.asked.pop_first();
+            }
+        }
+        Some(token)
+    }
+
+    /// It went to a leader.
+    pub fn sent(&mut self, now: Time, token: u64) {
+        if let Some(open) = self.open.get_mut(&token) {
+            open.sent = Some(now);
+            open.tried = true;
+        }
+    }
+
+    /// Nobody leads: a message that is no command waits a little. Commands wait in `open`.
+    pub fn hold(&mut self, now: Time, token: u64, from: Entity, message: Message) {
+        if matches!(message, Message::Command(_)) {
+            return;
+        }
+        self.held.push_back((now + HOLD, token, from, message));
+        if self.held.len() > HELD_MAX {
+            self.held.pop_front();
+        }
+    }
+
+    /// The leader answered; whom to send what.
+    pub fn answer(&mut self, token: u64, message: Message) -> Option<(Entity, Message)> {
+        if let Some(open) = self.open.remove(&token) {
+            let Message::CommandReply(mut reply) = message else { return None };
+            reply.token = open.command;
+            return Some((open.from, Message::CommandReply(reply)));
+        }
+        self.asked.remove(&token).map(|from| (from, message))
+    }
+
+    /// Somebody else leads now, or nobody: everything is asked again.
+    pub fn on_leader(&mut self) {
+        for open in self.open.values_mut() {
+            open.sent = None;
+        }
+    }
+
+    /// What got no answer for long is asked again: a frame or its answer was lost.
+    pub fn repeat(&mut self, now: Time) {
+        for open in self.open.values_mut() {
+            if open.sent.is_some_and(|at| now.since(at) >= REPEAT) {
+                open.sent = None;
+            }
+        }
+    }
+
+    /// Somebody leads: what was held, to be sent on.
+    pub fn release(&mut self) -> Vec<(u64, Entity, Message)> {
+        let mut released: Vec<(u64, Entity, Message)> =
+            self.held.drain(..).map(|(_, token, from, message)| (token, from, message)).collect();
+        for (token, open) in self.open.iter().filter(|(_, open)| open.sent.is_none()) {
+            released.push((*token, open.from, open.message.clone()));
+        }
+        released
+    }
+
+    /// Whether [`Self::release`] would give something.
+    #[must_use]
+    pub fn has_held(&self) -> bool {
+        !self.held.is_empty() || self.open.values().any(|open| open.sent.is_none())
+    }
+
+    /// Time passed: answers to commands that waited for too long. `reachable` is for the sentence.
+    pub fn expire(&mut self, now: Time, led: bool, reachable: &str) -> Vec<(Entity, Message)> {
+        while self.held.front().is_some_and(|(deadline, ..)| *deadline <= now) {
+            self.held.pop_front();
+        }
+        let late: Vec<u64> =
+            self.open.iter().filter(|(_, open)| open.deadline <= now).map(|(token, _)| *token).collect();
+        late.into_iter()
+            .map(|token| {
+                let open = self.open.remove(&token).expect("just listed");
+                let mut error = if led {
+                    format!("no answer in time ({reachable})")
+                } else {
+                    format!(
+                        "no monitor majority: {reachable}. Start the missing monitors, or mend the network between them"
+                    )
+                };
+                if open.tried {
+                    error.push_str(
+                        ". If it was to change something, that may or may not have happened: look, then repeat it",
+                    );
+                }
+                (open.from, reply(open.command, &error))
+            })
+            .collect()
+    }
+
+    /// The earliest time at which [`Self::expire`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.open.values().map(|open| open.deadline).min()
+    }
+
+    /// A connection is gone: nobody waits for its answers.
+    pub fn disconnect(&mut self, who: Entity) {
+        self.open.retain(|_, open| open.from != who);
+        self.asked.retain(|_, from| *from != who);
+        self.held.retain(|(_, _, from, _)| *from != who);
+    }
+}
+
+/// A refusal.
+#[must_use]
+pub fn reply(token: u64, error: &str) -> Message {
+    Message::CommandReply(CommandReply { token, error: Some(error.to_owned()), reply: "{}".to_owned() })
+}

@@ -1,0 +1,156 @@
+//! The cluster log: few lines, from everybody, in one order (MAL-56).
+//!
+//! Senders number their lines densely per life and repeat what may have been lost; a line is taken once. Invariants, checked by
+//! [`ClusterLog::check`]: numbers of kept lines are dense; at most [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept.
+
+use nacre_types::{Entity, Instance};
+use nacre_wire::msg::monitor::LogLine;
+use nacre_wire::{wire_fields, wire_record};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Lines kept.
+pub const LINES_MAX: usize = 10_000;
+/// Senders remembered for dropping repetitions; the one silent for longest goes first.
+pub const SENDERS_MAX: usize = 4_096;
+/// Longest text, in bytes; longer ones are cut.
+pub const TEXT_LEN_MAX: usize = 2_048;
+
+/// A line with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Dense over the life of the cluster, from 1.
+    pub number: u64,
+    /// Wall clock of the leader that took it, for people; 0 when unknown.
+    pub unix_ms: u64,
+    /// The line.
+    pub line: LogLine,
+}
+wire_record!(Numbered version 1 compat 1 { number, unix_ms, line });
+
+/// What was last heard of a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Its life.
+    pub instance: Instance,
+    /// Its highest line.
+    pub number: u64,
+    /// Where that stands in the log: decides who is forgotten.
+    pub at: u64,
+}
+wire_fields!(Heard { instance, number, at });
+
+/// The log as bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogImage {
+    /// The number of the last line ever.
+    pub last: u64,
+    /// The lines kept.
+    pub lines: Vec<Numbered>,
+    /// Who sent what last.
+    pub heard: BTreeMap<Entity, Heard>,
+}
+wire_record!(LogImage version 1 compat 1 { last, lines, heard });
+
+/// The cluster log.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterLog {
+    last: u64,
+    lines: VecDeque<Numbered>,
+    heard: BTreeMap<Entity, Heard>,
+}
+
+impl ClusterLog {
+    pub(super) fn from_image(image: LogImage) -> Self {
+        Self { last: image.last, lines: image.lines.into(), heard: image.heard }
+    }
+    pub(super) fn to_image(&self) -> LogImage {
+        LogImage { last: self.last, lines: self.lines.iter().cloned().collect(), heard: self.heard.clone() }
+    }
+
+    /// Whether this line was taken before.
+    #[must_use]
+    pub fn knows(&self, line: &LogLine) -> bool {
+        self.heard.get(&line.from).is_some_and(|heard| (line.instance, line.number) <= (heard.instance, heard.number))
+    }
+
+    /// Takes the lines that are new; how many.
+    pub(super) fn append(&mut self, lines: Vec<LogLine>, unix_ms: u64) -> usize {
+        let before = self.last;
+        for mut line in lines {
+            if self.knows(&line) {
+                continue;
+            }
+            cut(&mut line.text);
+            self.last += 1;
+            let heard = Heard { instance: line.instance, number: line.number, at: self.last };
+            self.heard.insert(line.from, heard);
+            self.lines.push_back(Numbered { number: self.last, unix_ms, line });
+            if self.lines.len() > LINES_MAX {
+                self.lines.pop_front();
+            }
+            if self.heard.len() > SENDERS_MAX {
+                let silent = self.heard.iter().min_by_key(|(_, heard)| heard.at).map(|(from, _)| *from);
+                self.heard.remove(&silent.expect("there are many"));
+            }
+        }
+        usize::try_from(self.last - before).expect("few lines")
+    }
+
+    /// The number of the last line.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+    /// The lines kept, oldest first.
+    pub fn lines(&self) -> impl DoubleEndedIterator<Item = &Numbered> {
+        self.lines.iter()
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.lines.len() <= LINES_MAX && self.heard.len() <= SENDERS_MAX, "the log is bounded");
+        for (back, line) in self.lines.iter().rev().enumerate() {
+            assert_eq!(line.number, self.last - back as u64, "lines are dense");
+        }
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > TEXT_LEN_MAX {
+        let end = (0..=TEXT_LEN_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::OsdId;
+    use nacre_wire::msg::monitor::Severity;
+
+    fn line(osd: u32, instance: u64, number: u64) -> LogLine {
+        let from = Entity::Osd(OsdId(osd));
+        LogLine { from, instance: Instance(instance), number, severity: Severity::Info {}, text: "é".repeat(2000) }
+    }
+
+    #[test]
+    fn repetitions_are_dropped_by_life_and_number() {
+        let mut log = ClusterLog::default();
+        assert_eq!(log.append(vec![line(1, 1, 1), line(1, 1, 2), line(1, 1, 1)], 0), 2);
+        assert_eq!(log.append(vec![line(1, 1, 2), line(2, 1, 1)], 0), 1);
+        assert_eq!(log.append(vec![line(1, 2, 1)], 0), 1, "a new life counts from the start");
+        assert_eq!(log.append(vec![line(1, 1, 9)], 0), 0, "an earlier life has nothing to say any more");
+        assert!(log.lines.iter().all(|numbered| numbered.line.text.len() <= TEXT_LEN_MAX + 3));
+        log.check();
+    }
+
+    #[test]
+    fn the_log_is_bounded() {
+        let mut log = ClusterLog::default();
+        for number in 0..6_000 {
+            log.append(vec![line(number % 5_000, 1, u64::from(number) + 1), line(9_999, 1, u64::from(number) + 1)], 0);
+        }
+        log.check();
+        assert_eq!((log.last(), log.lines().count()), (12_000, LINES_MAX));
+    }
+}

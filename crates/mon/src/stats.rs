@@ -1,0 +1,193 @@
+//! What OSDs say of themselves every few seconds: soft state of the leader, never replicated; a new leader has it again after one round of
+//! beacons. A report counts only in the interval and for the life it was made in.
+
+use nacre_types::{Epoch, Instance, OsdId, PgId, PoolId};
+use nacre_wire::map::{ClusterMap, PgRecord, Weight, pool_flag};
+use nacre_wire::msg::monitor::{Beacon, PgReport, pg_state};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::options;
+
+/// An OSD's last figures.
+#[derive(Clone, Debug)]
+pub struct OsdStat {
+    /// Which life.
+    pub instance: Instance,
+    /// Capacity in bytes.
+    pub total: u64,
+    /// Of which used.
+    pub used: u64,
+    /// Operations that wait for long, at most [`SLOW_MAX`].
+    pub slow: Vec<String>,
+}
+
+/// Slow operations kept per OSD.
+pub const SLOW_MAX: usize = 20;
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    osds: BTreeMap<OsdId, OsdStat>,
+    pgs: BTreeMap<PgId, PgReport>,
+}
+
+/// A pool's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStat {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of data, one copy.
+    pub bytes: u64,
+    /// Copies missing or old.
+    pub degraded: u64,
+    /// Copies in the wrong place.
+    pub misplaced: u64,
+    /// Objects without a live newest version.
+    pub unfound: u64,
+}
+
+impl Stats {
+    /// Takes a beacon. `false`: not of the life the map knows, or of groups it is not primary of.
+    pub fn beacon(&mut self, map: &ClusterMap, mut beacon: Beacon) -> bool {
+        if map.up_osd(beacon.osd).is_none_or(|info| info.instance != beacon.instance) {
+            return false;
+        }
+        beacon.slow.truncate(SLOW_MAX);
+        let stat = OsdStat {
+            instance: beacon.instance,
+            total: beacon.total,
+            used: beacon.used.min(beacon.total),
+            slow: beacon.slow,
+        };
+        self.osds.insert(beacon.osd, stat);
+        for report in beacon.pgs {
+            let current = map
+                .pgs
+                .get(&report.pg)
+                .is_some_and(|record| record.since == report.interval && record.primary() == Some(beacon.osd));
+            if current {
+                self.pgs.insert(report.pg, report);
+            }
+        }
+        true
+    }
+
+    /// Forgets what the map no longer has.
+    pub fn on_map(&mut self, map: &ClusterMap) {
+        self.osds.retain(|osd, stat| map.osds.get(osd).is_some_and(|info| info.instance == stat.instance));
+        self.pgs.retain(|pg, _| map.pgs.contains_key(pg));
+    }
+
+    /// An OSD's figures.
+    #[must_use]
+    pub fn osd(&self, osd: OsdId) -> Option<&OsdStat> {
+        self.osds.get(&osd)
+    }
+    /// All OSDs that gave figures.
+    pub fn osds(&self) -> impl Iterator<Item = (OsdId, &OsdStat)> {
+        self.osds.iter().map(|(osd, stat)| (*osd, stat))
+    }
+    /// The last report of a group, whatever its interval.
+    #[must_use]
+    pub fn pg(&self, pg: PgId) -> Option<&PgReport> {
+        self.pgs.get(&pg)
+    }
+
+    /// A group's state: its primary's report if it is of the current interval, else what the map alone tells.
+    #[must_use]
+    pub fn pg_state(&self, map: &ClusterMap, pg: PgId, record: &PgRecord) -> u32 {
+        let pool = &map.pools[&pg.pool];
+        if record.acting.is_empty() {
+            return pg_state::DOWN | pg_state::UNDERSIZED;
+        }
+        let mut state = match self.pgs.get(&pg).filter(|report| report.interval == record.since) {
+            Some(report) => report.state,
+            None if record.is_activated() => pg_state::ACTIVE,
+            None => pg_state::PEERING,
+        };
+        if record.acting.len() < usize::from(pool.min_size) {
+            state |= pg_state::UNDERSIZED;
+            state &= !(pg_state::ACTIVE | pg_state::CLEAN);
+        }
+        if record.acting.len() < usize::from(pool.size) {
+            state |= pg_state::DEGRADED;
+            state &= !pg_state::CLEAN;
+        }
+        if record.acting != record.up {
+            state |= pg_state::REMAPPED;
+            state &= !pg_state::CLEAN;
+        }
+        state
+    }
+
+    /// Sums over a pool's groups.
+    #[must_use]
+    pub fn pool(&self, pool: PoolId) -> PoolStat {
+        let mut sum = PoolStat::default();
+        let first = PgId { pool, seed: 0, shard: nacre_types::Shard(0) };
+        for (_, report) in self.pgs.range(first..).take_while(|(pg, _)| pg.pool == pool) {
+            sum.objects += report.objects;
+            sum.bytes += report.bytes;
+            sum.degraded += report.degraded;
+            sum.misplaced += report.misplaced;
+            sum.unfound += report.unfound;
+        }
+        sum
+    }
+
+    /// OSDs at or above a ratio, in millionths. Those that take no data do not count.
+    #[must_use]
+    pub fn fuller_than(&self, map: &ClusterMap, millionths: u64) -> Vec<OsdId> {
+        let full = |(osd, stat): &(&OsdId, &OsdStat)| {
+            let takes = map.osds.get(osd).is_some_and(|info| info.weight != Weight::OUT);
+            takes
+                && stat.total > 0
+                && u128::from(stat.used) * 1_000_000 >= u128::from(stat.total) * u128::from(millionths)
+        };
+        self.osds.iter().filter(full).map(|(osd, _)| *osd).collect()
+    }
+
+    /// Pools whose [`pool_flag::FULL`] is not what it should be, with what it should be.
+    #[must_use]
+    pub fn pools_to_flag(&self, map: &ClusterMap) -> Vec<(PoolId, bool)> {
+        let full: BTreeSet<OsdId> =
+            self.fuller_than(map, options::millionths(map, "mon.full_ratio")).into_iter().collect();
+        let mut pools: BTreeSet<PoolId> = BTreeSet::new();
+        if !full.is_empty() {
+            for (pg, record) in &map.pgs {
+                if record.acting.iter().chain(&record.up).any(|osd| full.contains(osd)) {
+                    pools.insert(pg.pool);
+                }
+            }
+        }
+        for (id, pool) in &map.pools {
+            if pool.quota_bytes > 0 || pool.quota_objects > 0 {
+                let stat = self.pool(*id);
+                let over = |used: u64, quota: u64| quota > 0 && used >= quota;
+                if over(stat.bytes, pool.quota_bytes) || over(stat.objects, pool.quota_objects) {
+                    pools.insert(*id);
+                }
+            }
+        }
+        let wrong = |(id, pool): (&PoolId, &nacre_wire::map::Pool)| {
+            let (is, should) = (pool.flags & pool_flag::FULL != 0, pools.contains(id));
+            // Without any figures (a new leader) nothing is cleared: a full disk does not empty itself by an election.
+            (is != should && (should || self.knows_all_in(map))).then_some((*id, should))
+        };
+        map.pools.iter().filter_map(wrong).collect()
+    }
+
+    fn knows_all_in(&self, map: &ClusterMap) -> bool {
+        map.osds.iter().all(|(osd, info)| !info.up || self.osds.contains_key(osd))
+    }
+
+    /// The newest epoch up to which every group's past is settled: everything after it is some interval that is not clean.
+    #[must_use]
+    pub fn clean_to(&self, map: &ClusterMap) -> Epoch {
+        let unclean = map.pgs.iter().filter(|(pg, record)| {
+            self.pgs.get(pg).is_none_or(|report| report.interval != record.since || report.state & pg_state::CLEAN == 0)
+        });
+        let oldest = unclean.map(|(_, record)| record.activated.interval.min(record.since)).min();
+        oldest.map_or(map.epoch, |epoch| Epoch(epoch.0.saturating_sub(1)))
+    }
+}

@@ -1,0 +1,225 @@
+//! Who wants the map, what they have, and what they are sent (CEPH-44, MAL-11, MAL-12, MAL-73).
+//!
+//! ```text
+//!  Subscribe{have, digest} ─▶ same history? ─no─▶ Refused
+//!                                 │ yes (or not known any more)
+//!                                 ├─ close behind ─▶ MapDeltas ─┐
+//!                                 └─ far behind ───▶ MapFull ───┴─▶ then every new epoch
+//! ```
+//! A new epoch goes at once to the clients that subscribed, to the OSDs it is about, and to a few others in turn: they gossip
+//! (every frame carries an epoch), so the cost of a change does not grow with the number of OSDs. [`Subscribers::sweep`] catches those
+//! that gossip missed.
+//!
+//! Invariant: per subscriber `known ≤ sent`, and what is sent continues what was sent before without a gap.
+
+use bytes::Bytes;
+use nacre_types::{Entity, Epoch, OsdId};
+use nacre_wire::codec::Wire;
+use nacre_wire::map::{Change, Digest};
+use nacre_wire::msg::Message;
+use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused, Subscribe};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::state::State;
+
+/// Deltas in one message.
+const DELTAS_MAX: usize = 200;
+/// Bytes of deltas in one message.
+const DELTA_BYTES_MAX: usize = 1 << 20;
+/// Whoever is further behind gets a full map.
+const BEHIND_MAX: usize = 2_000;
+/// OSDs that one sweep catches up.
+const SWEEP_MAX: usize = 64;
+
+#[derive(Clone, Debug)]
+struct Subscriber {
+    /// Everything up to here is on its way.
+    sent: Epoch,
+    /// It said itself that it has this.
+    known: Epoch,
+    /// A digest to be compared once this monitor gets there.
+    claim: Option<(Epoch, Digest)>,
+}
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Subscribers {
+    all: BTreeMap<Entity, Subscriber>,
+    /// Full map of one epoch, encoded once for all who need it.
+    full: Option<(Epoch, Bytes)>,
+    turn: u64,
+}
+
+/// Messages to be sent.
+pub type Mail = Vec<(Entity, Message)>;
+
+fn other_history(epoch: Epoch) -> Message {
+    Message::Refused(Refused {
+        why: format!(
+            "your cluster map differs from the monitors' at {epoch}: your directory was copied, or a monitor was restored from an old \
+             copy. Stop; do not write anything. If the monitors are right, wipe this daemon's store and let it be filled again"
+        ),
+    })
+}
+
+impl Subscribers {
+    /// A subscription begins, or is asked for again.
+    pub fn subscribe(&mut self, state: &State, from: Entity, ask: &Subscribe, mail: &mut Mail) {
+        let have = if ask.have == Epoch::NONE { None } else { Some(ask.have) };
+        if let Some(epoch) = have
+            && state.digest_at(epoch).is_some_and(|digest| digest != ask.digest)
+        {
+            self.all.remove(&from);
+            mail.push((from, other_history(epoch)));
+            return;
+        }
+        let claim = have.filter(|epoch| *epoch > state.map().epoch).map(|epoch| (epoch, ask.digest));
+        let mut subscriber = Subscriber { sent: ask.have, known: ask.have, claim };
+        self.send(state, from, &mut subscriber, mail);
+        if !ask.once {
+            self.all.insert(from, subscriber);
+        }
+    }
+
+    /// A frame told which epoch its sender has.
+    pub fn on_epoch(&mut self, from: Entity, epoch: Epoch) {
+        if let Some(subscriber) = self.all.get_mut(&from) {
+            subscriber.known = subscriber.known.max(epoch);
+            subscriber.sent = subscriber.sent.max(epoch);
+        }
+    }
+
+    /// A connection is gone.
+    pub fn remove(&mut self, who: Entity) {
+        self.all.remove(&who);
+    }
+
+    /// The map has moved on by these changes.
+    pub fn publish(&mut self, state: &State, changes: &[Change], fanout: usize, mail: &mut Mail) {
+        self.compare_claims(state, mail);
+        let concerned = concerned(state, changes);
+        self.turn = self.turn.wrapping_add(fanout as u64);
+        let osds: Vec<Entity> = self.all.keys().filter(|who| matches!(who, Entity::Osd(_))).copied().collect();
+        let mut chosen: BTreeSet<Entity> = BTreeSet::new();
+        if !osds.is_empty() {
+            let start = (self.turn % osds.len() as u64) as usize;
+            chosen.extend(osds.iter().cycle().skip(start).take(fanout.min(osds.len())));
+        }
+        let receivers: Vec<Entity> = self
+            .all
+            .keys()
+            .filter(|who| match who {
+                Entity::Osd(osd) => chosen.contains(who) || concerned.contains(osd),
+                Entity::Client(_) | Entity::Mon(_) => true,
+            })
+            .copied()
+            .collect();
+        self.send_all(state, &receivers, mail);
+    }
+
+    /// Catches up OSDs that are known to be behind. Called about once a second.
+    pub fn sweep(&mut self, state: &State, mail: &mut Mail) {
+        let newest = state.map().epoch;
+        let behind: Vec<Entity> = self
+            .all
+            .iter()
+            .filter(|(_, s)| s.sent < newest && s.claim.is_none())
+            .map(|(who, _)| *who)
+            .take(SWEEP_MAX)
+            .collect();
+        self.send_all(state, &behind, mail);
+    }
+
+    /// The whole state was replaced by a snapshot: everybody who waits may be sent something.
+    pub fn on_restore(&mut self, state: &State, mail: &mut Mail) {
+        self.compare_claims(state, mail);
+        let everybody: Vec<Entity> = self.all.keys().copied().collect();
+        self.send_all(state, &everybody, mail);
+    }
+
+    fn compare_claims(&mut self, state: &State, mail: &mut Mail) {
+        let mut refused = Vec::new();
+        for (who, subscriber) in &mut self.all {
+            let Some((epoch, digest)) = subscriber.claim else { continue };
+            match state.digest_at(epoch) {
+                Some(ours) if ours != digest => refused.push((*who, epoch)),
+                Some(_) => subscriber.claim = None,
+                None if epoch < state.map().epoch => subscriber.claim = None,
+                None => {}
+            }
+        }
+        for (who, epoch) in refused {
+            self.all.remove(&who);
+            mail.push((who, other_history(epoch)));
+        }
+    }
+
+    fn send_all(&mut self, state: &State, receivers: &[Entity], mail: &mut Mail) {
+        for who in receivers {
+            if let Some(mut subscriber) = self.all.remove(who) {
+                self.send(state, *who, &mut subscriber, mail);
+                self.all.insert(*who, subscriber);
+            }
+        }
+    }
+
+    fn send(&mut self, state: &State, to: Entity, subscriber: &mut Subscriber, mail: &mut Mail) {
+        let newest = state.map().epoch;
+        if subscriber.sent >= newest {
+            return;
+        }
+        let deltas = if subscriber.sent == Epoch::NONE { None } else { state.deltas_after(subscriber.sent) };
+        match deltas.filter(|deltas| deltas.len() <= BEHIND_MAX) {
+            Some(deltas) => {
+                let mut message = Vec::new();
+                let mut bytes = 0;
+                for delta in deltas {
+                    if !message.is_empty() && (message.len() >= DELTAS_MAX || bytes + delta.len() > DELTA_BYTES_MAX) {
+                        let deltas = std::mem::take(&mut message);
+                        mail.push((to, Message::MapDeltas(MapDeltas { deltas, newest })));
+                        bytes = 0;
+                    }
+                    bytes += delta.len();
+                    message.push(delta);
+                }
+                mail.push((to, Message::MapDeltas(MapDeltas { deltas: message, newest })));
+            }
+            None => {
+                let map = match &self.full {
+                    Some((epoch, map)) if *epoch == newest => map.clone(),
+                    _ => {
+                        let map = Bytes::from(state.map().to_bytes());
+                        self.full = Some((newest, map.clone()));
+                        map
+                    }
+                };
+                mail.push((to, Message::MapFull(MapFull { map })));
+            }
+        }
+        subscriber.sent = newest;
+    }
+
+    /// Lets go of the encoded map.
+    pub fn tidy(&mut self) {
+        self.full = None;
+    }
+}
+
+/// OSDs that wait for these very changes: they came up, or asked for them.
+fn concerned(state: &State, changes: &[Change]) -> BTreeSet<OsdId> {
+    let mut osds = BTreeSet::new();
+    for change in changes {
+        match change {
+            Change::OsdUp { osd, .. } | Change::OsdDown { osd, .. } => {
+                osds.insert(*osd);
+            }
+            Change::PgActivate { pg, .. } | Change::PgTemporary { pg, .. } => {
+                if let Some(record) = state.map().pgs.get(pg) {
+                    osds.extend(&record.acting);
+                }
+            }
+            _ => {}
+        }
+    }
+    osds
+}

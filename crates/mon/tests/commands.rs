@@ -1,0 +1,238 @@
+//! What people type: replies, refusals, advice.
+
+use crate::harness::{World, ms};
+use nacre_types::{Entity, Epoch, MonId, OsdId};
+use nacre_wire::msg::Message;
+use nacre_wire::msg::monitor::{Beacon, PgActivateRequest, PgReport, pg_state};
+use serde_json::{Value, json};
+
+/// One monitor, `osds` OSDs, one pool of eight groups, all active and clean.
+fn cluster(osds: u32) -> World {
+    let mut world = World::found(1, 90);
+    world.boot_osds(osds);
+    world.command(MonId(0), json!({"command": "pool create", "name": "data", "pg_num": 8})).expect("created");
+    settle(&mut world);
+    world
+}
+
+/// Every primary activates its groups with all acting members, and says that they are clean.
+fn settle(world: &mut World) {
+    let map = world.map(MonId(0)).clone();
+    for (pg, record) in &map.pgs {
+        let Some(primary) = record.primary() else { continue };
+        let request = PgActivateRequest { pg: *pg, interval: record.since, members: record.acting.clone() };
+        world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::PgActivateRequest(request));
+        let full = record.acting.len() == usize::from(map.pools[&pg.pool].size);
+        let report = PgReport {
+            pg: *pg,
+            interval: record.since,
+            state: pg_state::ACTIVE | if full { pg_state::CLEAN } else { pg_state::DEGRADED },
+            objects: 10,
+            bytes: 1_000,
+            ..PgReport::default()
+        };
+        let instance = map.osds[&primary].instance;
+        let beacon = Beacon {
+            osd: primary,
+            instance,
+            total: 1 << 30,
+            used: 1 << 20,
+            pgs: vec![report],
+            all: false,
+            slow: vec![],
+        };
+        world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::Beacon(beacon));
+    }
+    world.run(ms(20));
+}
+
+fn ask(world: &mut World, request: Value) -> Value {
+    world.command(MonId(0), request).expect("answered")
+}
+fn refused(world: &mut World, request: Value) -> String {
+    world.command(MonId(0), request).expect_err("refused")
+}
+
+#[test]
+fn status_and_health_of_a_healthy_cluster() {
+    let mut world = cluster(3);
+    let status = ask(&mut world, json!({"command": "status"}));
+    assert_eq!(status["health"], json!({"status": "ok", "checks": []}), "{status}");
+    assert_eq!(status["pgs"], json!({"count": 8, "by_state": {"active+clean": 8}}));
+    assert_eq!(status["data"], json!({"objects": 80, "bytes": 8_000, "degraded": 0, "misplaced": 0}));
+    let df = ask(&mut world, json!({"command": "df"}));
+    assert_eq!(df["pools"][0]["stored_bytes"], json!(24_000));
+}
+
+#[test]
+fn health_says_what_is_wrong_and_what_to_do() {
+    let mut world = cluster(5);
+    world.report(MonId(0), 1, 0, 0, true);
+    world.run(ms(20));
+    let health = ask(&mut world, json!({"command": "health detail"}));
+    assert_eq!(health["status"], json!("warn"));
+    let checks = health["checks"].as_array().expect("list");
+    for check in checks {
+        assert!(!check["what_to_do"].as_str().expect("text").is_empty(), "{check}");
+    }
+    let down = checks.iter().find(|check| check["code"] == json!("OSD_DOWN")).expect("said");
+    assert!(down["detail"][0].as_str().expect("text").starts_with("osd.0 has been down for"), "{down}");
+    settle(&mut world);
+    let health = ask(&mut world, json!({"command": "health"}));
+    assert!(health.to_string().contains("PG_DEGRADED"), "{health}");
+    // Four of five are gone: nothing serves.
+    for target in [1, 2, 3] {
+        world.report(MonId(0), 4, target, 0, true);
+        world.run(ms(20));
+    }
+    let health = ask(&mut world, json!({"command": "health"}));
+    assert_eq!(health["status"], json!("error"));
+    assert!(health.to_string().contains("PG_DOWN"), "{health}");
+    let pg = ask(&mut world, json!({"command": "pg explain", "pg": "1.0"}));
+    assert!(pg["explanation"].to_string().contains("(min_size): it does not serve"), "{pg}");
+}
+
+#[test]
+fn ok_to_stop_counts_complete_members() {
+    let mut world = cluster(3);
+    let one = ask(&mut world, json!({"command": "osd ok-to-stop", "osds": 1}));
+    assert_eq!((one["ok"].clone(), one["affected"].clone()), (json!(true), json!(8)));
+    let two = ask(&mut world, json!({"command": "osd ok-to-stop", "osds": [1, "osd.2"]}));
+    assert_eq!((two["ok"].clone(), two["would_stop"].clone()), (json!(false), json!(8)));
+    assert!(refused(&mut world, json!({"command": "osd ok-to-stop", "osds": [9]})).contains("no osd.9"));
+}
+
+#[test]
+fn osds_leave_in_order() {
+    let mut world = cluster(4);
+    assert!(refused(&mut world, json!({"command": "osd rm", "osd": 3})).contains("is up"));
+    ask(&mut world, json!({"command": "osd down", "osd": 3}));
+    assert!(refused(&mut world, json!({"command": "osd rm", "osd": 3})).contains("osd out 3"));
+    ask(&mut world, json!({"command": "osd out", "osd": 3}));
+    settle(&mut world);
+    ask(&mut world, json!({"command": "osd rm", "osd": 3}));
+    assert!(!world.map(MonId(0)).osds.contains_key(&OsdId(3)));
+    // Its last life is fenced; a new store may take the id with a later one.
+    let old = world.boot_message(3, 1);
+    world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), old);
+    world.run(ms(20));
+    assert!(!world.map(MonId(0)).osds.contains_key(&OsdId(3)));
+    let new = world.boot_message(3, 2);
+    world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), new);
+    world.run(ms(20));
+    assert!(world.map(MonId(0)).up_osd(OsdId(3)).is_some());
+}
+
+#[test]
+fn an_osd_added_by_hand_waits_for_its_first_boot() {
+    let mut world = cluster(3);
+    let added = ask(&mut world, json!({"command": "osd add", "host": "h9", "class": "hdd"}));
+    assert_eq!(added["id"], json!(3));
+    assert_eq!(world.map(MonId(0)).osds[&OsdId(3)].weight.0, 0, "no group waits for it");
+    let health = ask(&mut world, json!({"command": "health"}));
+    assert!(!health.to_string().contains("OSD_DOWN"), "it never ran: {health}");
+    let boot = world.boot_message(3, 1);
+    world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), boot);
+    world.run(ms(20));
+    let info = &world.map(MonId(0)).osds[&OsdId(3)];
+    assert!(info.up && info.weight.0 == 0x1_0000 && info.store == 5_003);
+    let tree = ask(&mut world, json!({"command": "osd tree"}));
+    assert!(tree["hosts"].as_array().expect("list").iter().any(|host| host["host"] == json!("h9")), "{tree}");
+}
+
+#[test]
+fn weights_come_and_go() {
+    let mut world = cluster(4);
+    assert_eq!(ask(&mut world, json!({"command": "osd reweight", "osd": 1, "weight": "0.5"}))["reweight"], json!(0.5));
+    assert!(refused(&mut world, json!({"command": "osd reweight", "osd": 1, "weight": 2})).contains("from 0"));
+    assert!(ask(&mut world, json!({"command": "osd out", "osd": 1}))["epoch"].is_u64());
+    assert!(ask(&mut world, json!({"command": "osd out", "osd": 1}))["epoch"].is_null(), "nothing had to change");
+    assert_eq!(ask(&mut world, json!({"command": "osd in", "osd": 1}))["reweight"], json!(1.0));
+    assert!(refused(&mut world, json!({"command": "osd balance"})).contains("not available yet"));
+}
+
+#[test]
+fn pools_are_made_changed_and_removed_deliberately() {
+    let mut world = cluster(3);
+    assert!(refused(&mut world, json!({"command": "pool create", "name": "data"})).contains("already"));
+    let grown = ask(&mut world, json!({"command": "pool set", "name": "data", "key": "pg_num", "value": 16}));
+    assert_eq!(grown["pgp_num"], json!(16));
+    assert_eq!(world.map(MonId(0)).pgs.len(), 16);
+    assert!(
+        refused(&mut world, json!({"command": "pool set", "name": "data", "key": "pg_num", "value": 8}))
+            .contains("only grows")
+    );
+    assert!(
+        refused(&mut world, json!({"command": "pool set", "name": "data", "key": "colour", "value": 8}))
+            .contains("no setting")
+    );
+    let size = ask(&mut world, json!({"command": "pool set", "name": "data", "key": "size", "value": 5}));
+    assert!(size["warnings"][0].as_str().expect("text").contains("5 copies"));
+    let health = ask(&mut world, json!({"command": "health"}));
+    assert!(health.to_string().contains("TOO_FEW_OSDS"), "{health}");
+    let error = refused(&mut world, json!({"command": "pool rm", "name": "data", "yes_i_really_mean_it": false}));
+    assert!(error.contains("for good"), "{error}");
+    ask(&mut world, json!({"command": "pool set", "name": "data", "key": "no_delete", "value": 1}));
+    let error = refused(&mut world, json!({"command": "pool rm", "name": "data", "yes_i_really_mean_it": true}));
+    assert!(error.contains("protected"), "{error}");
+    ask(&mut world, json!({"command": "pool set", "name": "data", "key": "no_delete", "value": 0}));
+    ask(&mut world, json!({"command": "pool rm", "name": "data", "yes_i_really_mean_it": true}));
+    assert!(world.map(MonId(0)).pgs.is_empty());
+    assert!(
+        refused(&mut world, json!({"command": "pg map", "pool": "data", "object": "x"})).contains("there are none")
+    );
+}
+
+#[test]
+fn options_are_checked_before_they_are_set() {
+    let mut world = cluster(3);
+    let error = refused(&mut world, json!({"command": "config set", "key": "mon.ful_ratio", "value": 0.9}));
+    assert!(error.contains("mon.full_ratio"), "{error}");
+    let error = refused(&mut world, json!({"command": "config set", "key": "mon.full_ratio", "value": 95}));
+    assert!(error.contains("from 0 to 1"), "{error}");
+    ask(&mut world, json!({"command": "config set", "key": "mon.full_ratio", "value": 0.9}));
+    let got = ask(&mut world, json!({"command": "config get", "key": "mon.full_ratio"}));
+    assert_eq!(got, json!({"key": "mon.full_ratio", "value": "0.9", "default": "0.95", "set": true}));
+    ask(&mut world, json!({"command": "config rm", "key": "mon.full_ratio"}));
+    assert_eq!(ask(&mut world, json!({"command": "config get", "key": "mon.full_ratio"}))["set"], json!(false));
+    let help = ask(&mut world, json!({"command": "config help"}));
+    assert_eq!(help["options"].as_array().expect("list").len(), nacre_mon::options::OPTIONS.len());
+}
+
+#[test]
+fn a_fenced_osd_goes_down_with_its_fence() {
+    let mut world = cluster(3);
+    assert!(refused(&mut world, json!({"command": "fence add", "entity": "client.4"})).contains("needs `instance`"));
+    ask(&mut world, json!({"command": "fence add", "entity": "client.4", "instance": 8}));
+    ask(&mut world, json!({"command": "fence add", "entity": "osd.1"}));
+    let map = world.map(MonId(0));
+    assert!(map.up_osd(OsdId(1)).is_none());
+    assert_eq!(ask(&mut world, json!({"command": "fence ls"}))["fences"].as_array().expect("list").len(), 2);
+    assert!(refused(&mut world, json!({"command": "fence rm", "entity": "client.4"})).contains("never lifted"));
+    let boot = world.boot_message(1, 2);
+    world.say(Entity::Osd(OsdId(1)), MonId(0), Epoch(1), boot);
+    world.run(ms(20));
+    assert!(world.map(MonId(0)).up_osd(OsdId(1)).is_some(), "its next life may act");
+}
+
+#[test]
+fn every_command_that_only_reads_answers() {
+    let mut world = cluster(3);
+    for spec in nacre_mon::COMMANDS.iter().filter(|spec| !spec.writes) {
+        let mut request = json!({"command": spec.name});
+        for field in spec.fields.iter().filter(|field| !field.ends_with('?')) {
+            request[*field] = match *field {
+                "key" => json!("mon.full_ratio"),
+                "osds" => json!([0]),
+                "pg" => json!("1.3"),
+                "pool" => json!("data"),
+                "object" => json!("x"),
+                "since" => json!(0),
+                "entity" => json!("client.1"),
+                other => panic!("what is {other}?"),
+            };
+        }
+        let answer = world.command(MonId(0), request);
+        assert!(answer.is_ok() || spec.name == "fence rm", "{}: {answer:?}", spec.name);
+    }
+}

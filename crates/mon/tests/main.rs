@@ -1,0 +1,9 @@
+//! Monitors under a virtual network, virtual disks and virtual time. One binary; a module per property.
+#![allow(missing_docs, reason = "tests")]
+
+mod basics;
+mod commands;
+mod faults;
+mod harness;
+
+mod members;
