@@ -89,7 +89,7 @@ fn pump(store: &mut Store<Ram>, events: &mut Vec<Event>) -> f64 {
     for job in jobs {
         let start = cpu();
         let done = job.run();
-        seconds += (cpu() - start);
+        seconds += cpu() - start;
         store.on_job(done);
     }
     store.poll(events);
@@ -190,7 +190,7 @@ fn warm(objects: u64) {
     let count = 400_000;
     let start = cpu();
     let jobs = overwrite_loop(&mut store, objects, count);
-    let total = (cpu() - start);
+    let total = cpu() - start;
     let after = store.usage();
     // The device copies each byte it is given: measure the same copies alone.
     let written =
@@ -205,7 +205,7 @@ fn warm(objects: u64) {
             copy.poll(&mut Vec::new());
         }
     }
-    let device_time = (cpu() - start);
+    let device_time = cpu() - start;
     let us = |seconds: f64| seconds * 1e6 / count as f64;
     println!(
         "overwrite  {objects} warm objects, 4 KiB + attribute, depth 16: {:.2} us each in the store (limit 5), {:.2} us in \
@@ -226,7 +226,7 @@ fn warm(objects: u64) {
     settle(&mut store);
     let start = cpu();
     read_loop(&mut store, objects, count);
-    println!("read       warm 4 KiB: {:.2} us each, one copy by the device included", us((cpu() - start)));
+    println!("read       warm 4 KiB: {:.2} us each, one copy by the device included", us(cpu() - start));
     println!("           memory {} MiB", store.usage().memory >> 20);
 }
 
