@@ -67,8 +67,9 @@ impl Plan {
             size: if rng.one_in(5) { 2 } else { 3 },
             min_size: if rng.one_in(8) { 1 } else { 2 },
             pg_num: rng.between(1, 6) as u32,
-            keys: rng.between(2, 24),
-            clients: rng.between(2, 6),
+            // A third of the plans has a few hot registers and many clients: order shows there.
+            keys: if rng.one_in(3) { rng.between(1, 2) } else { rng.between(2, 24) },
+            clients: rng.between(2, 8),
             faults_ns: rng.between(4, 16) * SECOND,
             fault_every_ns: rng.between(150, 1500) * MS,
             bad_network: !rng.one_in(4),
@@ -735,7 +736,7 @@ impl World {
         let next = self.now + self.rng.between(every / 4, every * 2);
         self.push(next, Event::Fault);
         let osd = OsdId(self.rng.below(u64::from(self.plan.osds)) as u32);
-        match self.rng.below(16) {
+        match self.rng.below(18) {
             0..=3 => {
                 self.crash(osd);
                 let after = self.rng.between(50 * MS, if self.rng.clone().one_in(3) { 8 * SECOND } else { 2 * SECOND });
@@ -749,6 +750,7 @@ impl World {
                     self.push(self.now + after, Event::Restart(osd));
                 }
             }
+            16 | 17 => self.depose(),
             5 | 6 => {
                 let pause = self.rng.between(100 * MS, 4 * SECOND);
                 let until = self.now + pause;
@@ -785,6 +787,46 @@ impl World {
                     self.oracle.propose(Change::OsdWeight { osd, weight: Weight::IN, automatic: false });
                 }
                 self.push(self.now + MS, Event::OracleCommit);
+            }
+        }
+    }
+
+    /// Takes a group from its primary while that cannot hear of it, and some clients cannot either; its members start anew at once.
+    /// What the old primary may still say, and for how long, is what leases are about.
+    fn depose(&mut self) {
+        let groups: Vec<PgId> = self.oracle.groups().collect();
+        let pg = *self.rng.pick(&groups);
+        let acting = self.oracle.map.pgs[&pg].acting.clone();
+        let Some(primary) = acting.first().copied() else { return };
+        let mut alone: BTreeSet<Entity> = BTreeSet::from([Entity::Osd(primary)]);
+        for client in &self.clients {
+            if self.rng.one_in(2) {
+                alone.insert(Entity::Client(client.role.id()));
+            }
+        }
+        let others: Vec<Entity> = self
+            .nodes
+            .keys()
+            .map(|osd| Entity::Osd(*osd))
+            .chain(self.clients.iter().map(|client| Entity::Client(client.role.id())))
+            .chain([MON])
+            .filter(|entity| !alone.contains(entity))
+            .collect();
+        let both = others.iter().flat_map(|a| alone.iter().map(|b| (*a, *b)));
+        let cut = both.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+        let id = self.next_cut;
+        self.next_cut += 1;
+        self.cuts.insert(id, cut);
+        let until = self.now + self.rng.between(100 * MS, 3 * SECOND);
+        self.push(until, Event::Heal(id));
+        self.note(|| format!("{primary} is deposed from {pg} and does not hear of it"));
+        self.oracle.accuse(primary);
+        self.push(self.now + MS, Event::OracleCommit);
+        for osd in acting.into_iter().skip(1) {
+            if self.rng.one_in(2) {
+                self.crash(osd);
+                let after = self.rng.between(MS, 60 * MS);
+                self.push(self.now + after, Event::Restart(osd));
             }
         }
     }
