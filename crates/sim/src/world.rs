@@ -97,6 +97,7 @@ pub struct Report {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
 enum Input {
     Message { from: Entity, epoch: Epoch, message: Message },
     Tick,
@@ -325,11 +326,7 @@ impl World {
             self.handle(event);
             if self.events >= check_at {
                 check_at = self.events + 50;
-                for node in self.nodes.values() {
-                    if let Some(role) = &node.role {
-                        role.check();
-                    }
-                }
+                self.check();
                 if !self.faults
                     && self.clients.iter().all(|client| client.finished && !client.is_busy())
                     && self.is_clean()
@@ -338,6 +335,34 @@ impl World {
                 }
             }
             assert!(at < limit, "does not heal: {}", self.unclean());
+        }
+    }
+
+    /// Invariants of each daemon, and those between them.
+    fn check(&self) {
+        for node in self.nodes.values() {
+            let Some(role) = &node.role else { continue };
+            role.check();
+            for group in role.pgs() {
+                let Some(primary) = group.as_primary() else { continue };
+                for (osd, peer) in &primary.peers {
+                    // Nobody has acknowledged what it does not have.
+                    let other = self.nodes[osd]
+                        .role
+                        .as_ref()
+                        .and_then(|role| role.pgs().find(|other| other.id() == group.id()));
+                    let Some(other) = other.filter(|other| other.interval.since == group.interval.since) else {
+                        continue;
+                    };
+                    let head = other.local.log.head();
+                    assert!(
+                        peer.acked <= head,
+                        "{}: {osd} is said to have {}, its log ends at {head}",
+                        group.id(),
+                        peer.acked
+                    );
+                }
+            }
         }
     }
 
@@ -398,7 +423,7 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ToOsd { osd, life, input } => self.to_osd(osd, life, input),
+            Event::ToOsd { osd, life, input } => self.hand_to(osd, life, input),
             Event::StaleAct { osd, life, local, input } => {
                 if self.nodes[&osd].life == life {
                     self.act(osd, local, input);
@@ -500,7 +525,7 @@ impl World {
         self.note(|| format!("{osd} crashes, {lucky} unflushed transactions survive"));
     }
 
-    fn to_osd(&mut self, osd: OsdId, life: u64, input: Input) {
+    fn hand_to(&mut self, osd: OsdId, life: u64, input: Input) {
         let now = self.now;
         let node = self.nodes.get_mut(&osd).expect("a node per OSD");
         if node.life != life || node.role.is_none() {

@@ -261,8 +261,12 @@ impl Pg {
     /// Answers a resend of an update, or refuses one that may have been executed.
     fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
         let id = op.request.request;
-        if let Some(failure) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
-            self.fail(op.clone(), failure, sh);
+        if let Some((failure, seen)) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
+            // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
+            let (request, attempt) = (id, op.request.attempt);
+            let reply = OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
+            let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
+            self.answer_when_committed(seen, answer, sh);
             return true;
         }
         let (version, results) = match self.local.dedup.seen(&id) {
@@ -358,14 +362,16 @@ impl Pg {
                 if op.is_write()
                     && let Some(failure) = &failure
                 {
-                    self.primary().expect("serving").failed.insert(request, failure.clone());
+                    let seen = self.local.log.head();
+                    self.primary().expect("serving").failed.insert(request, (failure.clone(), seen));
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };
                 let updates = self.primary().expect("serving").objects.get(&object).updates;
                 let answer = Answer { to: op.from, reply, payload, op: Some(op) };
                 if updates > 0 && !mutant(Mutant::ReadUncommitted) {
-                    self.answer_when_committed(version, answer, sh);
+                    let seen = self.local.log.head();
+                    self.answer_when_committed(seen, answer, sh);
                 } else {
                     self.answer(answer, Some(lease), sh);
                 }
