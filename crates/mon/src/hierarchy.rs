@@ -1,11 +1,13 @@
-//! Editing the CRUSH hierarchy: the one place of the monitors that knows its form.
+//! Editing the hierarchy: from a CRUSH text to the next. The one place that knows how an OSD stands in it.
 //!
 //! ```text
-//!   root default ── host H ── osd.N (class, weight)      rule 0: copies on distinct OSDs, rule 1: on distinct hosts
+//!   root default ─┬─ host alpha ─┬─ osd.0   weight: its capacity in TiB
+//!                 │              └─ osd.3
+//!                 └─ host beta ──── osd.1         rule 0 `replicated`: each copy on another host
 //! ```
-//! The text form is what the map carries; every edit parses, changes and prints it.
+//! The text is what is committed, so a text that an operator brought may look otherwise; what is not below a host is left as it is.
 
-use nacre_crush::{CrushMap, Weight};
+use nacre_crush::{CrushMap, ItemId, Weight, text};
 use nacre_types::OsdId;
 
 /// Where an OSD stands.
@@ -24,17 +26,12 @@ pub struct Place {
 /// Units of [`Place::weight`] in one TiB.
 pub const WEIGHT_ONE: u64 = 100_000;
 
-/// The hierarchy of a cluster without OSDs.
+/// The hierarchy of a cluster without OSDs: a root, and rule 0 that puts copies on different hosts.
 #[must_use]
 pub fn initial() -> String {
     let mut map = CrushMap::new();
-    map.create_replicated_rule("replicated_osd", "default", "osd", None).expect("a new map takes a rule");
-    map.create_replicated_rule("replicated_host", "default", "host", None).expect("a new map takes a second rule");
-    nacre_crush::text::print(&map)
-}
-
-fn parse(text: &str) -> CrushMap {
-    nacre_crush::text::parse(text).expect("the map's text was parsed before it was committed")
+    map.create_replicated_rule("replicated", "default", "host", None).expect("an empty map has room for a rule");
+    text::print(&map)
 }
 
 /// The CRUSH weight of a store of so many bytes: TiB, at least the smallest that CRUSH can tell from none.
@@ -55,10 +52,23 @@ pub fn group_of(namespace: &[u8], key: &[u8], name: &[u8], pg_num: u32) -> u32 {
     nacre_crush::object::pg_seed(nacre_crush::object::object_hash(namespace, key, name), pg_num)
 }
 
+/// A committed text always parses; see `CrushSection::parse`.
+fn parse(crush: &str) -> CrushMap {
+    text::parse(crush).expect("a CRUSH text is parsed before it is proposed")
+}
+/// Hundred-thousandths to 16.16 fixed point, rounded; what is more than a device may weigh counts as that.
+fn to_fixed(weight: u64) -> Weight {
+    let fixed = (u128::from(weight) * 65_536 + u128::from(WEIGHT_ONE) / 2) / u128::from(WEIGHT_ONE);
+    Weight(u32::try_from(fixed).unwrap_or(u32::MAX)).min(Weight::DEVICE_MAX)
+}
+fn from_fixed(weight: Weight) -> u64 {
+    (u64::from(weight.0) * WEIGHT_ONE + 32_768) / 65_536
+}
+
 /// Whether the OSD has a place.
 #[must_use]
-pub fn contains(text: &str, osd: OsdId) -> bool {
-    parse(text).devices().any(|device| device == osd)
+pub fn contains(crush: &str, osd: OsdId) -> bool {
+    parse(crush).devices().any(|device| device == osd)
 }
 
 /// A name that may stand in the text: letters, digits, `-`, `_`, `.`; anything else becomes `-`, nothing becomes `default`.
@@ -69,48 +79,53 @@ pub fn clean_name(name: &str, default: &str) -> String {
     if name.is_empty() { default.to_owned() } else { name }
 }
 
-/// The text with the OSD at `place` (moved there if it had another). Unchanged if the hierarchy cannot take it: its name belongs
-/// to something else, or the sum of weights would overflow.
+/// The text with the OSD at `place` (moved there if it had another).
 #[must_use]
-pub fn put(text: &str, place: &Place) -> String {
-    let mut map = parse(text);
-    let (class, host) = (clean_name(&place.class, "hdd"), clean_name(&place.host, "host"));
-    let weight = Weight::from_f64(place.weight as f64 / WEIGHT_ONE as f64).unwrap_or(Weight::ONE);
+pub fn put(crush: &str, place: &Place) -> String {
+    let mut map = parse(crush);
+    let class = clean_name(&place.class, "hdd");
+    let mut host = clean_name(&place.host, "host");
+    // Names are unique over all buckets and devices; a host that is called like something else gets another name.
+    while map.item(&host).is_some_and(|item| map.item_kind(item) != map.type_by_name("host")) {
+        host.push_str("-host");
+    }
     let path = [("root", "default"), ("host", host.as_str())];
-    match map.add_device(place.osd, weight.min(Weight::DEVICE_MAX), Some(&class), &path) {
-        Ok(()) => nacre_crush::text::print(&map),
-        Err(_) => text.to_owned(),
+    match map.add_device(place.osd, to_fixed(place.weight), Some(&class), &path) {
+        Ok(()) => text::print(&map),
+        // An operator's hierarchy without `root default`, or one that is full: he has to say where it goes.
+        Err(_) => crush.to_owned(),
     }
 }
 
-/// The text without the OSD, and without its host if that is empty then.
+/// The text without the OSD.
 #[must_use]
-pub fn remove(text: &str, osd: OsdId) -> String {
-    let host = hosts(text).remove(&osd);
-    let mut map = parse(text);
-    if map.remove_device(osd).is_err() {
-        return text.to_owned();
+pub fn remove(crush: &str, osd: OsdId) -> String {
+    let mut map = parse(crush);
+    match map.remove_device(osd) {
+        Ok(()) => text::print(&map),
+        Err(_) => crush.to_owned(),
     }
-    if let Some(host) = host {
-        // It stays while other OSDs are in it, or a rule takes it.
-        let _ = map.remove_bucket(&host);
-    }
-    nacre_crush::text::print(&map)
 }
 
 /// Every OSD's place, by id.
 #[must_use]
-pub fn places(text: &str) -> Vec<Place> {
-    let map = parse(text);
-    let mut places = Vec::new();
-    for bucket in map.real_buckets() {
-        for (item, weight) in bucket.items() {
-            let Some(osd) = item.device() else { continue };
+pub fn places(crush: &str) -> Vec<Place> {
+    let map = parse(crush);
+    let parent = |osd: OsdId| {
+        let item = ItemId::from(osd);
+        map.real_buckets().find_map(|bucket| {
+            let at = bucket.items().position(|(found, _)| found == item)?;
+            Some((bucket.name().to_owned(), bucket.items().nth(at).map_or(Weight::ZERO, |(_, weight)| weight)))
+        })
+    };
+    let mut places: Vec<Place> = map
+        .devices()
+        .filter_map(|osd| {
+            let (host, weight) = parent(osd)?;
             let class = map.device_class(osd).unwrap_or("hdd").to_owned();
-            let weight = (weight.as_f64() * WEIGHT_ONE as f64).round() as u64;
-            places.push(Place { osd, class, weight, host: bucket.name().to_owned() });
-        }
-    }
+            Some(Place { osd, class, weight: from_fixed(weight), host })
+        })
+        .collect();
     places.sort_by_key(|place| place.osd);
     places
 }
@@ -130,11 +145,13 @@ mod tests {
         let place =
             |osd, host: &str| Place { osd: OsdId(osd), class: "ssd".into(), weight: 181_900, host: host.into() };
         let text = put(&put(&put(&initial(), &place(1, "a")), &place(11, "b")), &place(1, "c"));
-        let where_are =
-            |text: &str| -> Vec<(u32, String)> { places(text).into_iter().map(|p| (p.osd.0, p.host)).collect() };
-        assert_eq!(where_are(&text), vec![(1, "c".to_owned()), (11, "b".to_owned())]);
+        assert_eq!(places(&text), vec![place(1, "c"), place(11, "b")]);
         assert!(contains(&text, OsdId(11)) && !contains(&text, OsdId(2)));
-        assert_eq!(where_are(&remove(&text, OsdId(1))), vec![(11, "b".to_owned())]);
+        assert_eq!(places(&remove(&text, OsdId(1))), vec![place(11, "b")]);
+        assert_eq!(
+            nacre_crush::text::parse(&text).expect("the placement's parser reads it").devices().collect::<Vec<_>>(),
+            vec![OsdId(1), OsdId(11)]
+        );
     }
 
     #[test]

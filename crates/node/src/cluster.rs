@@ -1,0 +1,559 @@
+//! The facade for users: one cluster, its pools, their objects.
+//!
+//! Every method returns a [`Call`]: `.await` it in any executor, or `.wait()` for it on this thread. There is no runtime to be
+//! started, and none is hidden: a reactor thread does the work.
+
+use crate::access::{Call as Request, Port};
+use crate::clock;
+use crate::config::Config;
+use crate::daemon;
+use crate::embedded::Embedded;
+use crate::error::{Error, StartError};
+use crate::slot::{block_on, slot};
+use crate::wake::Waker;
+use bytes::Bytes;
+use nacre_client::{Blocked, Done, Operation};
+use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
+use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp, SubReply};
+use nacre_wire::msg::payload_len;
+use nacre_wire::{ClusterMap, Payload};
+use serde_json::{Value, json};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long an operation may take, unless [`Cluster::with_timeout`] says otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Something under way: a future, or with [`Call::wait`] a blocking call. Nothing happens until either is done.
+#[must_use = "a call does nothing until it is awaited or waited for"]
+pub struct Call<'a, T>(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>);
+
+impl<T> Call<'_, T> {
+    /// Blocks this thread until the answer is there. Not for use inside an asynchronous executor.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn wait(self) -> Result<T, Error> {
+        block_on(self.0)
+    }
+}
+impl<T> Future for Call<'_, T> {
+    type Output = Result<T, Error>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
+    Call(Box::pin(future))
+}
+
+/// What keeps the reactor alive.
+enum Host {
+    /// All daemons are in this process.
+    Embedded(#[allow(dead_code, reason = "held so that the cluster runs")] Arc<Embedded>),
+    /// Only the client is.
+    Network { stop: Arc<AtomicBool>, waker: Arc<Waker>, thread: Mutex<Option<JoinHandle<()>>> },
+}
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Self::Network { stop, waker, thread } = self {
+            stop.store(true, Ordering::SeqCst);
+            waker.wake();
+            if let Some(thread) = thread.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// A client of a cluster. Cloning is cheap; clones share bounds and connections.
+///
+/// ```
+/// let dir = std::env::temp_dir().join(format!("nacre-doc-{}", std::process::id()));
+/// let cluster = nacre_node::Cluster::open(&dir)?; // a whole cluster in this folder, made if it is not there
+/// let notes = cluster.create_pool("notes").wait()?; // three copies
+/// notes.put("greeting", "hello").wait()?; // durable on all of them
+/// notes.append("greeting", ", world").wait()?;
+/// assert_eq!(notes.get("greeting").wait()?, "hello, world");
+/// cluster.stop();
+/// # std::fs::remove_dir_all(&dir).ok();
+/// # Ok::<(), nacre_node::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Cluster {
+    port: Arc<Port>,
+    host: Arc<Host>,
+    timeout: Duration,
+}
+
+/// A pool's name and settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolInfo {
+    /// Its number.
+    pub id: PoolId,
+    /// Its name.
+    pub name: String,
+    /// Copies.
+    pub size: u8,
+    /// Copies needed to serve.
+    pub min_size: u8,
+    /// Placement groups.
+    pub pg_num: u32,
+}
+
+impl Cluster {
+    pub(crate) fn over(port: Arc<Port>, embedded: Arc<Embedded>) -> Self {
+        Self { port, host: Arc::new(Host::Embedded(embedded)), timeout: TIMEOUT }
+    }
+
+    /// Opens the cluster in a folder, in this process; makes one of three OSDs if the folder is empty or missing. Where
+    /// [`crate::init`] gave it ports, other processes can reach it too.
+    ///
+    /// # Errors
+    /// [`Error::Start`]: the folder is in use, damaged, or holds something else.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        crate::embedded::open(dir.as_ref())
+    }
+
+    /// Connects to the daemons that a `cluster.toml` (or its folder) names. Returns at once: the first call waits for a monitor.
+    ///
+    /// # Errors
+    /// [`Error::Start`]: the file cannot be used.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let config = Config::load(path.as_ref())?;
+        let waker = daemon::waker()?;
+        let port = Port::new(waker.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = slot();
+        let run = {
+            let (waker, port, stop) = (waker.clone(), port.clone(), stop.clone());
+            move || {
+                let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
+                    daemon::add_client(&mut reactor, Some(port.clone()))?;
+                    Ok(reactor)
+                });
+                let mut reactor = match made {
+                    Ok(reactor) => reactor,
+                    Err(why) => return sender.send(Err(why)),
+                };
+                sender.send(Ok(()));
+                while !stop.load(Ordering::SeqCst) {
+                    reactor.turn(Duration::from_secs(1));
+                    let _ = reactor.take_said();
+                }
+                drop(port.close("it was closed"));
+            }
+        };
+        let failed = |error| StartError::Io { doing: "start a thread for", path: path.as_ref().to_owned(), error };
+        let thread = std::thread::Builder::new().name("nacre-client".to_owned()).spawn(run).map_err(failed)?;
+        block_on(receiver).unwrap_or(Ok(()))?;
+        let host = Host::Network { stop, waker, thread: Mutex::new(Some(thread)) };
+        Ok(Self { port, host: Arc::new(host), timeout: TIMEOUT })
+    }
+
+    /// The same client with another bound on how long a call may take.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The embedded cluster, if it is one.
+    #[must_use]
+    pub fn embedded(&self) -> Option<&Arc<Embedded>> {
+        match &*self.host {
+            Host::Embedded(embedded) => Some(embedded),
+            Host::Network { .. } => None,
+        }
+    }
+
+    /// Stops an embedded cluster and waits for it; a client over the network just goes. Further calls fail.
+    pub fn stop(&self) {
+        match &*self.host {
+            Host::Embedded(embedded) => embedded.stop(),
+            Host::Network { stop, waker, .. } => {
+                stop.store(true, Ordering::SeqCst);
+                waker.wake();
+            }
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        clock::now() + self.timeout
+    }
+
+    fn gone(&self) -> Error {
+        Error::Stopped { why: self.port.closed().unwrap_or_else(|| "its thread ended".to_owned()) }
+    }
+
+    /// Any operation on an object. Waits while too much is in flight.
+    pub fn operate(&self, operation: Operation) -> Call<'_, Done> {
+        call(self.run(operation))
+    }
+
+    async fn run(&self, operation: Operation) -> Result<Done, Error> {
+        let length = payload_len(&operation.payload) as u64;
+        if length > OP_BYTES_MAX {
+            return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
+        }
+        let deadline = self.deadline();
+        let permit = self.port.gate.enter(length).await;
+        let (reply, receiver) = slot();
+        self.port.call(Request::Operate { operation, deadline, reply, permit })?;
+        receiver.await.ok_or_else(|| self.gone())?
+    }
+
+    /// A command for the monitors, such as `{"command": "status"}`; see `docs/formats/commands.md`.
+    pub fn command(&self, request: Value) -> Call<'_, Value> {
+        call(async move {
+            let name = request.get("command").and_then(Value::as_str).unwrap_or_default();
+            let writes = nacre_mon::COMMANDS.iter().find(|spec| spec.name == name).is_none_or(|spec| spec.writes);
+            let (reply, receiver) = slot();
+            let request = request.to_string();
+            self.port.call(Request::Command { request, writes, deadline: self.deadline(), reply })?;
+            let answer = receiver.await.ok_or_else(|| self.gone())??;
+            serde_json::from_str(&answer).map_err(|_| Error::Unexpected("JSON"))
+        })
+    }
+
+    /// The newest map this client knows.
+    pub fn map(&self) -> Call<'_, Arc<ClusterMap>> {
+        call(self.map_at_least(Epoch(1)))
+    }
+
+    async fn map_at_least(&self, at_least: Epoch) -> Result<Arc<ClusterMap>, Error> {
+        let (reply, receiver) = slot();
+        self.port.call(Request::Map { at_least, deadline: self.deadline(), reply })?;
+        receiver.await.ok_or_else(|| self.gone())?
+    }
+
+    /// This client's operations that have been in flight for longer than `than`, and what each waits for.
+    pub fn blocked(&self, than: Duration) -> Call<'_, Vec<Blocked>> {
+        call(async move {
+            let (reply, receiver) = slot();
+            self.port.call(Request::Blocked { than, reply })?;
+            receiver.await.ok_or_else(|| self.gone())
+        })
+    }
+
+    /// Makes a pool with the cluster's defaults; [`Self::command`] with `pool create` takes more.
+    pub fn create_pool(&self, name: &str) -> Call<'_, Pool> {
+        let request = json!({ "command": "pool create", "name": name });
+        call(async move {
+            let reply = self.command(request).await?;
+            let id = reply.get("id").and_then(Value::as_u64).ok_or(Error::Unexpected("pool"))?;
+            let epoch = reply.get("epoch").and_then(Value::as_u64).unwrap_or(1);
+            self.map_at_least(Epoch(epoch)).await?;
+            Ok(Pool { cluster: self.clone(), id: PoolId(id) })
+        })
+    }
+
+    /// A pool by its name.
+    pub fn pool(&self, name: &str) -> Call<'_, Pool> {
+        let name = name.to_owned();
+        call(async move {
+            // This client's map may be older than the pool: the monitors are asked before it is said not to exist.
+            let known = self.map_at_least(Epoch(1)).await?;
+            if let Some((id, _)) = known.pool_named(&Name::from(name.as_str())) {
+                return Ok(Pool { cluster: self.clone(), id });
+            }
+            let pools = self.command(json!({ "command": "pool ls" })).await?;
+            let found = pools.get("pools").and_then(Value::as_array).into_iter().flatten();
+            let found = found.filter(|pool| pool.get("name").and_then(Value::as_str) == Some(&name));
+            let Some(id) = found.filter_map(|pool| pool.get("id")?.as_u64()).next() else {
+                return Err(Error::NoSuchPool { name });
+            };
+            let created = pools.get("pools").and_then(Value::as_array).into_iter().flatten();
+            let created = created.filter_map(|pool| pool.get("created")?.as_u64()).max().unwrap_or(1);
+            self.map_at_least(Epoch(created)).await?;
+            Ok(Pool { cluster: self.clone(), id: PoolId(id) })
+        })
+    }
+
+    /// All pools.
+    pub fn pools(&self) -> Call<'_, Vec<PoolInfo>> {
+        call(async move {
+            let map = self.map().await?;
+            let info = |(id, pool): (&PoolId, &nacre_wire::map::Pool)| PoolInfo {
+                id: *id,
+                name: pool.name.to_string(),
+                size: pool.size,
+                min_size: pool.min_size,
+                pg_num: pool.pg_num,
+            };
+            Ok(map.pools.iter().map(info).collect())
+        })
+    }
+}
+
+/// Size and version of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Bytes of data.
+    pub size: u64,
+    /// Version of the last update; [`SubOp::AssertVersion`] compares with it.
+    pub version: Version,
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Objects, in the pool's own order.
+    pub objects: Vec<ObjectId>,
+    /// Where to go on; none at the end.
+    pub next: Option<Cursor>,
+}
+/// Where a listing stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    group: u32,
+    after: Bytes,
+}
+
+/// A pool of a cluster. Objects are named by text or by a whole [`ObjectId`]. An object is at most 256 MiB, one operation at most 32 MiB;
+/// larger things are striped over objects by whoever writes them.
+#[derive(Clone)]
+pub struct Pool {
+    cluster: Cluster,
+    id: PoolId,
+}
+
+/// What names an object.
+pub trait IntoObject: Send {
+    /// The object's full name.
+    fn into_object(self) -> ObjectId;
+}
+impl IntoObject for &str {
+    fn into_object(self) -> ObjectId {
+        ObjectId::named(self)
+    }
+}
+impl IntoObject for &String {
+    fn into_object(self) -> ObjectId {
+        ObjectId::named(self)
+    }
+}
+impl IntoObject for ObjectId {
+    fn into_object(self) -> ObjectId {
+        self
+    }
+}
+impl IntoObject for &ObjectId {
+    fn into_object(self) -> ObjectId {
+        self.clone()
+    }
+}
+
+fn one(mut done: Done) -> Result<SubReply, Error> {
+    done.results.pop().ok_or(Error::Unexpected("result"))
+}
+fn joined(payload: Payload) -> Bytes {
+    match <[Bytes; 1]>::try_from(payload) {
+        Ok([one]) => one,
+        Err(many) => many.concat().into(),
+    }
+}
+
+impl Pool {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.id
+    }
+
+    /// Parts applied atomically to one object, with their data.
+    pub fn operate(&self, object: impl IntoObject, ops: Vec<SubOp>, data: Payload) -> Call<'_, Done> {
+        let object = object.into_object();
+        call(self.cluster.run(Operation { pool: self.id, object, ops, payload: data, flags: 0, group: None }))
+    }
+
+    fn change(&self, object: impl IntoObject, op: SubOp, data: Payload) -> Call<'_, Version> {
+        let operation = self.operate(object, vec![op], data);
+        call(async move { Ok(operation.await?.version) })
+    }
+
+    /// Replaces the object's data, making it if it is absent.
+    pub fn put(&self, object: impl IntoObject, data: impl Into<Bytes>) -> Call<'_, Version> {
+        let data = data.into();
+        self.change(object, SubOp::WriteFull { length: data.len() as u64 }, vec![data])
+    }
+    /// Writes at an offset; a gap reads as zeros.
+    pub fn write(&self, object: impl IntoObject, offset: u64, data: impl Into<Bytes>) -> Call<'_, Version> {
+        let data = data.into();
+        self.change(object, SubOp::Write { offset, length: data.len() as u64 }, vec![data])
+    }
+    /// Writes at the end.
+    pub fn append(&self, object: impl IntoObject, data: impl Into<Bytes>) -> Call<'_, Version> {
+        let data = data.into();
+        self.change(object, SubOp::Append { length: data.len() as u64 }, vec![data])
+    }
+    /// Sets the size.
+    pub fn truncate(&self, object: impl IntoObject, size: u64) -> Call<'_, Version> {
+        self.change(object, SubOp::Truncate { size }, Payload::new())
+    }
+    /// Makes a range read as zeros.
+    pub fn zero(&self, object: impl IntoObject, offset: u64, length: u64) -> Call<'_, Version> {
+        self.change(object, SubOp::Zero { offset, length }, Payload::new())
+    }
+    /// Removes the object with all it has.
+    pub fn remove(&self, object: impl IntoObject) -> Call<'_, Version> {
+        self.change(object, SubOp::Delete {}, Payload::new())
+    }
+
+    /// All data, up to the largest object: in pieces of what one operation may carry, so atomic only up to 32 MiB.
+    pub fn get(&self, object: impl IntoObject) -> Call<'_, Bytes> {
+        let object = object.into_object();
+        call(async move {
+            let mut pieces = Payload::new();
+            let mut offset = 0;
+            loop {
+                let piece = self.read_pieces(object.clone(), offset, OP_BYTES_MAX).await?;
+                let length = payload_len(&piece) as u64;
+                pieces.extend(piece);
+                offset += length;
+                if length < OP_BYTES_MAX {
+                    return Ok(joined(pieces));
+                }
+            }
+        })
+    }
+    /// A range, short at the object's end.
+    pub fn read(&self, object: impl IntoObject, offset: u64, length: u64) -> Call<'_, Bytes> {
+        let object = object.into_object();
+        call(async move { Ok(joined(self.read_pieces(object, offset, length).await?)) })
+    }
+    async fn read_pieces(&self, object: ObjectId, offset: u64, length: u64) -> Result<Payload, Error> {
+        if length > OP_BYTES_MAX {
+            return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
+        }
+        Ok(self.operate(object, vec![SubOp::Read { offset, length }], Payload::new()).await?.payload)
+    }
+
+    /// Size and version; none if the object does not exist.
+    pub fn stat(&self, object: impl IntoObject) -> Call<'_, Option<Stat>> {
+        let operation = self.operate(object, vec![SubOp::Stat {}], Payload::new());
+        call(async move {
+            match operation.await {
+                Ok(done) => match one(done)? {
+                    SubReply::Stat { size, version } => Ok(Some(Stat { size, version })),
+                    _ => Err(Error::Unexpected("stat")),
+                },
+                Err(Error::Refused(OpFailure::NotFound {})) => Ok(None),
+                Err(why) => Err(why),
+            }
+        })
+    }
+
+    /// One page of the pool's objects, at most `limit`; begin with no cursor.
+    pub fn list(&self, from: Option<Cursor>, limit: u32) -> Call<'_, Listing> {
+        call(async move {
+            let map = self.cluster.map().await?;
+            let pool = map.pools.get(&self.id).ok_or(Error::NoSuchPool { name: self.id.0.to_string() })?;
+            let mut at = from.unwrap_or_default();
+            let mut listing = Listing::default();
+            while at.group < pool.pg_num && (listing.objects.len() as u32) < limit {
+                let left = limit - listing.objects.len() as u32;
+                let operation = Operation {
+                    pool: self.id,
+                    ops: vec![SubOp::ListObjects { after: at.after.clone(), limit: left }],
+                    group: Some(at.group),
+                    ..Operation::default()
+                };
+                let SubReply::Objects { objects, next } = one(self.cluster.run(operation).await?)? else {
+                    return Err(Error::Unexpected("listing"));
+                };
+                listing.objects.extend(objects);
+                at = match next {
+                    Some(after) => Cursor { group: at.group, after },
+                    None => Cursor { group: at.group + 1, after: Bytes::new() },
+                };
+            }
+            listing.next = (at.group < pool.pg_num).then_some(at);
+            Ok(listing)
+        })
+    }
+    /// All objects of the pool; for pools that fit into memory.
+    pub fn list_all(&self) -> Call<'_, Vec<ObjectId>> {
+        call(async move {
+            let (mut all, mut from) = (Vec::new(), None);
+            loop {
+                let page = self.list(from, 1000).await?;
+                all.extend(page.objects);
+                from = page.next;
+                if from.is_none() {
+                    return Ok(all);
+                }
+            }
+        })
+    }
+
+    /// An attribute's value.
+    pub fn attr(&self, object: impl IntoObject, name: &str) -> Call<'_, Bytes> {
+        let operation = self.operate(object, vec![SubOp::GetAttr { name: name.into() }], Payload::new());
+        call(async move {
+            match one(operation.await?)? {
+                SubReply::Value { value } => Ok(value),
+                _ => Err(Error::Unexpected("attribute")),
+            }
+        })
+    }
+    /// Sets an attribute.
+    pub fn set_attr(&self, object: impl IntoObject, name: &str, value: impl Into<Bytes>) -> Call<'_, Version> {
+        self.change(object, SubOp::SetAttr { name: name.into(), value: value.into() }, Payload::new())
+    }
+    /// Removes an attribute.
+    pub fn remove_attr(&self, object: impl IntoObject, name: &str) -> Call<'_, Version> {
+        self.change(object, SubOp::RemoveAttr { name: name.into() }, Payload::new())
+    }
+    /// All attributes.
+    pub fn attrs(&self, object: impl IntoObject) -> Call<'_, Vec<(Bytes, Bytes)>> {
+        let operation = self.operate(object, vec![SubOp::ListAttrs {}], Payload::new());
+        call(async move { entries(operation.await?).map(|(entries, _)| entries) })
+    }
+
+    /// Values of omap keys; absent keys are left out.
+    pub fn omap_get(&self, object: impl IntoObject, keys: Vec<Bytes>) -> Call<'_, Vec<(Bytes, Bytes)>> {
+        let operation = self.operate(object, vec![SubOp::OmapGet { keys }], Payload::new());
+        call(async move { entries(operation.await?).map(|(entries, _)| entries) })
+    }
+    /// Sets omap keys.
+    pub fn omap_set(&self, object: impl IntoObject, entries: Vec<(Bytes, Bytes)>) -> Call<'_, Version> {
+        self.change(object, SubOp::OmapSet { entries }, Payload::new())
+    }
+    /// Removes omap keys.
+    pub fn omap_remove(&self, object: impl IntoObject, keys: Vec<Bytes>) -> Call<'_, Version> {
+        self.change(object, SubOp::OmapRemove { keys }, Payload::new())
+    }
+    /// Omap entries in key order after a key (empty: from the first), at most `limit`; and whether there are more.
+    pub fn omap_list(
+        &self,
+        object: impl IntoObject,
+        after: impl Into<Bytes>,
+        limit: u32,
+    ) -> Call<'_, (Vec<(Bytes, Bytes)>, bool)> {
+        let operation = self.operate(object, vec![SubOp::OmapList { after: after.into(), limit }], Payload::new());
+        call(async move { entries(operation.await?) })
+    }
+
+    /// Replaces the data if the object's version is still `version` (compare and set); [`Error::Refused`] with
+    /// [`OpFailure::Guard`] if it is not.
+    pub fn put_if(&self, object: impl IntoObject, version: Version, data: impl Into<Bytes>) -> Call<'_, Version> {
+        let data = data.into();
+        let ops = vec![SubOp::AssertVersion { version }, SubOp::WriteFull { length: data.len() as u64 }];
+        let operation = self.operate(object, ops, vec![data]);
+        call(async move { Ok(operation.await?.version) })
+    }
+}
+
+fn entries(done: Done) -> Result<(Vec<(Bytes, Bytes)>, bool), Error> {
+    match one(done)? {
+        SubReply::Entries { entries, more } => Ok((entries, more)),
+        _ => Err(Error::Unexpected("list of entries")),
+    }
+}

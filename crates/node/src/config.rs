@@ -1,0 +1,297 @@
+//! `cluster.toml`: what a daemon must know before it can ask anybody. `docs/formats/config.md` describes it.
+//!
+//! Everything else is in the cluster's configuration database. Unknown keys are errors: a misspelt key that is ignored is a setting that
+//! somebody believes in.
+
+use crate::error::StartError;
+use nacre_types::{ClusterId, MonId, OsdId};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// The file's name in a cluster's folder.
+pub const FILE_NAME: &str = "cluster.toml";
+/// Smallest store.
+pub const STORE_BYTES_MIN: u64 = 16 << 20;
+/// Store of a monitor, unless the file says otherwise.
+pub const MON_BYTES: u64 = 256 << 20;
+/// Store of an OSD, unless the file says otherwise.
+pub const OSD_BYTES: u64 = 10 << 30;
+
+/// A monitor's entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonEntry {
+    /// Where it listens, as `host:port`; empty: only inside an embedded cluster.
+    pub address: String,
+    /// Its store: a file, or a block device.
+    pub path: PathBuf,
+    /// Size of the file in bytes.
+    pub size: u64,
+}
+
+/// An OSD's entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OsdEntry {
+    /// Where it listens, as `host:port`; empty: only inside an embedded cluster.
+    pub address: String,
+    /// Its store: a file, or a block device.
+    pub path: PathBuf,
+    /// Size of the file in bytes; a block device has its own.
+    pub size: u64,
+    /// Device class for CRUSH.
+    pub class: String,
+    /// Host bucket for CRUSH: copies go to different hosts.
+    pub host: String,
+}
+
+/// The file's content, with paths made absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Which cluster.
+    pub cluster: ClusterId,
+    /// Its folder: pid files and locks are below it.
+    pub dir: PathBuf,
+    /// Monitors.
+    pub mons: BTreeMap<MonId, MonEntry>,
+    /// OSDs.
+    pub osds: BTreeMap<OsdId, OsdEntry>,
+}
+
+impl Config {
+    /// Reads `cluster.toml`; `path` is the file or its folder.
+    ///
+    /// # Errors
+    /// [`StartError`]: it cannot be read, or what is wrong in it.
+    pub fn load(path: &Path) -> Result<Self, StartError> {
+        let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() };
+        let text = std::fs::read_to_string(&file).map_err(|error| StartError::Io {
+            doing: "read",
+            path: file.clone(),
+            error,
+        })?;
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = dir.canonicalize().map_err(|error| StartError::Io { doing: "find", path: dir.to_owned(), error })?;
+        Self::parse(&text, &dir).map_err(|why| StartError::Config { path: file, why })
+    }
+
+    /// Parses the file's text.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub fn parse(text: &str, dir: &Path) -> Result<Self, String> {
+        let table: Table = text.parse().map_err(|why: toml::de::Error| why.to_string().trim_end().to_owned())?;
+        let root = Section { what: "cluster.toml".to_owned(), table: &table };
+        root.only(&["cluster", "mon", "osd"])?;
+        let cluster = root.text("cluster")?.ok_or("the key `cluster` (the cluster's id) is missing")?;
+        let cluster = u128::from_str_radix(&cluster, 16).ok().filter(|id| *id != 0).ok_or(format!(
+            "`cluster = \"{cluster}\"` is no cluster id: 32 hexadecimal digits, as `init` wrote them"
+        ))?;
+        let mut config =
+            Self { cluster: ClusterId(cluster), dir: dir.to_owned(), mons: BTreeMap::new(), osds: BTreeMap::new() };
+        for section in root.sections("mon")? {
+            section.only(&["id", "address", "path", "size"])?;
+            let id = MonId(section.id()?);
+            let entry = MonEntry {
+                address: section.text("address")?.unwrap_or_default(),
+                path: dir.join(section.text("path")?.unwrap_or_else(|| format!("{id}/store"))),
+                size: section.size(MON_BYTES)?,
+            };
+            if config.mons.insert(id, entry).is_some() {
+                return Err(format!("{id} is described twice"));
+            }
+        }
+        for section in root.sections("osd")? {
+            section.only(&["id", "address", "path", "size", "class", "host"])?;
+            let id = OsdId(section.id()?);
+            let entry = OsdEntry {
+                address: section.text("address")?.unwrap_or_default(),
+                path: dir.join(section.text("path")?.unwrap_or_else(|| format!("{id}/store"))),
+                size: section.size(OSD_BYTES)?,
+                class: section.text("class")?.unwrap_or_else(|| "ssd".to_owned()),
+                host: section.text("host")?.unwrap_or_else(|| format!("host{}", id.0)),
+            };
+            if config.osds.insert(id, entry).is_some() {
+                return Err(format!("{id} is described twice"));
+            }
+        }
+        if config.mons.is_empty() {
+            return Err("there is no [[mon]]: every cluster has a monitor".to_owned());
+        }
+        config.check_addresses()?;
+        Ok(config)
+    }
+
+    fn check_addresses(&self) -> Result<(), String> {
+        let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+        let mons = self.mons.iter().map(|(id, entry)| (id.to_string(), &entry.address));
+        let osds = self.osds.iter().map(|(id, entry)| (id.to_string(), &entry.address));
+        for (who, address) in mons.chain(osds).filter(|(_, address)| !address.is_empty()) {
+            if crate::net::parse(address).is_none() {
+                return Err(format!("`{address}` of {who} is no address; write it like 127.0.0.1:7400"));
+            }
+            if let Some(other) = seen.insert(address, who.clone()) {
+                return Err(format!("{other} and {who} have the same address {address}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file's text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = String::from(
+            "# Where this cluster's daemons are. Everything else is in the cluster: `nacre config help`.\n# docs/formats/config.md explains every key.\n\n",
+        );
+        let path = |path: &Path| path.strip_prefix(&self.dir).unwrap_or(path).display().to_string();
+        let quoted = |text: String| Value::String(text).to_string();
+        let _ = writeln!(out, "cluster = \"{}\"", self.cluster);
+        for (id, entry) in &self.mons {
+            let _ = writeln!(out, "\n[[mon]]\nid = {}\naddress = {}", id.0, quoted(entry.address.clone()));
+            let _ = writeln!(out, "path = {}\nsize = \"{}\"", quoted(path(&entry.path)), show_size(entry.size));
+        }
+        for (id, entry) in &self.osds {
+            let _ = writeln!(out, "\n[[osd]]\nid = {}\naddress = {}", id.0, quoted(entry.address.clone()));
+            let _ = writeln!(out, "path = {}\nsize = \"{}\"", quoted(path(&entry.path)), show_size(entry.size));
+            let (class, host) = (quoted(entry.class.clone()), quoted(entry.host.clone()));
+            let _ = writeln!(out, "class = {class}\nhost = {host}");
+        }
+        out
+    }
+
+    /// Where the monitors listen.
+    #[must_use]
+    pub fn mon_addresses(&self) -> BTreeMap<MonId, String> {
+        self.mons.iter().map(|(id, entry)| (*id, entry.address.clone())).collect()
+    }
+}
+
+struct Section<'a> {
+    what: String,
+    table: &'a Table,
+}
+
+impl Section<'_> {
+    fn only(&self, known: &[&str]) -> Result<(), String> {
+        for key in self.table.keys() {
+            if !known.contains(&key.as_str()) {
+                let nearest = known.iter().min_by_key(|k| distance(key, k)).expect("there are known keys");
+                return Err(format!("{}: unknown key `{key}`; did you mean `{nearest}`?", self.what));
+            }
+        }
+        Ok(())
+    }
+    fn text(&self, key: &str) -> Result<Option<String>, String> {
+        match self.table.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(format!("{}: `{key}` is a text, in quotes", self.what)),
+        }
+    }
+    fn id(&self) -> Result<u32, String> {
+        match self.table.get("id") {
+            Some(Value::Integer(id)) if (0..1 << 20).contains(id) => Ok(*id as u32),
+            Some(_) => Err(format!("{}: `id` is a number from 0 to {}", self.what, (1 << 20) - 1)),
+            None => Err(format!("{}: `id` is missing", self.what)),
+        }
+    }
+    fn size(&self, default: u64) -> Result<u64, String> {
+        let Some(text) = self.text("size")? else { return Ok(default) };
+        let size = parse_size(&text).ok_or(format!("{}: `{text}` is no size; write it like \"10 GiB\"", self.what))?;
+        if size < STORE_BYTES_MIN {
+            return Err(format!("{}: a store has at least {}", self.what, show_size(STORE_BYTES_MIN)));
+        }
+        Ok(size)
+    }
+    fn sections(&self, key: &str) -> Result<Vec<Section<'_>>, String> {
+        let wrong = || format!("`{key}` is a list of sections: begin each with [[{key}]]");
+        match self.table.get(key) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(all)) => all
+                .iter()
+                .map(|one| match one {
+                    Value::Table(table) => {
+                        let id = table.get("id").map_or_else(String::new, |id| format!(" with id {id}"));
+                        Ok(Section { what: format!("[[{key}]]{id}"), table })
+                    }
+                    _ => Err(wrong()),
+                })
+                .collect(),
+            Some(_) => Err(wrong()),
+        }
+    }
+}
+
+const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+/// Bytes, from a text such as `10 GiB`.
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    for (unit, bytes) in UNITS {
+        if let Some(number) = text.strip_suffix(unit) {
+            return number.trim().parse::<u64>().ok()?.checked_mul(bytes);
+        }
+    }
+    text.trim().parse().ok()
+}
+
+/// A text for so many bytes, exact.
+#[must_use]
+pub fn show_size(bytes: u64) -> String {
+    match UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{} {name}", bytes / unit),
+        None => bytes.to_string(),
+    }
+}
+
+/// How many characters must be inserted, removed or replaced.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "cluster = \"00000000000000000000000000000abc\"\n[[mon]]\nid = 0\naddress = \"127.0.0.1:7400\"\n\
+                        [[osd]]\nid = 3\npath = \"/dev/sdz\"\nsize = \"64 MiB\"\n";
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Path::new("/c"))
+    }
+
+    #[test]
+    fn a_file_reads_back_what_was_written() {
+        let config = parse(GOOD).expect("well-formed");
+        assert_eq!(config.cluster, ClusterId(0xabc));
+        assert_eq!(config.osds[&OsdId(3)].path, Path::new("/dev/sdz"));
+        assert_eq!(config.mons[&MonId(0)].path, Path::new("/c/mon.0/store"));
+        assert_eq!(parse(&config.to_text()), Ok(config));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_was_probably_meant() {
+        let why = |change: (&str, &str)| parse(&GOOD.replace(change.0, change.1)).expect_err("a mistake");
+        assert!(why(("address", "adress")).contains("unknown key `adress`; did you mean `address`?"));
+        assert!(why(("cluster =", "clutser =")).contains("did you mean `cluster`?"));
+        assert!(why(("64 MiB", "64 MB")).contains("write it like \"10 GiB\""));
+        assert!(why(("64 MiB", "1 MiB")).contains("at least 16 MiB"));
+        assert!(why(("id = 3", "id = -3")).contains("`id` is a number"));
+        assert!(why(("127.0.0.1:7400", "localhost")).contains("is no address"));
+        assert!(
+            why(("id = 3", "id = 3\naddress = \"127.0.0.1:7400\"")).contains("mon.0 and osd.3 have the same address")
+        );
+        assert!(parse("cluster = \"1\"").expect_err("no monitor").contains("[[mon]]"));
+    }
+}

@@ -1,0 +1,336 @@
+//! One connection: a socket, a receive buffer from which frames are cut, and a queue of frames to be sent.
+//!
+//! ```text
+//!  dial ──▶ Connecting ──connected──▶ Greeting ──Hello──▶ Open ──error, end, replaced──▶ (gone)
+//!  accept ─────────────────────────▶ Greeting ──Hello──▶ Open
+//!                                       └──Refused──▶ Closing ──written──▶ (gone)
+//! ```
+//! Sending: headers and meta sections of all queued frames lie in one buffer, payloads are the pieces they arrived or were read in; one
+//! `sendmsg` takes as many of both as fit. Receiving: one `recv` per wake-up and connection as a rule, payloads share the buffer.
+//!
+//! Invariants: nothing of the role's leaves before the peer has said who it is; a frame with a deadline that has passed is dropped as
+//! long as none of its bytes has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
+
+use crate::clock;
+use bytes::{BufMut, BytesMut};
+use nacre_types::{Entity, Epoch, Instance, Time};
+use nacre_wire::msg::payload_len;
+use nacre_wire::{Frame, FrameError, FrameReader, Message};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// Room made in the receive buffer at a time.
+const RECEIVE_CHUNK: usize = 256 << 10;
+/// A smaller rest of a chunk is not worth a system call.
+const RECEIVE_MIN: usize = 16 << 10;
+/// Bytes taken off one connection per wake-up, so that one peer cannot starve the others.
+const RECEIVE_TURN: usize = 2 << 20;
+/// A connection whose queue grows beyond this is closed: its peer does not read. Protocols repeat what is lost.
+pub const QUEUE_BYTES_MAX: usize = 192 << 20;
+/// Bytes queued for a client beyond which we stop taking work from it.
+pub const QUEUE_BYTES_PAUSE: usize = 8 << 20;
+/// Frames and bytes queued for a peer that has not answered the handshake yet; more are dropped.
+const UNOPENED_MAX: (usize, usize) = (4096, 16 << 20);
+const SLICES_MAX: usize = 512;
+
+/// See the module head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Waits for the kernel.
+    Connecting,
+    /// Waits for the peer's Hello.
+    Greeting,
+    /// Carries messages.
+    Open,
+    /// Waits until the refusal is written.
+    Closing,
+}
+
+/// What receiving came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    /// There is no more for now.
+    Drained,
+    /// There may be more: the turn's share is used up.
+    More,
+    /// The peer closed, or the socket failed.
+    Ended(String),
+}
+
+struct Queued {
+    /// Bytes of the front buffer, counted from the connection's first.
+    start: u64,
+    end: u64,
+    message: Message,
+    payload_len: usize,
+    before: Option<Time>,
+}
+
+/// Work done by connections, for benchmarks and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames received.
+    pub frames_in: u64,
+    /// Frames sent.
+    pub frames_out: u64,
+    /// `recv` calls.
+    pub receives: u64,
+    /// `sendmsg` calls.
+    pub sends: u64,
+    /// Payload bytes received.
+    pub payload_in: u64,
+    /// Bytes moved in memory because a frame began at the end of a receive buffer.
+    pub bytes_copied: u64,
+    /// Replies dropped because their lease had run out when they were released.
+    pub late_dropped: u64,
+    /// Messages dropped because there was no connection.
+    pub unsent_dropped: u64,
+}
+
+/// See the module head.
+pub struct Conn {
+    pub fd: OwnedFd,
+    pub owner: usize,
+    pub state: State,
+    /// Whom we dialed.
+    pub dialed: Option<Entity>,
+    /// Who it is, once it said so.
+    pub peer: Option<(Entity, Instance)>,
+    pub since: Time,
+    pub paused: bool,
+    /// As registered with epoll: wants to read, wants to write.
+    pub interest: (bool, bool),
+    /// In the reactor's list of connections to be written.
+    pub dirty: bool,
+    reader: FrameReader,
+    buffer: BytesMut,
+    preamble: VecDeque<u8>,
+    fronts: Vec<u8>,
+    fronts_base: u64,
+    queue: VecDeque<Queued>,
+    queue_bytes: usize,
+    /// Bytes of the first queued frame that have left.
+    sent: usize,
+}
+
+impl Conn {
+    pub fn new(fd: OwnedFd, owner: usize, state: State, dialed: Option<Entity>, since: Time) -> Self {
+        Self {
+            fd,
+            owner,
+            state,
+            dialed,
+            peer: None,
+            since,
+            paused: false,
+            interest: (true, false),
+            dirty: false,
+            reader: FrameReader::default(),
+            buffer: BytesMut::new(),
+            preamble: VecDeque::new(),
+            fronts: Vec::new(),
+            fronts_base: 0,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            sent: 0,
+        }
+    }
+
+    /// Who is, or should be, at the other end.
+    pub fn who(&self) -> Option<Entity> {
+        self.peer.map(|(entity, _)| entity).or(self.dialed)
+    }
+    pub fn queue_bytes(&self) -> usize {
+        self.queue_bytes
+    }
+    pub fn has_output(&self) -> bool {
+        !self.preamble.is_empty() || (self.state == State::Open && !self.queue.is_empty())
+    }
+
+    /// A frame of the handshake; goes before everything queued.
+    pub fn greet(&mut self, message: Message) {
+        self.preamble.extend(Frame { epoch: Epoch::NONE, message }.to_bytes());
+    }
+
+    /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake and there is enough already.
+    pub fn push(&mut self, epoch: Epoch, message: Message, before: Option<Time>) -> bool {
+        if self.state != State::Open && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1) {
+            return false;
+        }
+        let start = self.fronts_base + self.fronts.len() as u64;
+        let frame = Frame { epoch, message };
+        frame.put_front(&mut self.fronts);
+        let end = self.fronts_base + self.fronts.len() as u64;
+        let message = frame.message;
+        let payload_len = payload_len(message.payload());
+        self.queue_bytes += (end - start) as usize + payload_len;
+        self.queue.push_back(Queued { start, end, message, payload_len, before });
+        true
+    }
+
+    /// Writes what the socket takes. Returns whether all has been written.
+    pub fn flush(&mut self, traffic: &mut Traffic) -> Result<bool, Errno> {
+        while !self.preamble.is_empty() {
+            let (head, _) = self.preamble.as_slices();
+            match rustix::net::send(&self.fd, head, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(count) => drop(self.preamble.drain(..count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(errno),
+            }
+        }
+        if self.state != State::Open {
+            return Ok(true);
+        }
+        while !self.queue.is_empty() {
+            if !self.flush_once(traffic)? {
+                return Ok(false);
+            }
+        }
+        if self.fronts.capacity() > RECEIVE_CHUNK {
+            self.fronts = Vec::new();
+        }
+        self.fronts_base += self.fronts.len() as u64;
+        self.fronts.clear();
+        Ok(true)
+    }
+
+    fn drop_late(&mut self, traffic: &mut Traffic) {
+        if !self.queue.iter().any(|frame| frame.before.is_some()) {
+            return;
+        }
+        // Read here, as the frames are released to the socket: the leases they rest on may have run out in the queue.
+        let now = clock::now();
+        let (mut at, partly, mut dropped_bytes) = (0, self.sent > 0, 0);
+        self.queue.retain(|frame| {
+            let keep = (at == 0 && partly) || frame.before.is_none_or(|before| now < before);
+            at += 1;
+            if !keep {
+                traffic.late_dropped += 1;
+                dropped_bytes += (frame.end - frame.start) as usize + frame.payload_len;
+            }
+            keep
+        });
+        self.queue_bytes -= dropped_bytes;
+    }
+
+    fn flush_once(&mut self, traffic: &mut Traffic) -> Result<bool, Errno> {
+        self.drop_late(traffic);
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity((self.queue.len() * 2).min(SLICES_MAX));
+        let mut skip = self.sent;
+        // Fronts that follow each other without a payload between them are one slice.
+        let mut run: Option<(u64, u64)> = None;
+        let front = |(start, end): (u64, u64)| {
+            IoSlice::new(&self.fronts[(start - self.fronts_base) as usize..(end - self.fronts_base) as usize])
+        };
+        for frame in &self.queue {
+            if slices.len() + 2 + frame.message.payload().len() > SLICES_MAX && !slices.is_empty() {
+                break;
+            }
+            let length = (frame.end - frame.start) as usize;
+            let start = frame.start + skip.min(length) as u64;
+            skip -= skip.min(length);
+            run = match run {
+                Some((from, to)) if to == start => Some((from, frame.end)),
+                other => {
+                    slices.extend(other.map(front));
+                    Some((start, frame.end))
+                }
+            };
+            if frame.payload_len > 0 {
+                slices.extend(run.take().filter(|(start, end)| start < end).map(front));
+                for piece in frame.message.payload() {
+                    let past = skip.min(piece.len());
+                    skip -= past;
+                    if past < piece.len() {
+                        slices.push(IoSlice::new(&piece[past..]));
+                    }
+                }
+            }
+        }
+        slices.extend(run.filter(|(start, end)| start < end).map(front));
+        if slices.is_empty() {
+            return Ok(true);
+        }
+        slices.truncate(1024);
+        traffic.sends += 1;
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let result = rustix::net::sendmsg(&self.fd, &slices, &mut SendAncillaryBuffer::default(), flags);
+        let mut count = match result {
+            Ok(count) => count + self.sent,
+            Err(Errno::INTR) => return Ok(true),
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        while let Some(first) = self.queue.front() {
+            let length = (first.end - first.start) as usize + first.payload_len;
+            if count < length {
+                break;
+            }
+            count -= length;
+            self.queue_bytes -= length;
+            self.queue.pop_front();
+            traffic.frames_out += 1;
+        }
+        self.sent = count;
+        self.trim_fronts();
+        Ok(true)
+    }
+
+    /// Gives back headers that have left while the queue never became empty.
+    fn trim_fronts(&mut self) {
+        let first = self.queue.front().map_or(self.fronts_base + self.fronts.len() as u64, |frame| frame.start);
+        let gone = (first - self.fronts_base) as usize;
+        if gone > RECEIVE_CHUNK {
+            self.fronts.drain(..gone);
+            self.fronts_base = first;
+        }
+    }
+
+    /// The next frame that has been received whole.
+    pub fn next_frame(&mut self, traffic: &mut Traffic) -> Result<Option<Frame>, FrameError> {
+        let frame = self.reader.poll(&mut self.buffer)?;
+        if let Some(frame) = &frame {
+            traffic.frames_in += 1;
+            traffic.payload_in += payload_len(frame.message.payload()) as u64;
+        }
+        Ok(frame)
+    }
+
+    /// Receives once. `taken` counts this wake-up's bytes.
+    pub fn receive(&mut self, taken: &mut usize, traffic: &mut Traffic) -> Received {
+        let wants = self.reader.wants().saturating_sub(self.buffer.len());
+        let spare = self.buffer.capacity() - self.buffer.len();
+        if spare < wants.max(RECEIVE_MIN) {
+            let before = self.buffer.as_ptr();
+            self.buffer.reserve(wants.max(RECEIVE_CHUNK));
+            if self.buffer.as_ptr() != before {
+                traffic.bytes_copied += self.buffer.len() as u64;
+            }
+        }
+        let room = self.buffer.spare_capacity_mut();
+        let room_len = room.len();
+        traffic.receives += 1;
+        match rustix::net::recv(&self.fd, room, RecvFlags::DONTWAIT) {
+            Ok(((filled, _), _)) if filled.is_empty() => Received::Ended("the peer closed the connection".to_owned()),
+            Ok(((filled, _), _)) => {
+                let count = filled.len();
+                // SAFETY: `recv` says that it has initialized these bytes of the spare capacity.
+                unsafe { self.buffer.advance_mut(count) };
+                *taken += count;
+                if count < room_len { Received::Drained } else { Received::More }
+            }
+            Err(Errno::AGAIN) => Received::Drained,
+            Err(Errno::INTR) => Received::More,
+            Err(errno) => Received::Ended(errno.to_string()),
+        }
+    }
+
+    /// Whether this wake-up's share is used up.
+    pub fn is_served(taken: usize) -> bool {
+        taken >= RECEIVE_TURN
+    }
+}

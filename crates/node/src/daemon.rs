@@ -1,0 +1,179 @@
+//! Daemons put together: role, store, listener; and a daemon's own process.
+
+use crate::access::{Access, Port};
+use crate::clock;
+use crate::config::Config;
+use crate::directory::{self, Lock};
+use crate::error::StartError;
+use crate::net;
+use crate::reactor::{NodeParts, Reactor};
+use crate::role::Role;
+use crate::wake::Waker;
+use nacre_client::{Client, ClientConfig};
+use nacre_mon::{Mon, MonConfig};
+use nacre_osd::{Limits, Osd, OsdConfig, Timing};
+use nacre_types::{ClientId, Entity, Instance, MonId, OsdId};
+use nacre_wire::map::Address;
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How daemons run beyond what the folder says.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Protocol timing of the OSDs.
+    pub timing: Timing,
+    /// Sizes of the OSDs.
+    pub limits: Limits,
+    /// Time between the monitors' consensus ticks.
+    pub mon_tick: Duration,
+    /// Whether an embedded cluster also listens on its addresses.
+    pub listen: bool,
+}
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { timing: Timing::default(), limits: Limits::default(), mon_tick: Duration::from_millis(50), listen: true }
+    }
+}
+
+fn listener(who: Entity, address: &str, listen: bool) -> Result<Option<(OwnedFd, Address)>, StartError> {
+    if address.is_empty() || !listen {
+        return Ok(None);
+    }
+    Ok(Some((net::listen(&who.to_string(), address)?, Address(address.to_owned()))))
+}
+
+/// Adds a monitor to a reactor.
+pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunOptions) -> Result<(), StartError> {
+    let who = Entity::Mon(id);
+    let entry = config.mons.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
+    // The port first: of two processes, the one that cannot serve touches no store.
+    let listener = listener(who, &entry.address, options.listen)?;
+    let store = directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
+    let mut settings = MonConfig::new(id, config.cluster, directory::random_u128() as u64);
+    settings.tick = options.mon_tick;
+    settings.unix_ms_at_zero = clock::unix_ms_at_zero();
+    let mut out = Vec::new();
+    let mon = Mon::open(settings, clock::now(), &mut out);
+    reactor.add(NodeParts { entity: who, role: Role::mon(mon, out), store: Some(store), listener })
+}
+
+/// Adds an OSD to a reactor.
+pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunOptions) -> Result<(), StartError> {
+    let who = Entity::Osd(id);
+    let entry = config.osds.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
+    let listener = listener(who, &entry.address, options.listen)?;
+    let mut store =
+        directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
+    let started = directory::count_start(config.cluster, id, &entry.path, &mut store)?;
+    let settings = OsdConfig {
+        id,
+        instance: started.instance,
+        store: started.store,
+        address: Address(entry.address.clone()),
+        class: entry.class.clone(),
+        host: entry.host.clone(),
+        capacity: store.usage().total,
+        timing: options.timing,
+        limits: options.limits,
+    };
+    let mut out = Vec::new();
+    let osd = Osd::open(settings, clock::now(), &mut out);
+    reactor.add(NodeParts { entity: who, role: Role::osd(osd, out), store: Some(store), listener })
+}
+
+/// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits himself.
+pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>) -> Result<Entity, StartError> {
+    let id = ClientId(directory::random_u128() as u64);
+    let config = ClientConfig::new(id);
+    let instance: Instance = config.instance;
+    let client = Client::new(config, clock::now());
+    let entity = Entity::Client(id);
+    let role = Role::Client(Box::new(Access::new(client, instance, port)));
+    reactor.add(NodeParts { entity, role, store: None, listener: None })?;
+    Ok(entity)
+}
+
+/// A reactor for this configuration's cluster.
+pub fn reactor(config: &Config, waker: Arc<Waker>, stores: usize) -> Result<Reactor, StartError> {
+    // A flush per store at a time, and room for the stores' own jobs.
+    Reactor::new(config.cluster, config.mon_addresses(), waker, stores * 2)
+}
+
+/// A waker, or why there is none.
+pub fn waker() -> Result<Arc<Waker>, StartError> {
+    let failed = |errno: rustix::io::Errno| StartError::Io {
+        doing: "make",
+        path: "an event counter".into(),
+        error: errno.into(),
+    };
+    Ok(Arc::new(Waker::new().map_err(failed)?))
+}
+
+/// How long a daemon that stops waits for its last messages and writes.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Runs a monitor until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to `say`.
+///
+/// # Errors
+/// [`StartError`].
+pub fn run_mon(config: &Config, id: MonId, options: &RunOptions, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    run(config, Entity::Mon(id), say, |reactor| add_mon(reactor, config, id, options))
+}
+
+/// Runs an OSD until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to `say`.
+///
+/// # Errors
+/// [`StartError`].
+pub fn run_osd(config: &Config, id: OsdId, options: &RunOptions, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    run(config, Entity::Osd(id), say, |reactor| add_osd(reactor, config, id, options))
+}
+
+fn run(
+    config: &Config,
+    who: Entity,
+    say: &mut dyn FnMut(&str),
+    add: impl FnOnce(&mut Reactor) -> Result<(), StartError>,
+) -> Result<(), StartError> {
+    let _lock = Lock::daemon(config, &who.to_string())?;
+    let mut reactor = reactor(config, waker()?, 1)?;
+    reactor.watch_signal(signals()?)?;
+    add(&mut reactor)?;
+    while !reactor.is_signalled() {
+        reactor.turn(Duration::from_secs(1));
+        for line in reactor.take_said() {
+            say(&line);
+        }
+        if let Some((_, why)) = reactor.halted().pop() {
+            // Its last words, to the monitors for example, may still be on their way.
+            drain(&mut reactor);
+            return Err(StartError::Halted { who: who.to_string(), why });
+        }
+    }
+    reactor.shut_down(who);
+    drain(&mut reactor);
+    Ok(())
+}
+
+/// Turns until everything is written, bounded.
+pub fn drain(reactor: &mut Reactor) {
+    let begun = clock::now();
+    loop {
+        reactor.turn(Duration::from_millis(10));
+        if reactor.is_drained() || clock::now().since(begun) > DRAIN_MAX {
+            return;
+        }
+    }
+}
+
+/// A descriptor that becomes readable on SIGTERM and SIGINT.
+fn signals() -> Result<OwnedFd, StartError> {
+    let failed = |error| StartError::Io { doing: "watch", path: "signals".into(), error };
+    let (reader, writer) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        let writer = writer.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
+    }
+    reader.set_nonblocking(true).map_err(failed)?;
+    Ok(reader.into())
+}

@@ -1,0 +1,376 @@
+//! A cluster's folder: made by [`init`], locked while in use, the same for embedded and multi-process clusters.
+//!
+//! ```text
+//!  DIR/cluster.toml          who and where (config.rs)
+//!  DIR/mon.0/store           a monitor's store       } or any path, also a block device, as cluster.toml says
+//!  DIR/osd.2/store           an OSD's store          }
+//!  DIR/run/cluster.lock      whole folder: exclusive for an embedded cluster, shared by daemons' processes
+//!  DIR/run/osd.2.lock        one daemon's process
+//!  DIR/run/osd.2.pid         its process id
+//! ```
+//! The locks are the kernel's (`flock`): they end with the process, however it ends.
+
+use crate::config::{Config, FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry};
+use crate::device::{Blocks, FileDevice};
+use crate::error::StartError;
+use crate::hosted::Hosted;
+use crate::workers::{Mailbox, WorkersHandle};
+use nacre_mon::{Founding, Mon};
+use nacre_osd::DaemonRecord;
+use nacre_store::{BlockingDevice, Event, FormatOptions, Identity, OpenOptions, ReadReply, Store, Token, Transaction};
+use nacre_types::{ClusterId, Entity, Instance, MonId, OsdId};
+use nacre_wire::map::{Address, Change};
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// First port of a cluster, unless somebody says otherwise.
+pub const BASE_PORT: u16 = 7400;
+
+/// What a new cluster looks like.
+#[derive(Clone, Debug)]
+pub struct InitOptions {
+    /// Monitors: 1, 3 or 5.
+    pub mons: u32,
+    /// OSDs.
+    pub osds: u32,
+    /// The daemons listen on 127.0.0.1 from this port on, monitors first. None: only inside an embedded cluster.
+    pub base_port: Option<u16>,
+    /// Size of an OSD's store in bytes; the file is sparse.
+    pub osd_bytes: u64,
+    /// Size of a monitor's store in bytes; the file is sparse.
+    pub mon_bytes: u64,
+    /// Device class of the OSDs.
+    pub class: String,
+    /// Copies of pools that do not say so themselves.
+    pub pool_size: Option<u8>,
+    /// Further options of the cluster's configuration database, by name.
+    pub config: BTreeMap<String, String>,
+}
+impl Default for InitOptions {
+    fn default() -> Self {
+        Self {
+            mons: 1,
+            osds: 3,
+            base_port: Some(BASE_PORT),
+            osd_bytes: OSD_BYTES,
+            mon_bytes: MON_BYTES,
+            class: "ssd".to_owned(),
+            pool_size: None,
+            config: BTreeMap::new(),
+        }
+    }
+}
+
+/// A random number.
+pub fn random_u128() -> u128 {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    u128::from_le_bytes(bytes)
+}
+
+fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StartError {
+    let path = path.to_owned();
+    move |error| StartError::Io { doing, path, error }
+}
+
+/// Makes a cluster's folder: configuration and formatted stores. Nothing runs yet.
+///
+/// # Errors
+/// [`StartError`]: the folder holds something else, or cannot be written.
+pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
+    std::fs::create_dir_all(dir).map_err(io("make", dir))?;
+    let file = dir.join(FILE_NAME);
+    if file.exists() {
+        return Err(StartError::Exists { path: dir.to_owned() });
+    }
+    if let Some(found) = std::fs::read_dir(dir).map_err(io("read", dir))?.next() {
+        let found = found.map_err(io("read", dir))?.file_name().to_string_lossy().into_owned();
+        return Err(StartError::Foreign { path: dir.to_owned(), found });
+    }
+    let bad = |why: String| StartError::Config { path: file.clone(), why };
+    if options.mons == 0 || options.osds == 0 {
+        return Err(bad("a cluster has at least one monitor and one OSD".to_owned()));
+    }
+    let dir = dir.canonicalize().map_err(io("find", dir))?;
+    let mut port = options.base_port;
+    let mut address = || -> Result<String, StartError> {
+        let Some(now) = port else { return Ok(String::new()) };
+        port = Some(now.checked_add(1).ok_or_else(|| bad("there are not that many ports".to_owned()))?);
+        Ok(format!("127.0.0.1:{now}"))
+    };
+    let mut mons = BTreeMap::new();
+    for id in (0..options.mons).map(MonId) {
+        let path = dir.join(format!("{id}/store"));
+        mons.insert(id, MonEntry { address: address()?, path, size: options.mon_bytes });
+    }
+    let mut osds = BTreeMap::new();
+    for id in (0..options.osds).map(OsdId) {
+        let entry = OsdEntry {
+            address: address()?,
+            path: dir.join(format!("{id}/store")),
+            size: options.osd_bytes,
+            class: options.class.clone(),
+            // Every OSD counts as a host of its own: on one machine copies can only be kept on different stores.
+            host: format!("host{}", id.0),
+        };
+        osds.insert(id, entry);
+    }
+    let config = Config { cluster: ClusterId(random_u128().max(1)), dir, mons, osds };
+    Config::parse(&config.to_text(), &config.dir).map_err(bad)?;
+    let mut changes: BTreeMap<String, String> = options.config.clone();
+    if let Some(size) = options.pool_size {
+        changes.insert("pool.default_size".to_owned(), size.to_string());
+        changes.entry("pool.default_min_size".to_owned()).or_insert_with(|| (size / 2 + 1).to_string());
+    }
+    for (key, value) in &changes {
+        let spec = nacre_mon::options::find(key);
+        let spec = spec.ok_or_else(|| {
+            bad(format!("there is no option `{key}`; did you mean {}?", nacre_mon::options::closest(key).join(", ")))
+        })?;
+        nacre_mon::options::validate(spec, value).map_err(bad)?;
+    }
+    let set = |(key, value): (String, String)| Change::Config { key: key.as_str().into(), value: Some(value) };
+    let founding = Founding {
+        cluster: config.cluster,
+        mons: config.mons.iter().map(|(id, entry)| (*id, Address(entry.address.clone()))).collect(),
+        changes: changes.into_iter().map(set).collect(),
+    };
+    for (id, entry) in &config.mons {
+        format_mon(config.cluster, *id, entry, &founding)?;
+    }
+    for (id, entry) in &config.osds {
+        format_osd(config.cluster, *id, entry)?;
+    }
+    // Last, so that a folder with this file is complete.
+    write_durably(&file, config.to_text().as_bytes())?;
+    Ok(config)
+}
+
+fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartError> {
+    let temporary = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        File::open(path.parent().expect("a file is in a folder"))?.sync_all()
+    };
+    write().map_err(io("write", path))
+}
+
+/// Adds an OSD's store and its entry; the cluster may be running. The OSD joins when it is started.
+///
+/// # Errors
+/// [`StartError`].
+pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry) -> Result<(), StartError> {
+    let file = config.dir.join(FILE_NAME);
+    if config.osds.contains_key(&id) {
+        return Err(StartError::Config { path: file, why: format!("{id} is described already") });
+    }
+    let mut changed = config.clone();
+    changed.osds.insert(id, entry.clone());
+    Config::parse(&changed.to_text(), &changed.dir).map_err(|why| StartError::Config { path: file.clone(), why })?;
+    format_osd(config.cluster, id, &entry)?;
+    write_durably(&file, changed.to_text().as_bytes())?;
+    *config = changed;
+    Ok(())
+}
+
+// ── stores ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Attribute of the daemon's own object: identity of this store, so that a second one of the same OSD is refused.
+const STORE_ATTR: &[u8] = b"store";
+
+/// Stores of monitors have owners above all OSDs' numbers.
+fn identity(cluster: ClusterId, who: Entity) -> Identity {
+    let osd = match who {
+        Entity::Mon(mon) => OsdId(1 << 31 | mon.0),
+        Entity::Osd(osd) => osd,
+        Entity::Client(_) => unreachable!("clients have no stores"),
+    };
+    Identity { cluster, osd }
+}
+
+/// Refuses to format what is a store already.
+fn format(cluster: ClusterId, who: Entity, path: &Path, size: u64, first: Transaction) -> Result<(), StartError> {
+    let failed = |why: String| StartError::Store { path: path.to_owned(), why };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(io("make", folder))?;
+    }
+    let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(path, Some(size)).map_err(io("open", path))?);
+    if let Ok(report) = nacre_store::check(&blocks, nacre_store::CheckOptions::default())
+        && let Some(owner) = report.identity
+    {
+        return Err(failed(format!(
+            "it is the store of {} of cluster {} already; wipe its first megabyte if that may go",
+            owner.osd, owner.cluster
+        )));
+    }
+    let options = FormatOptions { identity: identity(cluster, who), wal_bytes: None };
+    nacre_store::format(&blocks, &options).map_err(|why| failed(format!("{why:?}")))?;
+    drop(blocks);
+    let waker = Arc::new(crate::wake::Waker::new().map_err(|errno| failed(errno.to_string()))?);
+    let workers = crate::workers::Workers::new(1).map_err(|why| failed(why.to_string()))?;
+    let mut store = open_hosted(cluster, who, path, &workers.handle(), &waker)?;
+    store.submit(first, Token(1)).map_err(|why| failed(why.to_string()))?;
+    let done = store.run_until(|event| match event {
+        Event::Committed(_) => Some(Ok(())),
+        Event::Failed(why) => Some(Err(format!("{why:?}"))),
+        _ => None,
+    });
+    done.map_err(|why| failed(why.to_string()))?.map_err(failed)
+}
+
+fn format_mon(cluster: ClusterId, id: MonId, entry: &MonEntry, founding: &Founding) -> Result<(), StartError> {
+    format(cluster, Entity::Mon(id), &entry.path, entry.size, Mon::bootstrap(id, founding))
+}
+
+fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry) -> Result<(), StartError> {
+    let first = nacre_osd::format(cluster, id).set_attr(
+        nacre_osd::key::daemon_key(),
+        STORE_ATTR,
+        random_u128().to_le_bytes().to_vec(),
+    );
+    format(cluster, Entity::Osd(id), &entry.path, entry.size, first)
+}
+
+/// Opens a daemon's store.
+///
+/// # Errors
+/// [`StartError`].
+pub fn open_hosted(
+    cluster: ClusterId,
+    who: Entity,
+    path: &Path,
+    workers: &WorkersHandle,
+    waker: &Arc<crate::wake::Waker>,
+) -> Result<Hosted, StartError> {
+    let blocks = Arc::new(Blocks::open(path, None).map_err(io("open", path))?);
+    let mailbox = Mailbox::new(waker.clone());
+    let device = FileDevice::new(blocks.clone(), workers.clone(), mailbox.clone());
+    let options = OpenOptions { identity: identity(cluster, who), ..OpenOptions::default() };
+    let store = Store::open(device, blocks, &options)
+        .map_err(|why| StartError::Store { path: path.to_owned(), why: why.to_string() })?;
+    Ok(Hosted::new(Box::new(store), mailbox, workers.clone()))
+}
+
+/// What an OSD's store says of it when it starts.
+pub struct Started {
+    /// This life.
+    pub instance: Instance,
+    /// Identity of the store.
+    pub store: u128,
+}
+
+/// Counts a start of an OSD, durably, before it does anything.
+///
+/// # Errors
+/// [`StartError`]: the store is not this OSD's, or fails.
+pub fn count_start(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hosted) -> Result<Started, StartError> {
+    let failed = |why: String| StartError::Store { path: path.to_owned(), why };
+    store.read(DaemonRecord::read(), Token(1));
+    let reply = store
+        .run_until(|event| match event {
+            Event::Read(_, reply) => Some(reply.map_err(|why| format!("{why:?}"))),
+            Event::Failed(why) => Some(Err(format!("{why:?}"))),
+            _ => None,
+        })
+        .map_err(|why| failed(why.to_string()))?
+        .map_err(failed)?;
+    let ReadReply::Stat(stat) = reply else { return Err(failed("it answers nonsense".to_owned())) };
+    let record = DaemonRecord::from_stat(stat.as_ref()).ok_or_else(|| failed("it is not an OSD's".to_owned()))?;
+    if record.cluster != cluster || record.osd != id {
+        return Err(failed(format!("it belongs to {} of cluster {}", record.osd, record.cluster)));
+    }
+    let identity = stat.as_ref().and_then(|stat| stat.attrs.get(STORE_ATTR)).and_then(|id| id[..].try_into().ok());
+    let identity = identity.ok_or_else(|| failed("its identity is missing".to_owned()))?;
+    let record = DaemonRecord { starts: record.starts + 1, ..record };
+    store.submit(record.save(), Token(2)).map_err(|why| failed(why.to_string()))?;
+    store
+        .run_until(|event| match event {
+            Event::Committed(_) => Some(Ok(())),
+            Event::Failed(why) => Some(Err(format!("{why:?}"))),
+            _ => None,
+        })
+        .map_err(|why| failed(why.to_string()))?
+        .map_err(failed)?;
+    Ok(Started { instance: Instance(record.starts), store: u128::from_le_bytes(identity) })
+}
+
+// ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// The right to run a cluster's daemons; ends when dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _files: Vec<File>,
+    pid: Option<PathBuf>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(path) = &self.pid {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn lock_file(path: &Path, shared: bool) -> Result<File, StartError> {
+    let mut file =
+        File::options().create(true).truncate(false).read(true).write(true).open(path).map_err(io("open", path))?;
+    let result = if shared { file.try_lock_shared() } else { file.try_lock() };
+    match result {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut by = String::new();
+            let _ = file.read_to_string(&mut by);
+            let by = if by.is_empty() { "another process".to_owned() } else { by.trim().to_owned() };
+            return Err(StartError::Locked {
+                path: path.parent().and_then(Path::parent).unwrap_or(path).to_owned(),
+                by,
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(io("lock", path)(error)),
+    }
+    Ok(file)
+}
+
+fn sign(file: &mut File, text: &str) {
+    // Only for the sentence that somebody else will read.
+    let _ = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+}
+
+impl Lock {
+    fn run_folder(config: &Config) -> Result<PathBuf, StartError> {
+        let run = config.dir.join("run");
+        std::fs::create_dir_all(&run).map_err(io("make", &run))?;
+        Ok(run)
+    }
+
+    /// For an embedded cluster: nobody else runs any daemon of this folder.
+    ///
+    /// # Errors
+    /// [`StartError::Locked`].
+    pub fn whole(config: &Config) -> Result<Self, StartError> {
+        let run = Self::run_folder(config)?;
+        let mut file = lock_file(&run.join("cluster.lock"), false)?;
+        sign(&mut file, &format!("an embedded cluster (process {})", std::process::id()));
+        Ok(Self { _files: vec![file], pid: None })
+    }
+
+    /// For one daemon's process.
+    ///
+    /// # Errors
+    /// [`StartError::Locked`].
+    pub fn daemon(config: &Config, who: &str) -> Result<Self, StartError> {
+        let run = Self::run_folder(config)?;
+        let all = lock_file(&run.join("cluster.lock"), true)?;
+        let mut own = lock_file(&run.join(format!("{who}.lock")), false)?;
+        sign(&mut own, &format!("{who} (process {})", std::process::id()));
+        let pid = run.join(format!("{who}.pid"));
+        std::fs::write(&pid, format!("{}\n", std::process::id())).map_err(io("write", &pid))?;
+        Ok(Self { _files: vec![all, own], pid: Some(pid) })
+    }
+}

@@ -1,0 +1,181 @@
+//! What can go wrong around the roles, in sentences that say what to do.
+
+use nacre_wire::msg::client::OpFailure;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why an operation on a cluster failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The cluster said no; nothing has changed.
+    Refused(OpFailure),
+    /// There is no pool of that name (any more).
+    NoSuchPool {
+        /// Which.
+        name: String,
+    },
+    /// No answer in time. A write may have happened, or happen yet.
+    TimedOut {
+        /// What it waited for.
+        waits_for: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The monitors refused a command, in their words.
+    Command(String),
+    /// Larger than one operation may be.
+    TooLarge {
+        /// Bytes asked for.
+        length: u64,
+        /// Most bytes.
+        max: u64,
+    },
+    /// This client can go on no longer.
+    Stopped {
+        /// Why.
+        why: String,
+    },
+    /// An answer does not fit its question: a bug, or a daemon of another version.
+    Unexpected(&'static str),
+    /// Starting failed.
+    Start(StartError),
+}
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(why) => why.fmt(f),
+            Self::NoSuchPool { name } => {
+                write!(f, "there is no pool `{name}`; list the pools, or create it")
+            }
+            Self::TimedOut { waits_for, waited } => {
+                write!(
+                    f,
+                    "no answer for {:.1} s: {waits_for}. It may have happened, or happen yet",
+                    waited.as_secs_f64()
+                )
+            }
+            Self::Command(why) => f.write_str(why),
+            Self::TooLarge { length, max } => {
+                write!(f, "{length} bytes are more than one operation may carry ({max}); write it in pieces")
+            }
+            Self::Stopped { why } => write!(f, "this client has stopped: {why}"),
+            Self::Unexpected(what) => write!(f, "the answer is no {what}: is a daemon of another version?"),
+            Self::Start(why) => why.fmt(f),
+        }
+    }
+}
+impl std::error::Error for Error {}
+impl From<StartError> for Error {
+    fn from(why: StartError) -> Self {
+        Self::Start(why)
+    }
+}
+
+/// Why a cluster directory cannot be made or used, or a daemon does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The configuration is wrong.
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        why: String,
+    },
+    /// The operating system refused.
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        error: std::io::Error,
+    },
+    /// The folder holds something else.
+    Foreign {
+        /// Which folder.
+        path: PathBuf,
+        /// Something in it.
+        found: String,
+    },
+    /// There is a cluster already.
+    Exists {
+        /// Which folder.
+        path: PathBuf,
+    },
+    /// Somebody else uses it.
+    Locked {
+        /// What.
+        path: PathBuf,
+        /// Who, as far as is known.
+        by: String,
+    },
+    /// The port is taken.
+    PortInUse {
+        /// Whose it should be.
+        who: String,
+        /// Which.
+        address: String,
+    },
+    /// The address is not this machine's alone.
+    NotLoopback {
+        /// Whose it should be.
+        who: String,
+        /// Which.
+        address: String,
+    },
+    /// The store does not open.
+    Store {
+        /// Which.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The configuration names no such daemon.
+    NoSuchDaemon {
+        /// Which.
+        who: String,
+    },
+    /// The daemon stopped by itself.
+    Halted {
+        /// Which.
+        who: String,
+        /// Why.
+        why: String,
+    },
+    /// The cluster did not become ready in time.
+    NotReady {
+        /// What is missing.
+        why: String,
+    },
+}
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
+            Self::Foreign { path, found } => write!(
+                f,
+                "{} is not empty and holds no cluster (it has `{found}`); choose an empty folder",
+                path.display()
+            ),
+            Self::Exists { path } => write!(f, "{} holds a cluster already", path.display()),
+            Self::Locked { path, by } => {
+                write!(f, "{} is in use by {by}; stop that first, or talk to it through its addresses", path.display())
+            }
+            Self::PortInUse { who, address } => write!(
+                f,
+                "{who} cannot listen on {address}: something else does. Stop that, or give {who} another port in cluster.toml"
+            ),
+            Self::NotLoopback { who, address } => write!(
+                f,
+                "{who} will not listen on {address}: there is no authentication yet, so only loopback addresses (127.0.0.1, [::1]) are allowed"
+            ),
+            Self::Store { path, why } => write!(f, "the store {} does not open: {why}", path.display()),
+            Self::NoSuchDaemon { who } => write!(f, "cluster.toml names no {who}"),
+            Self::Halted { who, why } => write!(f, "{who} stopped: {why}"),
+            Self::NotReady { why } => write!(f, "the cluster is not ready: {why}"),
+        }
+    }
+}
+impl std::error::Error for StartError {}

@@ -1,0 +1,48 @@
+//! The real host: sockets, disks, timers and threads around the pure roles (DESIGN §2, §9; ADR 0001, ADR 0004).
+//!
+//! ```text
+//!            Cluster (users) ──┐                                   cluster.toml ── config, directory
+//!                              ▼
+//!   callers ─▶ Port ─▶ ┌──────────────── Reactor (one thread) ─────────────┐
+//!                      │  Access(Client)   Mon   Osd   Osd   Osd           │
+//!   workers ─▶ Mailbox ┼▶ Hosted: store     │  by value, or framed:        │
+//!                      │                    └──▶ Conn ⇄ other processes    │
+//!                      └───────────────────────────────────────────────────┘
+//! ```
+//! * [`Cluster`]: the facade; [`Embedded`]: a whole cluster here; [`run_mon`], [`run_osd`]: one daemon; [`Pipelined`]: for benchmarks;
+//! * `reactor`: the loop, and the budget; `conn`, `links`, `net`: connections;
+//! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: callers;
+//! * [`config`], [`directory`]: what is on disk besides stores.
+//!
+//! This crate is a host: it opts out of the lists that keep clocks, threads and files out of the pure crates.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host (ADR 0001)")]
+
+mod access;
+mod clock;
+mod cluster;
+pub mod config;
+mod conn;
+mod daemon;
+mod device;
+pub mod directory;
+mod embedded;
+mod error;
+mod hosted;
+mod links;
+mod net;
+mod pipelined;
+mod reactor;
+mod role;
+mod slot;
+mod wake;
+mod workers;
+
+pub use clock::cpu_ns;
+pub use cluster::{Call, Cluster, Cursor, IntoObject, Listing, Pool, PoolInfo, Stat, TIMEOUT};
+pub use config::Config;
+pub use conn::Traffic;
+pub use daemon::{RunOptions, run_mon, run_osd};
+pub use directory::{InitOptions, init};
+pub use embedded::Embedded;
+pub use error::{Error, StartError};
+pub use pipelined::Pipelined;

@@ -1,0 +1,272 @@
+//! Who is connected to whom: one connection per pair, the newest session wins, one session with the monitors.
+//!
+//! ```text
+//!  simultaneous dialing:   A ──c1──▶ B          the connection dialed by the smaller entity stays:
+//!                          A ◀──c2── B          B takes c1 and gives up c2; A refuses c2
+//! ```
+//! B wrote its Hello on c2 before it answered on c1, so A, which looks at strangers first, sees c2 while c1 is still being greeted. When
+//! A's c1 is open already, a stranger that says it is B is a *new* session of B (it lost c1 or was restarted): it replaces c1.
+//!
+//! Invariant: `conns` names at most one connection per entity, the one to be used for sending.
+
+use nacre_types::{ClusterId, Entity, Instance, MonId, Time};
+use nacre_wire::msg::monitor::Hello;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::conn::State;
+
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug)]
+struct Backoff {
+    until: Time,
+    delay: Duration,
+}
+
+/// State, whether we dialed it, and who is at the other end.
+type Known = (State, bool, Option<(Entity, Instance)>);
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Links {
+    me: Entity,
+    conns: BTreeMap<Entity, usize>,
+    backoffs: BTreeMap<Entity, Backoff>,
+    pub mon: MonSession,
+}
+
+impl Links {
+    pub fn new(me: Entity) -> Self {
+        Self { me, conns: BTreeMap::new(), backoffs: BTreeMap::new(), mon: MonSession::default() }
+    }
+    /// The connection to send on.
+    pub fn conn(&self, to: Entity) -> Option<usize> {
+        self.conns.get(&to).copied()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+    pub fn dialed(&mut self, to: Entity, id: usize) {
+        self.conns.insert(to, id);
+    }
+    pub fn opened(&mut self, peer: Entity, id: usize) {
+        self.conns.insert(peer, id);
+        self.backoffs.remove(&peer);
+    }
+    pub fn dropped(&mut self, peer: Entity, id: usize) {
+        if self.conns.get(&peer) == Some(&id) {
+            self.conns.remove(&peer);
+        }
+    }
+    pub fn may_dial(&self, now: Time, to: Entity) -> bool {
+        self.backoffs.get(&to).is_none_or(|backoff| backoff.until <= now)
+    }
+    /// A connection ended; `early`: before it was open.
+    pub fn failed(&mut self, now: Time, who: Entity, early: bool) {
+        let last = self.backoffs.get(&who).map_or(BACKOFF_MIN / 2, |backoff| backoff.delay);
+        let delay = if early { (last * 2).min(BACKOFF_MAX) } else { BACKOFF_MIN };
+        self.backoffs.insert(who, Backoff { until: now + delay, delay });
+    }
+
+    /// Whether a stranger may be who it says; the connection that its own replaces.
+    ///
+    /// # Errors
+    /// What it is told.
+    pub fn judge(
+        &self,
+        hello: &Hello,
+        cluster: ClusterId,
+        supported: u64,
+        known: impl Fn(usize) -> Option<Known>,
+    ) -> Result<Option<usize>, String> {
+        let asks_for_cluster = hello.cluster == ClusterId(0) && matches!(hello.from, Entity::Client(_));
+        if hello.cluster != cluster && !asks_for_cluster {
+            return Err(format!(
+                "{} belongs to cluster {cluster}, you to cluster {}: one of you has a wrong directory or address",
+                self.me, hello.cluster
+            ));
+        }
+        if let Some(to) = hello.to
+            && to != self.me
+        {
+            return Err(format!("this is {}, not {to}: the address is out of date", self.me));
+        }
+        if hello.required & !supported != 0 {
+            return Err(format!(
+                "you need features {:#x} that {} lacks: upgrade it",
+                hello.required & !supported,
+                self.me
+            ));
+        }
+        if hello.from == self.me {
+            return Err(format!("somebody else says it is {}: is a copy of the directory in use?", self.me));
+        }
+        let Some(old) = self.conn(hello.from) else { return Ok(None) };
+        match known(old) {
+            // Both dialed; see the module head.
+            Some((State::Connecting | State::Greeting, true, _)) if self.me < hello.from => {
+                Err(format!("{} has dialed you already", self.me))
+            }
+            Some((_, _, Some((_, instance)))) if instance > hello.instance => {
+                Err(format!("a later life of {} is connected already", hello.from))
+            }
+            _ => Ok(Some(old)),
+        }
+    }
+}
+
+/// Where the session with the monitors stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Session {
+    /// To be dialed after a while.
+    #[default]
+    None,
+    /// Handshake under way.
+    Dialing(MonId),
+    /// Usable.
+    Up(MonId),
+}
+
+/// One session with any monitor: kept as long as it lives, then the next one is tried.
+#[derive(Debug, Default)]
+pub struct MonSession {
+    pub session: Session,
+    pub retry_at: Time,
+    last: Option<MonId>,
+    failures: u32,
+    /// Monitors that refused us since one last accepted.
+    refused: BTreeSet<MonId>,
+    candidates: usize,
+}
+
+impl MonSession {
+    pub fn current(&self) -> Option<MonId> {
+        match self.session {
+            Session::Up(mon) => Some(mon),
+            Session::None | Session::Dialing(_) => None,
+        }
+    }
+    /// When the next attempt is due.
+    pub fn wake_at(&self) -> Time {
+        if self.session == Session::None { self.retry_at } else { Time::MAX }
+    }
+    /// The next monitor to try: the one after the last, in a circle.
+    pub fn pick(&mut self, now: Time, candidates: &[MonId]) -> Option<MonId> {
+        self.candidates = candidates.len();
+        let next = candidates.iter().find(|mon| self.last.is_none_or(|last| **mon > last)).or(candidates.first());
+        match next {
+            Some(mon) => {
+                self.last = Some(*mon);
+                self.session = Session::Dialing(*mon);
+            }
+            None => self.retry_at = now + BACKOFF_MAX,
+        }
+        next.copied()
+    }
+    /// True: it is the session.
+    pub fn on_open(&mut self, mon: MonId) -> bool {
+        let ours = self.session == Session::Dialing(mon);
+        if ours {
+            self.session = Session::Up(mon);
+            self.failures = 0;
+            self.refused.clear();
+        }
+        ours
+    }
+    pub fn on_lost(&mut self, now: Time, mon: MonId) {
+        if self.session == Session::Up(mon) || self.session == Session::Dialing(mon) {
+            self.session = Session::None;
+            // At once to another one; slower once all have failed.
+            let circles = self.failures as usize / self.candidates.max(1);
+            self.failures += 1;
+            let delay = if circles == 0 && self.candidates > 1 {
+                Duration::ZERO
+            } else {
+                (BACKOFF_MIN * 2_u32.pow(circles.min(6) as u32)).min(BACKOFF_MAX)
+            };
+            self.retry_at = now + delay;
+        }
+    }
+    /// True: every monitor refuses us; there is no use in going on.
+    pub fn on_refused(&mut self, by: Entity, _why: &str) -> bool {
+        if let Entity::Mon(mon) = by {
+            self.refused.insert(mon);
+        }
+        matches!(by, Entity::Mon(_)) && self.refused.len() >= self.candidates.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::OsdId;
+
+    const CLUSTER: ClusterId = ClusterId(7);
+
+    fn osd(id: u32) -> Entity {
+        Entity::Osd(OsdId(id))
+    }
+    fn hello(from: Entity, to: Entity) -> Hello {
+        let (supported, required) = (0, 0);
+        let auth = bytes::Bytes::new();
+        Hello { cluster: CLUSTER, from, instance: Instance(3), to: Some(to), supported, required, address: None, auth }
+    }
+    fn judge(links: &Links, hello: &Hello, known: Known) -> Result<Option<usize>, String> {
+        links.judge(hello, CLUSTER, 0, |_| Some(known))
+    }
+
+    #[test]
+    fn of_two_that_dial_each_other_exactly_one_gives_way() {
+        let dialing: Known = (State::Greeting, true, None);
+        let (mut small, mut large) = (Links::new(osd(1)), Links::new(osd(2)));
+        small.dialed(osd(2), 10);
+        large.dialed(osd(1), 20);
+        assert!(judge(&small, &hello(osd(2), osd(1)), dialing).is_err(), "the smaller one's connection stays");
+        assert_eq!(judge(&large, &hello(osd(1), osd(2)), dialing), Ok(Some(20)), "the larger one gives up its own");
+    }
+
+    #[test]
+    fn a_new_session_replaces_the_old_but_an_old_life_does_not() {
+        let mut links = Links::new(osd(1));
+        links.opened(osd(2), 10);
+        let open = |life| (State::Open, false, Some((osd(2), Instance(life))));
+        assert_eq!(judge(&links, &hello(osd(2), osd(1)), open(3)), Ok(Some(10)));
+        assert_eq!(judge(&links, &hello(osd(2), osd(1)), open(2)), Ok(Some(10)));
+        assert!(judge(&links, &hello(osd(2), osd(1)), open(4)).is_err());
+    }
+
+    #[test]
+    fn strangers_of_another_cluster_or_for_somebody_else_are_told_so() {
+        let links = Links::new(osd(1));
+        let free = |hello: &Hello| links.judge(hello, CLUSTER, 1, |_| None);
+        let good = hello(osd(2), osd(1));
+        assert_eq!(free(&good), Ok(None));
+        let other = Hello { cluster: ClusterId(8), ..good.clone() };
+        assert!(free(&other).is_err_and(|why| why.contains("belongs to cluster")));
+        let wrong = Hello { to: Some(osd(5)), ..good.clone() };
+        assert!(free(&wrong).is_err_and(|why| why.contains("this is osd.1")));
+        let new = Hello { required: 3, ..good.clone() };
+        assert!(free(&new).is_err_and(|why| why.contains("0x2")));
+        // Only a client may not know its cluster yet.
+        assert!(free(&Hello { cluster: ClusterId(0), ..good }).is_err());
+    }
+
+    #[test]
+    fn the_session_goes_round_the_monitors_and_slows_down() {
+        let mons = [MonId(0), MonId(1), MonId(2)];
+        let (mut session, mut now, mut seen) = (MonSession::default(), Time(0), Vec::new());
+        for _ in 0..6 {
+            let mon = session.pick(now, &mons).expect("there are some");
+            seen.push(mon.0);
+            session.on_lost(now, mon);
+            now = session.retry_at;
+        }
+        assert_eq!(seen, [0, 1, 2, 0, 1, 2]);
+        assert!(now > Time(0), "waits after a whole circle");
+        let mon = session.pick(now, &mons).expect("there are some");
+        assert!(session.on_open(mon) && session.current() == Some(mon));
+        assert!(!session.on_open(MonId(2)), "another connection is not the session");
+    }
+}

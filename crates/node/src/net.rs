@@ -1,0 +1,59 @@
+//! Sockets: loopback only, until there is authentication.
+
+use crate::error::StartError;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use std::net::SocketAddr;
+
+/// What an address as written in the configuration or the map means.
+pub fn parse(address: &str) -> Option<SocketAddr> {
+    address.parse().ok()
+}
+
+fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// Listens.
+pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
+    let text = || address.to_owned();
+    let parsed = parse(address).filter(|parsed| parsed.ip().is_loopback());
+    let Some(parsed) = parsed else {
+        return Err(StartError::NotLoopback { who: who.to_owned(), address: text() });
+    };
+    let listen = || -> Result<OwnedFd, Errno> {
+        let fd = stream(parsed)?;
+        // A restarted daemon takes its port again at once; a living one's stays its own.
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        rustix::net::bind(&fd, &parsed)?;
+        rustix::net::listen(&fd, 256)?;
+        Ok(fd)
+    };
+    listen().map_err(|errno| match errno {
+        Errno::ADDRINUSE => StartError::PortInUse { who: who.to_owned(), address: text() },
+        errno => StartError::Io { doing: "listen on", path: text().into(), error: errno.into() },
+    })
+}
+
+/// Begins to connect.
+pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    if !address.ip().is_loopback() {
+        return Err(Errno::ACCESS);
+    }
+    let fd = stream(address)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    match rustix::net::connect(&fd, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The next connection, if somebody waits.
+pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
+    let fd = rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()?;
+    let _ = sockopt::set_tcp_nodelay(&fd, true);
+    Some(fd)
+}

@@ -1,0 +1,97 @@
+//! Operations without a thread in between: the caller's thread turns the reactor. For benchmarks, and for programs that are loops themselves.
+
+use crate::clock;
+use crate::config::Config;
+use crate::conn::Traffic;
+use crate::daemon::{self, RunOptions};
+use crate::directory::Lock;
+use crate::error::StartError;
+use crate::reactor::Reactor;
+use crate::role::Role;
+use nacre_client::{Client, Completion, ObjectCluster, OpId, Operation, Refused};
+use nacre_types::Entity;
+use std::path::Path;
+use std::time::Duration;
+
+/// See the module head.
+pub struct Pipelined {
+    reactor: Reactor,
+    me: Entity,
+    cpu_at_start: u64,
+    _lock: Option<Lock>,
+}
+
+impl Pipelined {
+    /// A client over the network.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, StartError> {
+        let config = Config::load(path.as_ref())?;
+        let mut reactor = daemon::reactor(&config, daemon::waker()?, 0)?;
+        let me = daemon::add_client(&mut reactor, None)?;
+        Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: None })
+    }
+
+    /// All daemons of the folder and the client, on the caller's thread: they run only inside [`Self::poll`].
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn embedded(dir: impl AsRef<Path>, options: &RunOptions) -> Result<Self, StartError> {
+        let config = Config::load(dir.as_ref())?;
+        let lock = Lock::whole(&config)?;
+        let mut reactor = daemon::reactor(&config, daemon::waker()?, config.mons.len() + config.osds.len())?;
+        for id in config.mons.keys() {
+            daemon::add_mon(&mut reactor, &config, *id, options)?;
+        }
+        for id in config.osds.keys() {
+            daemon::add_osd(&mut reactor, &config, *id, options)?;
+        }
+        let me = daemon::add_client(&mut reactor, None)?;
+        Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: Some(lock) })
+    }
+
+    /// The client role: its map, what is blocked.
+    ///
+    /// # Panics
+    /// Never: the client lives as long as this.
+    pub fn client(&mut self) -> &mut Client {
+        match self.reactor.node_mut(self.me).map(|node| &mut node.role) {
+            Some(Role::Client(access)) => &mut access.client,
+            _ => unreachable!("it was added and is never removed"),
+        }
+    }
+
+    /// Begins an operation; it leaves with the next [`Self::poll`], together with all others begun until then.
+    ///
+    /// # Errors
+    /// [`Refused`]: poll first.
+    pub fn submit(&mut self, operation: Operation) -> Result<OpId, Refused> {
+        let now = clock::now();
+        self.client().submit(now, operation)
+    }
+
+    /// One wake-up: waits at most `max` if nothing is ready; appends what has ended.
+    pub fn poll(&mut self, max: Duration, into: &mut Vec<Completion>) {
+        self.reactor.turn(max);
+        self.client().completions(into);
+    }
+
+    /// Daemons that stopped, and why.
+    #[must_use]
+    pub fn halted(&self) -> Vec<(Entity, String)> {
+        self.reactor.halted()
+    }
+
+    /// Processor time of this process since this was made, all threads, in nanoseconds.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        clock::cpu_ns() - self.cpu_at_start
+    }
+
+    /// Work done by connections, and wake-ups.
+    #[must_use]
+    pub fn traffic(&self) -> (Traffic, u64) {
+        (self.reactor.traffic(), self.reactor.turns())
+    }
+}

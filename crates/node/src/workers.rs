@@ -1,0 +1,172 @@
+//! A few threads for what blocks: writes, flushes, reads that miss the page cache, and the stores' jobs.
+//!
+//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch.
+
+use crate::device::Blocks;
+use crate::wake::Waker;
+use nacre_store::{Io, IoDone, Job, JobDone};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// Where finished work of one store is left.
+#[derive(Debug)]
+pub struct Mailbox {
+    ready: AtomicBool,
+    done: Mutex<Done>,
+    arrived: Condvar,
+    waker: Arc<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct Done {
+    ios: Vec<IoDone>,
+    jobs: Vec<JobDone>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|_| panic!("a thread panicked while it held work in hand; nothing can be trusted"))
+}
+
+impl Mailbox {
+    pub fn new(waker: Arc<Waker>) -> Arc<Self> {
+        Arc::new(Self { ready: AtomicBool::new(false), done: Mutex::default(), arrived: Condvar::new(), waker })
+    }
+
+    fn put(&self, add: impl FnOnce(&mut Done)) {
+        let mut done = lock(&self.done);
+        add(&mut done);
+        self.ready.store(true, Ordering::SeqCst);
+        drop(done);
+        self.arrived.notify_one();
+        self.waker.wake();
+    }
+
+    /// Something finished without a worker: the store is to be polled.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::SeqCst);
+    }
+    /// Whether something has finished since the last call.
+    pub fn take_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed) && self.ready.swap(false, Ordering::SeqCst)
+    }
+    /// As [`Self::take_ready`], without taking.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::SeqCst)
+    }
+    pub fn take_ios(&self, into: &mut Vec<IoDone>) {
+        into.append(&mut lock(&self.done).ios);
+    }
+    pub fn take_jobs(&self, into: &mut Vec<JobDone>) {
+        into.append(&mut lock(&self.done).jobs);
+    }
+    /// Blocks until something has finished; for opening a store, before there is a reactor.
+    pub fn wait(&self) {
+        let mut done = lock(&self.done);
+        while done.ios.is_empty() && done.jobs.is_empty() && !self.is_ready() {
+            done = self.arrived.wait(done).unwrap_or_else(|_| panic!("a worker panicked"));
+        }
+    }
+}
+
+/// One piece of blocking work.
+pub enum Task {
+    Io { blocks: Arc<Blocks>, io: Io, to: Arc<Mailbox> },
+    Job { job: Job, to: Arc<Mailbox> },
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    idle: usize,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
+
+/// See the module head. Dropping it ends the threads after the work that was begun.
+pub struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    pub fn new(count: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let spawn = |number: usize| {
+            let shared = shared.clone();
+            std::thread::Builder::new().name(format!("nacre-io-{number}")).spawn(move || run(&shared))
+        };
+        let threads = (0..count).map(spawn).collect::<Result<_, _>>()?;
+        Ok(Self { shared, threads })
+    }
+
+    /// A handle that can begin tasks.
+    pub fn handle(&self) -> WorkersHandle {
+        WorkersHandle { shared: self.shared.clone() }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.shared.queue);
+        queue.closed = true;
+        queue.tasks.clear();
+        drop(queue);
+        self.shared.more.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Begins tasks at [`Workers`].
+#[derive(Clone)]
+pub struct WorkersHandle {
+    shared: Arc<Shared>,
+}
+impl WorkersHandle {
+    pub fn begin(&self, task: Task) {
+        let mut queue = lock(&self.shared.queue);
+        if queue.closed {
+            return;
+        }
+        queue.tasks.push_back(task);
+        let wake = queue.idle > 0;
+        drop(queue);
+        if wake {
+            self.shared.more.notify_one();
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut queue = lock(&shared.queue);
+    loop {
+        if let Some(task) = queue.tasks.pop_front() {
+            drop(queue);
+            match task {
+                Task::Io { blocks, io, to } => {
+                    let done = IoDone { id: io.id, result: blocks.run(io.kind) };
+                    to.put(|all| all.ios.push(done));
+                }
+                Task::Job { job, to } => {
+                    let done = job.run();
+                    to.put(|all| all.jobs.push(done));
+                }
+            }
+            queue = lock(&shared.queue);
+        } else if queue.closed {
+            return;
+        } else {
+            queue.idle += 1;
+            queue = shared.more.wait(queue).unwrap_or_else(|_| panic!("a worker panicked"));
+            queue.idle -= 1;
+        }
+    }
+}

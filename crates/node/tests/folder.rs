@@ -1,0 +1,33 @@
+//! Folders for clusters.
+
+use nacre_node::{Config, InitOptions, init};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that goes when the test has passed; it stays for inspection if the test fails.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("nacre-node-{}-{number}-{name}", std::process::id()));
+        Self(path)
+    }
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A small cluster's folder: one monitor, three OSDs of 64 MiB.
+pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
+    let options = InitOptions { base_port, osd_bytes: 64 << 20, mon_bytes: 32 << 20, ..InitOptions::default() };
+    init(folder.path(), &options).expect("an empty folder becomes a cluster")
+}

@@ -1,0 +1,5 @@
+//! Real clusters in real folders. No test depends on how fast anything is; waits are bounded.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests of a host")]
+
+mod embedded;
+mod folder;
