@@ -1,2 +1,123 @@
-//! `./x`: build, check and test verbs.
-fn main() {}
+//! `./x`: the verbs that build, check and test Nacre.
+//!
+//! ```text
+//!  ./x VERB ─▶ main ─▶ install   what the machine lacks
+//!                  ├─▶ verify/   reads only: fmt, clippy, layers, licences, documents
+//!                  ├─▶ suite     ./x test: everything, counted
+//!                  ├─▶ sim       the simulator and the mutants it must catch
+//!                  └─▶ dist      what is shipped
+//! ```
+//! A host crate: it runs programs and reads files, so clippy's disallowed lists do not apply here.
+//! No verb but `fix` changes a tracked file.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![forbid(unsafe_code)]
+
+mod dist;
+mod fuzz;
+mod install;
+mod sim;
+mod step;
+mod suite;
+mod verify;
+mod workspace;
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+use workspace::Workspace;
+
+/// A verb: its name, its arguments, and what it does.
+type Verb = (&'static str, &'static str, &'static str, fn(&[String]) -> Result<()>);
+
+const VERBS: &[Verb] = &[
+    (
+        "run",
+        "[--once] [--from DIR]",
+        "install what is missing, build, and take the tour of a cluster; stays up until Ctrl-C",
+        run,
+    ),
+    ("test", "", "install what is missing, then every check and test; ends with how many passed", |_| suite::test()),
+    ("check", "", "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)", |_| suite::check()),
+    ("verify", "", "changes nothing: fmt, clippy, layers, licences, links in documents", |_| verify::all()),
+    ("fix", "", "format, and apply what clippy can fix by itself", |_| fix()),
+    ("build", "", "the release binary: target/release/nacre", |_| build()),
+    ("sim", "--seed N | --seeds N [--mutant M]", "the whole cluster under simulated faults", sim::run),
+    ("mutants", "", "planted bugs that the simulator must catch, each with the seeds it took", |_| sim::mutants()),
+    ("bench", "[ARGS…]", "benchmarks, each with its own baseline; appends to bench/history.ndjson", bench),
+    ("fuzz", "NAME [SECONDS]", "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)", fuzz::run),
+    ("dist", "", "dist/: a stripped binary, a systemd unit, a container file", |_| dist::dist()),
+];
+
+fn help() {
+    println!("usage: ./x VERB\n");
+    for (name, arguments, about, _) in VERBS {
+        println!("  {:<42} {about}", format!("{name} {arguments}"));
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((verb, rest)) = arguments.split_first() else {
+        help();
+        return ExitCode::from(2);
+    };
+    if matches!(verb.as_str(), "help" | "-h" | "--help") {
+        help();
+        return ExitCode::SUCCESS;
+    }
+    let Some((_, _, _, run)) = VERBS.iter().find(|(name, ..)| name == verb) else {
+        eprintln!("x: there is no verb `{verb}`; ./x help lists them");
+        return ExitCode::from(2);
+    };
+    match run(rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("x {verb}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let (mut once, mut from, mut rest) = (false, None, arguments.iter());
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--once" => once = true,
+            "--from" => match rest.next() {
+                Some(folder) => from = Some(folder.clone()),
+                None => bail!("--from needs a folder"),
+            },
+            other => bail!("`{other}` is no argument of run; there are --once and --from DIR"),
+        }
+    }
+    install::everything()?;
+    build()?;
+    suite::tour(&Workspace::load()?, once, from.as_deref())
+}
+
+/// Builds `target/release/nacre`.
+pub(crate) fn build() -> Result<()> {
+    let workspace = Workspace::load()?;
+    if !workspace.has("nacre-cli") {
+        bail!("this tree has no crate nacre-cli, so there is no binary to build");
+    }
+    step::cargo(["build", "--release", "--locked", "--package", "nacre-cli"]).run()?;
+    println!("built {}", workspace.binary().display());
+    Ok(())
+}
+
+fn fix() -> Result<()> {
+    step::cargo(["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"]).run()?;
+    step::cargo(["fmt", "--all"]).run()
+}
+
+fn bench(arguments: &[String]) -> Result<()> {
+    let workspace = Workspace::load()?;
+    step::cargo(["bench", "--locked", "--package", "nacre-crush"]).run()?;
+    build()?;
+    let driver = workspace.root.join("bench/run");
+    if !driver.exists() {
+        println!("SKIPPED: the cluster benchmarks, because bench/run does not exist yet");
+        return Ok(());
+    }
+    step::program(&driver).args(arguments).env("NACRE", workspace.binary()).run()
+}

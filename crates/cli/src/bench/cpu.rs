@@ -1,0 +1,74 @@
+//! CPU time of this process and of the daemons, as the kernel accounts it.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Microseconds by process: user and system time, all threads.
+pub type Used = BTreeMap<String, u64>;
+
+/// A clock tick of `/proc`, in microseconds: Linux shows 100 a second to programs on every machine Rust runs on.
+const TICK_US: u64 = 10_000;
+
+/// CPU time so far of this process (`client`) and of every process with a pid file below `run`. Daemons that share a process are one entry.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn used(run: Option<&Path>) -> Result<Used> {
+    let me = std::process::id();
+    let mut pids: BTreeMap<u32, Vec<String>> = BTreeMap::from([(me, vec!["client".to_owned()])]);
+    for entry in run.map(std::fs::read_dir).into_iter().flatten().flatten() {
+        let path = entry.context("reading the folder of pid files")?.path();
+        let (Some(name), Some("pid")) = (path.file_stem(), path.extension().and_then(|e| e.to_str())) else { continue };
+        let name = name.to_string_lossy().into_owned();
+        // A daemon that stops right now takes its file with it.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        if let Ok(pid) = text.trim().parse() {
+            pids.entry(pid).or_default().push(name);
+        }
+    }
+    let mut used = Used::new();
+    for (pid, mut names) in pids {
+        names.sort();
+        if let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            used.insert(names.join("+"), ticks(&stat).with_context(|| format!("/proc/{pid}/stat"))? * TICK_US);
+        }
+    }
+    Ok(used)
+}
+
+/// What was used in between; a process that began later counts from its beginning.
+#[must_use]
+pub fn between(before: &Used, after: &Used) -> Used {
+    after.iter().map(|(name, us)| (name.clone(), us.saturating_sub(before.get(name).copied().unwrap_or(0)))).collect()
+}
+
+/// User and system time in a line of `/proc/PID/stat`. The name in it may hold spaces and brackets.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        let stat = "42 (a ) b) R 1 2 3 4 5 6 7 8 9 10 300 40 0 0 20 0 1 0 5";
+        assert_eq!(ticks(stat), Some(340));
+        assert_eq!(ticks("nonsense"), None);
+    }
+
+    #[test]
+    fn this_process_has_used_some() {
+        let mut sum = 0_u64;
+        while used(None).expect("readable")["client"] == 0 {
+            sum = sum.wrapping_add((0..1_000_000_u64).sum::<u64>());
+        }
+        let now = used(None).expect("readable");
+        assert!(between(&now, &now).values().all(|us| *us == 0), "{sum}");
+    }
+}

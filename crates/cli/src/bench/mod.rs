@@ -1,0 +1,52 @@
+//! `nacre bench …`: how fast, and whether it is right.
+//!
+//! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
+//! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
+//! * [`cpu`]: time that processes have used.
+
+pub mod cpu;
+pub mod object;
+pub mod register;
+
+use crate::cluster::{Commands, Place};
+use crate::object::pool_id;
+use crate::out::Out;
+use anyhow::Result;
+use nacre_types::PoolId;
+use serde_json::json;
+
+/// What is measured.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Objects of one size, so many operations at a time, for so long.
+    Object(object::Arguments),
+    /// Reads, writes and compare-and-sets on a few objects, written down as a history.
+    Register(register::Arguments),
+}
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// When the cluster refuses, or something read back is not what was written.
+pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
+    let mut session = place.connect()?;
+    match command {
+        Command::Object(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            object::run(arguments, &mut *session, pool, Some(&place.run_folder()), out)
+        }
+        Command::Register(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            register::run(arguments, pool, &|| place.connect(), out)
+        }
+    }
+}
+
+/// The benchmark's pool, made if it does not exist.
+fn pool(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
+    if let Ok(id) = pool_id(cluster, name) {
+        return Ok(id);
+    }
+    cluster.command(&json!({ "command": "pool create", "name": name }))?;
+    pool_id(cluster, name)
+}

@@ -1,0 +1,69 @@
+//! Clusters: finding one, starting one, asking one.
+//!
+//! * [`host`]: the only place that knows how daemons and connections are made;
+//! * [`admin`]: commands that the monitors answer;
+//! * [`up`]: starting and stopping.
+
+pub mod admin;
+pub mod host;
+pub mod up;
+
+use crate::objects::Objects;
+use anyhow::{Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Where a cluster is looked for when nobody says.
+const DEFAULT: &str = "nacre-data";
+/// What makes a folder a cluster's.
+const FILE: &str = "cluster.toml";
+
+/// What the commands need of a cluster's control path.
+pub trait Commands {
+    /// Asks the monitors (`docs/formats/commands.md`).
+    ///
+    /// # Errors
+    /// What they refuse, in their words, or that they do not answer.
+    fn command(&mut self, request: &Value) -> Result<Value>;
+}
+
+/// A connection: a client of its own.
+pub trait Session: Objects + Commands + Send {}
+impl<T: Objects + Commands + Send> Session for T {}
+
+/// A cluster, as the command line names it: its folder, or its file.
+pub struct Place(PathBuf);
+
+impl Place {
+    /// From `--cluster`, else `$NACRE_CLUSTER`, else `./nacre-data`.
+    #[must_use]
+    pub fn new(given: Option<PathBuf>) -> Self {
+        Self(given.unwrap_or_else(|| PathBuf::from(DEFAULT)))
+    }
+    /// The folder that holds the daemons' files.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        if self.0.is_file() { self.0.parent().map_or_else(PathBuf::new, Path::to_path_buf) } else { self.0.clone() }
+    }
+    /// The daemons' pid files.
+    #[must_use]
+    pub fn run_folder(&self) -> PathBuf {
+        self.folder().join("run")
+    }
+    /// Whether there is a cluster.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.0.is_file() || self.0.join(FILE).is_file()
+    }
+    /// Connects.
+    ///
+    /// # Errors
+    /// When there is no cluster, or its monitors do not answer.
+    pub fn connect(&self) -> Result<Box<dyn Session>> {
+        if !self.exists() {
+            let at = self.0.display();
+            bail!("{at} holds no cluster; `nacre up --dir {at}` makes one, --cluster or $NACRE_CLUSTER names another");
+        }
+        host::connect(&self.0)
+    }
+}

@@ -1,0 +1,61 @@
+//! Standard output: text for people, or one JSON value for programs.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::io::{self, BufWriter, Stdout, Write};
+
+/// Where a command prints. Everything is written at the end, or when much has come together.
+pub struct Out {
+    json: bool,
+    writer: BufWriter<Stdout>,
+}
+
+impl Out {
+    /// Prints JSON if `json`, else text.
+    #[must_use]
+    pub fn new(json: bool) -> Self {
+        Self { json, writer: BufWriter::new(io::stdout()) }
+    }
+    /// Whether the caller wants JSON.
+    #[must_use]
+    pub fn json(&self) -> bool {
+        self.json
+    }
+    /// Prints bytes as they are.
+    ///
+    /// # Errors
+    /// When standard output is closed or full.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.writer.write_all(bytes).context("writing to standard output")
+    }
+    /// Prints a line of text.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn line(&mut self, text: &str) -> Result<()> {
+        self.bytes(text.as_bytes())?;
+        self.bytes(b"\n")
+    }
+    /// Tells a person what is going on; programs that want JSON are not told.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn say(&mut self, text: &str) -> Result<()> {
+        if self.json { Ok(()) } else { self.line(text) }
+    }
+    /// Prints a JSON value: over several lines for a person's eyes, since programs do not mind.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn value(&mut self, value: &Value) -> Result<()> {
+        let text = serde_json::to_string_pretty(value).expect("a JSON value has a text");
+        self.line(&text)
+    }
+    /// Prints what has come together so far.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn finish(&mut self) -> Result<()> {
+        self.writer.flush().context("writing to standard output")
+    }
+}

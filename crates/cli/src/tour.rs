@@ -1,0 +1,175 @@
+//! `nacre tour`: a real tree, a killed daemon, every byte compared (`./x run`).
+//!
+//! ```text
+//!  start ─▶ import ─▶ where is it? ─▶ kill an OSD ─▶ read all, compare ─▶ start it again ─▶ HEALTH_OK ─▶ read all, compare
+//! ```
+
+use crate::cluster::up::{self, Arguments as UpArguments};
+use crate::cluster::{Session, host};
+use crate::object::tree::{self, Hashes};
+use crate::object::{locate, pool_id};
+use crate::out::Out;
+use crate::progress;
+use crate::table::bytes;
+use anyhow::{Context, Result, bail, ensure};
+use nacre_types::{ObjectId, PoolId};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long recovery may take before the tour calls it a failure.
+const RECOVERY: Duration = Duration::from_mins(10);
+const POOL: &str = "data";
+
+/// Arguments of `tour`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The folder to import: its git-tracked files, or everything if it is no git checkout.
+    #[arg(long, default_value = ".")]
+    from: PathBuf,
+    /// The cluster's folder.
+    #[arg(long, default_value = "nacre-tour")]
+    dir: PathBuf,
+    /// Remove the tour's earlier cluster from the folder first.
+    #[arg(long)]
+    fresh: bool,
+    /// Keep the cluster up afterwards, until Ctrl-C. Without, it is stopped and its folder removed.
+    #[arg(long)]
+    stay: bool,
+}
+
+/// Written into the tour's folder, so that `--fresh` never removes anything else.
+const MARK: &str = "this-is-a-nacre-tour";
+
+/// Takes the tour.
+///
+/// # Errors
+/// When anything is not as it should be: above all when a byte read back differs.
+pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
+    let dir = &arguments.dir;
+    prepare(dir, arguments.fresh)?;
+    let cluster = dir.join("cluster");
+    let paths = files(&arguments.from)?;
+    ensure!(!paths.is_empty(), "{} has nothing to import; --from names another folder", arguments.from.display());
+    let mut up = up::start(&cluster, &UpArguments { dir: None, osds: 3, mons: 1, size: Some(3) })?;
+    let mut timings = vec![("ready", up.took)];
+    out.say(&format!("1. A cluster of 3 OSDs is ready after {:.2} s.", up.took.as_secs_f64()))?;
+    out.finish()?;
+
+    let pool = pool_id(&mut *up.session, POOL)?;
+    let (hashes, size) = import(arguments, &paths, pool, &mut *up.session, &mut timings, out)?;
+    show_places(&hashes, &mut *up.session, out)?;
+
+    up.daemons.kill_osd(1)?;
+    let took = read_all(&hashes, size, pool, &mut *up.session)?;
+    timings.push(("read_with_one_osd_dead", took));
+    out.say(&format!(
+        "4. osd.1 was killed; all {} objects were read without it and are what was stored ({:.2} s).",
+        hashes.len(),
+        took.as_secs_f64()
+    ))?;
+    out.finish()?;
+
+    up.daemons.start_osd(1)?;
+    let took = up::wait(&mut *up.session, RECOVERY)?;
+    timings.push(("recovery", took));
+    out.say(&format!("5. osd.1 is back; HEALTH_OK after {:.2} s.", took.as_secs_f64()))?;
+    let took = read_all(&hashes, size, pool, &mut *up.session)?;
+    timings.push(("read_after_recovery", took));
+    out.say(&format!("6. All hashes are equal again ({:.2} s).", took.as_secs_f64()))?;
+    if out.json() {
+        let seconds: serde_json::Map<_, _> =
+            timings.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
+        out.value(&json!({ "objects": hashes.len(), "bytes": size, "equal": true, "seconds": seconds }))?;
+    }
+    out.finish()?;
+
+    if arguments.stay {
+        up::introduce(&cluster, &mut up, out)?;
+        host::wait_for_signal()?;
+    }
+    drop(up.session);
+    up.daemons.stop()?;
+    std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
+}
+
+fn prepare(dir: &Path, fresh: bool) -> Result<()> {
+    if dir.exists() {
+        ensure!(
+            fresh && dir.join(MARK).exists(),
+            "{} exists; name another folder with --dir{}",
+            dir.display(),
+            if dir.join(MARK).exists() { ", or remove this earlier tour with --fresh" } else { "" }
+        );
+        std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    std::fs::write(dir.join(MARK), "`nacre tour --fresh` may remove this folder.\n")
+        .with_context(|| format!("writing to {}", dir.display()))
+}
+
+/// What git tracks, or everything.
+fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let git = Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]).output();
+    let tracked = git.ok().filter(|output| output.status.success() && !output.stdout.is_empty());
+    let Some(tracked) = tracked else { return tree::walk(root) };
+    let names = tracked.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let mut paths: Vec<PathBuf> = names.map(|name| PathBuf::from(OsStr::from_bytes(name))).collect();
+    // Tracked and deleted, or a submodule's folder.
+    paths.retain(|path| root.join(path).symlink_metadata().is_ok_and(|meta| !meta.is_dir()));
+    Ok(paths)
+}
+
+fn import(
+    arguments: &Arguments,
+    paths: &[PathBuf],
+    pool: PoolId,
+    session: &mut dyn Session,
+    timings: &mut Vec<(&'static str, Duration)>,
+    out: &mut Out,
+) -> Result<(Hashes, u64)> {
+    let sizes = paths.iter().filter_map(|path| arguments.from.join(path).symlink_metadata().ok());
+    let bar = progress::bytes("importing", sizes.map(|meta| meta.len()).sum());
+    let begun = Instant::now();
+    let result = tree::import(session, pool, &arguments.from, paths, &mut |bytes| bar.inc(bytes));
+    bar.finish_and_clear();
+    let (moved, hashes) = result?;
+    moved.complete("imported")?;
+    let took = begun.elapsed();
+    timings.push(("import", took));
+    let from = arguments.from.display();
+    out.say(&format!(
+        "2. {} objects ({}) were imported from {from} in {:.2} s, each on 3 OSDs before it was answered.",
+        moved.objects,
+        bytes(moved.bytes),
+        took.as_secs_f64()
+    ))?;
+    out.finish()?;
+    Ok((hashes, moved.bytes))
+}
+
+fn show_places(hashes: &Hashes, session: &mut dyn Session, out: &mut Out) -> Result<()> {
+    out.say("3. Where some of them are:")?;
+    let step = (hashes.len() / 4).max(1);
+    for name in hashes.keys().filter(|name| std::str::from_utf8(name.as_bytes()).is_ok()).step_by(step).take(4) {
+        let object = ObjectId { name: name.clone(), ..ObjectId::default() };
+        let place = locate(session, POOL, &object)?;
+        let word = |field: &str| crate::table::show(field, &place[field]);
+        out.say(&format!("     {name}: group {} on OSDs {}, primary {}", word("pg"), word("acting"), word("primary")))?;
+    }
+    out.finish()
+}
+
+fn read_all(hashes: &Hashes, size: u64, pool: PoolId, session: &mut dyn Session) -> Result<Duration> {
+    let bar = progress::bytes("reading", size);
+    let begun = Instant::now();
+    let result = tree::verify(session, pool, hashes, &mut |bytes| bar.inc(bytes));
+    bar.finish_and_clear();
+    match &result?[..] {
+        [] => Ok(begun.elapsed()),
+        wrong => bail!("{} objects are not what was stored: {}", wrong.len(), wrong[..wrong.len().min(3)].join("; ")),
+    }
+}

@@ -1,0 +1,48 @@
+//! The built binary as people and scripts meet it: what it prints, where, and with which exit code.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests of a host crate
+
+#[path = "suite/crush.rs"]
+mod crush;
+#[path = "suite/errors.rs"]
+mod errors;
+#[path = "suite/history.rs"]
+mod history;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Runs `nacre` with arguments, away from anybody's cluster.
+fn nacre<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.env_remove("NACRE_CLUSTER").current_dir(env!("CARGO_TARGET_TMPDIR")).args(arguments);
+    command.output().expect("the binary starts")
+}
+
+/// What a run that must succeed prints.
+fn prints<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> String {
+    let output = nacre(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Ceph's own answers.
+fn golden() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crush/tests/golden")
+}
+
+/// Golden files with an ending, at least `least` of them: an empty folder must not pass.
+fn golden_files(ending: &str, least: usize) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(golden()).expect("the golden files are there");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|found| found == ending));
+    files.sort();
+    assert!(files.len() >= least, "{} .{ending} files, of at least {least}", files.len());
+    files
+}
+
+/// A file for a test to write; names are the tests' own.
+fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}

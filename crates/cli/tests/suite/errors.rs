@@ -1,0 +1,72 @@
+//! Whatever goes wrong: one line on standard error that says what to do, nothing on standard output, exit code not 0.
+
+use super::{golden, nacre};
+
+/// Runs it; gives the line and the code.
+fn fails(arguments: &[&str]) -> (String, i32) {
+    let output = nacre(arguments);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments:?}");
+    assert_eq!(error.lines().count(), 1, "{arguments:?}: {error}");
+    assert!(error.starts_with("nacre: "), "{arguments:?}: {error}");
+    (error, output.status.code().expect("it was not killed"))
+}
+
+#[test]
+fn wrong_arguments_are_one_line_with_the_nearest_right_ones() {
+    let (error, code) = fails(&["crsh", "test"]);
+    assert!(code == 2 && error.contains("'crush'"), "{error}");
+    let (error, code) = fails(&["crush", "hash", "--pgnum", "8", "x"]);
+    assert!(code == 2 && error.contains("--pg-num"), "{error}");
+    let (error, code) = fails(&["crush", "test", "--rule", "a"]);
+    assert!(code == 2 && error.contains("--map"), "{error}");
+    let (error, code) = fails(&["crush", "hash", "--pg-num", "0", "x"]);
+    assert!(code == 2 && error.contains("0 is not in 1"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_done_says_what_can() {
+    let flat = golden().join("flat10.crush");
+    let flat = flat.to_str().expect("readable");
+    let test = |more: &[&str]| fails(&[&["crush", "test", "--map", flat, "--replicas", "3"][..], more].concat());
+    let (error, code) = test(&["--rule", "rep_hots"]);
+    assert!(code == 1 && error.contains("rep_osd (0)"), "{error}");
+    let (error, _) = test(&["--rule", "rep_osd", "--reweight", "77:0.5"]);
+    assert!(error.contains("osd.77"), "{error}");
+    let (error, code) = test(&["--rule", "rep_osd", "--reweight", "3:1.5"]);
+    assert!(code == 2 && error.contains("3:0.5"), "{error}");
+    let (error, _) = test(&["--rule", "rep_osd", "--min-x", "9", "--max-x", "8"]);
+    assert!(error.contains("larger"), "{error}");
+    let (error, _) = fails(&["crush", "tree", "/no/such/map"]);
+    assert!(error.contains("/no/such/map") && error.contains("No such file"), "{error}");
+}
+
+#[test]
+fn without_a_cluster_the_error_says_how_to_get_one() {
+    for arguments in
+        [&["status"][..], &["object", "ls", "data"], &["bench", "object", "read", "--size", "4k"], &["osd", "out", "3"]]
+    {
+        let (error, code) = fails(arguments);
+        assert!(code == 1 && error.contains("nacre-data holds no cluster") && error.contains("nacre up"), "{error}");
+        let (error, _) = fails(&[&["--cluster", "/no/such/folder"][..], arguments].concat());
+        assert!(error.contains("/no/such/folder holds no cluster"), "{error}");
+    }
+}
+
+#[test]
+fn benchmarks_refuse_sizes_that_are_none() {
+    let (error, code) = fails(&["bench", "object", "write", "--size", "4q"]);
+    assert!(code == 2 && error.contains("4KiB"), "{error}");
+}
+
+#[test]
+fn help_is_no_error() {
+    for arguments in [&["--help"][..], &["crush", "test", "--help"], &["--version"]] {
+        assert!(nacre(arguments).status.success(), "{arguments:?}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let output = nacre(["completions", shell]);
+        assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");
+    }
+}

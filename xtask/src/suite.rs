@@ -1,0 +1,162 @@
+//! `./x test` and `./x check`: many steps, each timed, all counted, none hiding another.
+
+use crate::step::{self, Tally, cargo};
+use crate::workspace::Workspace;
+use crate::{build, install, sim, verify};
+use anyhow::{Result, bail};
+use std::time::{Duration, Instant};
+
+/// What a clean `./x test` may take on two cores.
+const BUDGET: Duration = Duration::from_mins(25);
+
+/// Crates whose unit tests take seconds.
+const FAST: &[&str] =
+    &["nacre-types", "nacre-crush", "nacre-wire", "nacre-history", "nacre-client", "nacre-cli", "xtask"];
+
+/// Steps that ran, and those that could not.
+#[derive(Default)]
+struct Suite {
+    tally: Tally,
+    lines: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Suite {
+    /// Runs a step that passes or fails as a whole.
+    fn step(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
+        self.counted(name, || run().map(|()| (true, Tally { passed: 1, failed: 0 })));
+    }
+
+    /// Runs a step that counts its tests.
+    fn counted(&mut self, name: &str, run: impl FnOnce() -> Result<(bool, Tally)>) {
+        println!("\n── {name} ──");
+        let begun = Instant::now();
+        let (good, tally) = run().unwrap_or_else(|error| {
+            eprintln!("x: {name}: {error:#}");
+            (false, Tally::default())
+        });
+        self.tally.passed += tally.passed;
+        // A step that fails without naming a test (it did not compile, say) is one failure itself.
+        self.tally.failed += if good { tally.failed } else { tally.failed.max(1) };
+        let verdict = if good && tally.failed == 0 { "ok" } else { "FAILED" };
+        self.lines.push(format!("{verdict:<7} {name} ({:.1} s)", begun.elapsed().as_secs_f64()));
+    }
+
+    /// Says that a step does not run, and why.
+    fn skip(&mut self, name: &str, why: &str) {
+        println!("\n── SKIPPED: {name}: {why} ──");
+        self.skipped.push(format!("SKIPPED {name}: {why}"));
+    }
+
+    fn end(self, begun: Instant) -> Result<()> {
+        println!();
+        for line in self.lines.iter().chain(&self.skipped) {
+            println!("{line}");
+        }
+        let Tally { passed, failed } = self.tally;
+        println!("took {:.0} s", begun.elapsed().as_secs_f64());
+        if begun.elapsed() > BUDGET {
+            println!("WARNING: that is more than the {} minutes a clean run may take", BUDGET.as_secs() / 60);
+        }
+        println!("{passed} passed, {failed} failed");
+        if failed > 0 {
+            bail!("something failed; the lines above say what");
+        }
+        Ok(())
+    }
+}
+
+/// Everything.
+///
+/// # Errors
+/// When anything failed.
+pub fn test() -> Result<()> {
+    let begun = Instant::now();
+    install::everything()?;
+    let workspace = Workspace::load()?;
+    let mut suite = Suite::default();
+    for (name, check) in verify::CHECKS {
+        suite.step(name, || check(&workspace));
+    }
+    suite.counted("tests", || cargo(["test", "--workspace", "--locked", "--no-fail-fast"]).count());
+    if workspace.has("nacre-cli") {
+        suite.step("release build", build);
+    } else {
+        suite.skip("release build", "there is no crate nacre-cli");
+    }
+    match sim::available(&workspace) {
+        Ok(()) => suite.step("sim --seeds 200", || sim::run(&["--seeds".to_owned(), "200".to_owned()])),
+        Err(why) => suite.skip("sim --seeds 200", &why.to_string()),
+    }
+    match sim::mutants_available(&workspace) {
+        Ok(()) => suite.step("mutants", sim::mutants),
+        Err(why) => suite.skip("mutants", &why.to_string()),
+    }
+    match tour_available(&workspace) {
+        Ok(()) => suite.step("tour", || tour(&workspace, true, None)),
+        Err(why) => suite.skip("tour", &why.to_string()),
+    }
+    suite.end(begun)
+}
+
+/// The fast part, for before a commit.
+///
+/// # Errors
+/// When anything failed.
+pub fn check() -> Result<()> {
+    let begun = Instant::now();
+    let workspace = Workspace::load()?;
+    let mut suite = Suite::default();
+    for (name, check) in verify::CHECKS {
+        suite.step(name, || check(&workspace));
+    }
+    let fast = FAST.iter().filter(|name| workspace.has(name)).flat_map(|name| ["--package", name]);
+    let tests = cargo(["test", "--quiet", "--locked", "--no-fail-fast"]).args(fast);
+    suite.counted("fast tests", || tests.count());
+    suite.end(begun)
+}
+
+/// Whether the binary can take the tour.
+fn tour_available(workspace: &Workspace) -> Result<()> {
+    if !workspace.has("nacre-node") {
+        bail!("there is no crate nacre-node, which runs clusters, yet");
+    }
+    if !workspace.binary().exists() {
+        bail!("the release binary was not built");
+    }
+    Ok(())
+}
+
+/// Imports a tree into a fresh cluster, kills a daemon, reads all back (`nacre tour`).
+///
+/// # Errors
+/// When the tour fails.
+pub fn tour(workspace: &Workspace, once: bool, from: Option<&str>) -> Result<()> {
+    tour_available(workspace)?;
+    // A folder of its own: the tour must not meet somebody's data.
+    let folder = workspace.target.join("tour");
+    let mut tour = step::program(workspace.binary()).args(["tour", "--fresh", "--dir"]).args([&folder]);
+    if !once {
+        tour = tour.args(["--stay"]);
+    }
+    if let Some(from) = from {
+        tour = tour.args(["--from", from]);
+    }
+    tour.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_fails_before_its_tests_counts_as_a_failure() {
+        let mut suite = Suite::default();
+        suite.step("good", || Ok(()));
+        suite.counted("broken build", || Ok((false, Tally::default())));
+        suite.counted("bad tests", || Ok((false, Tally { passed: 5, failed: 2 })));
+        suite.step("error", || bail!("no"));
+        assert_eq!(suite.tally, Tally { passed: 6, failed: 4 });
+        assert!(suite.end(Instant::now()).is_err());
+    }
+}
