@@ -65,6 +65,8 @@ pub struct Down {
     pub instance: Instance,
     /// For the cluster log.
     pub why: String,
+    /// Whether it only fell silent: such a verdict may be wrong.
+    pub silent: bool,
 }
 
 /// See the module head.
@@ -155,7 +157,12 @@ impl FailureFilter {
         let mut suspects = BTreeSet::new();
         for (osd, target) in &self.targets {
             if target.reports.values().any(|report| report.itself) {
-                down.push(Down { osd: *osd, instance: target.instance, why: "it said so itself".into() });
+                down.push(Down {
+                    osd: *osd,
+                    instance: target.instance,
+                    why: "it said so itself".into(),
+                    silent: false,
+                });
                 continue;
             }
             if no_down {
@@ -181,11 +188,11 @@ impl FailureFilter {
             }
             if let Some(reporter) = gone {
                 let why = format!("its process is gone ({reporter} was refused a connection)");
-                down.push(Down { osd: *osd, instance: target.instance, why });
+                down.push(Down { osd: *osd, instance: target.instance, why, silent: false });
             } else if scene.suffice(*osd, &by, wanted) {
                 let who: Vec<String> = by.iter().take(3).map(ToString::to_string).collect();
                 let why = format!("silent for {} ms, reported by {}", grace.as_millis(), who.join(", "));
-                down.push(Down { osd: *osd, instance: target.instance, why });
+                down.push(Down { osd: *osd, instance: target.instance, why, silent: true });
             }
         }
         self.suspects = suspects;

@@ -81,7 +81,6 @@ fn two_reporters_beyond_the_grace() {
          => down 0");
 }
 
-// Went red when `suffice` did not look at the number of reporters.
 #[test]
 fn one_reporter_is_not_enough_while_others_could_speak() {
     run("hosts a b c d
@@ -104,6 +103,7 @@ fn reporters_of_one_host_are_one_voice() {
          => down 3");
 }
 
+// Went red when `suffice` did not look at the number of reporters.
 #[test]
 fn on_one_host_two_reporters_do() {
     run("hosts a a a

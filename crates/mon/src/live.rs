@@ -389,6 +389,9 @@ impl Live {
             match self.state.apply(data) {
                 Ok(applied) => {
                     stale = applied.stale;
+                    let mut fresh: Vec<_> = self.state.log().lines().rev().take(applied.lines).collect();
+                    fresh.reverse();
+                    out.extend(fresh.into_iter().map(|numbered| Output::Log(numbered.line.clone())));
                     if let Some(changes) = applied.changes {
                         self.counters.epochs += 1;
                         self.on_map(now, &changes, out);
@@ -539,7 +542,7 @@ impl Live {
         }
         let due = self.due(now);
         for down in self.leader.filter.verdicts(self.awake, self.state.map(), &self.hosts.1) {
-            if down.why.starts_with("silent") {
+            if down.silent {
                 self.leader.filter.on_silenced(self.awake, down.osd);
             }
             self.leader.push(due, Request::Down(down));

@@ -78,7 +78,7 @@ pub enum Output {
         /// Returned in the store's event.
         token: Token,
     },
-    /// For the host's own log and metrics.
+    /// A new line of the cluster log, for the host's own log.
     Log(LogLine),
     /// The daemon must stop.
     Halt {

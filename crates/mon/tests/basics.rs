@@ -83,6 +83,18 @@ fn a_change_costs_one_flush_and_a_few_milliseconds() {
 }
 
 #[test]
+fn the_host_sees_new_lines_of_the_cluster_log_once_on_every_monitor() {
+    let mut world = World::found(3, 14);
+    world.elect();
+    world.boot_osds(3);
+    world.run(ms(100));
+    for (id, node) in &world.nodes {
+        let ups = node.logged.iter().filter(|line| line.text.contains("is up at")).count();
+        assert_eq!(ups, 3, "{id}: {:?}", node.logged);
+    }
+}
+
+#[test]
 fn what_arrives_together_is_one_epoch() {
     let mut world = World::found(3, 4);
     let leader = world.elect();

@@ -13,7 +13,7 @@ use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, Ti
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Address, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Boot, Command, FailureReport, Subscribe};
+use nacre_wire::msg::monitor::{Boot, Command, FailureReport, LogLine, Subscribe};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -72,6 +72,7 @@ pub struct Node {
     /// Its disk takes writes and never answers.
     pub stuck_disk: bool,
     pub halted: Option<String>,
+    pub logged: Vec<LogLine>,
     next_tick: Option<Time>,
 }
 
@@ -88,6 +89,8 @@ pub struct World {
     pub delay: (Duration, Duration),
     /// Time of a log write with its flush.
     pub disk: Duration,
+    /// The same for single monitors.
+    pub disk_of: BTreeMap<MonId, Duration>,
     /// Pairs that do not hear each other.
     pub cuts: BTreeSet<(Entity, Entity)>,
     /// What the test's entities received.
@@ -115,6 +118,7 @@ impl World {
             repeats: 0,
             delay: (Duration::from_micros(100), Duration::from_micros(300)),
             disk: ms(1),
+            disk_of: BTreeMap::new(),
             cuts: BTreeSet::new(),
             inbox: Vec::new(),
             trace: Vec::new(),
@@ -150,7 +154,17 @@ impl World {
         let config = MonConfig::new(id, CLUSTER, self.seed ^ u64::from(id.0));
         let mut out = Vec::new();
         let mon = Mon::open(config, self.now, &mut out);
-        let node = Node { mon, store, life, up: true, paused: false, stuck_disk: false, halted: None, next_tick: None };
+        let node = Node {
+            mon,
+            store,
+            life,
+            up: true,
+            paused: false,
+            stuck_disk: false,
+            halted: None,
+            logged: Vec::new(),
+            next_tick: None,
+        };
         self.nodes.insert(id, node);
         self.perform(id, out);
     }
@@ -178,7 +192,7 @@ impl World {
                         node.store.submit(transaction, token).expect("the store takes it");
                         let life = node.life;
                         self.submits += 1;
-                        let when = self.now + self.disk;
+                        let when = self.now + self.disk_of.get(&id).copied().unwrap_or(self.disk);
                         self.at(when, What::Disk { mon: id, life });
                     }
                     Output::Read { read, token } => {
@@ -191,7 +205,7 @@ impl World {
                             }
                         }
                     }
-                    Output::Log(_) => {}
+                    Output::Log(line) => node.logged.push(line),
                     Output::Halt { why } => node.halted = Some(why),
                 }
             }

@@ -65,7 +65,7 @@ impl Drop for Host {
         if let Self::Network { stop, waker, thread } = self {
             stop.store(true, Ordering::SeqCst);
             waker.wake();
-            if let Some(thread) = thread.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            if let Some(thread) = thread.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
                 let _ = thread.join();
             }
         }

@@ -315,7 +315,7 @@ impl Conn {
         let room_len = room.len();
         traffic.receives += 1;
         match rustix::net::recv(&self.fd, room, RecvFlags::DONTWAIT) {
-            Ok(((filled, _), _)) if filled.is_empty() => Received::Ended("the peer closed the connection".to_owned()),
+            Ok((([], _), _)) => Received::Ended("the peer closed the connection".to_owned()),
             Ok(((filled, _), _)) => {
                 let count = filled.len();
                 // SAFETY: `recv` says that it has initialized these bytes of the spare capacity.

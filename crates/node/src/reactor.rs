@@ -27,7 +27,7 @@ use crate::clock;
 use crate::conn::{Conn, QUEUE_BYTES_MAX, QUEUE_BYTES_PAUSE, Received, State, Traffic};
 use crate::error::StartError;
 use crate::hosted::Hosted;
-use crate::links::{Links, Session};
+use crate::links::{self, Links, Session};
 use crate::net;
 use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
@@ -547,7 +547,9 @@ impl Reactor {
                         true
                     }
                     Err(why) => {
-                        self.say(format!("{me}: refused {}: {why}", hello.from));
+                        if !links::is_tie(&why) {
+                            self.say(format!("{me}: refused {}: {why}", hello.from));
+                        }
                         let conn = self.conns[id].as_mut().expect("it just received");
                         conn.greet(Message::Refused(Refused { why }));
                         conn.state = State::Closing;
@@ -592,7 +594,9 @@ impl Reactor {
         if fatal {
             node.halt(line.clone());
         }
-        self.say(line);
+        if !links::is_tie(&why) {
+            self.say(line);
+        }
         self.lost(id, None, "");
     }
 

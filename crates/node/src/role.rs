@@ -9,6 +9,7 @@ use nacre_wire::{ClusterMap, Message};
 
 /// What the host tells a role.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are messages; a box each would cost an allocation each")]
 pub enum Input {
     /// A message arrived.
     Message {
@@ -28,6 +29,7 @@ pub enum Input {
 
 /// What a role wants done, in order.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are messages")]
 pub enum Action {
     Send { to: Entity, message: Message, before: Option<Time> },
     SendMon { message: Message },

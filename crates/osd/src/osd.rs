@@ -48,7 +48,7 @@ pub struct Osd {
     pgs: BTreeMap<PgId, Pg>,
     deltas: VecDeque<(Epoch, Bytes)>,
     held: Vec<(Epoch, Entity, Message)>,
-    told: BTreeMap<Entity, Epoch>,
+    told: BTreeMap<Entity, (Epoch, Time)>,
     collections: BTreeSet<PoolId>,
     reported: BTreeMap<PgId, PgReport>,
     usage: (u64, u64),
@@ -358,6 +358,11 @@ impl Osd {
                 self.phase = Phase::Live;
                 self.beacon_at = self.sh.now;
             }
+            // Given up before we heard that we were up: this life cannot come back.
+            (Phase::Waiting { .. }, false) if entry.as_ref().is_some_and(|info| info.instance >= self.instance()) => {
+                let last = entry.map_or(self.instance(), |info| info.instance);
+                self.sh.config.instance = Instance(last.0 + 1);
+            }
             (Phase::Live, false) => {
                 // The cluster gave this life up. Everything it may have promised is void; begin another.
                 let last = entry.map_or(self.instance(), |info| info.instance.max(self.instance()));
@@ -468,13 +473,15 @@ impl Osd {
         }
     }
 
-    /// Sends a peer the changes it lacks; once per epoch.
+    /// Sends a peer the changes it lacks.
     fn bring_up_to_date(&mut self, who: Entity, theirs: Epoch) {
         let ours = self.epoch();
-        if theirs >= ours || self.told.get(&who).is_some_and(|told| *told >= ours) {
+        // Once, and again after a while: the first may have been lost.
+        let (now, again) = (self.sh.now, self.sh.config.timing.retry_interval);
+        if theirs >= ours || self.told.get(&who).is_some_and(|(told, at)| *told >= ours && now.since(*at) < again) {
             return;
         }
-        self.told.insert(who, ours);
+        self.told.insert(who, (ours, now));
         let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
         let message = if known && theirs != Epoch::NONE {
             let deltas =
@@ -711,6 +718,12 @@ impl Osd {
     fn beacon(&mut self) {
         let now = self.sh.now;
         self.beacon_at = now + self.sh.config.timing.beacon_interval;
+        // An OSD without groups has no peers to hear of a new map from, and a monitor's message may have been lost.
+        if !matches!(self.phase, Phase::Loading(_))
+            && now.since(self.map_asked) >= self.sh.config.timing.beacon_interval * 5
+        {
+            self.subscribe();
+        }
         if !self.is_live() {
             return;
         }

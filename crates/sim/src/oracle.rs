@@ -5,7 +5,9 @@
 
 use nacre_types::{Epoch, Instance, OsdId, PgId};
 use nacre_wire::map::{Change, ClusterMap, CrushSection, Pool, Protocol};
-use nacre_wire::msg::monitor::{Boot, FailureReport, MapDeltas, MapFull, PgActivateRequest, PgTemporaryRequest, Subscribe};
+use nacre_wire::msg::monitor::{
+    Boot, FailureReport, MapDeltas, MapFull, PgActivateRequest, PgTemporaryRequest, Subscribe,
+};
 use nacre_wire::{Message, Wire};
 use std::collections::VecDeque;
 
@@ -69,7 +71,8 @@ impl Oracle {
 
     /// Commits what waits; the message for everybody.
     pub fn commit(&mut self) -> Option<Message> {
-        let changes: Vec<Change> = std::mem::take(&mut self.pending).into_iter().filter(|change| self.is_valid(change)).collect();
+        let changes: Vec<Change> =
+            std::mem::take(&mut self.pending).into_iter().filter(|change| self.is_valid(change)).collect();
         if changes.is_empty() {
             return None;
         }
@@ -126,7 +129,8 @@ impl Oracle {
         let have = subscribe.have;
         let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= have.0 + 1);
         if have != Epoch::NONE && (known || have == self.map.epoch) {
-            let deltas = self.deltas.iter().filter(|(epoch, _)| *epoch > have).map(|(_, bytes)| bytes.clone()).collect();
+            let deltas =
+                self.deltas.iter().filter(|(epoch, _)| *epoch > have).map(|(_, bytes)| bytes.clone()).collect();
             Message::MapDeltas(MapDeltas { deltas, newest: self.map.epoch })
         } else {
             Message::MapFull(MapFull { map: self.full.clone() })

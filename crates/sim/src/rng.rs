@@ -21,7 +21,7 @@ impl Rng {
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "nothing is below 0");
         // The bias is 2^-32 at most: n is small here.
-        (u128::from(self.any()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.any()) * u128::from(n)) >> 64) as u64
     }
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {

@@ -61,7 +61,11 @@ pub fn copies_agree(world: &mut World) {
                         assert!(copy[position] == *object, "{pg}: {name} differs between {other} and {osd}");
                     }
                     let extra = copy.keys().find(|position| !expected.contains_key(*position));
-                    assert!(extra.is_none(), "{pg}: {osd} has {:?}, {other} has not", extra.and_then(|p| key::object_at(p)));
+                    assert!(
+                        extra.is_none(),
+                        "{pg}: {osd} has {:?}, {other} has not",
+                        extra.and_then(|p| key::object_at(p))
+                    );
                 }
             }
         }

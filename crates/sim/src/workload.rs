@@ -26,7 +26,11 @@ pub fn content(value: u64) -> Bytes {
 pub fn value_of(data: &[u8]) -> Result<u64, String> {
     let first: [u8; 8] = data.get(..8).and_then(|head| head.try_into().ok()).ok_or("shorter than a value")?;
     let value = u64::from_le_bytes(first);
-    if content(value)[..] == *data { Ok(value) } else { Err(format!("{} bytes that are not those of {value}", data.len())) }
+    if content(value)[..] == *data {
+        Ok(value)
+    } else {
+        Err(format!("{} bytes that are not those of {value}", data.len()))
+    }
 }
 
 /// One client.
@@ -192,7 +196,9 @@ impl SimClient {
                 work.seen[key] = record.value;
                 record.result = Some(Outcome::Swapped(true));
             }
-            (Kind::Cas, Err(Failure::Refused(OpFailure::Guard { .. }))) => record.result = Some(Outcome::Swapped(false)),
+            (Kind::Cas, Err(Failure::Refused(OpFailure::Guard { .. }))) => {
+                record.result = Some(Outcome::Swapped(false))
+            }
             // A resend that came when its answer could not be known any more: it may have happened.
             (_, Err(Failure::Refused(OpFailure::Superseded {}) | Failure::Unknown)) => {
                 record.return_ns = None;

@@ -14,7 +14,7 @@ use crate::index::{Index, IndexError};
 use crate::open::{Loaded, OpenError, load, take_chunks};
 use crate::replay::replay;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Something that is not as it must be.
@@ -163,7 +163,7 @@ fn walk(
     let data_units: Vec<bool> = (0..layout.units()).map(|unit| taken_by_data(unit, &allocator)).collect();
     take_chunks(&mut allocator, &index, &layout)?;
     backend.add_places(beyond..beyond + 4096);
-    index.commit(&replay.changes, &[])?;
+    index.commit(&replay.changes, &[], usize::MAX)?;
 
     let mut walk = Walk {
         report,
@@ -177,18 +177,26 @@ fn walk(
     let mut heads: Vec<(Bytes, Head)> = Vec::new();
     let mut omaps: BTreeMap<u64, u64> = BTreeMap::new();
     let mut from = vec![keys::TAG_COLLECTION];
+    let (mut weight, mut recorded) = (0, None);
     loop {
         let scanned = index.scan(&from, &[0xff], 1024, 1 << 20)?;
         for (key, record) in &scanned.entries {
-            walk.record(key, record, &mut heads, &mut omaps);
+            weight += keys::weight(key, record.len());
+            match &key[..] {
+                keys::INDEX_BYTES => recorded = record[..].try_into().ok().map(u64::from_le_bytes),
+                _ => walk.record(key, record, &mut heads, &mut omaps),
+            }
         }
         match scanned.entries.last() {
             Some((last, _)) if scanned.more => from = [&last[..], &[0]].concat(),
             _ => break,
         }
     }
+    if recorded != Some(weight) {
+        walk.report.add(Finding::Record(Bytes::from_static(keys::INDEX_BYTES)));
+    }
     for (key, head) in &heads {
-        walk.head(key, head, &omaps);
+        walk.head(key, head);
     }
     let numbers: BTreeMap<u64, &Head> = heads.iter().map(|(_, head)| (head.number, head)).collect();
     if numbers.len() != heads.len() || numbers.keys().next_back().is_some_and(|&n| n >= replay.state.next_number) {
@@ -272,7 +280,7 @@ impl Walk<'_> {
         })
     }
 
-    fn head(&mut self, key: &Bytes, head: &Head, _: &BTreeMap<u64, u64>) {
+    fn head(&mut self, key: &Bytes, head: &Head) {
         self.report.objects += 1;
         let mut sound = head.shards_in(0..u32::MAX).all(|n| self.shards.contains_key(&(head.number, n)));
         let blocks: Vec<(u64, BlockRef)> = self.blocks(head).collect();
@@ -311,7 +319,8 @@ impl Walk<'_> {
         for (&unit, &recorded) in &self.references {
             self.report.add(Finding::References { unit, found: 0, recorded });
         }
-        for id in self.counts.keys().chain(self.objects.keys()) {
+        let collections: BTreeSet<CollectionId> = self.counts.keys().chain(self.objects.keys()).copied().collect();
+        for id in &collections {
             if self.counts.get(id).copied() != Some(self.objects.get(id).copied().unwrap_or(0)) {
                 self.report.add(Finding::Count(*id));
             }
@@ -330,5 +339,112 @@ impl Walk<'_> {
                 self.report.add(Finding::Data { collection, key, offset: index * BLOCK_U64 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memtable::MemTable;
+    use crate::testing::TestDevice;
+    use crate::{Event, FormatOptions, ObjectKey, ObjectStore, OpenOptions, Store, Token, Transaction, format};
+
+    const C: CollectionId = CollectionId(1);
+
+    fn key(name: &'static str) -> ObjectKey {
+        ObjectKey::new(C, name)
+    }
+
+    /// A store with a clone, an omap and shards, all in the index.
+    fn sound() -> TestDevice {
+        let device = TestDevice::new(16 << 20);
+        format(&device.blocking(), &FormatOptions::default()).expect("healthy");
+        let mut store = Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound");
+        let t = Transaction::new().create_collection(C).write(key("a"), 0, vec![1; 300_000]);
+        let t = t.omap_set(key("a"), "k", "v").clone_object(key("a"), key("b")).write(key("c"), 0, vec![2; 5000]);
+        store.submit(t, Token(1)).expect("valid");
+        let (mut events, mut jobs) = (Vec::new(), Vec::new());
+        while !events.contains(&Event::Committed(Token(1))) {
+            store.kick();
+            store.jobs(&mut jobs);
+            jobs.drain(..).for_each(|job| store.on_job(job.run()));
+            store.poll(&mut events);
+        }
+        drop(store);
+        drop(Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound"));
+        device
+    }
+
+    /// What the check finds once `change` was made to the records of the index.
+    fn after(change: impl FnOnce(&BTreeMap<Bytes, Bytes>) -> Vec<(Bytes, Option<Bytes>)>) -> Vec<Finding> {
+        let device = sound();
+        let root = Root::read(&device).expect("sound");
+        let backend = Backend::new(device.blocking(), root.clone(), false);
+        let index = Index::open(backend.clone(), 1 << 20).expect("sound");
+        let mut allocator = load(&index, &root.layout).expect("sound").allocator;
+        take_chunks(&mut allocator, &index, &root.layout).expect("sound");
+        for _ in 0..8 {
+            let unit = allocator.take_aligned(root.layout.chunk_units()).expect("plenty");
+            backend.add_places([(unit / root.layout.chunk_units()) as u32]);
+        }
+        let records = index.scan(&[0], &[0xff], usize::MAX, usize::MAX).expect("sound").entries.into_iter().collect();
+        index.commit(&MemTable::default(), &change(&records), 1).expect("healthy");
+        drop((index, backend));
+        check(&device.blocking(), CheckOptions { data: true }).expect("healthy").findings
+    }
+
+    fn first(records: &BTreeMap<Bytes, Bytes>, tag: u8) -> (Bytes, Bytes) {
+        let (key, value) = records.iter().find(|(key, _)| key[0] == tag).expect("there is one of each kind");
+        (key.clone(), value.clone())
+    }
+
+    #[test]
+    fn every_contradiction_between_records_is_found() {
+        assert_eq!(after(|_| Vec::new()), []);
+        // The bit of a used unit cleared, and one of an unused unit set.
+        let flip = |bit: fn(&[u8]) -> usize| {
+            after(move |records| {
+                let (key, value) = first(records, keys::TAG_BITMAP);
+                let (mut value, at) = (value.to_vec(), bit(&value));
+                value[at / 8] ^= 1 << (at % 8);
+                vec![(key, Some(value.into()))]
+            })
+        };
+        let used = flip(|value| (0..4096).find(|&at| value[at / 8] & (1 << (at % 8)) != 0).expect("data"));
+        assert!(matches!(used[..], [Finding::Unmarked(_)]), "{used:?}");
+        let unused = flip(|_| 4000);
+        assert_eq!(unused, [Finding::Leaked(4000)]);
+
+        let found = after(|records| vec![(first(records, keys::TAG_REFERENCES).0, None)]);
+        assert!(matches!(found[..], [Finding::References { found: 2, recorded: 1, .. }, ..]), "{found:?}");
+        let found = after(|records| {
+            let (key, value) = first(records, keys::TAG_REFERENCES);
+            let mut references = References::decode(&value).expect("sound");
+            *references.0.values_mut().next().expect("shared units") += 1;
+            vec![(key, Some(references.encode()))]
+        });
+        assert!(matches!(found[..], [Finding::References { found: 2, recorded: 3, .. }]), "{found:?}");
+
+        let found =
+            after(|records| vec![(first(records, keys::TAG_COLLECTION).0, Some(vec![9, 0, 0, 0, 0, 0, 0, 0].into()))]);
+        assert_eq!(found, [Finding::Count(C)]);
+        let found = after(|records| vec![(first(records, keys::TAG_SHARD).0, None)]);
+        assert!(matches!(found[..], [Finding::Record(_), ..]), "a head names a shard that is gone: {found:?}");
+        for tag in [keys::TAG_HEAD, keys::TAG_SHARD, keys::TAG_REFERENCES] {
+            let found = after(|records| {
+                let (key, value) = first(records, tag);
+                let mut value = value.to_vec();
+                value[3] ^= 1;
+                vec![(key, Some(value.into()))]
+            });
+            assert!(matches!(found[..], [Finding::Record(_), ..]), "tag {tag}: {found:?}");
+        }
+        // An object that vanished leaves its units, shards, omap and count behind.
+        let found = after(|records| vec![(first(records, keys::TAG_HEAD).0, None)]);
+        assert!(found.iter().any(|f| matches!(f, Finding::Count(_))), "{found:?}");
+        assert!(found.iter().any(|f| matches!(f, Finding::References { found: 1, recorded: 2, .. })), "{found:?}");
+        let orphan = Bytes::from_static(&[keys::TAG_OMAP, 0, 0, 0, 0, 0, 0, 1, 0, 7]);
+        let found = after(|_| vec![(orphan, Some("v".into()))]);
+        assert!(matches!(found[..], [Finding::Record(_), ..]), "{found:?}");
     }
 }

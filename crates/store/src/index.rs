@@ -8,6 +8,7 @@
 pub(crate) mod backend;
 
 use crate::device::DeviceError;
+use crate::format::keys;
 use crate::memtable::MemTable;
 use backend::Backend;
 use bytes::Bytes;
@@ -50,6 +51,20 @@ fn from_redb(error: redb::Error) -> IndexError {
         },
         _ => IndexError::Corrupt,
     }
+}
+
+/// Sets or removes one record; returns the weight gained and lost.
+fn change(
+    table: &mut redb::Table<'_, &'static [u8], &'static [u8]>,
+    key: &[u8],
+    value: Option<&Bytes>,
+) -> Result<(u64, u64), redb::StorageError> {
+    let old = match value {
+        Some(value) => table.insert(key, &value[..])?,
+        None => table.remove(key)?,
+    };
+    let more = value.map_or(0, |value| keys::weight(key, value.len()));
+    Ok((more, old.map_or(0, |old| keys::weight(key, old.value().len()))))
 }
 
 /// Entries and whether the scan stopped at its limit.
@@ -134,30 +149,90 @@ impl Index {
         })
     }
 
-    /// Makes `changes` and then `extra` durable, all or nothing.
-    pub(crate) fn commit(&self, changes: &MemTable, extra: &[(Bytes, Option<Bytes>)]) -> Result<(), IndexError> {
-        self.with(|database| {
-            let mut write = database.begin_write()?;
-            // Without it, opening after a crash walks the whole tree.
-            write.set_quick_repair(true);
-            {
-                let mut table = write.open_table(RECORDS)?;
-                for (from, to) in changes.ranges() {
-                    // Looking first keeps a range that was never written back from touching any page.
-                    if table.range(&from[..]..&to[..])?.next().is_some() {
-                        table.retain_in::<&[u8], _>(&from[..]..&to[..], |_, _| false)?;
+    /// Makes `changes` and then `extra` durable, in transactions of at most `batch_max` records, the last of which has
+    /// all of `extra`. After a crash in between, the log is replayed from the position before: its records are results,
+    /// so applying some of them twice changes nothing. Small transactions bound redb's memory, and let a nearly full
+    /// index get by with few free pages, since what one transaction frees the next but one can use. Returns the bytes of
+    /// all records, which tells how much of the index's space is free inside.
+    pub(crate) fn commit(
+        &self,
+        changes: &MemTable,
+        extra: &[(Bytes, Option<Bytes>)],
+        batch_max: usize,
+    ) -> Result<u64, IndexError> {
+        let bytes = self.get_many(&[Bytes::from_static(keys::INDEX_BYTES)])?.pop().flatten();
+        let mut bytes = match bytes.map(|b| b[..].try_into()) {
+            Some(Ok(bytes)) => u64::from_le_bytes(bytes),
+            Some(Err(_)) => return Err(IndexError::Corrupt),
+            None => 0,
+        };
+        let mut ranges = changes.ranges().peekable();
+        let mut records = changes.records().peekable();
+        loop {
+            // A record may cost a few pages of its own, and some on the way to the root.
+            let mut pages = self.backend.blocks_left() / 2;
+            let mut left = batch_max.max(1);
+            let mut done = false;
+            self.with(|database| {
+                let mut write = database.begin_write()?;
+                // Without it, opening after a crash walks the whole tree.
+                write.set_quick_repair(true);
+                {
+                    let mut table = write.open_table(RECORDS)?;
+                    while let Some((from, to)) = ranges.peek() {
+                        let keys = table.range(&from[..]..&to[..])?.take(left);
+                        let keys =
+                            keys.map(|entry| Ok(entry?.0.value().to_vec())).collect::<Result<Vec<_>, redb::Error>>()?;
+                        for key in &keys {
+                            bytes -= change(&mut table, key, None)?.1;
+                        }
+                        left -= keys.len();
+                        pages = pages.saturating_sub(keys.len() as u64 * 4);
+                        if left == 0 || pages == 0 {
+                            left = 0;
+                            break;
+                        }
+                        ranges.next();
                     }
-                }
-                for (key, value) in changes.records().chain(extra.iter().map(|(k, v)| (k, v))) {
-                    match value {
-                        Some(value) => drop(table.insert(&key[..], &value[..])?),
-                        None => drop(table.remove(&key[..])?),
+                    while left > 0
+                        && let Some((key, value)) = records.next()
+                    {
+                        let (more, less) = change(&mut table, key, value.as_ref())?;
+                        bytes = bytes + more - less;
+                        let size = key.len() + value.as_ref().map_or(0, Bytes::len);
+                        pages = pages.saturating_sub(4 + 2 * (size / crate::format::BLOCK) as u64);
+                        left = if pages == 0 { 0 } else { left - 1 };
                     }
+                    if ranges.peek().is_none() && records.peek().is_none() {
+                        for (key, value) in extra {
+                            let (more, less) = change(&mut table, key, value.as_ref())?;
+                            bytes = bytes + more - less;
+                        }
+                        done = true;
+                    }
+                    table.insert(keys::INDEX_BYTES, &bytes.to_le_bytes()[..])?;
                 }
+                write.commit()?;
+                Ok(())
+            })?;
+            if done {
+                return Ok(bytes);
             }
-            write.commit()?;
-            Ok(())
-        })
+        }
+    }
+
+    /// Moves pages to the front and lets go of the chunks behind them. Only while nobody else uses the index.
+    pub(crate) fn compact(&self) -> Result<(), IndexError> {
+        let mut database = self.database.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let open = database.as_mut().and_then(Arc::get_mut).ok_or(IndexError::Corrupt)?;
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| open.compact())) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(self.backend.failure().unwrap_or(IndexError::Corrupt)),
+            Err(_) => {
+                *database = None;
+                Err(self.backend.failure().unwrap_or(IndexError::Corrupt))
+            }
+        }
     }
 
     /// Walks the whole tree against redb's own checksums; for the offline check.

@@ -23,8 +23,8 @@ pub(crate) enum Outcome {
     Found { generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError> },
     /// Records by range.
     Scanned { generation: u64, scan: ScanFor, found: Result<Scanned, IndexError> },
-    /// The checkpoint is durable, or failed.
-    Checkpointed(Result<(), IndexError>),
+    /// The checkpoint is durable (bytes of all records), or failed.
+    Checkpointed(Result<u64, IndexError>),
 }
 
 /// One piece of blocking work.

@@ -49,6 +49,8 @@ pub struct OpenOptions {
     pub memtable_bytes: usize,
     /// Bytes of blocks waiting in the log after which they are written back; up to twice as many are held.
     pub deferred_bytes: usize,
+    /// Records merged into the index in one of its transactions: bounds its memory beyond `index_cache_bytes`.
+    pub index_batch_max: usize,
     /// Bytes of transactions taken but not in the log after which `submit` says busy.
     pub queue_bytes_max: usize,
 }
@@ -62,6 +64,7 @@ impl Default for OpenOptions {
             index_cache_bytes: 8 << 20,
             memtable_bytes: 3 << 20,
             deferred_bytes: 4 << 20,
+            index_batch_max: 2048,
             queue_bytes_max: 8 << 20,
         }
     }
@@ -78,6 +81,7 @@ pub(crate) struct Limits {
     /// Entries of a memtable after which a checkpoint starts: each may cost the index a page.
     pub(crate) memtable_records: usize,
     pub(crate) deferred_blocks: usize,
+    pub(crate) index_batch_max: usize,
     pub(crate) queue_bytes_max: usize,
     pub(crate) transaction_bytes_max: usize,
     /// Chunks kept free for the index: two checkpoints of full memtables, each entry on a page of its own.
@@ -97,6 +101,7 @@ impl Limits {
             memtable_bytes: options.memtable_bytes.min(wal / 2),
             memtable_records: records,
             deferred_blocks: options.deferred_bytes / BLOCK,
+            index_batch_max: options.index_batch_max,
             queue_bytes_max: options.queue_bytes_max.min(wal / 2),
             transaction_bytes_max: 64 << 20,
             reserve_chunks: (pages.div_ceil(layout.chunk_units() - 1) + 1) as usize,
@@ -242,7 +247,8 @@ pub fn format(device: &Arc<dyn BlockingDevice>, options: &FormatOptions) -> Resu
         }
         let index = Index::open(backend, 1 << 20)?;
         let state = StateRecord { epoch: 1, position: 0, transactions: 0, next_number: 1 };
-        index.commit(&MemTable::default(), &[(Bytes::from_static(keys::STATE), Some(state.encode()))])
+        index.commit(&MemTable::default(), &[(Bytes::from_static(keys::STATE), Some(state.encode()))], 1)?;
+        Ok(())
     };
     make().map_err(|error| match error {
         IndexError::Device(error) => FormatError::Device(error),
@@ -327,8 +333,14 @@ impl<D: Device> Store<D> {
         let state = StateRecord { epoch: state.epoch + 1, ..replay.state };
         let mut extra = bitmaps;
         extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
-        index.commit(&replay.changes, &extra)?;
+        let index_bytes = index.commit(&replay.changes, &extra, options.index_batch_max)?;
         drop(replay);
+        if index.backend().bytes_placed()
+            > (4 * index_bytes).max(4 * limits.reserve_chunks as u64 * layout.chunk_length / 3)
+        {
+            // Most of it is holes: give chunks back to data.
+            index.compact()?;
+        }
 
         let mut collections = BTreeMap::new();
         for (key, count) in

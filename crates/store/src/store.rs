@@ -100,6 +100,40 @@ struct Waiting {
     cycle: Option<u64>,
 }
 
+/// What a transaction may take, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Promise {
+    /// Units for data.
+    units: u64,
+    /// Bytes the index may grow by.
+    index: u64,
+}
+
+impl Promise {
+    fn of(transaction: &Transaction) -> Self {
+        let blocks = |bytes: u64| bytes.div_ceil(BLOCK_U64) + 1;
+        let data = |op: &Op| match op {
+            Op::Write { data, .. } => data.iter().map(|d| d.len() as u64).sum(),
+            _ => 0,
+        };
+        let units = |op: &Op| match op {
+            // One more for inline data that moves to a block.
+            Op::Write { .. } => blocks(data(op)) + 1,
+            Op::CloneRange { length, .. } => blocks(*length) + 3,
+            Op::Zero { .. } => 2,
+            Op::Truncate { .. } => 1,
+            _ => 0,
+        };
+        // Pages of the index are half full at worst; a block of data takes some 10 bytes of records.
+        let index = |op: &Op| match op.is_removal() {
+            true => 0,
+            false => 2 * (op.size() as u64 - data(op) + 256 + data(op) / 256),
+        };
+        let ops = &transaction.ops;
+        Self { units: ops.iter().map(units).sum(), index: ops.iter().map(index).sum() }
+    }
+}
+
 /// See the module head. Made by [`Store::open`].
 pub struct Store<D> {
     device: D,
@@ -118,11 +152,15 @@ pub struct Store<D> {
     cursor: u64,
     /// Chunks set aside for the index, as of the last time it was not being written.
     places: usize,
+    /// Space was refused that a checkpoint may show to be there.
+    wants_checkpoint: bool,
 
-    queue: VecDeque<(Token, Transaction, u64)>,
+    queue: VecDeque<(Token, Transaction, Promise)>,
     queue_bytes: usize,
-    /// Units promised to the queue.
-    promised: u64,
+    /// What the queue may need.
+    promised: Promise,
+    /// Index bytes that the active and the frozen memtable may need.
+    index_owed: [u64; 2],
     old_blocks: BTreeMap<u64, (Bytes, bool)>,
     omaps: BTreeMap<u64, Vec<(Bytes, Bytes)>>,
     submitted: u64,
@@ -188,9 +226,11 @@ impl<D: Device> Store<D> {
             next_number: from.next_number,
             cursor: first_unit,
             places: 0,
+            wants_checkpoint: false,
             queue: VecDeque::new(),
             queue_bytes: 0,
-            promised: 0,
+            promised: Promise::default(),
+            index_owed: [0; 2],
             old_blocks: BTreeMap::new(),
             omaps: BTreeMap::new(),
             submitted: from.transactions,
@@ -247,30 +287,48 @@ impl<D: Device> Store<D> {
     /// Takes chunks of free space aside for the index, so that it can always grow, also when the store is full.
     fn refill_places(&mut self) {
         let units = self.layout.chunk_units();
+        for place in self.index.backend().give_back(self.limits.reserve_chunks) {
+            assert!(self.allocator.give_range(u64::from(place) * units, units), "the index's chunks are taken");
+        }
         self.places = self.index.backend().places_left();
-        while self.places < self.limits.reserve_chunks && self.allocator.free() >= self.promised + units {
+        while self.places < self.limits.reserve_chunks && self.allocator.free() >= self.promised.units + units {
             let Some(unit) = self.allocator.take_aligned(units) else { break };
             self.index.backend().add_places([(unit / units) as u32]);
             self.places += 1;
         }
     }
 
+    /// The index could not take a few checkpoints any more without the places that are kept for deletes.
     fn is_low_on_places(&self) -> bool {
         self.places * 4 < self.limits.reserve_chunks * 3
     }
 
-    /// Units a transaction may take, at most.
-    fn units_needed(transaction: &Transaction) -> u64 {
-        let blocks = |bytes: u64| bytes.div_ceil(BLOCK_U64) + 1;
-        let of = |op: &Op| match op {
-            // One more for inline data that moves to a block.
-            Op::Write { data, .. } => blocks(data.iter().map(|d| d.len() as u64).sum()) + 1,
-            Op::CloneRange { length, .. } => blocks(*length) + 3,
-            Op::Zero { .. } => 2,
-            Op::Truncate { .. } => 1,
-            _ => 0,
-        };
-        transaction.ops.iter().map(of).sum()
+    /// Bytes left for data and growth of the index together when `promised` and `owed` are met. What lies in `places` is
+    /// not among them: it lets the index work when all else is full.
+    fn available(&self, promised: Promise, owed: u64) -> u64 {
+        if self.is_low_on_places() {
+            return 0;
+        }
+        let free = self.allocator.free().saturating_sub(promised.units) * BLOCK_U64;
+        // Free space inside the index does not count: redb grows before it has filled all its holes.
+        free.saturating_sub(promised.index + owed)
+    }
+
+    /// Whether there is room for a transaction that does not only remove.
+    fn admit(&mut self, promise: Promise) -> Result<(), SubmitError> {
+        let owed = self.index_owed[0] + self.index_owed[1];
+        let needed = promise.units * BLOCK_U64 + promise.index;
+        let room = |promised: Promise, owed: u64| needed <= self.available(promised, owed);
+        if room(self.promised, owed) {
+            return Ok(());
+        }
+        let settling = self.promised != Promise::default() || owed > 0 || !self.waiting.is_empty();
+        if settling && room(Promise::default(), 0) || !self.waiting.is_empty() {
+            // What is promised is an upper bound: once it is settled there may be room.
+            self.wants_checkpoint = owed > 0;
+            return Err(SubmitError::Busy);
+        }
+        Err(SubmitError::Full { needed, available: self.available(self.promised, owed) })
     }
 
     fn check_collections(&self, transaction: &Transaction) -> Result<(), SubmitError> {
@@ -294,7 +352,7 @@ impl<D: Device> Store<D> {
     /// Applies what can be applied, in order.
     fn apply_queue(&mut self) {
         while !self.queue.is_empty() && !self.failed && !self.must_stall() {
-            let (token, transaction, units) = self.queue.front().expect("not empty");
+            let (token, transaction, promise) = self.queue.front().expect("not empty");
             let world = World {
                 tables: &mut self.tables,
                 pending: &self.pending,
@@ -307,7 +365,7 @@ impl<D: Device> Store<D> {
                 deferred_write_max: self.limits.deferred_write_max,
                 deferred_transaction_max: self.limits.deferred_transaction_max,
             };
-            let (token, units) = (*token, *units);
+            let (token, promise) = (*token, *promise);
             match Attempt::run(world, transaction) {
                 Ok(applied) => {
                     let mut meta = std::mem::take(&mut self.building.meta);
@@ -329,7 +387,9 @@ impl<D: Device> Store<D> {
                         return;
                     }
                     self.building.meta = meta;
-                    self.promised -= units;
+                    self.promised.units -= promise.units;
+                    self.promised.index -= promise.index;
+                    self.index_owed[0] += promise.index;
                     let (_, transaction, _) = self.queue.pop_front().expect("just looked at");
                     self.queue_bytes -= transaction.size();
                     self.adopt(token, applied);
@@ -493,13 +553,9 @@ impl<D: Device> ObjectStore for Store<D> {
         if self.queue_bytes + self.building.bytes() + size > self.limits.queue_bytes_max.max(max) {
             return Err(SubmitError::Busy);
         }
-        let units = Self::units_needed(&transaction);
+        let promise = Promise::of(&transaction);
         if !transaction.ops.iter().all(Op::is_removal) {
-            let available = self.allocator.free().saturating_sub(self.promised);
-            if units > available || self.is_low_on_places() {
-                let available = if self.is_low_on_places() { 0 } else { available * BLOCK_U64 };
-                return Err(SubmitError::Full { needed: units * BLOCK_U64, available });
-            }
+            self.admit(promise)?;
         }
         for op in &transaction.ops {
             match op {
@@ -509,9 +565,10 @@ impl<D: Device> ObjectStore for Store<D> {
             }
         }
         self.submitted += 1;
-        self.promised += units;
+        self.promised.units += promise.units;
+        self.promised.index += promise.index;
         self.queue_bytes += size;
-        self.queue.push_back((token, transaction, units));
+        self.queue.push_back((token, transaction, promise));
         if self.queue.len() == 1 {
             self.apply_queue();
         }
@@ -579,7 +636,6 @@ impl<D: Device> ObjectStore for Store<D> {
     fn usage(&self) -> Usage {
         let total = self.layout.units() - self.layout.first_unit();
         let reserve = self.places as u64 * self.layout.chunk_units();
-        let free = if self.is_low_on_places() { 0 } else { self.allocator.free().saturating_sub(self.promised) };
         let memory = self.tables.cache.bytes()
             + self.tables.active.bytes()
             + self.tables.frozen.as_ref().map_or(0, |t| t.bytes())
@@ -589,7 +645,7 @@ impl<D: Device> ObjectStore for Store<D> {
         Usage {
             total: total * BLOCK_U64,
             used: (total - self.allocator.free() - reserve) * BLOCK_U64,
-            free: free * BLOCK_U64,
+            free: self.available(self.promised, self.index_owed[0] + self.index_owed[1]),
             memory: memory as u64 + self.allocator.memory(),
             committed: self.usage.committed,
             blocks_cancelled: self.pending.cancelled,

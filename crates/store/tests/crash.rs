@@ -4,10 +4,12 @@
 //! the writes that were not, in sectors. Each image is opened and must hold a prefix of the transactions, each whole,
 //! at least up to the last one reported committed; the offline check must be clean; and the store must work on.
 //!
-//! Tried on purpose, each seen to fail here within seconds: `LogFlush` skipped (committed at once after the write);
-//! freed units released at once (`release` without its first condition); a log group accepted without its checksum;
-//! a cycle that does not wait for `needs`; the log's tail moved before the checkpoint's job; the flush before a group
-//! with large writes skipped; checksum blocks of the index written after its flush.
+//! Tried on purpose, one line broken at a time, and seen to fail here: the flush before the acknowledgement skipped;
+//! freed units used again before the freeing transaction is durable; a torn log group trusted; the epoch not checked; a
+//! checkpoint that does not wait for its group; one that does not wait for `needs`; the flush before a group with
+//! large writes skipped; the index's checksums not flushed before its superblock; the mirror superblock not written;
+//! replay writing blocks that were freed later; waiting units counted as taken in a checkpoint; clones not marked as
+//! shared in their source. Skipping only the flush after write-back is not seen: the index's own first flush covers it.
 
 use crate::rig::*;
 use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
@@ -18,7 +20,7 @@ const LENGTH: u64 = 16 << 20;
 
 /// Checkpoints every dozen transactions.
 fn small() -> OpenOptions {
-    OpenOptions { memtable_bytes: 6 << 10, deferred_bytes: 48 << 10, ..options() }
+    OpenOptions { memtable_bytes: 6 << 10, deferred_bytes: 48 << 10, index_batch_max: 12, ..options() }
 }
 
 /// A recorded life of a store.
@@ -150,7 +152,7 @@ fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usize {
 #[test]
 fn every_power_cut_leaves_a_prefix_of_whole_transactions() {
     let mut boundaries = 0;
-    for seed in 0..8 {
+    for seed in 0..3 {
         boundaries += cut_everywhere(seed, 150, 1);
     }
     println!("{boundaries} boundaries");

@@ -77,8 +77,15 @@ impl Rig {
         }
     }
 
+    /// Room for little more than the workload, so that space is used again soon.
+    pub fn small(seed: u64) -> Self {
+        Self::with_collections(9 << 20, seed)
+    }
     pub fn fresh(seed: u64) -> Self {
-        let mut rig = Self::open(Self::format(16 << 20), &options(), seed);
+        Self::with_collections(16 << 20, seed)
+    }
+    fn with_collections(length: u64, seed: u64) -> Self {
+        let mut rig = Self::open(Self::format(length), &options(), seed);
         rig.must(Transaction::new().create_collection(C).create_collection(D), 0);
         rig.settle();
         rig.committed = 0;

@@ -1,1 +1,141 @@
-//! soon
+//! Work and space: what is written once, shared, saved, cached.
+
+use crate::rig::*;
+use nacre_store::*;
+
+/// CEPH-57: writes superseded before they reach their place never do.
+#[test]
+fn overwrites_are_written_back_once() {
+    let mut rig = Rig::fresh(1);
+    for number in 1..=1000 {
+        let object = key(format!("o{}", number % 10));
+        rig.must(Transaction::new().write(object, 0, vec![number as u8; 4096]), number);
+        rig.store.kick();
+        rig.turn();
+    }
+    rig.settle();
+    let usage = rig.store.usage();
+    println!("{usage:?}");
+    assert!(usage.blocks_cancelled > 800, "{usage:?}");
+    assert!(usage.blocks_written_back + usage.blocks_cancelled <= 1000);
+    assert_eq!(usage.payload_bytes_copied, 0);
+}
+
+#[test]
+fn payload_is_written_once_and_never_copied() {
+    let mut rig = Rig::fresh(1);
+    let before = rig.store.usage();
+    for number in 1..=20 {
+        rig.must(Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 200_000]), number);
+    }
+    rig.settle();
+    let usage = rig.store.usage();
+    assert_eq!(usage.direct_bytes, 20 * 200_000_u64.next_multiple_of(4096));
+    assert_eq!(usage.payload_bytes_copied, 0);
+    assert!(usage.wal_bytes - before.wal_bytes < 200_000, "the log only refers to large writes: {usage:?}");
+}
+
+#[test]
+fn clones_share_space_until_they_differ() {
+    let mut rig = Rig::fresh(1);
+    rig.must(Transaction::new().write(key("a"), 0, vec![7; 1 << 20]), 1);
+    rig.settle();
+    let one = rig.store.usage().used;
+    for number in 2..=20 {
+        rig.must(Transaction::new().clone_object(key("a"), key(format!("c{number}"))), number);
+    }
+    rig.settle();
+    let cloned = rig.store.usage().used;
+    assert!(cloned - one < 256 << 10, "19 clones of 1 MiB took {}", cloned - one);
+    rig.must(Transaction::new().write(key("c2"), 8192, vec![1; 4096]).remove(key("a")), 21);
+    let mut want = vec![7; 1 << 20];
+    assert_eq!(rig.data(&key("c3")), Ok(want.clone()));
+    want[8192..12288].fill(1);
+    assert_eq!(rig.data(&key("c2")), Ok(want));
+    for number in 2..=20 {
+        rig.must(Transaction::new().remove(key(format!("c{number}"))), 20 + number);
+    }
+    rig.settle();
+    assert!(rig.store.usage().used < one, "all space came back");
+    let device = rig.device.clone();
+    drop(rig);
+    assert_sound(&device);
+}
+
+/// Log entries (omap entries set and trimmed again) never reach the index one by one.
+#[test]
+fn a_trimmed_log_stays_out_of_the_index() {
+    let mut rig = Rig::fresh(1);
+    let warm = rig.store.usage();
+    for number in 1..=2000_u64 {
+        let entry = |n: u64| n.to_be_bytes().to_vec();
+        let t = Transaction::new().omap_set(key("pglog"), entry(number), vec![1; 100]);
+        let t = t.omap_remove_range(key("pglog"), entry(0), Some(entry(number.saturating_sub(20)).into()));
+        rig.must(t, number);
+        rig.store.kick();
+        rig.turn();
+    }
+    rig.settle();
+    let usage = rig.store.usage();
+    assert!(usage.index_misses - warm.index_misses < 5, "{usage:?}");
+    let device = rig.device.clone();
+    drop(rig);
+    let report = check(&device.blocking(), CheckOptions::default()).expect("readable");
+    assert!(report.is_clean() && report.omap_entries == 21, "{report:?}");
+}
+
+/// A warm object needs no job, neither to read nor to overwrite.
+#[test]
+fn warm_objects_need_no_jobs() {
+    let device = Rig::format(64 << 20);
+    let mut rig = Rig::open(device.clone(), &OpenOptions::default(), 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for number in 1..=5000 {
+        rig.must(Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 4096]), number);
+    }
+    rig.settle();
+    drop(rig);
+    let mut rig = Rig::open(device, &OpenOptions::default(), 1);
+    for number in 1..=5000_u64 {
+        assert_eq!(rig.data(&key(format!("o{number}"))), Ok(vec![number as u8; 4096]));
+    }
+    let warm = rig.store.usage();
+    let mut rng = Rng::new(1);
+    for number in 1..=5000 {
+        let object = key(format!("o{}", 1 + rng.below(5000)));
+        let t = Transaction::new().write(object.clone(), 0, vec![3; 4096]).set_attr(object.clone(), "_", "version");
+        rig.must(t, number);
+        rig.store.kick();
+        assert!(rig.data(&object).is_ok());
+    }
+    assert_eq!(rig.store.usage().index_misses, warm.index_misses);
+}
+
+/// A lookup that left before a checkpoint and comes back after it must not bring back what memory has forgotten.
+#[test]
+fn a_late_lookup_does_not_bring_back_the_past() {
+    let mut rig = Rig::fresh(1);
+    rig.must(Transaction::new().omap_set(key("a"), "k", "old"), 1);
+    rig.settle();
+    let device = rig.device.clone();
+    drop(rig);
+    let mut rig = Rig::open(device, &options(), 1);
+    let get = || Read::OmapGet { object: key("a"), keys: vec!["k".into()] };
+    assert!(rig.ask(Read::Stat(key("a"))).is_ok());
+    rig.store.read(get(), Token(7));
+    let mut jobs = Vec::new();
+    rig.store.jobs(&mut jobs);
+    assert_eq!((jobs.len(), jobs[0].name()), (1, "lookup"));
+    let late = jobs.remove(0).run();
+    rig.must(Transaction::new().omap_set(key("a"), "k", "new"), 2);
+    // Enough to make checkpoints.
+    for number in 3..200 {
+        rig.must(Transaction::new().set_attr(key("b"), "x", vec![1; 2000]).touch(key(format!("{number}"))), number);
+        rig.store.kick();
+        rig.turn();
+    }
+    rig.settle();
+    assert!(rig.store.usage().checkpoints > 0);
+    rig.store.on_job(late);
+    assert_eq!(rig.ask(get()), Ok(ReadReply::Omap { entries: vec![("k".into(), "new".into())], more: false }));
+}

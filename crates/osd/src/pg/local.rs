@@ -13,7 +13,7 @@
 
 use super::dedup::DedupTable;
 use super::log::PgLog;
-use crate::key;
+use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Version};
@@ -300,6 +300,9 @@ impl Local {
             last.insert(entry.object.clone(), (entry.version, entry.deleted));
         }
         for (object, prior) in &undone {
+            if mutant(Mutant::DivergentKept) {
+                break;
+            }
             if !last.contains_key(object) && self.inside_cursor(object) {
                 if *prior == Version::NONE {
                     self.drop_object(object, ops);
@@ -383,11 +386,7 @@ impl Local {
         let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
         let mut other = Self::new(child, pg_num);
         other.log = self.log.split(|entry| leaves(&entry.object));
-        other.dedup = if crate::mutant(crate::Mutant::DedupLostOnSplit) {
-            DedupTable::default()
-        } else {
-            self.dedup.split(leaves)
-        };
+        other.dedup = if mutant(Mutant::DedupLostOnSplit) { DedupTable::default() } else { self.dedup.split(leaves) };
         let (gone, kept) = std::mem::take(&mut self.missing).into_iter().partition(|(object, _)| leaves(object));
         self.missing = kept;
         other.missing = gone;

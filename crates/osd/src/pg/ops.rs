@@ -214,8 +214,7 @@ impl Pg {
         }
         let reads = evaluate::needed_reads(&op.request, self.id());
         if reads.is_empty() {
-            self.execute(op, &std::collections::BTreeMap::new(), sh);
-            return None;
+            return self.execute(op, &std::collections::BTreeMap::new(), sh);
         }
         let is_write = op.is_write();
         let primary = self.primary().expect("serving");
@@ -262,8 +261,12 @@ impl Pg {
     /// Answers a resend of an update, or refuses one that may have been executed.
     fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
         let id = op.request.request;
-        if let Some(failure) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
-            self.fail(op.clone(), failure, sh);
+        if let Some((failure, seen)) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
+            // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
+            let (request, attempt) = (id, op.request.attempt);
+            let reply = OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
+            let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
+            self.answer_when_committed(seen, answer, sh);
             return true;
         }
         let (version, results) = match self.local.dedup.seen(&id) {
@@ -323,13 +326,22 @@ impl Pg {
         match failed {
             Some(ReadError::Corrupt { offset, .. }) => self.fail(op, OpFailure::Corrupt { offset }, sh),
             Some(_) => self.fail(op, OpFailure::Corrupt { offset: 0 }, sh),
-            None => self.execute(op, &replies, sh),
+            None => {
+                if self.execute(op, &replies, sh).is_some() {
+                    return;
+                }
+            }
         }
         self.process_object(&object, sh);
     }
 
-    /// Decides what the operation does and sets it going.
-    fn execute(&mut self, op: Pending, data: &std::collections::BTreeMap<usize, ReadReply>, sh: &mut Shared) {
+    /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
+    fn execute(
+        &mut self,
+        op: Pending,
+        data: &std::collections::BTreeMap<usize, ReadReply>,
+        sh: &mut Shared,
+    ) -> Option<Wait> {
         let object = op.request.object.clone();
         let full = sh.is_full(op.request.pg.pool);
         let state = self.primary().expect("serving").objects.get(&object);
@@ -344,25 +356,28 @@ impl Pg {
                 let lease = self.lease_until(sh);
                 if lease <= sh.now {
                     self.primary().expect("serving").objects.get(&object).queue.push_front(op);
-                    sh.wake_at(sh.now + sh.config.timing.ping_interval / 4);
-                    return;
+                    sh.counters.lease_waits += 1;
+                    return Some(Wait::Lease);
                 }
                 if op.is_write()
                     && let Some(failure) = &failure
                 {
-                    self.primary().expect("serving").failed.insert(request, failure.clone());
+                    let seen = self.local.log.head();
+                    self.primary().expect("serving").failed.insert(request, (failure.clone(), seen));
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };
                 let updates = self.primary().expect("serving").objects.get(&object).updates;
                 let answer = Answer { to: op.from, reply, payload, op: Some(op) };
                 if updates > 0 && !mutant(Mutant::ReadUncommitted) {
-                    self.answer_when_committed(version, answer, sh);
+                    let seen = self.local.log.head();
+                    self.answer_when_committed(seen, answer, sh);
                 } else {
                     self.answer(answer, Some(lease), sh);
                 }
             }
         }
+        None
     }
 
     fn try_listing(&mut self, number: u64, sh: &mut Shared) {

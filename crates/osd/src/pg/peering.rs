@@ -93,8 +93,9 @@ pub struct Primary {
     pub recovery: super::recovery::Recovery,
     /// What backfill is doing.
     pub backfill: super::backfill::Backfill,
-    /// Operations that failed in this interval, in case they arrive twice: the second must fail too.
-    pub failed: BTreeMap<RequestId, OpFailure>,
+    /// Operations that failed in this interval, in case they arrive twice: the second must fail too. With each the log's head that
+    /// it saw: nobody may hear of the failure before that is committed.
+    pub failed: BTreeMap<RequestId, (OpFailure, Version)>,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.

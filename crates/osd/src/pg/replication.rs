@@ -194,12 +194,19 @@ impl Pg {
 
     /// An update arrived from the primary.
     pub fn on_replicate(&mut self, from: OsdId, message: Replicate, payload: Payload, sh: &mut Shared) {
-        if !self.is_current(message.interval) || self.interval.acting.first() != Some(&from) {
+        let ours = self.is_current(message.interval) && self.interval.acting.first() == Some(&from);
+        if !ours && !mutant(Mutant::AckIntervalUnchecked) {
             return;
         }
         let head = self.local.log.head();
         let Some(member) = self.member() else { return };
-        if member.adopted.is_none() {
+        if !ours && member.logged.number >= message.entry.version.number {
+            // Only as the mutant: tells a deposed primary that its update is here.
+            let (pg, interval, version) = (message.pg, message.interval, message.entry.version);
+            sh.send(from, Message::ReplicateAck(ReplicateAck { pg, interval, version }));
+            return;
+        }
+        if !ours || member.adopted.is_none() {
             return;
         }
         let Replicate { entry, effects, trim, interval, .. } = message;
@@ -256,10 +263,10 @@ impl Pg {
 
     /// A member has everything up to some version.
     pub fn on_replicate_ack(&mut self, from: OsdId, message: &ReplicateAck, sh: &mut Shared) {
-        if !self.is_current(message.interval) && !mutant(Mutant::AckIntervalUnchecked) {
+        let head = self.local.log.head();
+        if !self.is_current(message.interval) {
             return;
         }
-        let head = self.local.log.head();
         let Some(primary) = self.primary() else { return };
         let Some(peer) = primary.peers.get_mut(&from) else { return };
         peer.acked = peer.acked.max(message.version.min(head));

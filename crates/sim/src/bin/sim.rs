@@ -22,7 +22,9 @@ fn main() -> ExitCode {
                 mutants = true;
                 Ok(())
             }
-            other => Err(format!("sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --verbose")),
+            other => {
+                Err(format!("sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --verbose"))
+            }
         };
         if let Err(why) = outcome {
             eprintln!("{why}");
@@ -70,7 +72,8 @@ fn hunt(seeds: u64, from: u64) -> ExitCode {
     let mut survivors = 0;
     for mutant in nacre_osd::Mutant::ALL {
         nacre_osd::set_mutant(Some(mutant));
-        let caught = (from..from + seeds).find_map(|seed| attempt(seed, false).err().map(|why| (seed - from + 1, seed, why)));
+        let caught =
+            (from..from + seeds).find_map(|seed| attempt(seed, false).err().map(|why| (seed - from + 1, seed, why)));
         match caught {
             Some((tried, seed, why)) => {
                 let line: String = why.lines().next().unwrap_or_default().chars().take(160).collect();

@@ -189,7 +189,7 @@ impl Attempt<'_> {
         if size < open.head.size {
             open.head.inline.truncate(usize::try_from(size).unwrap_or(usize::MAX));
             let whole = size.div_ceil(BLOCK_U64);
-            if size % BLOCK_U64 != 0 {
+            if !size.is_multiple_of(BLOCK_U64) {
                 self.zero_part(open, size, whole * BLOCK_U64)?;
             }
             self.punch(open, whole, u64::MAX)?;

@@ -5,6 +5,7 @@
 //! 02 collection                   collection: object count
 //! 03 group(u32)                   allocation bitmap of 4096 units
 //! 04 group(u64)                   reference counts above 1 of 256 units
+//! 05                              bytes of keys and values of all records but 01 and 05
 //! 10 collection(u64) key…         object head: size, attributes, inline data, first shard
 //! 11 number(u64) shard(u32)       blocks of one further shard (128 KiB of data)
 //! 12 number(u64) key…             omap entry
@@ -18,6 +19,7 @@ pub(crate) const STATE: &[u8] = &[1];
 pub(crate) const TAG_COLLECTION: u8 = 2;
 pub(crate) const TAG_BITMAP: u8 = 3;
 pub(crate) const TAG_REFERENCES: u8 = 4;
+pub(crate) const INDEX_BYTES: &[u8] = &[5];
 pub(crate) const TAG_HEAD: u8 = 0x10;
 pub(crate) const TAG_SHARD: u8 = 0x11;
 pub(crate) const TAG_OMAP: u8 = 0x12;
@@ -60,6 +62,10 @@ pub(crate) fn end(tag: u8, number: u64) -> Bytes {
         Some(next) => tagged(tag, next, &[]),
         None => Bytes::copy_from_slice(&[tag + 1]),
     }
+}
+/// What a record counts in `INDEX_BYTES`.
+pub(crate) fn weight(key: &[u8], value_length: usize) -> u64 {
+    if key == STATE || key == INDEX_BYTES { 0 } else { (key.len() + value_length) as u64 }
 }
 /// What follows tag and number.
 pub(crate) fn rest(key: &Bytes) -> Bytes {

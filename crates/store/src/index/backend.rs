@@ -45,6 +45,8 @@ struct State {
     sums: BTreeMap<u32, Sums>,
     /// Places for new chunks, given by the store; in chunks from the device's start.
     pool: Vec<u32>,
+    /// Places of chunks that were cut off, until that is durable.
+    released: Vec<u32>,
     /// For the offline check: blocks by place that were "written" without touching the device.
     overlay: Option<BTreeMap<u64, Box<[u8; BLOCK]>>>,
     /// The first thing that went wrong: redb reports some of it as panics or other errors.
@@ -191,6 +193,14 @@ impl State {
             }
             block = end;
         }
+        // Chunks wholly behind the end are let go of; not used again before a superblock without them is durable.
+        let keep = (first - 1).div_ceil(content) as usize;
+        for at in self.root.chunks.drain(keep.min(self.root.chunks.len())..) {
+            if at != NO_CHUNK {
+                self.released.push(at);
+            }
+        }
+        self.sums.split_off(&(keep as u32));
         self.root.index_length = length;
         self.root_dirty = true;
         Ok(())
@@ -220,6 +230,7 @@ impl State {
             self.root.write(&*self.device).map_err(IndexError::Device)?;
             self.written = true;
             self.root_dirty = false;
+            self.pool.append(&mut self.released);
         }
         Ok(())
     }
@@ -240,6 +251,7 @@ impl Backend {
             written: false,
             sums: BTreeMap::new(),
             pool: Vec::new(),
+            released: Vec::new(),
             overlay: dry.then(BTreeMap::new),
             failure: None,
             bad_block: None,
@@ -272,15 +284,42 @@ impl Backend {
         self.lock().pool.extend(places);
     }
 
+    /// Takes back what exceeds `keep` places.
+    pub(crate) fn give_back(&self, keep: usize) -> Vec<u32> {
+        let mut state = self.lock();
+        let keep = keep.min(state.pool.len());
+        state.pool.split_off(keep)
+    }
+
     /// Places not used yet.
     pub(crate) fn places_left(&self) -> usize {
         self.lock().pool.len()
     }
 
+    /// Blocks that fit into those places.
+    pub(crate) fn blocks_left(&self) -> u64 {
+        let state = self.lock();
+        state.pool.len() as u64 * state.chunk_shape().1
+    }
+
+    /// Bytes of blocks in chunks that have a place.
+    pub(crate) fn bytes_placed(&self) -> u64 {
+        let state = self.lock();
+        let placed = state.root.chunks.iter().filter(|&&at| at != NO_CHUNK).count() as u64;
+        placed * state.chunk_shape().1 * BLOCK_U64
+    }
+
     /// Places the index uses or may use.
     pub(crate) fn places(&self) -> Vec<u32> {
         let state = self.lock();
-        state.root.chunks.iter().copied().filter(|&at| at != NO_CHUNK).chain(state.pool.iter().copied()).collect()
+        state
+            .root
+            .chunks
+            .iter()
+            .copied()
+            .filter(|&at| at != NO_CHUNK)
+            .chain(state.pool.iter().chain(&state.released).copied())
+            .collect()
     }
 
     /// The first of redb's blocks that failed its checksum. (Blocks that no commit refers to may well fail after a power

@@ -60,6 +60,9 @@ impl StateRecord {
     }
 }
 
+/// First unit, content, and unit and transaction of each block.
+type Run = (u64, Vec<Bytes>, Vec<(u64, u64)>);
+
 /// A checkpoint's content besides the frozen memtable.
 struct Checkpoint {
     /// Last transaction in it.
@@ -100,6 +103,7 @@ impl<D: Device> Store<D> {
 
     fn checkpoint_is_due(&self) -> bool {
         self.stalled
+            || self.wants_checkpoint
             || self.head - self.tail > self.layout.wal_length / 2
             || self.tables.active.bytes() > self.limits.memtable_bytes
             || self.tables.active.count() > self.limits.memtable_records
@@ -134,6 +138,8 @@ impl<D: Device> Store<D> {
         }
         extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
         self.tables.frozen = Some(Arc::new(std::mem::take(&mut self.tables.active)));
+        self.index_owed = [0, self.index_owed[0]];
+        self.wants_checkpoint = false;
         self.start_cycle(State::WaitCommit, Some(Checkpoint { last: self.applied, state, extra }));
     }
 
@@ -208,8 +214,8 @@ impl<D: Device> Store<D> {
                 return;
             };
             let (unit, count) = cycle.todo.remove(at).expect("just found");
-            let mut run: Option<(u64, Vec<Bytes>, Vec<(u64, u64)>)> = None;
-            let mut runs = Vec::new();
+            let mut run: Option<Run> = None;
+            let mut runs: Vec<Run> = Vec::new();
             for unit in unit..unit + count {
                 // Replaced by a transaction that is not durable yet, freed, or gone: not ours to write any more.
                 let due = self.pending.by_unit.get(&unit).filter(|p| !p.direct && p.transaction <= self.committed);
@@ -264,10 +270,11 @@ impl<D: Device> Store<D> {
             index: self.index.clone(),
             frozen,
             extra: std::mem::take(&mut checkpoint.extra),
+            batch_max: self.limits.index_batch_max,
         })
     }
 
-    pub(super) fn checkpointed(&mut self, result: Result<(), IndexError>) {
+    pub(super) fn checkpointed(&mut self, result: Result<u64, IndexError>) {
         if let Err(error) = result {
             return self.fail_index(error);
         }
@@ -275,6 +282,7 @@ impl<D: Device> Store<D> {
         let checkpoint = cycle.checkpoint.expect("a cycle with a job has a checkpoint");
         self.tail = checkpoint.state.position;
         self.tables.frozen = None;
+        self.index_owed[1] = 0;
         self.tables.indexed_numbers = checkpoint.state.next_number;
         // Lookups under way may have read the index before this; what they found could be older than what memory
         // has just forgotten.

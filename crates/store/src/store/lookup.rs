@@ -91,10 +91,11 @@ pub(super) struct CheckpointWork {
     pub(super) index: Index,
     pub(super) frozen: Arc<MemTable>,
     pub(super) extra: Vec<(Bytes, Option<Bytes>)>,
+    pub(super) batch_max: usize,
 }
 impl Work for CheckpointWork {
     fn run(self: Box<Self>) -> Outcome {
-        Outcome::Checkpointed(self.index.commit(&self.frozen, &self.extra))
+        Outcome::Checkpointed(self.index.commit(&self.frozen, &self.extra, self.batch_max))
     }
     fn name(&self) -> &'static str {
         "checkpoint"
