@@ -7,7 +7,7 @@
 pub enum Mutant {
     /// Peering trusts the longest log instead of the last activated interval's.
     LongestLogWins = 1,
-    /// A replica acknowledges by number what a primary of an earlier interval sends.
+    /// A replica acknowledges by number what a primary of an earlier interval sends, and that one believes it whatever the epoch.
     AckIntervalUnchecked,
     /// A replica acknowledges when it has applied, not when the log is flushed.
     AckBeforeFlush,
