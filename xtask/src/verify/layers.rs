@@ -15,6 +15,8 @@ struct Layer {
     pure: bool,
     edges: BTreeSet<String>,
     outside: BTreeSet<String>,
+    /// Files of a pure crate that stand between it and a library that is not pure (DESIGN §2): one named module each.
+    adapters: BTreeSet<String>,
 }
 
 /// Compares.
@@ -27,7 +29,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     let mut findings = edges(&layers, &workspace.members);
     for package in &workspace.members {
         if layers.get(short(&package.name)).is_some_and(|layer| layer.pure) {
-            findings.extend(purity(package)?);
+            findings.extend(purity(package, &layers[short(&package.name)].adapters)?);
         }
     }
     report(findings)
@@ -50,7 +52,8 @@ fn parse(text: &str) -> Result<BTreeMap<String, Layer>> {
         };
         let pure = entry.get("pure").and_then(toml::Value::as_bool);
         let pure = pure.with_context(|| format!("crate {name}: `pure` is neither true nor false"))?;
-        layers.insert(name.clone(), Layer { pure, edges: set("edges")?, outside: set("outside")? });
+        let adapters = if entry.get("adapters").is_some() { set("adapters")? } else { BTreeSet::new() };
+        layers.insert(name.clone(), Layer { pure, edges: set("edges")?, outside: set("outside")?, adapters });
     }
     Ok(layers)
 }
@@ -85,7 +88,7 @@ fn edges(layers: &BTreeMap<String, Layer>, members: &[Package]) -> Vec<String> {
 }
 
 /// What clippy's lists forbid in pure crates must not be switched off there, nor replaced by a list of their own.
-fn purity(package: &Package) -> Result<Vec<String>> {
+fn purity(package: &Package, adapters: &BTreeSet<String>) -> Result<Vec<String>> {
     let name = short(&package.name);
     let mut findings = Vec::new();
     for own in ["clippy.toml", ".clippy.toml"] {
@@ -93,7 +96,13 @@ fn purity(package: &Package) -> Result<Vec<String>> {
             findings.push(format!("{name} has a {own}, which replaces the workspace's list of forbidden things"));
         }
     }
+    for adapter in adapters.iter().filter(|adapter| !package.folder.join(adapter).exists()) {
+        findings.push(format!("layers.toml excepts {adapter} of {name}, which does not exist"));
+    }
     for file in sources(&package.folder.join("src"))? {
+        if adapters.iter().any(|adapter| package.folder.join(adapter) == file) {
+            continue;
+        }
         let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
         for (index, line) in text.lines().enumerate() {
             if switches_off(line) {
