@@ -56,6 +56,7 @@ pub struct Founding {
 
 /// What a monitor wants done, in order.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
 pub enum Output {
     /// Send, if there is a connection. Lost messages are repeated by whoever cares.
     Send {

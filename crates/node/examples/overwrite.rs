@@ -90,15 +90,14 @@ fn bench(tcp: bool, time: Duration) {
         nacre_node::Cluster::connect(&dir).expect("connects").create_pool("bench").wait().expect("a pool");
         Pipelined::connect(&dir).expect("connects")
     } else {
-        let embedded = std::sync::Arc::new(
-            nacre_node::Embedded::start(&dir, RunOptions::default()).expect("starts"),
-        );
+        let embedded = std::sync::Arc::new(nacre_node::Embedded::start(&dir, RunOptions::default()).expect("starts"));
         embedded.cluster().create_pool("bench").wait().expect("a pool");
         embedded.stop();
         Pipelined::embedded(&dir, &RunOptions::default()).expect("starts")
     };
     let mut done = Vec::new();
-    while handle.client().map().is_none_or(|map| map.pools.is_empty() || map.pgs.values().any(|pg| !pg.is_activated())) {
+    while handle.client().map().is_none_or(|map| map.pools.is_empty() || map.pgs.values().any(|pg| !pg.is_activated()))
+    {
         handle.poll(Duration::from_millis(10), &mut done);
         assert!(handle.halted().is_empty(), "{:?}", handle.halted());
     }

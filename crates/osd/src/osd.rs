@@ -516,7 +516,8 @@ impl Osd {
             return;
         }
         let to_mon = matches!(from, Entity::Mon(_));
-        let unchecked = crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAck(_));
+        let unchecked =
+            crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAck(_));
         if epoch > self.epoch() && !to_mon && !unchecked {
             // Its sender will see our epoch and send us the changes; ask the monitors too, should that fail.
             if self.held.len() < HELD_MAX {

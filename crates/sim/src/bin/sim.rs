@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let (mut seed, mut seeds, mut from, mut verbose, mut mutants, mut mutant) = (None, None, 0u64, false, false, None::<String>);
+    let (mut seed, mut seeds, mut from, mut verbose, mut mutants, mut mutant) =
+        (None, None, 0u64, false, false, None::<String>);
     let number = |name: &str, value: Option<String>| -> Result<u64, String> {
         value.and_then(|text| text.parse().ok()).ok_or_else(|| format!("sim: {name} takes a number"))
     };
@@ -22,9 +23,13 @@ fn main() -> ExitCode {
                 mutants = true;
                 Ok(())
             }
-            other => {
-                Err(format!("sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --verbose"))
+            "--mutant" => {
+                mutant = arguments.next();
+                mutant.as_ref().map(|_| ()).ok_or_else(|| "sim: --mutant takes a name".to_owned())
             }
+            other => Err(format!(
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --verbose"
+            )),
         };
         if let Err(why) = outcome {
             eprintln!("{why}");
