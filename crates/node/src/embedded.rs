@@ -56,6 +56,18 @@ fn lock(orders: &Mutex<Orders>) -> MutexGuard<'_, Orders> {
     orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Says that the thread is gone, and lets go of everybody who waits for it.
+struct Leave(Arc<Mutex<Orders>>);
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut orders = lock(&self.0);
+        orders.gone = true;
+        let pending = std::mem::take(&mut orders.pending);
+        drop(orders);
+        drop(pending);
+    }
+}
+
 impl Embedded {
     /// Starts the cluster in the folder; returns when its OSDs are up and every placement group serves.
     ///
@@ -71,6 +83,8 @@ impl Embedded {
         let thread = {
             let (config, waker, port, orders) = (config.clone(), waker.clone(), port.clone(), orders.clone());
             let run = move || {
+                // However this thread ends, nobody waits for it afterwards. Declared after `held`, so it goes first.
+                let _leave = Leave(orders.clone());
                 let host = match Host::new(config, options, waker, port) {
                     Ok(host) => {
                         sender.send(Ok(()));
@@ -252,8 +266,6 @@ impl Host {
                 order(&mut self);
             }
         }
-        lock(orders).gone = true;
-        lock(orders).pending.clear();
         for who in self.reactor.entities() {
             if let Some(Role::Client(access)) = self.reactor.node_mut(who).map(|node| &mut node.role) {
                 Access::stop(access, "the cluster has been stopped");

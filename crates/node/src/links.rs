@@ -19,6 +19,13 @@ use crate::conn::State;
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
+const TIE: &str = "has dialed you already";
+
+/// Whether a refusal is only the loser's of two that dialed each other: nobody needs to hear of it.
+pub fn is_tie(why: &str) -> bool {
+    why.ends_with(TIE)
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     until: Time,
@@ -107,7 +114,7 @@ impl Links {
         match known(old) {
             // Both dialed; see the module head.
             Some((State::Connecting | State::Greeting, true, _)) if self.me < hello.from => {
-                Err(format!("{} has dialed you already", self.me))
+                Err(format!("{} {TIE}", self.me))
             }
             Some((_, _, Some((_, instance)))) if instance > hello.instance => {
                 Err(format!("a later life of {} is connected already", hello.from))

@@ -31,3 +31,18 @@ pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
     let options = InitOptions { base_port, osd_bytes: 64 << 20, mon_bytes: 32 << 20, ..InitOptions::default() };
     init(folder.path(), &options).expect("an empty folder becomes a cluster")
 }
+
+/// First of `count` ports in a row that nobody uses now.
+pub fn free_ports(count: u16) -> u16 {
+    let mut base = 20_000 + (std::process::id() % 20_000) as u16;
+    loop {
+        base = if base > 60_000 { 20_000 } else { base + count };
+        static TAKEN: AtomicU32 = AtomicU32::new(0);
+        let from = base + TAKEN.fetch_add(u32::from(count), Ordering::Relaxed) as u16;
+        let listeners: Vec<_> =
+            (from..from + count).filter_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok()).collect();
+        if listeners.len() == usize::from(count) {
+            return from;
+        }
+    }
+}

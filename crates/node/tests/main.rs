@@ -3,3 +3,4 @@
 
 mod embedded;
 mod folder;
+mod network;

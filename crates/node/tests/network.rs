@@ -1,0 +1,275 @@
+//! Daemons in processes of their own, over TCP; and peers that behave badly.
+
+use crate::embedded::wait_clean;
+use crate::folder::{Folder, free_ports, small};
+use nacre_node::{Cluster, Config, Embedded, Error, RunOptions, StartError, run_mon, run_osd};
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
+use nacre_wire::msg::monitor::Hello;
+use nacre_wire::{Frame, FrameReader, Message};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Not a test: what a daemon's process runs. This binary starts itself with the variable set.
+#[test]
+fn daemon_process() {
+    let Ok(what) = std::env::var("NACRE_TEST_DAEMON") else { return };
+    let mut words = what.splitn(3, ' ');
+    let (kind, id, dir) = (words.next(), words.next(), words.next());
+    let id: u32 = id.expect("an id").parse().expect("a number");
+    let config = Config::load(Path::new(dir.expect("a folder"))).expect("a cluster");
+    let mut say = |line: &str| eprintln!("{line}");
+    let result = match kind {
+        Some("mon") => run_mon(&config, MonId(id), &RunOptions::default(), &mut say),
+        _ => run_osd(&config, OsdId(id), &RunOptions::default(), &mut say),
+    };
+    if let Err(why) = result {
+        eprintln!("{why}");
+        std::process::exit(3);
+    }
+}
+
+/// A daemon's process; killed when dropped.
+struct Daemon(Child);
+impl Daemon {
+    fn start(kind: &str, id: u32, dir: &Path) -> Self {
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "network::daemon_process", "--nocapture"])
+            .env("NACRE_TEST_DAEMON", format!("{kind} {id} {}", dir.display()))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("starts");
+        Self(child)
+    }
+    fn kill(&mut self) {
+        self.0.kill().expect("is ours");
+        self.0.wait().expect("ends");
+    }
+    /// SIGTERM; it must end by itself, and well.
+    fn stop(mut self) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("runs").success());
+        assert!(self.0.wait().expect("ends").success());
+    }
+}
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
+    let folder = Folder::new("processes");
+    small(&folder, Some(free_ports(4)));
+    let mon = Daemon::start("mon", 0, folder.path());
+    let mut osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let cluster = Cluster::connect(folder.path()).expect("a configuration");
+    let wait_up = |count: usize| {
+        for _ in 0..2000 {
+            let map = cluster.map().wait().expect("a monitor answers");
+            if map.osds.values().filter(|info| info.up).count() == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not {count} OSDs up after 20 s");
+    };
+    wait_up(3);
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    let content = |n: u32| vec![n as u8; 3000 * (n as usize % 50)];
+    for n in 0..100 {
+        pool.put(&format!("o{n}"), content(n)).wait().expect("put");
+    }
+    wait_clean(&cluster);
+    osds[1].kill();
+    for n in 0..100 {
+        assert_eq!(pool.get(&format!("o{n}")).wait().expect("get"), content(n));
+    }
+    pool.put("late", "written while one is away").wait().expect("put");
+    osds[1] = Daemon::start("osd", 1, folder.path());
+    wait_up(3);
+    wait_clean(&cluster);
+    drop(cluster);
+    for osd in osds {
+        osd.stop();
+    }
+    mon.stop();
+    assert!(!folder.path().join("run/osd.0.pid").exists(), "a daemon that stops takes its pid file with it");
+    // The same folder, embedded.
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let pool = embedded.cluster().pool("things").wait().expect("a pool");
+    assert_eq!(pool.get("late").wait().expect("get"), "written while one is away");
+}
+
+#[test]
+fn a_taken_port_and_an_open_address_are_named() {
+    let folder = Folder::new("port");
+    let port = free_ports(4);
+    let config = small(&folder, Some(port));
+    let taken = std::net::TcpListener::bind(("127.0.0.1", port + 2)).expect("free");
+    let refused = Embedded::start(folder.path(), RunOptions::default());
+    let expected = format!("127.0.0.1:{}", port + 2);
+    match refused {
+        Err(StartError::PortInUse { who, address }) => assert_eq!((who.as_str(), address), ("osd.1", expected)),
+        other => panic!("{:?}", other.err()),
+    }
+    drop(taken);
+    let file = folder.path().join("cluster.toml");
+    let text = config.to_text().replace(&format!("127.0.0.1:{}", port + 1), &format!("0.0.0.0:{}", port + 1));
+    std::fs::write(&file, text).expect("writable");
+    let refused = Embedded::start(folder.path(), RunOptions::default()).err();
+    assert!(matches!(&refused, Some(StartError::NotLoopback { who, .. }) if who == "osd.0"), "{refused:?}");
+}
+
+#[test]
+fn a_client_of_another_cluster_is_refused_and_told_why() {
+    let folder = Folder::new("other");
+    let config = small(&folder, Some(free_ports(4)));
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let own = Cluster::connect(folder.path()).expect("a configuration");
+    own.create_pool("things").wait().expect("over TCP into an embedded cluster");
+    let other = Folder::new("other-config");
+    std::fs::create_dir_all(other.path()).expect("a folder");
+    let text = config.to_text().replace(&config.cluster.to_string(), &ClusterId(77).to_string());
+    std::fs::write(other.path().join("cluster.toml"), text).expect("writable");
+    let stranger = Cluster::connect(other.path()).expect("a configuration");
+    let refused = stranger.map().wait();
+    assert!(matches!(&refused, Err(Error::Stopped { why }) if why.contains("belongs to cluster")), "{refused:?}");
+    assert!(embedded.halted().is_empty());
+}
+
+/// A connection that has said hello.
+fn greet(config: &Config, osd: OsdId, client: u64) -> TcpStream {
+    let mut stream = TcpStream::connect(&config.osds[&osd].address).expect("listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+    let hello = Hello {
+        cluster: config.cluster,
+        from: Entity::Client(ClientId(client)),
+        instance: Instance(1),
+        to: Some(Entity::Osd(osd)),
+        supported: 0,
+        required: 0,
+        address: None,
+        auth: bytes::Bytes::new(),
+    };
+    let frame = Frame { epoch: Epoch::NONE, message: Message::Hello(hello) };
+    stream.write_all(&frame.to_bytes()).expect("written");
+    let (mut reader, mut buffer) = (FrameReader::default(), bytes::BytesMut::new());
+    loop {
+        if let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+            assert!(matches!(frame.message, Message::Hello(_)), "{:?}", frame.message);
+            return stream;
+        }
+        let mut chunk = [0; 1];
+        assert_eq!(stream.read(&mut chunk).expect("answers"), 1, "closed");
+        buffer.extend_from_slice(&chunk);
+    }
+}
+
+#[test]
+fn a_hostile_peer_hurts_only_its_own_connection() {
+    let folder = Folder::new("hostile");
+    let config = small(&folder, Some(free_ports(4)));
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let closed = |mut stream: TcpStream| {
+        let mut rest = Vec::new();
+        // The end, or a reset since not all was read.
+        let _ = stream.read_to_end(&mut rest);
+    };
+    // Another protocol; a frame cut off; a good handshake and then a flipped bit; an announcement of more than is allowed.
+    let mut stream = TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+    let web = [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"[..], &[0; 64]].concat();
+    stream.write_all(&web).expect("written");
+    closed(stream);
+    let bystander = greet(&config, OsdId(0), 5);
+    let ping = Frame { epoch: Epoch(1), message: Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }) };
+    let mut stream = greet(&config, OsdId(0), 6);
+    stream.write_all(&ping.to_bytes()[..20]).expect("written");
+    drop(stream);
+    let mut flipped = ping.to_bytes();
+    flipped[17] ^= 4;
+    let mut stream = greet(&config, OsdId(0), 7);
+    stream.write_all(&flipped).expect("written");
+    closed(stream);
+    pool.put("a", "unharmed").wait().expect("put");
+    assert_eq!(pool.get("a").wait().expect("get"), "unharmed");
+    assert!(embedded.halted().is_empty());
+    // The bystander's connection lives: nothing to read, and no end.
+    bystander.set_nonblocking(true).expect("can be set");
+    let mut byte = [0; 1];
+    let read = (&bystander).read(&mut byte);
+    assert!(matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{read:?}");
+    let said = embedded.take_log();
+    assert!(said.iter().any(|line| line.contains("not a Nacre frame")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("client.7") && line.contains("checksum")), "{said:?}");
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("readable");
+    text.split_whitespace().nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
+}
+
+/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are served.
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let folder = Folder::new("slow");
+    let config = small(&folder, Some(free_ports(4)));
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let cluster = embedded.cluster();
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    pool.put("large", vec![7; 4 << 20]).wait().expect("put");
+    let map = cluster.map().wait().expect("a map");
+    let hash = nacre_osd::key::hash(&nacre_types::ObjectId::named("large"));
+    let seed = nacre_osd::key::seed(hash, map.pools[&pool.id()].pg_num);
+    let pg = nacre_types::PgId::replicated(pool.id(), seed);
+    let primary = map.pgs[&pg].primary().expect("it serves");
+    let before = resident();
+    let mut stream = greet(&config, primary, 9);
+    for sequence in 1..=512 {
+        let request = nacre_wire::msg::client::OpRequest {
+            request: nacre_wire::msg::client::RequestId { client: ClientId(9), instance: Instance(1), sequence },
+            answered_below: 1,
+            pg,
+            object: nacre_types::ObjectId::named("large"),
+            ops: vec![nacre_wire::msg::client::SubOp::Read { offset: 0, length: 4 << 20 }],
+            flags: 0,
+            fence: Epoch::NONE,
+            snaps: Default::default(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+        };
+        let frame = Frame { epoch: map.epoch, message: Message::OpRequest(request, Vec::new()) };
+        stream.write_all(&frame.to_bytes()).expect("written");
+    }
+    let mut most = 0;
+    for n in 0..100 {
+        pool.put(&format!("o{n}"), "others are served").wait().expect("put");
+        most = most.max(resident().saturating_sub(before));
+    }
+    assert!(most < 400 << 20, "{} MiB are kept for one that does not read", most >> 20);
+    // Once it reads, it gets all.
+    let (mut reader, mut buffer) = (FrameReader::default(), bytes::BytesMut::new());
+    let (mut replies, mut chunk) = (0, vec![0; 1 << 20]);
+    while replies < 512 {
+        while let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+            let Message::OpReply(reply, payload) = frame.message else { continue };
+            assert_eq!((reply.failure, nacre_wire::msg::payload_len(&payload)), (None, 4 << 20));
+            replies += 1;
+        }
+        if replies < 512 {
+            let count = stream.read(&mut chunk).expect("goes on");
+            assert!(count > 0, "closed after {replies}");
+            buffer.extend_from_slice(&chunk[..count]);
+        }
+    }
+}
