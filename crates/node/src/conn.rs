@@ -14,13 +14,15 @@
 use crate::clock;
 use bytes::{BufMut, BytesMut};
 use nacre_types::{Entity, Epoch, Instance, Time};
+use nacre_wire::msg::client::{OP_BYTES_MAX, SubOp};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{Frame, FrameError, FrameReader, Message};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
+use std::time::Duration;
 
 /// Room made in the receive buffer at a time.
 const RECEIVE_CHUNK: usize = 256 << 10;
@@ -31,10 +33,16 @@ const RECEIVE_TURN: usize = 2 << 20;
 /// A connection whose queue grows beyond this is closed: its peer does not read. Protocols repeat what is lost.
 pub const QUEUE_BYTES_MAX: usize = 192 << 20;
 /// Bytes queued for a client beyond which we stop taking work from it.
-pub const QUEUE_BYTES_PAUSE: usize = 8 << 20;
+const QUEUE_BYTES_PAUSE: usize = 8 << 20;
 /// Frames and bytes queued for a peer that has not answered the handshake yet; more are dropped.
 const UNOPENED_MAX: (usize, usize) = (4096, 16 << 20);
 const SLICES_MAX: usize = 512;
+/// Bytes of reads in hand for one client: more is not taken from it until some are answered. One read is always taken.
+const READS_MAX: u64 = 64 << 20;
+/// What a page of an omap is taken to be.
+const OMAP_REPLY: u64 = 1 << 20;
+/// A pause longer than this with nothing to be sent means that answers were lost; their reads no longer count.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// See the module head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +109,7 @@ pub struct Conn {
     pub peer: Option<(Entity, Instance)>,
     pub since: Time,
     pub paused: bool,
+    pub paused_at: Time,
     /// As registered with epoll: wants to read, wants to write.
     pub interest: (bool, bool),
     /// In the reactor's list of connections to be written.
@@ -114,6 +123,9 @@ pub struct Conn {
     queue_bytes: usize,
     /// Bytes of the first queued frame that have left.
     sent: usize,
+    /// Reads in hand by their request's number, and the bytes they may return.
+    reads: BTreeMap<u64, u64>,
+    reads_bytes: u64,
 }
 
 impl Conn {
@@ -126,6 +138,7 @@ impl Conn {
             peer: None,
             since,
             paused: false,
+            paused_at: Time::ZERO,
             interest: (true, false),
             dirty: false,
             reader: FrameReader::default(),
@@ -136,6 +149,8 @@ impl Conn {
             queue: VecDeque::new(),
             queue_bytes: 0,
             sent: 0,
+            reads: BTreeMap::new(),
+            reads_bytes: 0,
         }
     }
 
@@ -155,10 +170,45 @@ impl Conn {
         self.preamble.extend(Frame { epoch: Epoch::NONE, message }.to_bytes());
     }
 
+    /// Whether more work of this client may be taken: what it is owed stays bounded, also if it never reads.
+    pub fn takes_work(&self) -> bool {
+        self.queue_bytes < QUEUE_BYTES_PAUSE && self.reads_bytes < READS_MAX
+    }
+    /// Whether a pause may end: half of what begins one.
+    pub fn takes_work_again(&mut self, now: Time) -> bool {
+        if self.queue.is_empty() && now.since(self.paused_at) > PAUSE_MAX {
+            self.reads.clear();
+            self.reads_bytes = 0;
+        }
+        self.queue_bytes < QUEUE_BYTES_PAUSE / 2 && self.reads_bytes < READS_MAX / 2
+    }
+    /// A client's operation is handed to the role.
+    pub fn note_request(&mut self, message: &Message) {
+        let Message::OpRequest(request, _) = message else { return };
+        let bytes: u64 = request
+            .ops
+            .iter()
+            .map(|op| match op {
+                SubOp::Read { length, .. } => (*length).min(OP_BYTES_MAX),
+                SubOp::OmapList { .. } | SubOp::OmapGet { .. } => OMAP_REPLY,
+                _ => 0,
+            })
+            .sum();
+        if bytes > 0 {
+            let former = self.reads.insert(request.request.sequence, bytes).unwrap_or(0);
+            self.reads_bytes = self.reads_bytes + bytes - former;
+        }
+    }
+
     /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake and there is enough already.
     pub fn push(&mut self, epoch: Epoch, message: Message, before: Option<Time>) -> bool {
         if self.state != State::Open && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1) {
             return false;
+        }
+        if let Message::OpReply(reply, _) = &message
+            && let Some(bytes) = self.reads.remove(&reply.request.sequence)
+        {
+            self.reads_bytes -= bytes;
         }
         let start = self.fronts_base + self.fronts.len() as u64;
         let frame = Frame { epoch, message };

@@ -24,7 +24,7 @@
 //! per pair of daemons messages are delivered in order, and nothing of a replaced session is delivered after its successor's first.
 
 use crate::clock;
-use crate::conn::{Conn, QUEUE_BYTES_MAX, QUEUE_BYTES_PAUSE, Received, State, Traffic};
+use crate::conn::{Conn, QUEUE_BYTES_MAX, Received, State, Traffic};
 use crate::error::StartError;
 use crate::hosted::Hosted;
 use crate::links::{self, Links, Session};
@@ -470,12 +470,11 @@ impl Reactor {
             let Some(node) = &mut self.nodes[owner] else { return false };
             let client = matches!(conn.peer, Some((Entity::Client(_), _)));
             if client
-                && (node.client_inbox.len() >= CLIENT_INBOX_MAX
-                    || !node.role.wants_client_work()
-                    || conn.queue_bytes() >= QUEUE_BYTES_PAUSE)
+                && (node.client_inbox.len() >= CLIENT_INBOX_MAX || !node.role.wants_client_work() || !conn.takes_work())
             {
                 if !conn.paused {
                     conn.paused = true;
+                    conn.paused_at = clock::now();
                     self.paused.push(id);
                     let writing = conn.interest.1;
                     self.set_interest(id, false, writing);
@@ -496,6 +495,9 @@ impl Reactor {
             match (conn.state, conn.peer) {
                 (State::Open, Some((from, _))) => {
                     let Frame { epoch, message } = frame;
+                    if client {
+                        conn.note_request(&message);
+                    }
                     let input = Input::Message { from, epoch, message, before: None };
                     let inbox = if client { &mut node.client_inbox } else { &mut node.inbox };
                     inbox.push_back(input);
@@ -702,6 +704,7 @@ impl Reactor {
         if self.paused.is_empty() {
             return;
         }
+        let now = clock::now();
         for id in std::mem::take(&mut self.paused) {
             let Some(conn) = &mut self.conns[id] else { continue };
             if !conn.paused {
@@ -710,7 +713,7 @@ impl Reactor {
             let Some(node) = &self.nodes[conn.owner] else { continue };
             if node.client_inbox.len() >= CLIENT_INBOX_MAX / 2
                 || !node.role.wants_client_work()
-                || conn.queue_bytes() >= QUEUE_BYTES_PAUSE / 2
+                || !conn.takes_work_again(now)
             {
                 self.paused.push(id);
                 continue;

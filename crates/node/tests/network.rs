@@ -210,3 +210,66 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     assert!(said.iter().any(|line| line.contains("not a Nacre frame")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("client.7") && line.contains("checksum")), "{said:?}");
 }
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("readable");
+    text.split_whitespace().nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
+}
+
+/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are served.
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let folder = Folder::new("slow");
+    let config = small(&folder, Some(free_ports(4)));
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let cluster = embedded.cluster();
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    pool.put("large", vec![7; 4 << 20]).wait().expect("put");
+    let map = cluster.map().wait().expect("a map");
+    let hash = nacre_osd::key::hash(&nacre_types::ObjectId::named("large"));
+    let seed = nacre_osd::key::seed(hash, map.pools[&pool.id()].pg_num);
+    let pg = nacre_types::PgId::replicated(pool.id(), seed);
+    let primary = map.pgs[&pg].primary().expect("it serves");
+    let before = resident();
+    let mut stream = greet(&config, primary, 9);
+    for sequence in 1..=512 {
+        let request = nacre_wire::msg::client::OpRequest {
+            request: nacre_wire::msg::client::RequestId { client: ClientId(9), instance: Instance(1), sequence },
+            answered_below: 1,
+            pg,
+            object: nacre_types::ObjectId::named("large"),
+            ops: vec![nacre_wire::msg::client::SubOp::Read { offset: 0, length: 4 << 20 }],
+            flags: 0,
+            fence: Epoch::NONE,
+            snaps: Default::default(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+        };
+        let frame = Frame { epoch: map.epoch, message: Message::OpRequest(request, Vec::new()) };
+        stream.write_all(&frame.to_bytes()).expect("written");
+    }
+    let mut most = 0;
+    for n in 0..100 {
+        pool.put(&format!("o{n}"), "others are served").wait().expect("put");
+        most = most.max(resident().saturating_sub(before));
+    }
+    assert!(most < 400 << 20, "{} MiB are kept for one that does not read", most >> 20);
+    // Once it reads, it gets all.
+    let (mut reader, mut buffer) = (FrameReader::default(), bytes::BytesMut::new());
+    let (mut replies, mut chunk) = (0, vec![0; 1 << 20]);
+    while replies < 512 {
+        while let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+            let Message::OpReply(reply, payload) = frame.message else { continue };
+            assert_eq!((reply.failure, nacre_wire::msg::payload_len(&payload)), (None, 4 << 20));
+            replies += 1;
+        }
+        if replies < 512 {
+            let count = stream.read(&mut chunk).expect("goes on");
+            assert!(count > 0, "closed after {replies}");
+            buffer.extend_from_slice(&chunk[..count]);
+        }
+    }
+}
