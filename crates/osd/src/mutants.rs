@@ -47,6 +47,10 @@ impl Mutant {
         Self::SupersededExecuted,
         Self::DivergentKept,
     ];
+
+    /// Those that the simulator has not caught yet: reported loudly, not counted. `docs/plan.md` says what is missing.
+    pub const NOT_YET_CAUGHT: [Self; 3] =
+        [Self::AckIntervalUnchecked, Self::LeaseForgottenAfterRestart, Self::ReadUncommitted];
 }
 
 #[cfg(feature = "mutants")]
