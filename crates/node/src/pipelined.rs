@@ -68,6 +68,8 @@ impl Pipelined {
     /// [`Refused`]: poll first.
     pub fn submit(&mut self, operation: Operation) -> Result<OpId, Refused> {
         let now = clock::now();
+        // Without this the next turn would sleep on what it does not know of yet.
+        self.reactor.waker().wake();
         self.client().submit(now, operation)
     }
 
