@@ -1,7 +1,7 @@
 //! What goes into the role and what comes out of it.
 //!
 //! The host calls, on one thread and in the order things happen: [`crate::Osd::on_message`] for each frame, [`crate::Osd::on_store`] for
-//! each store event, [`crate::Osd::on_tick`] at or after [`crate::Osd::next_deadline`], [`crate::Osd::on_peer_reset`] when a connection broke.
+//! each store event, [`crate::Osd::on_tick`] at or after [`crate::Osd::next_deadline`], [`crate::Osd::on_peer_refused`] when nobody listens at an OSD's address.
 //! `now` is read *after* the input was received. The outputs of one wake-up are performed in order; then the host kicks the store once
 //! and writes once to each connection. See `docs/adr/0001-roles-and-hosts.md`.
 

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         }
     }
     if mutants || mutant.is_some() {
-        return hunt(seeds.unwrap_or(250), from, mutant.as_deref());
+        return hunt(seeds.unwrap_or(600), from, mutant.as_deref());
     }
     let range = match (seed, seeds) {
         (Some(seed), _) => seed..seed + 1,
