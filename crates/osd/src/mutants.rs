@@ -49,8 +49,7 @@ impl Mutant {
     ];
 
     /// Those that the simulator has not caught yet: reported loudly, not counted. `docs/plan.md` says what is missing.
-    pub const NOT_YET_CAUGHT: [Self; 3] =
-        [Self::AckIntervalUnchecked, Self::LeaseForgottenAfterRestart, Self::ReadUncommitted];
+    pub const NOT_YET_CAUGHT: [Self; 2] = [Self::AckIntervalUnchecked, Self::LeaseForgottenAfterRestart];
 }
 
 #[cfg(feature = "mutants")]
