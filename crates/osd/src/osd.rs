@@ -576,7 +576,6 @@ impl Osd {
 
     fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {
         let sh = &mut self.sh;
-        let group = |id: &PgId| *id;
         let id = match &message {
             Message::Ping(ping) => {
                 let lease = sh.peers.on_ping(sh.now, from);
@@ -588,11 +587,11 @@ impl Osd {
                 let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
                 sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
                 for pg in self.pgs.values_mut().filter(|pg| pg.waits_for_lease()) {
-                    pg.process_all(&mut self.sh);
+                    pg.process_all_objects(&mut self.sh);
                 }
                 return;
             }
-            Message::Replicate(m, _) => group(&m.pg),
+            Message::Replicate(m, _) => m.pg,
             Message::ReplicateAck(m) => m.pg,
             Message::PeerQuery(m) => m.pg,
             Message::PeerInfo(m) => m.pg,

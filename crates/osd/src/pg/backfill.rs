@@ -179,7 +179,6 @@ impl Pg {
     }
 
     pub(super) fn on_backfill_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        let (pg, since) = (self.id(), self.interval.since);
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let Some(primary) = self.primary() else { return };
         let Some(work) = primary.backfill.work.as_mut().filter(|work| work.theirs.is_some() && work.ours.is_none())
@@ -221,7 +220,6 @@ impl Pg {
             primary.objects.get(object).held += 1;
         }
         self.backfill_tick(sh);
-        let _ = (pg, since);
     }
 
     /// Whether a client may not change the object because a range that contains it is being compared.
@@ -237,8 +235,7 @@ impl Pg {
         let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
         let Some(primary) = self.primary() else { return };
-        let (committed, idle) = (primary.committed, primary.in_flight.is_empty());
-        let _ = committed;
+        let idle = primary.in_flight.is_empty();
         let Some(work) = &mut primary.backfill.work else {
             self.start_backfill(sh);
             return;
@@ -331,13 +328,6 @@ impl Pg {
         if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
             self.backfill_tick(sh);
         }
-    }
-
-    /// The object cannot be read here: the target does not get it, and the range is compared again later.
-    pub(super) fn backfill_on_push_failed(&mut self, to: OsdId, object: &ObjectId) {
-        let Some(work) = self.primary().and_then(|primary| primary.backfill.work.as_mut()) else { return };
-        // The cursor must not pass an object that the target lacks: the range stays open until the object can be read.
-        debug_assert!(work.target != to || !work.held.is_empty() || work.pushing.contains(object));
     }
 
     /// The primary counts on everything before the cursor.

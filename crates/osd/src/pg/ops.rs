@@ -109,13 +109,8 @@ impl Pg {
         self.as_primary().is_some_and(|primary| primary.is_active() && !primary.objects.is_idle())
     }
 
-    /// A lease came.
-    pub fn process_all(&mut self, sh: &mut Shared) {
-        self.process_all_objects(sh);
-    }
-
     /// Everything may have become possible.
-    pub(super) fn process_all_objects(&mut self, sh: &mut Shared) {
+    pub(crate) fn process_all_objects(&mut self, sh: &mut Shared) {
         let Some(primary) = self.primary() else { return };
         for object in primary.objects.waiting() {
             self.process_object(&object, sh);
@@ -263,9 +258,7 @@ impl Pg {
         let id = op.request.request;
         if let Some((failure, seen)) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
             // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
-            let (request, attempt) = (id, op.request.attempt);
-            let reply = OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
-            let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
+            let answer = Self::failure_answer(op.clone(), failure);
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
@@ -286,16 +279,13 @@ impl Pg {
     }
 
     fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
-        let request = op.request.request;
-        let reply = OpReply {
-            request,
-            failure: Some(failure),
-            version: Version::NONE,
-            results: vec![],
-            attempt: op.request.attempt,
-        };
-        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
-        self.answer(answer, None, sh);
+        self.answer(Self::failure_answer(op, failure), None, sh);
+    }
+
+    fn failure_answer(op: Pending, failure: OpFailure) -> Answer {
+        let (request, attempt) = (op.request.request, op.request.attempt);
+        let reply = OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
+        Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }
     }
 
     pub(super) fn on_op_read(

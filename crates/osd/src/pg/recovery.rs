@@ -147,13 +147,13 @@ impl Pg {
         self.process_object(object, sh);
     }
 
-    /// We do not have, at that version, what we meant to push.
-    pub(super) fn on_push_failed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+    /// We do not have, at that version, what we meant to push. A backfill's range stays open: its cursor must not pass an object that the
+    /// target lacks.
+    pub(super) fn on_push_failed(&self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         sh.say(
             nacre_wire::msg::monitor::Severity::Error {},
             format!("{}: {object} cannot be read here, so {to} does not get it", self.id()),
         );
-        self.backfill_on_push_failed(to, object);
     }
 
     /// A member does not have what we asked for.

@@ -94,11 +94,34 @@ impl Pg {
         if self.transfers.is_outgoing(to, object) {
             return;
         }
-        let mut holds = false;
-        if let Some(primary) = self.primary() {
-            primary.objects.get(object).held += 1;
-            holds = true;
+        self.begin_outgoing(to, object, version);
+        let read = Read::Stat(key::store_key(self.id(), object));
+        let what = PushRead::Stat;
+        sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });
+    }
+
+    /// Tells a member that an object does not exist.
+    pub(super) fn push_absence(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+        if self.transfers.is_outgoing(to, object) {
+            return;
         }
+        let mut push = self.part(object, version, 0);
+        push.absent = true;
+        push.last = true;
+        sh.send(to, Message::Push(push.clone(), Payload::new()));
+        let retry_at = sh.now + sh.config.timing.retry_interval;
+        let outgoing = self.begin_outgoing(to, object, version);
+        outgoing.omap_done = true;
+        outgoing.sent = Some((push, Payload::new()));
+        outgoing.retry_at = retry_at;
+    }
+
+    /// Notes an object as on its way; a primary's own queue holds it meanwhile.
+    fn begin_outgoing(&mut self, to: OsdId, object: &ObjectId, version: Version) -> &mut Outgoing {
+        let holds = self.primary().is_some_and(|primary| {
+            primary.objects.get(object).held += 1;
+            true
+        });
         let outgoing = Outgoing {
             version,
             stat: None,
@@ -112,40 +135,7 @@ impl Pg {
             retry_at: Time::MAX,
             holds,
         };
-        self.transfers.outgoing.insert((to, object.clone()), outgoing);
-        let read = Read::Stat(key::store_key(self.id(), object));
-        let what = PushRead::Stat;
-        sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });
-    }
-
-    /// Tells a member that an object does not exist.
-    pub(super) fn push_absence(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
-        if self.transfers.is_outgoing(to, object) {
-            return;
-        }
-        let mut holds = false;
-        if let Some(primary) = self.primary() {
-            primary.objects.get(object).held += 1;
-            holds = true;
-        }
-        let mut push = self.part(object, version, 0);
-        push.absent = true;
-        push.last = true;
-        sh.send(to, Message::Push(push.clone(), Payload::new()));
-        let outgoing = Outgoing {
-            version,
-            stat: None,
-            part: 0,
-            offset: 0,
-            data: None,
-            omap_after: None,
-            omap: None,
-            omap_done: true,
-            sent: Some((push, Payload::new())),
-            retry_at: sh.now + sh.config.timing.retry_interval,
-            holds,
-        };
-        self.transfers.outgoing.insert((to, object.clone()), outgoing);
+        self.transfers.outgoing.entry((to, object.clone())).or_insert(outgoing)
     }
 
     fn part(&self, object: &ObjectId, version: Version, part: u32) -> Push {
