@@ -38,6 +38,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// A daemon allocates some forty small pieces per operation on one thread; the C library's allocator took a tenth of its time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Replicated, programmable storage in one binary.
 #[derive(Parser)]
 #[command(name = "nacre", version, propagate_version = true, max_term_width = 110)]

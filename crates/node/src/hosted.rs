@@ -1,12 +1,22 @@
 //! A store as a daemon's host keeps it: submissions in order, also when the store is busy; jobs on the workers.
 //!
+//! A group for the log is started when as many transactions are in hand as the last group had, or after about the time that a group
+//! takes: writers that were answered together write again together, and a flush for all of them costs what a flush for one does.
+//! A single writer never waits.
+//!
 //! Invariant: the store sees submissions and reads in the order in which the role made them. When it says *busy*, that one and everything
 //! after it waits here and is offered again after commits.
 
+use crate::clock;
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use nacre_store::{Event, Job, ObjectStore, Read, SubmitError, Token, Transaction, Usage};
+use nacre_types::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A group waits for company at most this long, however long groups take.
+const COMPANY_MAX: Duration = Duration::from_micros(400);
 
 /// Below this many bytes handed over and not committed the store is never busy (its own bound is megabytes), so the transaction
 /// need not be kept for a second try.
@@ -27,7 +37,14 @@ pub struct Hosted {
     handed: VecDeque<usize>,
     handed_bytes: usize,
     touched: bool,
-    unkicked: bool,
+    /// Handed over and in no group yet.
+    unkicked: usize,
+    /// When the first of them came.
+    unkicked_since: Time,
+    /// When the group under way was started.
+    kicked_at: Option<Time>,
+    /// Transactions in the last group, and how long it took.
+    last_group: (usize, Duration),
     jobs: Vec<Job>,
     jobs_out: usize,
     jobs_done: Vec<nacre_store::JobDone>,
@@ -43,7 +60,10 @@ impl Hosted {
             handed: VecDeque::new(),
             handed_bytes: 0,
             touched: false,
-            unkicked: false,
+            unkicked: 0,
+            unkicked_since: Time::ZERO,
+            kicked_at: None,
+            last_group: (0, Duration::ZERO),
             jobs: Vec::new(),
             jobs_out: 0,
             jobs_done: Vec::new(),
@@ -80,7 +100,7 @@ impl Hosted {
                 self.handed.push_back(size);
                 self.handed_bytes += size;
                 self.touched = true;
-                self.unkicked = true;
+                self.unkicked += 1;
                 Ok(())
             }
             (Err(SubmitError::Busy), Some(transaction)) => {
@@ -146,16 +166,23 @@ impl Hosted {
                 break;
             }
         }
-        let mut freed = false;
+        let mut committed = 0;
         for event in &events[start..] {
             if let Event::Committed(_) = event {
                 // Commits come in order of submission.
                 self.handed_bytes -= self.handed.pop_front().expect("what commits was handed over");
-                freed = true;
+                committed += 1;
             }
         }
-        if freed && !self.waiting.is_empty() {
-            self.offer_waiting()?;
+        if committed > 0 {
+            // A group also takes what was applied while it waited for the one before.
+            self.unkicked = self.unkicked.min(self.handed.len());
+            if let Some(at) = self.kicked_at.take() {
+                self.last_group = (committed, clock::now().since(at));
+            }
+            if !self.waiting.is_empty() {
+                self.offer_waiting()?;
+            }
         }
         self.begin_jobs();
         Ok(())
@@ -169,14 +196,37 @@ impl Hosted {
         }
     }
 
-    /// One log write and one flush for everything submitted in this wake-up.
-    pub fn kick(&mut self) {
-        if !std::mem::take(&mut self.unkicked) {
+    /// One log write and one flush for everything submitted, now or when it has company: see the module head. To be called at the end
+    /// of every wake-up, and at [`Self::kick_at`].
+    pub fn kick(&mut self, now: Time) {
+        if self.unkicked == 0 {
             return;
         }
+        if self.handed.len() > self.unkicked {
+            return; // a group is under way; what arrives meanwhile becomes the next one
+        }
+        if self.unkicked_since == Time::ZERO {
+            self.unkicked_since = now;
+        }
+        if self.unkicked >= self.last_group.0 || now >= self.kick_at() {
+            self.kick_now(now);
+        }
+    }
+
+    fn kick_now(&mut self, now: Time) {
+        (self.unkicked, self.unkicked_since) = (0, Time::ZERO);
+        self.kicked_at = Some(now);
         self.store.kick();
         self.begin_jobs();
         self.touched = true;
+    }
+
+    /// When a group is to be started that still waits for company.
+    pub fn kick_at(&self) -> Time {
+        if self.unkicked == 0 || self.unkicked_since == Time::ZERO {
+            return Time::MAX;
+        }
+        self.unkicked_since + self.last_group.1.min(COMPANY_MAX)
     }
 
     pub fn usage(&self) -> Usage {
@@ -187,7 +237,9 @@ impl Hosted {
     pub fn run_until<T>(&mut self, mut until: impl FnMut(Event) -> Option<T>) -> Result<T, SubmitError> {
         let mut events = Vec::new();
         loop {
-            self.kick();
+            if self.unkicked > 0 {
+                self.kick_now(clock::now());
+            }
             self.poll(&mut events)?;
             for event in events.drain(..) {
                 if let Some(found) = until(event) {
@@ -198,5 +250,120 @@ impl Hosted {
                 self.mailbox.wait();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wake::Waker;
+    use crate::workers::Workers;
+    use nacre_store::JobDone;
+    use std::sync::Mutex;
+
+    /// A store that commits everything it was given when it is told to, kicked or not.
+    #[derive(Default)]
+    struct Told {
+        submitted: Vec<Token>,
+        kicks: usize,
+        commit: bool,
+    }
+    struct Store(Arc<Mutex<Told>>);
+
+    impl ObjectStore for Store {
+        fn submit(&mut self, _: Transaction, token: Token) -> Result<(), SubmitError> {
+            lock(&self.0).submitted.push(token);
+            Ok(())
+        }
+        fn read(&mut self, _: Read, _: Token) {}
+        fn kick(&mut self) {
+            lock(&self.0).kicks += 1;
+        }
+        fn poll(&mut self, events: &mut Vec<Event>) {
+            let mut told = lock(&self.0);
+            if std::mem::take(&mut told.commit) {
+                events.extend(told.submitted.drain(..).map(Event::Committed));
+            }
+        }
+        fn jobs(&mut self, _: &mut Vec<Job>) {}
+        fn on_job(&mut self, _: JobDone) {}
+        fn usage(&self) -> Usage {
+            Usage::default()
+        }
+    }
+
+    fn lock(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
+        told.lock().expect("no test panics while it holds this")
+    }
+
+    struct Bench {
+        hosted: Hosted,
+        told: Arc<Mutex<Told>>,
+        _workers: Workers,
+    }
+
+    fn bench() -> Bench {
+        let workers = Workers::new(1).expect("threads");
+        let mailbox = Mailbox::new(Arc::new(Waker::new().expect("an event descriptor")));
+        let told = Arc::new(Mutex::new(Told::default()));
+        Bench { hosted: Hosted::new(Box::new(Store(told.clone())), mailbox, workers.handle()), told, _workers: workers }
+    }
+
+    impl Bench {
+        fn submit(&mut self, count: u64) {
+            (0..count).for_each(|n| self.hosted.submit(Transaction::default(), Token(n)).expect("taken"));
+        }
+        fn commit(&mut self) -> usize {
+            lock(&self.told).commit = true;
+            self.hosted.touched = true;
+            let mut events = Vec::new();
+            self.hosted.poll(&mut events).expect("no failure");
+            events.len()
+        }
+        fn kicks(&mut self, at: u64) -> usize {
+            self.hosted.kick(Time(at));
+            lock(&self.told).kicks
+        }
+    }
+
+    #[test]
+    fn a_single_writer_never_waits_and_many_wait_for_each_other_but_not_long() {
+        let mut bench = bench();
+        for round in 1..4 {
+            bench.submit(1);
+            assert_eq!(bench.kicks(1_000_000 * round as u64), round, "alone: at once");
+            assert_eq!(bench.commit(), 1);
+        }
+        bench.submit(1);
+        assert_eq!(bench.kicks(5_000_000), 4);
+        bench.submit(7);
+        assert_eq!(bench.kicks(5_000_000), 4, "a group is under way");
+        bench.commit();
+        bench.hosted.last_group = (8, Duration::from_micros(100));
+        bench.submit(3);
+        assert_eq!(bench.kicks(6_000_000), 4, "five more are likely to come");
+        assert_eq!(bench.hosted.kick_at(), Time(6_100_000));
+        assert_eq!(bench.kicks(6_100_000), 5, "they did not come");
+        bench.commit();
+        bench.hosted.last_group = (8, Duration::from_secs(1));
+        bench.submit(1);
+        bench.kicks(7_000_000);
+        assert_eq!(bench.hosted.kick_at(), Time(7_000_000) + COMPANY_MAX);
+        bench.submit(7);
+        assert_eq!(bench.kicks(7_000_001), 6, "all are here");
+    }
+
+    /// A store's group takes everything that is applied when it begins, also what was not kicked. The host then waited for the commit of
+    /// a group that had nothing left to commit, and never kicked again.
+    #[test]
+    fn what_committed_without_a_kick_is_not_waited_for() {
+        let mut bench = bench();
+        bench.submit(1);
+        assert_eq!(bench.kicks(1), 1);
+        bench.submit(2);
+        assert_eq!(bench.commit(), 3);
+        assert_eq!(bench.kicks(2), 1, "nothing is left");
+        bench.submit(3);
+        assert_eq!(bench.kicks(3), 2);
     }
 }

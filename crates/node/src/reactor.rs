@@ -290,9 +290,10 @@ impl Reactor {
             // There is more: do not sleep.
             self.waker.wake();
         }
+        let now = clock::now();
         for node in self.nodes.iter_mut().flatten() {
             if let Some(store) = &mut node.store {
-                store.kick();
+                store.kick(now);
             }
         }
         self.resume_paused();
@@ -308,6 +309,7 @@ impl Reactor {
         let mut next = self.housekeeping_at;
         for node in self.nodes.iter().flatten().filter(|node| node.halted.is_none()) {
             next = next.min(node.role.next_deadline());
+            next = next.min(node.store.as_ref().map_or(Time::MAX, Hosted::kick_at));
             if node.role.wants_mon_session() {
                 next = next.min(node.links.mon.wake_at());
             }

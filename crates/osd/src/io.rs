@@ -127,7 +127,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            log_entries_min: 500,
+            log_entries_min: 200,
             log_entries_max: 10_000,
             recovery_objects: 16,
             push_bytes: 1 << 20,

@@ -46,6 +46,8 @@ pub struct Osd {
     sh: Shared,
     phase: Phase,
     pgs: BTreeMap<PgId, Pg>,
+    /// Groups that want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after every message.
+    busy: BTreeSet<PgId>,
     deltas: VecDeque<(Epoch, Bytes)>,
     held: Vec<(Epoch, Entity, Message)>,
     told: BTreeMap<Entity, (Epoch, Time)>,
@@ -74,6 +76,7 @@ impl Osd {
             sh,
             phase: Phase::Loading(loading),
             pgs: BTreeMap::new(),
+            busy: BTreeSet::new(),
             deltas: VecDeque::new(),
             held: Vec::new(),
             told: BTreeMap::new(),
@@ -171,6 +174,9 @@ impl Osd {
     pub fn on_store(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
         self.sh.now = now;
         if let Phase::Loading(_) = self.phase {
+            if let Event::Committed(token) = event {
+                self.sh.awaited.take(token);
+            }
             self.on_loading(event);
             self.flush(out);
             return;
@@ -193,12 +199,18 @@ impl Osd {
     }
 
     fn on_token(&mut self, token: Token, outcome: StoreOutcome) {
-        let Some((pg, interval, awaited)) = self.sh.awaited.remove(&token) else { return };
+        let Some((pg, interval, awaited)) = self.sh.awaited.take(token) else { return };
         if let Some(group) = self.pgs.get_mut(&pg)
             && group.interval.since == interval
         {
             group.on_store(awaited, outcome, &mut self.sh);
+            note_busy(&mut self.busy, group);
         }
+    }
+
+    /// Asks all groups anew.
+    fn find_busy(&mut self) {
+        self.busy = self.pgs.iter().filter(|(_, pg)| pg.needs_tick()).map(|(id, _)| *id).collect();
     }
 
     fn on_loading(&mut self, event: Event) {
@@ -241,10 +253,10 @@ impl Osd {
             Phase::Live => {
                 self.ping();
                 self.accuse();
-                let due: Vec<PgId> = self.pgs.iter().filter(|(_, pg)| pg.needs_tick()).map(|(id, _)| *id).collect();
-                for id in due {
-                    self.pgs.get_mut(&id).expect("just listed").on_tick(&mut self.sh);
+                for id in &self.busy {
+                    self.pgs.get_mut(id).expect("busy groups exist").on_tick(&mut self.sh);
                 }
+                self.find_busy();
             }
         }
         if self.beacon_at <= now {
@@ -257,7 +269,7 @@ impl Osd {
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let timing = &self.sh.config.timing;
-        let busy = self.pgs.values().any(Pg::needs_tick);
+        let busy = !self.busy.is_empty();
         let step = if busy { timing.ping_interval / 3 } else { timing.ping_interval };
         (self.ticked + step).min(self.sh.wake.max(self.ticked + timing.ping_interval / 50))
     }
@@ -384,6 +396,7 @@ impl Osd {
             pg.on_map(&mut self.sh);
         }
         self.pgs.retain(|_, pg| !pg.is_gone());
+        self.find_busy();
         self.watch_peers();
         if let Phase::Waiting { .. } = self.phase {
             self.announce();
@@ -559,6 +572,7 @@ impl Osd {
             match self.pgs.get_mut(&request.pg) {
                 Some(pg) if right_group(&request, pg.local.pg_num) => {
                     pg.on_request(from, epoch, request, payload, &mut self.sh);
+                    note_busy(&mut self.busy, pg);
                     return;
                 }
                 _ => Some(OpFailure::WrongTarget {}),
@@ -586,8 +600,11 @@ impl Osd {
             Message::Pong(pong) => {
                 let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
                 sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
-                for pg in self.pgs.values_mut().filter(|pg| pg.waits_for_lease()) {
-                    pg.process_all_objects(&mut self.sh);
+                for id in &self.busy {
+                    let pg = self.pgs.get_mut(id).expect("busy groups exist");
+                    if pg.waits_for_lease() {
+                        pg.process_all_objects(&mut self.sh);
+                    }
                 }
                 return;
             }
@@ -634,6 +651,7 @@ impl Osd {
             Message::Discard(m) => pg.on_discard(from, &m, sh),
             _ => {}
         }
+        note_busy(&mut self.busy, pg);
     }
 
     fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {
@@ -764,12 +782,22 @@ impl Osd {
 
     /// Asserts the invariants of every group.
     pub fn check(&self) {
-        for pg in self.pgs.values() {
+        for (id, pg) in &self.pgs {
             pg.check();
+            assert!(!pg.needs_tick() || self.busy.contains(id) || !self.is_live(), "{id} wants ticks and gets none");
         }
         if let Some(map) = &self.sh.map {
             map.check();
         }
+    }
+}
+
+/// Keeps `busy` true for a group that something just happened to.
+fn note_busy(busy: &mut BTreeSet<PgId>, pg: &Pg) {
+    if pg.needs_tick() {
+        busy.insert(pg.id());
+    } else {
+        busy.remove(&pg.id());
     }
 }
 

@@ -8,7 +8,7 @@ use nacre_store::{Op, Read, Token, Transaction};
 use nacre_types::{Entity, Epoch, OsdId, PgId, Time};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::{ClusterMap, Message};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// See the module head.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Shared {
     /// To be performed by the host.
     pub out: Vec<Output>,
     /// Store events that are expected, and for what.
-    pub awaited: BTreeMap<Token, (PgId, Epoch, Awaited)>,
+    pub awaited: Expected,
     /// Counts.
     pub counters: Counters,
     /// Client operations in hand, and their bytes.
@@ -37,7 +37,31 @@ pub struct Shared {
     pub nearly_full: bool,
     /// Tick at this time at the latest.
     pub wake: Time,
-    next_token: u64,
+}
+
+/// Store events that are expected, and for what: in order of their tokens, which count up, so that each is found by its number.
+#[derive(Debug, Default)]
+pub struct Expected {
+    /// Token of the first.
+    first: u64,
+    slots: VecDeque<Option<(PgId, Epoch, Awaited)>>,
+}
+
+impl Expected {
+    fn push(&mut self, pg: PgId, interval: Epoch, awaited: Awaited) -> Token {
+        self.slots.push_back(Some((pg, interval, awaited)));
+        Token(self.first + self.slots.len() as u64 - 1)
+    }
+    /// What the event is for; `None` if it was not expected.
+    pub fn take(&mut self, token: Token) -> Option<(PgId, Epoch, Awaited)> {
+        let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
+        let found = self.slots.get_mut(at)?.take();
+        while let Some(None) = self.slots.front() {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        found
+    }
 }
 
 /// Counts since start, for metrics.
@@ -67,14 +91,13 @@ impl Shared {
             map: None,
             now: Time::ZERO,
             out: Vec::new(),
-            awaited: BTreeMap::new(),
+            awaited: Expected::default(),
             counters: Counters::default(),
             client_load: (0, 0),
             log: Vec::new(),
             acks: std::collections::BTreeSet::new(),
             nearly_full: false,
             wake: Time::MAX,
-            next_token: 1,
         }
     }
 
@@ -112,10 +135,7 @@ impl Shared {
     }
 
     fn token(&mut self, pg: PgId, interval: Epoch, awaited: Awaited) -> Token {
-        let token = Token(self.next_token);
-        self.next_token += 1;
-        self.awaited.insert(token, (pg, interval, awaited));
-        token
+        self.awaited.push(pg, interval, awaited)
     }
 
     /// Acknowledge at the end of this wake-up.
@@ -132,5 +152,23 @@ impl Shared {
     /// A line for the cluster log.
     pub fn say(&mut self, severity: Severity, text: String) {
         self.log.push((severity, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_in_any_order_and_once() {
+        let mut expected = Expected::default();
+        let tokens: Vec<Token> =
+            (0..4).map(|seed| expected.push(PgId { seed, ..PgId::default() }, Epoch(1), Awaited::Nothing)).collect();
+        for at in [1, 0, 3, 2] {
+            assert_eq!(expected.take(tokens[at]).map(|(pg, _, _)| pg.seed), Some(at as u32));
+            assert!(expected.take(tokens[at]).is_none());
+        }
+        let next = expected.push(PgId::default(), Epoch(1), Awaited::Nothing);
+        assert!(!tokens.contains(&next) && expected.take(Token(99)).is_none() && expected.take(next).is_some());
     }
 }

@@ -23,6 +23,8 @@ use crate::format::log::Change;
 use crate::format::object::{BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard};
 use crate::tables::{PendingBlocks, Tables};
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
 use std::collections::BTreeMap;
 
 /// Why an attempt stopped.
@@ -117,7 +119,8 @@ pub(crate) fn split(index: u64) -> (u32, usize) {
 }
 
 struct Slot {
-    open: Option<Open>,
+    /// In a box: it is some thousand bytes that every operation takes out and puts back.
+    open: Option<Box<Open>>,
     existed: bool,
     changed: bool,
 }
@@ -125,7 +128,7 @@ struct Slot {
 /// One try at applying one transaction.
 pub(crate) struct Attempt<'a> {
     world: World<'a>,
-    objects: BTreeMap<ObjectKey, Slot>,
+    objects: IndexMap<ObjectKey, Slot, FixedState>,
     references: BTreeMap<u64, (References, bool)>,
     /// Omap records, and everything else at the end.
     records: BTreeMap<Bytes, Option<Bytes>>,
@@ -140,7 +143,7 @@ impl<'a> Attempt<'a> {
     pub(crate) fn run(world: World<'a>, transaction: &Transaction) -> Step<Applied> {
         let out = Applied { cursor: world.cursor, ..Applied::default() };
         let mut attempt = Self {
-            objects: BTreeMap::new(),
+            objects: IndexMap::default(),
             references: BTreeMap::new(),
             records: BTreeMap::new(),
             deferred: BTreeMap::new(),
@@ -185,14 +188,14 @@ impl<'a> Attempt<'a> {
                 o.head.attrs.remove(name);
                 Ok(())
             })?,
-            Op::OmapSet { object, entries } => self.with(object, true, |a, o| {
+            Op::OmapSet { object, entries } => self.with_omap(object, true, |a, o| {
                 o.head.has_omap |= !entries.is_empty();
                 for (key, value) in entries {
                     a.records.insert(keys::omap(o.head.number, key), Some(value.clone()));
                 }
                 Ok(())
             })?,
-            Op::OmapRemove { object, keys } => self.with(object, false, |a, o| {
+            Op::OmapRemove { object, keys } => self.with_omap(object, false, |a, o| {
                 if o.head.has_omap {
                     for key in keys {
                         a.records.insert(keys::omap(o.head.number, key), None);
@@ -200,7 +203,7 @@ impl<'a> Attempt<'a> {
                 }
                 Ok(())
             })?,
-            Op::OmapRemoveRange { object, from, to } => self.with(object, false, |a, o| {
+            Op::OmapRemoveRange { object, from, to } => self.with_omap(object, false, |a, o| {
                 let number = o.head.number;
                 let end = to.as_ref().map_or_else(|| keys::end(keys::TAG_OMAP, number), |to| keys::omap(number, to));
                 if o.head.has_omap {
@@ -250,7 +253,7 @@ impl<'a> Attempt<'a> {
         let open = match self.record(keys::head(object))? {
             Some(record) => {
                 let head = Head::decode(&record).ok_or(Stop::Corrupt)?;
-                Some(Open { head, shards: BTreeMap::new() })
+                Some(Box::new(Open { head, shards: BTreeMap::new() }))
             }
             None => None,
         };
@@ -259,10 +262,10 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    fn fresh(&mut self) -> Open {
+    fn fresh(&mut self) -> Box<Open> {
         let number = self.world.next_number;
         self.world.next_number += 1;
-        Open { head: Head { number, ..Head::default() }, shards: BTreeMap::new() }
+        Box::new(Open { head: Head { number, ..Head::default() }, shards: BTreeMap::new() })
     }
 
     /// Works on an object, creating it if `create`, skipping it if absent otherwise.
@@ -283,6 +286,27 @@ impl<'a> Attempt<'a> {
         let result = work(self, &mut open);
         self.objects.get_mut(object).expect("slots stay").open = Some(open);
         result
+    }
+
+    /// As [`Self::with`], for work on the omap: the head stays as it is unless this gives the object its first entry. A group's log
+    /// grows at every update; rewriting the head of its object each time would be half of the records.
+    fn with_omap(
+        &mut self,
+        object: &ObjectKey,
+        create: bool,
+        work: impl FnOnce(&mut Self, &mut Open) -> Step<()>,
+    ) -> Step<()> {
+        self.load(object)?;
+        let slot = &self.objects[object];
+        let before = slot.open.as_ref().map(|open| (slot.changed, open.head.has_omap));
+        self.with(object, create, work)?;
+        let slot = self.objects.get_mut(object).expect("slots stay");
+        if let (Some((changed, had)), Some(open)) = (before, &slot.open)
+            && had == open.head.has_omap
+        {
+            slot.changed = changed;
+        }
+        Ok(())
     }
 
     /// Makes the object absent and gives back all it has.

@@ -1,9 +1,18 @@
 //! Recently used index records, newest version, bounded in bytes (second-chance replacement).
 //!
+//! ```text
+//!  heads, shards, counts ─▶ by_hash ─┐
+//!  omap entries ──────────▶ by_order ┴▶ slots, with the hand of the clock
+//! ```
+//! Only omap entries are ever removed by ranges, so only they need an order; the others cost one look into a table.
+//!
 //! A warm object costs no job: its head and shards are here. Absence is remembered too, so that creating an object
 //! a second time, or probing for it, costs no job either.
 
+use crate::format::keys;
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
 use std::collections::BTreeMap;
 
 /// Memory charged per entry besides key and value.
@@ -18,7 +27,8 @@ struct Slot {
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    by_key: BTreeMap<Bytes, usize>,
+    by_hash: IndexMap<Bytes, usize, FixedState>,
+    by_order: BTreeMap<Bytes, usize>,
     slots: Vec<Option<Slot>>,
     vacant: Vec<usize>,
     hand: usize,
@@ -26,9 +36,18 @@ pub(crate) struct Cache {
     bytes_max: usize,
 }
 
+fn is_ordered(key: &[u8]) -> bool {
+    key.first() == Some(&keys::TAG_OMAP)
+}
+
 impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { by_key: BTreeMap::new(), slots: Vec::new(), vacant: Vec::new(), hand: 0, bytes: 0, bytes_max }
+        let (by_hash, by_order) = Default::default();
+        Self { by_hash, by_order, slots: Vec::new(), vacant: Vec::new(), hand: 0, bytes: 0, bytes_max }
+    }
+
+    fn slot_of(&self, key: &[u8]) -> Option<usize> {
+        if is_ordered(key) { self.by_order.get(key) } else { self.by_hash.get(key) }.copied()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -37,14 +56,15 @@ impl Cache {
 
     /// The newest value, or that there is none; `None` if the cache does not know.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
-        let slot = self.slots[*self.by_key.get(key)?].as_mut().expect("the map names only taken slots");
+        let at = self.slot_of(key)?;
+        let slot = self.slots[at].as_mut().expect("the map names only taken slots");
         slot.used = true;
         Some(slot.value.clone())
     }
 
     pub(crate) fn set(&mut self, key: &Bytes, value: Option<Bytes>) {
         let size = value.as_ref().map_or(0, Bytes::len);
-        if let Some(&at) = self.by_key.get(key) {
+        if let Some(at) = self.slot_of(key) {
             let slot = self.slots[at].as_mut().expect("the map names only taken slots");
             self.bytes = self.bytes + size - slot.value.as_ref().map_or(0, Bytes::len);
             slot.value = value;
@@ -62,24 +82,30 @@ impl Cache {
                     self.slots.len() - 1
                 }
             };
-            self.by_key.insert(key.clone(), at);
+            if is_ordered(key) {
+                self.by_order.insert(key.clone(), at);
+            } else {
+                self.by_hash.insert(key.clone(), at);
+            }
         }
-        while self.bytes > self.bytes_max && !self.by_key.is_empty() {
+        while self.bytes > self.bytes_max && self.vacant.len() < self.slots.len() {
             self.evict();
         }
     }
 
     /// As `set`, but only if the key is here already.
     pub(crate) fn update(&mut self, key: &Bytes, value: &Option<Bytes>) {
-        if self.by_key.contains_key(key) {
+        if self.slot_of(key).is_some() {
             self.set(key, value.clone());
         }
     }
 
+    /// Forgets a range of omap entries.
     pub(crate) fn forget_range(&mut self, from: &Bytes, to: &Bytes) {
-        let keys: Vec<Bytes> = self.by_key.range(from.clone()..to.max(from).clone()).map(|(k, _)| k.clone()).collect();
-        for key in keys {
-            let at = self.by_key[&key];
+        assert!(is_ordered(from), "only omap entries are removed by ranges");
+        let range = from.clone()..to.max(from).clone();
+        let slots: Vec<usize> = self.by_order.range(range).map(|(_, at)| *at).collect();
+        for at in slots {
             self.vacate(at);
         }
     }
@@ -87,7 +113,11 @@ impl Cache {
     fn vacate(&mut self, at: usize) {
         let slot = self.slots[at].take().expect("only taken slots are vacated");
         self.bytes -= slot.key.len() + slot.value.map_or(0, |v| v.len()) + OVERHEAD;
-        self.by_key.remove(&slot.key);
+        if is_ordered(&slot.key) {
+            self.by_order.remove(&slot.key);
+        } else {
+            self.by_hash.swap_remove(&slot.key);
+        }
         self.vacant.push(at);
     }
 
@@ -109,18 +139,28 @@ mod tests {
 
     #[test]
     fn the_bound_holds_and_what_is_used_stays() {
-        let mut cache = Cache::new(100 * (4 + 100 + OVERHEAD));
-        let key = |i: u32| Bytes::from(i.to_be_bytes().to_vec());
+        for tag in [keys::TAG_HEAD, keys::TAG_OMAP] {
+            the_bound_holds(tag);
+        }
+    }
+
+    fn the_bound_holds(tag: u8) {
+        let bound = 100 * (5 + 100 + OVERHEAD);
+        let mut cache = Cache::new(bound);
+        let key = |i: u32| Bytes::from([&[tag][..], &i.to_be_bytes()].concat());
         for i in 0..10_000 {
             cache.set(&key(i), Some(Bytes::from(vec![i as u8; 100])));
             assert_eq!(cache.get(&key(0)), Some(Some(Bytes::from(vec![0; 100]))), "used all the time");
-            assert!(cache.bytes() <= 100 * (4 + 100 + OVERHEAD));
+            assert!(cache.bytes() <= bound);
         }
-        assert_eq!(cache.by_key.len(), 100);
+        let count = |cache: &Cache| cache.by_hash.len() + cache.by_order.len();
+        assert_eq!(count(&cache), 100);
         cache.set(&key(0), None);
         cache.update(&key(77), &None);
         assert_eq!((cache.get(&key(0)), cache.get(&key(77))), (Some(None), None));
-        cache.forget_range(&key(0), &key(10_000));
-        assert_eq!((cache.bytes(), cache.by_key.len()), (0, 0));
+        if tag == keys::TAG_OMAP {
+            cache.forget_range(&key(0), &key(10_000));
+            assert_eq!((cache.bytes(), count(&cache)), (0, 0));
+        }
     }
 }

@@ -30,7 +30,7 @@ pub const DEVICE_LENGTH_MIN: u64 = 8 << 20;
 pub struct FormatOptions {
     /// Whose it will be.
     pub identity: Identity,
-    /// Bytes of the write-ahead log; by default a sixteenth of the device, from 1 to 64 MiB.
+    /// Bytes of the write-ahead log; by default a sixteenth of the device, from 1 to 128 MiB.
     pub wal_bytes: Option<u64>,
 }
 
@@ -62,8 +62,8 @@ impl Default for OpenOptions {
             deferred_write_max: 64 << 10,
             cache_bytes: 48 << 20,
             index_cache_bytes: 8 << 20,
-            memtable_bytes: 3 << 20,
-            deferred_bytes: 4 << 20,
+            memtable_bytes: 8 << 20,
+            deferred_bytes: 16 << 20,
             index_batch_max: 2048,
             queue_bytes_max: 8 << 20,
         }
@@ -90,7 +90,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     fn new(options: &OpenOptions, layout: &Layout) -> Self {
-        let records = (layout.units() / 64).clamp(256, 8192) as usize;
+        let records = (layout.units() / 64).clamp(256, 32_768) as usize;
         let pages = records as u64 * 2 + 128;
         let wal = usize::try_from(layout.wal_length).unwrap_or(usize::MAX);
         Self {
@@ -203,7 +203,7 @@ impl From<ReplayError> for OpenError {
 
 fn layout(length: u64, options: &FormatOptions) -> Layout {
     let device_length = length / BLOCK_U64 * BLOCK_U64;
-    let wal = options.wal_bytes.unwrap_or((device_length / 16).clamp(1 << 20, 64 << 20));
+    let wal = options.wal_bytes.unwrap_or((device_length / 16).clamp(1 << 20, 128 << 20));
     let chunk_length = (device_length / 8192).next_power_of_two().clamp(64 << 10, 16 << 20);
     Layout { device_length, wal_offset: 2 * SLOT, wal_length: wal / BLOCK_U64 * BLOCK_U64, chunk_length }
 }

@@ -34,6 +34,7 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
     let mut used = Used::new();
     for (pid, mut names) in pids {
         names.sort();
+        names.dedup();
         if let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
             used.insert(names.join("+"), ticks(&stat).with_context(|| format!("/proc/{pid}/stat"))? * TICK_US);
         }

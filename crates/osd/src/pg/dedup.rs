@@ -20,10 +20,17 @@ pub enum Seen<'a> {
     Superseded,
 }
 
+#[derive(Clone, Debug, PartialEq)]
+struct Done {
+    record: DedupRecord,
+    /// It has a stored record of its own, besides the log entry it may still have.
+    stored: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Client {
     below: u64,
-    done: BTreeMap<u64, DedupRecord>,
+    done: BTreeMap<u64, Done>,
 }
 
 /// The memory: of entries in the log and of older ones alike.
@@ -40,7 +47,7 @@ impl DedupTable {
             table.confirm(&below, below.sequence);
         }
         for record in old.records {
-            table.remember(record);
+            table.remember(record, true);
         }
         for entry in log {
             table.on_entry(entry);
@@ -53,34 +60,62 @@ impl DedupTable {
     pub fn seen(&self, request: &RequestId) -> Seen<'_> {
         let Some(client) = self.clients.get(&(request.client, request.instance)) else { return Seen::New };
         match client.done.get(&request.sequence) {
-            Some(record) => Seen::Done(record),
+            Some(done) => Seen::Done(&done.record),
             None if request.sequence < client.below => Seen::Superseded,
             None => Seen::New,
         }
     }
 
     /// Remembers an update.
-    pub fn on_entry(&mut self, entry: &LogEntry) {
-        self.remember(DedupRecord {
+    ///
+    /// Returns the sequence numbers that it confirms and that have stored records to be removed.
+    pub fn on_entry(&mut self, entry: &LogEntry) -> Vec<u64> {
+        let record = DedupRecord {
             request: entry.request,
             version: entry.version,
             object: entry.object.clone(),
             results: entry.results.clone(),
-        });
-        self.confirm(&entry.request, entry.answered_below);
+        };
+        self.remember(record, false);
+        self.confirm(&entry.request, entry.answered_below)
     }
 
-    fn remember(&mut self, record: DedupRecord) {
+    fn remember(&mut self, record: DedupRecord, stored: bool) {
         let client = self.clients.entry((record.request.client, record.request.instance)).or_default();
-        client.done.insert(record.request.sequence, record);
+        let sequence = record.request.sequence;
+        let stored = stored || client.done.get(&sequence).is_some_and(|done| done.stored);
+        client.done.insert(sequence, Done { record, stored });
     }
 
-    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now.
+    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
     pub fn confirm(&mut self, who: &RequestId, below: u64) -> Vec<u64> {
         let client = self.clients.entry((who.client, who.instance)).or_default();
         client.below = client.below.max(below);
-        let kept = client.done.split_off(&client.below);
-        std::mem::replace(&mut client.done, kept).into_keys().collect()
+        let mut gone = Vec::new();
+        while let Some(first) = client.done.first_entry()
+            && *first.key() < client.below
+        {
+            let (sequence, done) = first.remove_entry();
+            if done.stored {
+                gone.push(sequence);
+            }
+        }
+        gone
+    }
+
+    /// A record of its own has been stored for the request, if it is remembered.
+    pub fn mark_stored(&mut self, request: &RequestId) {
+        let client = self.clients.get_mut(&(request.client, request.instance));
+        if let Some(done) = client.and_then(|client| client.done.get_mut(&request.sequence)) {
+            done.stored = true;
+        }
+    }
+
+    /// Everything was stored anew beside a log that begins after `tail`: see [`Self::beyond`].
+    pub fn mark_beyond(&mut self, tail: Version) {
+        for done in self.clients.values_mut().flat_map(|client| client.done.values_mut()) {
+            done.stored = done.record.version <= tail;
+        }
     }
 
     /// The client's mark.
@@ -92,7 +127,7 @@ impl DedupTable {
     /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
     pub fn forget(&mut self, entry: &LogEntry) {
         if let Some(client) = self.clients.get_mut(&(entry.request.client, entry.request.instance))
-            && client.done.get(&entry.request.sequence).is_some_and(|record| record.version == entry.version)
+            && client.done.get(&entry.request.sequence).is_some_and(|done| done.record.version == entry.version)
         {
             client.done.remove(&entry.request.sequence);
         }
@@ -101,11 +136,12 @@ impl DedupTable {
     /// What must be kept beside a log that begins after `tail`.
     #[must_use]
     pub fn beyond(&self, tail: Version) -> Dedup {
-        let records = self.clients.values().flat_map(|client| client.done.values());
+        let done = self.clients.values().flat_map(|client| client.done.values());
+        let records = done.filter(|done| done.stored || done.record.version <= tail).map(|done| done.record.clone());
         let marks = self.clients.iter().map(|((client, instance), state)| ClientMark {
             below: RequestId { client: *client, instance: *instance, sequence: state.below },
         });
-        Dedup { records: records.filter(|record| record.version <= tail).cloned().collect(), marks: marks.collect() }
+        Dedup { records: records.collect(), marks: marks.collect() }
     }
 
     /// Takes out the records of objects that leave with a split; marks are kept by both halves.
@@ -113,7 +149,7 @@ impl DedupTable {
         let mut other = Self::default();
         for (id, client) in &mut self.clients {
             let (gone, kept) =
-                std::mem::take(&mut client.done).into_iter().partition(|(_, record)| leaves(&record.object));
+                std::mem::take(&mut client.done).into_iter().partition(|(_, done)| leaves(&done.record.object));
             client.done = kept;
             other.clients.insert(*id, Client { below: client.below, done: gone });
         }
@@ -139,9 +175,26 @@ mod tests {
         table.on_entry(&first);
         assert!(matches!(table.seen(&request(1)), Seen::Done(record) if record.version == v(1, 1)));
         assert_eq!(table.seen(&request(2)), Seen::New);
-        assert_eq!(table.confirm(&request(0), 2), [1]);
+        assert_eq!(table.confirm(&request(0), 2), [0; 0], "nothing stored but in the log");
         assert_eq!(table.seen(&request(1)), Seen::Superseded);
         assert_eq!(table.seen(&RequestId { instance: Instance(2), ..request(1) }), Seen::New);
+    }
+
+    /// Every update used to remove a stored record for each answer that its client confirmed, though hardly any is ever stored: one
+    /// write to the store's tables per operation, for nothing.
+    #[test]
+    fn only_confirmed_requests_with_a_record_of_their_own_have_something_to_remove() {
+        let mut table = DedupTable::default();
+        for n in 1..=4 {
+            let mut update = entry("a", Version::NONE, v(1, n));
+            (update.request, update.answered_below) = (request(n), 1);
+            assert!(table.on_entry(&update).is_empty());
+        }
+        table.mark_stored(&request(2));
+        assert_eq!(table.beyond(v(1, 1)).records.iter().map(|r| r.request.sequence).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(table.confirm(&request(0), 4), [2]);
+        table.mark_beyond(v(1, 4));
+        assert_eq!(table.confirm(&request(0), 5), [4]);
     }
 
     #[test]

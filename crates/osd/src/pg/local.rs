@@ -215,22 +215,14 @@ impl Local {
     }
 
     fn remember(&mut self, entry: &LogEntry, ops: &mut Ops) {
-        let before = self.dedup.below(&entry.request);
-        self.dedup.on_entry(entry);
-        if self.dedup.below(&entry.request) > before {
-            // Records older than the log that are confirmed now. Most are not stored; removing those is free.
-            self.confirm(&entry.request, entry.answered_below, ops);
-        }
-    }
-
-    fn confirm(&mut self, who: &RequestId, below: u64, ops: &mut Ops) {
-        let gone = self.dedup.confirm(who, below);
-        let keys = gone.iter().map(|n| dedup_key(b'd', &RequestId { sequence: *n, ..*who }, true)).collect();
-        self.unset(ops, keys);
+        let gone = self.dedup.on_entry(entry);
+        let key = |sequence| dedup_key(b'd', &RequestId { sequence, ..entry.request }, true);
+        self.unset(ops, gone.into_iter().map(key).collect());
     }
 
     /// Forgets log entries up to `version`; what their clients have not confirmed is kept as records.
     pub fn trim(&mut self, version: Version, ops: &mut Ops) {
+        let tail = self.log.tail();
         let gone = self.log.trim(version);
         let Some(last) = gone.last() else { return };
         self.base_totals = last.totals;
@@ -240,6 +232,7 @@ impl Local {
                 && record.version == entry.version
             {
                 kept.push((dedup_key(b'd', &entry.request, true), record.to_bytes().into()));
+                self.dedup.mark_stored(&entry.request);
             }
             let below = RequestId { sequence: self.dedup.below(&entry.request), ..entry.request };
             kept.push((dedup_key(b'c', &below, false), ClientMark { below }.to_bytes().into()));
@@ -248,7 +241,10 @@ impl Local {
         kept.sort();
         kept.dedup_by(|a, b| a.0 == b.0);
         self.set(ops, kept);
-        self.unset(ops, gone.iter().map(|entry| log_key(entry.version)).collect());
+        // One range that joins the one before: what the store's memtable holds of the log stays small.
+        let after = |version| Bytes::from([&log_key(version)[..], &[0]].concat());
+        let (object, from, to) = (self.meta_key.clone(), after(tail), after(self.log.tail()));
+        ops.push(Op::OmapRemoveRange { object, from, to: Some(to) });
         self.save_meta(ops);
     }
 
@@ -424,6 +420,7 @@ impl Local {
         let mut entries: Vec<(Bytes, Bytes)> =
             self.log.entries().iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect();
         entries.extend(self.missing.values().map(|m| (missing_key(&m.object), m.to_bytes().into())));
+        self.dedup.mark_beyond(self.log.tail());
         let old = self.dedup.beyond(self.log.tail());
         entries.extend(old.records.iter().map(|r| (dedup_key(b'd', &r.request, true), r.to_bytes().into())));
         entries.extend(old.marks.iter().map(|m| (dedup_key(b'c', &m.below, false), m.to_bytes().into())));

@@ -94,6 +94,9 @@ impl PgLog {
 
     /// Forgets everything up to `version` and returns it, oldest first.
     pub fn trim(&mut self, version: Version) -> Vec<LogEntry> {
+        if version <= self.tail {
+            return Vec::new();
+        }
         let n = self.entries.partition_point(|entry| entry.version <= version);
         let gone: Vec<LogEntry> = self.entries.drain(..n).collect();
         if let Some(last) = gone.last() {

@@ -9,6 +9,8 @@
 //! the read. So one client's operations on one object happen in the order they came.
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
 use nacre_store::ReadReply;
 use nacre_types::{Entity, Name, ObjectId, Time, Version};
 use nacre_wire::Payload;
@@ -63,8 +65,8 @@ pub struct ObjectState {
     pub context: Option<Context>,
     /// Its attributes are being read.
     pub loading: bool,
-    /// In order.
-    pub queue: VecDeque<Pending>,
+    /// In order. Changed by [`Objects`] only, which counts.
+    queue: VecDeque<Pending>,
     /// Updates not yet committed.
     pub updates: u32,
     /// Reads under way.
@@ -77,6 +79,16 @@ pub struct ObjectState {
 }
 
 impl ObjectState {
+    /// What is to be executed next.
+    #[must_use]
+    pub fn front(&self) -> Option<&Pending> {
+        self.queue.front()
+    }
+    /// Whether operations wait.
+    #[must_use]
+    pub fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
     /// Whether it is here only as a cache.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -103,9 +115,13 @@ pub struct Reading {
 }
 
 /// All objects of a group with operations in hand, and a cache of others.
+///
+/// A table by hash: every operation looks its object up several times. Its order is that of insertions and removals, so a replay
+/// iterates as the first run did. Invariant: `queued` is the sum of the queues' lengths.
 #[derive(Debug, Default)]
 pub struct Objects {
-    states: super::ByObject<ObjectState>,
+    states: IndexMap<ObjectId, ObjectState, FixedState>,
+    queued: usize,
     clock: u64,
     /// Data being read, by number.
     pub readings: BTreeMap<u64, Reading>,
@@ -118,16 +134,39 @@ impl Objects {
     /// The state of an object, new if need be.
     pub fn get(&mut self, object: &ObjectId) -> &mut ObjectState {
         self.clock += 1;
-        if !self.states.contains_key(object) {
-            self.states.insert(object.clone(), ObjectState::default());
-        }
-        let state = self.states.get_mut(object).expect("just made sure");
+        let at = match self.states.get_index_of(object) {
+            Some(at) => at,
+            None => self.states.insert_full(object.clone(), ObjectState::default()).0,
+        };
+        let state = &mut self.states[at];
         state.used = self.clock;
         state
     }
     /// The state of an object, if there is one.
     pub fn existing(&mut self, object: &ObjectId) -> Option<&mut ObjectState> {
         self.states.get_mut(object)
+    }
+    /// An operation on it came: behind the others.
+    pub fn push(&mut self, object: &ObjectId, op: Pending) {
+        self.queued += 1;
+        self.get(object).queue.push_back(op);
+    }
+    /// Back to the front: it could not be executed after all.
+    pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
+        self.queued += 1;
+        self.get(object).queue.push_front(op);
+    }
+    /// The operation at the front.
+    pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {
+        let op = self.existing(object)?.queue.pop_front()?;
+        self.queued -= 1;
+        Some(op)
+    }
+    /// All operations that wait for an object.
+    pub fn take_queue(&mut self, object: &ObjectId) -> VecDeque<Pending> {
+        let queue = self.existing(object).map(|state| std::mem::take(&mut state.queue)).unwrap_or_default();
+        self.queued -= queue.len();
+        queue
     }
     /// A number for a reading or listing.
     pub const fn number(&mut self) -> u64 {
@@ -137,19 +176,24 @@ impl Objects {
     /// Objects with something in their queues.
     #[must_use]
     pub fn waiting(&self) -> Vec<ObjectId> {
-        self.states.iter().filter(|(_, state)| !state.queue.is_empty()).map(|(object, _)| object.clone()).collect()
+        if self.queued == 0 {
+            return Vec::new();
+        }
+        self.states.iter().filter(|(_, state)| state.has_queue()).map(|(object, _)| object.clone()).collect()
     }
-    /// All operations in hand.
+    /// All operations that wait.
     pub fn pending_mut(&mut self) -> impl Iterator<Item = (&ObjectId, &mut Pending)> {
-        self.states.iter_mut().flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
+        let some = if self.queued == 0 { 0 } else { self.states.len() };
+        self.states[..some].iter_mut().flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
     }
     /// Whether nothing waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.readings.is_empty() && self.listings.is_empty() && self.states.values().all(|state| state.queue.is_empty())
+        self.queued == 0 && self.readings.is_empty() && self.listings.is_empty()
     }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
+        self.queued = 0;
         let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
         let reading = std::mem::take(&mut self.readings).into_values().map(|reading| reading.op);
         let listing = std::mem::take(&mut self.listings).into_values();
@@ -173,10 +217,15 @@ impl Objects {
     pub fn forget(&mut self, object: &ObjectId) {
         if let Some(state) = self.states.get_mut(object) {
             if state.is_idle() {
-                self.states.remove(object);
+                self.states.swap_remove(object);
             } else {
                 state.context = None;
             }
         }
+    }
+    /// Asserts the invariant.
+    pub fn check(&self) {
+        let queued: usize = self.states.values().map(|state| state.queue.len()).sum();
+        assert_eq!(self.queued, queued, "operations that wait were miscounted");
     }
 }

@@ -75,7 +75,7 @@ impl Pg {
             return;
         }
         let object = op.request.object.clone();
-        primary.objects.get(&object).queue.push_back(op);
+        primary.objects.push(&object, op);
         self.process_object(&object, sh);
     }
 
@@ -162,7 +162,7 @@ impl Pg {
         let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
         let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
         let state = self.primary().expect("serving").objects.get(object);
-        let front = state.queue.front()?;
+        let front = state.front()?;
         let is_write = front.is_write();
         if having < min_size || (is_write && lacking) {
             return Some(Wait::Degraded);
@@ -190,7 +190,7 @@ impl Pg {
     /// One step of an object's queue; says what it waits for, if for anything.
     fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
         let front_exists =
-            self.primary().is_some_and(|p| p.objects.existing(object).is_some_and(|s| !s.queue.is_empty()));
+            self.primary().is_some_and(|p| p.objects.existing(object).is_some_and(|state| state.has_queue()));
         if !front_exists {
             return Some(Wait::Order);
         }
@@ -202,8 +202,7 @@ impl Pg {
             }
             return Some(wait);
         }
-        let state = self.primary().expect("serving").objects.get(object);
-        let op = state.queue.pop_front().expect("checked");
+        let op = self.primary().expect("serving").objects.pop(object).expect("checked");
         if op.is_write() && self.answered_from_memory(&op, sh) {
             return None;
         }
@@ -243,8 +242,7 @@ impl Pg {
             Ok(ReadReply::Stat(stat)) => state.context = Some(context_of(stat)),
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
-                let ops: Vec<Pending> = state.queue.drain(..).collect();
-                for op in ops {
+                for op in primary.objects.take_queue(object) {
                     self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
                 }
                 return;
@@ -345,7 +343,7 @@ impl Pg {
                 // It tells what the object is now: only under a lease, and when what it saw is committed.
                 let lease = self.lease_until(sh);
                 if lease <= sh.now {
-                    self.primary().expect("serving").objects.get(&object).queue.push_front(op);
+                    self.primary().expect("serving").objects.push_front(&object, op);
                     sh.counters.lease_waits += 1;
                     return Some(Wait::Lease);
                 }

@@ -157,6 +157,7 @@ impl Primary {
     }
 
     pub(super) fn check(&self, pg: &Pg) {
+        self.objects.check();
         let head = pg.local.log.head();
         assert!(self.committed <= head, "{}: committed {} beyond {head}", pg.id(), self.committed);
         for (osd, peer) in &self.peers {

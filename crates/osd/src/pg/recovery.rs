@@ -180,7 +180,7 @@ impl Pg {
         let Some(primary) = self.primary() else { return };
         if let Some(state) = primary.objects.existing(object) {
             state.held = state.held.saturating_sub(1);
-            if state.held == 0 && !state.queue.is_empty() {
+            if state.held == 0 && state.has_queue() {
                 self.process_object(object, sh);
             }
         }

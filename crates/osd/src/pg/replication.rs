@@ -184,7 +184,7 @@ impl Pg {
         let keep = if all_here { limits.log_entries_min } else { limits.log_entries_max };
         let entries = self.local.log.entries();
         // In batches: the fixed part is rewritten at every trim.
-        let slack = (keep / 8).max(1);
+        let slack = (keep / 4).max(1);
         if entries.len() < keep + slack {
             return self.local.log.tail();
         }
@@ -296,7 +296,7 @@ impl Pg {
         for update in done {
             let state = self.primary().expect("still").objects.get(&update.object);
             state.updates -= 1;
-            if state.updates == 0 && !state.queue.is_empty() {
+            if state.updates == 0 && state.has_queue() {
                 objects.push(update.object);
             }
             for answer in update.answers {
