@@ -113,6 +113,8 @@ pub struct Limits {
     pub log_entries_max: usize,
     /// Objects that one group recovers at a time.
     pub recovery_objects: usize,
+    /// Objects that all groups recover at a time.
+    pub recovery_objects_total: usize,
     /// Bytes of one push.
     pub push_bytes: u64,
     /// Objects that backfill compares at a time.
@@ -130,6 +132,7 @@ impl Default for Limits {
             log_entries_min: 200,
             log_entries_max: 10_000,
             recovery_objects: 16,
+            recovery_objects_total: 32,
             push_bytes: 1 << 20,
             scan_objects: 128,
             contexts: 1024,

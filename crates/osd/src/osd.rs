@@ -204,13 +204,30 @@ impl Osd {
             && group.interval.since == interval
         {
             group.on_store(awaited, outcome, &mut self.sh);
-            note_busy(&mut self.busy, group);
+            note(&mut self.busy, group, &mut self.sh);
         }
     }
 
     /// Asks all groups anew.
     fn find_busy(&mut self) {
-        self.busy = self.pgs.iter().filter(|(_, pg)| pg.needs_tick()).map(|(id, _)| *id).collect();
+        self.busy.clear();
+        self.sh.recovering = 0;
+        for pg in self.pgs.values_mut() {
+            pg.counted = 0;
+            note(&mut self.busy, pg, &mut self.sh);
+        }
+    }
+
+    /// Wakes groups that wait for room to recover something.
+    fn share_recovery(&mut self) {
+        while self.sh.recovering < self.sh.config.limits.recovery_objects_total
+            && let Some(id) = self.sh.recovery_waits.pop_first()
+        {
+            if let Some(pg) = self.pgs.get_mut(&id) {
+                pg.start_recovery(&mut self.sh);
+                note(&mut self.busy, pg, &mut self.sh);
+            }
+        }
     }
 
     fn on_loading(&mut self, event: Event) {
@@ -280,6 +297,7 @@ impl Osd {
                 group.send_ack(&mut self.sh);
             }
         }
+        self.share_recovery();
         self.tick_due = self.next_deadline();
         out.append(&mut self.sh.out);
     }
@@ -572,7 +590,7 @@ impl Osd {
             match self.pgs.get_mut(&request.pg) {
                 Some(pg) if right_group(&request, pg.local.pg_num) => {
                     pg.on_request(from, epoch, request, payload, &mut self.sh);
-                    note_busy(&mut self.busy, pg);
+                    note(&mut self.busy, pg, &mut self.sh);
                     return;
                 }
                 _ => Some(OpFailure::WrongTarget {}),
@@ -606,6 +624,7 @@ impl Osd {
                         pg.process_all_objects(&mut self.sh);
                     }
                 }
+                self.find_busy();
                 return;
             }
             Message::Replicate(m, _) => m.pg,
@@ -651,7 +670,7 @@ impl Osd {
             Message::Discard(m) => pg.on_discard(from, &m, sh),
             _ => {}
         }
-        note_busy(&mut self.busy, pg);
+        note(&mut self.busy, pg, sh);
     }
 
     fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {
@@ -786,14 +805,18 @@ impl Osd {
             pg.check();
             assert!(!pg.needs_tick() || self.busy.contains(id) || !self.is_live(), "{id} wants ticks and gets none");
         }
+        let recovering: usize = self.pgs.values().map(|pg| pg.counted).sum();
+        assert_eq!(self.sh.recovering, recovering, "objects under way were miscounted");
         if let Some(map) = &self.sh.map {
             map.check();
         }
     }
 }
 
-/// Keeps `busy` true for a group that something just happened to.
-fn note_busy(busy: &mut BTreeSet<PgId>, pg: &Pg) {
+/// Keeps what is known of all groups together true for one that something just happened to.
+fn note(busy: &mut BTreeSet<PgId>, pg: &mut Pg, sh: &mut Shared) {
+    sh.recovering = sh.recovering + pg.in_recovery() - pg.counted;
+    pg.counted = pg.in_recovery();
     if pg.needs_tick() {
         busy.insert(pg.id());
     } else {

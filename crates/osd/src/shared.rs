@@ -37,6 +37,10 @@ pub struct Shared {
     pub nearly_full: bool,
     /// Tick at this time at the latest.
     pub wake: Time,
+    /// Objects that recovery and backfill have under way, in all groups together.
+    pub recovering: usize,
+    /// Groups with something to recover that found no room.
+    pub recovery_waits: std::collections::BTreeSet<PgId>,
 }
 
 /// Store events that are expected, and for what: in order of their tokens, which count up, so that each is found by its number.
@@ -98,6 +102,8 @@ impl Shared {
             acks: std::collections::BTreeSet::new(),
             nearly_full: false,
             wake: Time::MAX,
+            recovering: 0,
+            recovery_waits: std::collections::BTreeSet::new(),
         }
     }
 

@@ -202,7 +202,7 @@ impl Pg {
             position >= work.from && inside(&position)
         }));
         work.listed = objects.into_iter().collect();
-        work.ours = Some(ByObject::new());
+        work.ours = Some(ByObject::default());
         work.stats = 0;
         sh.counters.scanned += work.listed.len() as u64;
         let theirs: Vec<ObjectId> = work

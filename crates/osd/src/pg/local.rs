@@ -11,6 +11,7 @@
 //! Invariants ([`Local::check`]): those of the log; a missing object's needed version is not newer than the head; what is missing lies
 //! inside the backfill cursor.
 
+use super::ByObject;
 use super::dedup::DedupTable;
 use super::log::PgLog;
 use crate::{Mutant, key, mutant};
@@ -20,7 +21,6 @@ use nacre_types::{Epoch, ObjectId, PgId, Version};
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals};
 use nacre_wire::{Malformed, Wire, wire_record};
-use std::collections::BTreeMap;
 
 /// The object attribute that holds the object's version.
 pub const VERSION_ATTR: &[u8] = b"_";
@@ -52,7 +52,7 @@ pub struct Local {
     /// The log.
     pub log: PgLog,
     /// What the log has and the store does not.
-    pub missing: BTreeMap<ObjectId, Missing>,
+    pub missing: ByObject<Missing>,
     /// Memory of operations.
     pub dedup: DedupTable,
     /// The interval whose log was last adopted.
@@ -98,7 +98,7 @@ impl Local {
             pg,
             meta_key: key::meta_key(pg),
             log: PgLog::default(),
-            missing: BTreeMap::new(),
+            missing: ByObject::default(),
             dedup: DedupTable::default(),
             activated: Epoch::NONE,
             backfill: None,
@@ -114,7 +114,7 @@ impl Local {
     /// [`Malformed`] when they are not what this version writes.
     pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)]) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
-        let (mut entries, mut missing, mut old) = (Vec::new(), BTreeMap::new(), Dedup::default());
+        let (mut entries, mut missing, mut old) = (Vec::new(), ByObject::default(), Dedup::default());
         for (key, value) in omap {
             match key.first() {
                 Some(b'l') => entries.push(LogEntry::from_bytes(value)?),
@@ -257,7 +257,7 @@ impl Local {
 
     /// Notes that the store has what it should have.
     pub fn found(&mut self, object: &ObjectId, ops: &mut Ops) {
-        if self.missing.remove(object).is_some() {
+        if self.missing.swap_remove(object).is_some() {
             self.unset(ops, vec![missing_key(object)]);
         }
     }
@@ -286,12 +286,12 @@ impl Local {
         let divergent = self.log.rewind(from);
         self.unset(ops, divergent.iter().map(|entry| log_key(entry.version)).collect());
         // The first divergent update of an object knows the version to go back to.
-        let mut undone: BTreeMap<ObjectId, Version> = BTreeMap::new();
+        let mut undone: ByObject<Version> = ByObject::default();
         for entry in divergent {
             self.dedup.forget(&entry);
             undone.entry(entry.object).or_insert(entry.prior);
         }
-        let mut last: BTreeMap<ObjectId, (Version, bool)> = BTreeMap::new();
+        let mut last: ByObject<(Version, bool)> = ByObject::default();
         for entry in &entries {
             last.insert(entry.object.clone(), (entry.version, entry.deleted));
         }

@@ -38,7 +38,6 @@ use nacre_types::{Epoch, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::map::{Activation, ClusterMap};
 use nacre_wire::msg::monitor::{PgReport, pg_state};
 use nacre_wire::msg::replication::{Adopt, Discard, LogReply, PeerInfo};
-use std::collections::BTreeMap;
 
 /// What a store event is for.
 #[derive(Debug)]
@@ -190,6 +189,8 @@ pub struct Pg {
     pub transfers: transfer::Transfers,
     /// Backfill scan that we do for the primary.
     pub(crate) scan: Option<backfill::TargetScan>,
+    /// Objects under way that [`Shared::recovering`] counts.
+    pub(crate) counted: usize,
     erasing: bool,
 }
 
@@ -203,6 +204,7 @@ impl Pg {
             role: Role::Stray { notify_at: Time::MAX },
             transfers: transfer::Transfers::default(),
             scan: None,
+            counted: 0,
             erasing: false,
         }
     }
@@ -429,7 +431,7 @@ impl Pg {
         let missing: usize =
             self.local.missing.len() + primary.peers.values().map(|peer| peer.missing.len()).sum::<usize>();
         let degraded = missing as u64 + totals.objects * absent as u64;
-        let unfound = self.local.missing.keys().filter(|object| self.sources(object).next().is_none()).count() as u64;
+        let unfound = self.unfound();
         if degraded > 0 || absent > 0 {
             state |= pg_state::DEGRADED;
         }
@@ -461,6 +463,14 @@ impl Pg {
         })
     }
 
+    /// How many objects nobody who is here has.
+    fn unfound(&self) -> u64 {
+        if self.as_primary().is_none_or(|primary| self.local.missing.is_empty() || primary.somebody_has_all()) {
+            return 0;
+        }
+        self.local.missing.keys().filter(|object| self.sources(object).next().is_none()).count() as u64
+    }
+
     /// Whether every member that the pool wants is in its place and has everything.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -481,8 +491,9 @@ impl Pg {
     }
 }
 
-/// By object, in a fixed order.
-pub(crate) type ByObject<T> = BTreeMap<ObjectId, T>;
+/// By object, in an order that replays: that of insertions, but for what a removal moved. Names of one pool often begin alike, which makes
+/// a tree of them slow.
+pub type ByObject<T> = indexmap::IndexMap<ObjectId, T, foldhash::fast::FixedState>;
 
 #[cfg(test)]
 pub(crate) mod testing {

@@ -156,6 +156,13 @@ impl Primary {
         !idle || !self.objects.is_idle() || self.recovery.is_busy() || self.backfill.is_busy()
     }
 
+    /// Whether some member has every object; a quick look before a long one.
+    pub(super) fn somebody_has_all(&self) -> bool {
+        self.is_peered()
+            && self.recovery.nobody_refused()
+            && self.peers.values().any(|peer| peer.missing.is_empty() && peer.backfill.is_none())
+    }
+
     pub(super) fn check(&self, pg: &Pg) {
         self.objects.check();
         let head = pg.local.log.head();

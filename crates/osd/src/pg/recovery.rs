@@ -1,7 +1,9 @@
 //! Recovery by log: objects that a member's log has and its store has not (CEPH-51, -53, -54).
 //!
 //! The primary first gets what it misses itself (`Pull` from whoever has it), then gives the others what they miss. A few objects at a
-//! time per group; groups go on in parallel. An object that a client waits for goes first.
+//! time per group, and not many more in all groups of a daemon together: whoever comes back would otherwise have thousands of objects
+//! before every client's update in its queue. A group that finds no room is woken when there is some ([`Shared::recovery_waits`]). An
+//! object that a client waits for goes first, and is not counted.
 
 use super::{Pg, peering::Primary};
 use crate::shared::Shared;
@@ -25,6 +27,10 @@ pub struct Recovery {
 }
 
 impl Recovery {
+    /// Whether everybody can send what he says he has.
+    pub(super) fn nobody_refused(&self) -> bool {
+        self.refused.is_empty()
+    }
     pub(super) fn is_busy(&self) -> bool {
         self.unfinished || !self.pulls.is_empty()
     }
@@ -54,7 +60,7 @@ impl Pg {
     }
 
     /// Goes on with recovery as far as limits allow.
-    pub(super) fn start_recovery(&mut self, sh: &mut Shared) {
+    pub(crate) fn start_recovery(&mut self, sh: &mut Shared) {
         let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
         let limit = sh.config.limits.recovery_objects;
         if !self.as_primary().is_some_and(Primary::is_peered) {
@@ -64,7 +70,13 @@ impl Pg {
         while let Some(object) = self.primary().expect("still").recovery.urgent.pop_front() {
             self.recover_object(&object, sh);
         }
-        if !stopped {
+        let here = self.in_recovery();
+        let together = sh.config.limits.recovery_objects_total.saturating_sub(sh.recovering + here - self.counted);
+        let room = limit.saturating_sub(here).min(together);
+        if !stopped && room == 0 && here < limit {
+            sh.recovery_waits.insert(self.id());
+        }
+        if !stopped && room > 0 {
             let wanted: Vec<ObjectId> = {
                 let primary = self.as_primary().expect("still");
                 let own = self.local.missing.keys().filter(|object| !primary.recovery.pulls.contains_key(object));
@@ -72,10 +84,10 @@ impl Pg {
                     let here = |object: &&ObjectId| !self.local.missing.contains_key(*object);
                     peer.missing.keys().filter(here).filter(|object| !self.transfers.is_outgoing(*osd, object))
                 });
-                own.chain(others).take(limit).cloned().collect()
+                own.chain(others).take(room).cloned().collect()
             };
             for object in wanted {
-                if self.in_recovery() >= limit {
+                if self.in_recovery() >= here + room {
                     break;
                 }
                 self.recover_object(&object, sh);
@@ -89,7 +101,8 @@ impl Pg {
         }
     }
 
-    fn in_recovery(&self) -> usize {
+    /// Objects under way.
+    pub(crate) fn in_recovery(&self) -> usize {
         self.transfers.outgoing_len() + self.as_primary().map_or(0, |primary| primary.recovery.pulls.len())
     }
 
@@ -140,7 +153,7 @@ impl Pg {
     pub(super) fn on_pushed(&mut self, to: OsdId, object: &ObjectId, _version: Version, sh: &mut Shared) {
         let primary = self.primary().expect("checked by the caller");
         if let Some(peer) = primary.peers.get_mut(&to) {
-            peer.missing.remove(object);
+            peer.missing.swap_remove(object);
         }
         self.backfill_on_pushed(to, object, sh);
         self.start_recovery(sh);

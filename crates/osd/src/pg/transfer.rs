@@ -385,7 +385,7 @@ impl Pg {
         }
         self.send_push_ack(from, object, version, part, sh);
         if last {
-            self.transfers.incoming.remove(object);
+            self.transfers.incoming.swap_remove(object);
             sh.counters.recovered += 1;
             if self.as_primary().is_some() {
                 self.on_recovered_here(object, sh);
