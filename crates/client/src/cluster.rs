@@ -115,4 +115,11 @@ pub trait ObjectCluster {
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused>;
     /// Takes what has ended since the last call, in the order in which it ended.
     fn completions(&mut self, into: &mut Vec<Completion>);
+    /// Takes the operations with [`op_flag::ACK`](nacre_wire::msg::client::op_flag::ACK) that were applied in memory on the whole acting
+    /// set since the last call (CEPH-46). Their completions are still to come; until then the implementation keeps them and sends
+    /// them again after a failure, so what is lost is lost only together with this client. Each is named at most once, and never after
+    /// its completion.
+    fn acks(&mut self, into: &mut Vec<OpId>) {
+        let _ = into;
+    }
 }

@@ -3,7 +3,7 @@
 use crate::cluster::{Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
 use nacre_types::{ClientId, Entity, Epoch, Instance, OsdId, PgId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp};
+use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
@@ -65,6 +65,7 @@ struct InFlight {
     sent: Time,
     bytes: u64,
     blocked: Option<String>,
+    acked: bool,
 }
 
 /// See the crate's head.
@@ -76,6 +77,7 @@ pub struct Client {
     bytes: u64,
     next: u64,
     done: Vec<Completion>,
+    acks: Vec<OpId>,
     out: Vec<Output>,
     asked: Time,
     ticked: Time,
@@ -92,6 +94,7 @@ impl Client {
             bytes: 0,
             next: 1,
             done: Vec::new(),
+            acks: Vec::new(),
             out: Vec::new(),
             asked: now,
             ticked: now,
@@ -180,6 +183,7 @@ impl Client {
             }
             Message::MapDeltas(deltas) => self.on_deltas(now, &deltas),
             Message::OpReply(reply, payload) => self.on_reply(now, epoch, reply, payload),
+            Message::OpApplied(applied) => self.on_applied(&applied),
             Message::OpBlocked(blocked) => {
                 if let Some(op) = self.in_flight.get_mut(&blocked.request.sequence) {
                     op.blocked = Some(blocked.reason);
@@ -298,6 +302,15 @@ impl Client {
         }
     }
 
+    fn on_applied(&mut self, applied: &OpApplied) {
+        let request = applied.request;
+        let ours = (request.client, request.instance) == (self.config.id, self.config.instance);
+        if let Some(op) = self.in_flight.get_mut(&request.sequence).filter(|op| ours && !op.acked) {
+            op.acked = true;
+            self.acks.push(OpId(request.sequence));
+        }
+    }
+
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
             self.bytes -= op.bytes;
@@ -331,7 +344,7 @@ impl Client {
 
 impl ObjectCluster for Client {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { ack: true, ..Capabilities::default() }
     }
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
@@ -349,7 +362,8 @@ impl ObjectCluster for Client {
         self.next += 1;
         self.bytes += bytes;
         debug_assert!(operation.ops.iter().map(SubOp::payload_len).sum::<u64>() == bytes, "payload and parts agree");
-        let op = InFlight { operation, target: None, attempt: 0, begun: now, sent: now, bytes, blocked: None };
+        let op =
+            InFlight { operation, target: None, attempt: 0, begun: now, sent: now, bytes, blocked: None, acked: false };
         self.in_flight.insert(id, op);
         self.send(now, id);
         Ok(OpId(id))
@@ -357,5 +371,11 @@ impl ObjectCluster for Client {
 
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
+        // What has ended needs no earlier word any more.
+        self.acks.retain(|id| self.in_flight.contains_key(&id.0));
+    }
+    fn acks(&mut self, into: &mut Vec<OpId>) {
+        self.acks.retain(|id| self.in_flight.contains_key(&id.0));
+        into.append(&mut self.acks);
     }
 }

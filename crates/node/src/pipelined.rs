@@ -79,6 +79,12 @@ impl Pipelined {
         self.client().completions(into);
     }
 
+    /// Operations with [`nacre_wire::msg::client::op_flag::ACK`] that were applied in memory everywhere since the last call; see
+    /// [`ObjectCluster::acks`].
+    pub fn acks(&mut self, into: &mut Vec<OpId>) {
+        self.client().acks(into);
+    }
+
     /// Daemons that stopped, and why.
     #[must_use]
     pub fn halted(&self) -> Vec<(Entity, String)> {

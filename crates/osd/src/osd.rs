@@ -182,7 +182,14 @@ impl Osd {
             return;
         }
         match event {
-            Event::Applied(_) => {}
+            Event::Applied(token) => {
+                if let Some((pg, interval, version)) = self.sh.awaited.update(token)
+                    && let Some(group) = self.pgs.get_mut(&pg)
+                    && group.interval.since == interval
+                {
+                    group.on_applied(version, &mut self.sh);
+                }
+            }
             Event::Committed(token) => self.on_token(token, StoreOutcome::Committed),
             Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
             Event::Failed(failure) => {
@@ -629,6 +636,7 @@ impl Osd {
             }
             Message::Replicate(m, _) => m.pg,
             Message::ReplicateAck(m) => m.pg,
+            Message::ReplicateApplied(m) => m.pg,
             Message::PeerQuery(m) => m.pg,
             Message::PeerInfo(m) => m.pg,
             Message::LogQuery(m) => m.pg,
@@ -654,6 +662,7 @@ impl Osd {
         match message {
             Message::Replicate(m, payload) => pg.on_replicate(from, m, payload, sh),
             Message::ReplicateAck(m) => pg.on_replicate_ack(from, &m, sh),
+            Message::ReplicateApplied(m) => pg.on_replicate_applied(from, &m, sh),
             Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
             Message::PeerInfo(m) => pg.on_peer_info(from, m, sh),
             Message::LogQuery(m) => pg.on_log_query(from, &m, sh),

@@ -56,6 +56,14 @@ impl Expected {
         self.slots.push_back(Some((pg, interval, awaited)));
         Token(self.first + self.slots.len() as u64 - 1)
     }
+    /// The update that the event is about, if it is one, of a group in an interval; the event itself is still to come.
+    pub fn update(&self, token: Token) -> Option<(PgId, Epoch, nacre_types::Version)> {
+        let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
+        match self.slots.get(at)? {
+            Some((pg, interval, Awaited::Logged(version))) => Some((*pg, *interval, *version)),
+            _ => None,
+        }
+    }
     /// What the event is for; `None` if it was not expected.
     pub fn take(&mut self, token: Token) -> Option<(PgId, Epoch, Awaited)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;

@@ -51,6 +51,11 @@ impl Pending {
     pub fn bytes(&self) -> u64 {
         nacre_wire::msg::payload_len(&self.payload) as u64 + 512
     }
+    /// Whether its client wants what is there now, durable or not.
+    #[must_use]
+    pub fn reads_uncommitted(&self) -> bool {
+        self.request.flags & nacre_wire::msg::client::op_flag::UNCOMMITTED != 0 && !self.is_write()
+    }
     /// Whether it may change the object.
     #[must_use]
     pub fn is_write(&self) -> bool {

@@ -173,7 +173,8 @@ impl Pg {
         if state.exclusive || (is_write && state.reads > 0) {
             return Some(Wait::Order);
         }
-        if !is_write && state.updates > 0 && !mutant(Mutant::ReadUncommitted) {
+        let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
+        if !is_write && state.updates > 0 && !uncommitted {
             return Some(Wait::Order);
         }
         let held = state.held > 0;
@@ -356,8 +357,9 @@ impl Pg {
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };
                 let updates = self.primary().expect("serving").objects.get(&object).updates;
+                let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
                 let answer = Answer { to: op.from, reply, payload, op: Some(op) };
-                if updates > 0 && !mutant(Mutant::ReadUncommitted) {
+                if updates > 0 && !uncommitted {
                     let seen = self.local.log.head();
                     self.answer_when_committed(seen, answer, sh);
                 } else {

@@ -66,6 +66,8 @@ pub struct PeerState {
     pub backfill: Option<Bytes>,
     /// Its log is durable up to here.
     pub acked: Version,
+    /// It said that it has applied everything up to here; it says so only when asked.
+    pub applied: Version,
 }
 
 /// The state of an interval's primary.
@@ -85,6 +87,8 @@ pub struct Primary {
     pub in_flight: VecDeque<InFlight>,
     /// Our own log is durable up to here.
     pub logged: Version,
+    /// Our own log is applied in memory up to here.
+    pub applied: Version,
     /// Everything up to here is durable on the whole acting set.
     pub committed: Version,
     /// Objects with operations in hand, and a cache of others.
@@ -114,6 +118,7 @@ impl Primary {
             serve_after: now,
             in_flight: VecDeque::new(),
             logged: Version::NONE,
+            applied: Version::NONE,
             committed: Version::NONE,
             objects: Objects::default(),
             recovery: super::recovery::Recovery::default(),

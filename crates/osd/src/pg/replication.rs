@@ -9,6 +9,9 @@
 //! One log write carries entry and data. Updates flow without waiting for each other; they commit in order. Backfill targets get every
 //! entry, and the data of objects inside their cursor; nobody waits for them. What is not acknowledged is sent again by timer: a member
 //! takes entries only in order, so a gap shows.
+//!
+//! A client may ask to hear when its update is applied in memory everywhere (CEPH-46): members then say so (`ReplicateApplied`) as soon as
+//! their stores do, before the log's flush, and the primary passes it on (`OpApplied`). The answer proper comes when it is durable.
 
 use super::local::Ops;
 use super::object::{Context, Pending};
@@ -20,8 +23,8 @@ use crate::{Mutant, key, mutant};
 use nacre_store::{ObjectKey, Op};
 use nacre_types::{Entity, ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
-use nacre_wire::msg::client::OpReply;
-use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, Totals};
+use nacre_wire::msg::client::{OpApplied, OpReply, op_flag};
+use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, ReplicateApplied, Totals};
 use nacre_wire::{Message, Payload};
 
 /// A reply, ready to go.
@@ -54,6 +57,8 @@ pub struct InFlight {
     pub payload: Payload,
     /// When it was last sent.
     pub sent: Time,
+    /// Its client wants to hear when it is applied in memory everywhere, and has not yet.
+    pub early: bool,
 }
 
 /// The state of a member that is not primary.
@@ -63,6 +68,8 @@ pub struct Member {
     pub adopted: Option<bool>,
     /// Our log is durable up to here.
     pub logged: Version,
+    /// The primary wants to hear when we have applied what it sent, up to here.
+    tell_applied: Version,
 }
 
 /// Effects as store operations.
@@ -134,6 +141,7 @@ impl Pg {
         self.local.trim(trim, &mut ops);
         let me = sh.me();
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
+        let early = op.request.flags & op_flag::ACK != 0;
         let update = InFlight {
             version,
             object: object.clone(),
@@ -142,6 +150,7 @@ impl Pg {
             effects,
             payload,
             sent: sh.now,
+            early,
         };
         for osd in receivers {
             self.send_update(osd, &update, trim, sh);
@@ -172,6 +181,7 @@ impl Pg {
             effects: if has { update.effects.clone() } else { Vec::new() },
             committed: primary.committed,
             trim,
+            tell_applied: update.early,
         };
         let payload = if has { update.payload.clone() } else { Payload::new() };
         sh.send(to, Message::Replicate(message, payload));
@@ -209,7 +219,7 @@ impl Pg {
         if !ours || member.adopted.is_none() {
             return;
         }
-        let Replicate { entry, effects, trim, interval, .. } = message;
+        let Replicate { entry, effects, trim, interval, tell_applied, .. } = message;
         if entry.version <= head {
             // Again: if it is durable, the acknowledgement was lost.
             if member.logged >= entry.version {
@@ -233,6 +243,9 @@ impl Pg {
             return;
         }
         let version = entry.version;
+        if tell_applied {
+            self.member().expect("still").tell_applied = version;
+        }
         self.local.append(entry, &mut ops);
         self.local.trim(trim, &mut ops);
         sh.submit(self.id(), interval, ops, Awaited::Logged(version));
@@ -249,6 +262,49 @@ impl Pg {
         } else if let Some(primary) = self.primary() {
             primary.logged = primary.logged.max(version);
             self.advance_committed(sh);
+        }
+    }
+
+    /// An update is applied in memory here. Updates are applied in order, so it stands for all before it.
+    pub(crate) fn on_applied(&mut self, version: Version, sh: &mut Shared) {
+        let (pg, interval) = (self.id(), self.interval.since);
+        let primary = self.interval.acting.first().copied();
+        if let (Some(member), Some(primary)) = (self.member(), primary) {
+            if version <= member.tell_applied {
+                sh.send(primary, Message::ReplicateApplied(ReplicateApplied { pg, interval, version }));
+            }
+        } else if let Some(primary) = self.primary() {
+            primary.applied = version;
+            self.tell_applied(sh);
+        }
+    }
+
+    /// A member has applied everything up to some version.
+    pub fn on_replicate_applied(&mut self, from: OsdId, message: &ReplicateApplied, sh: &mut Shared) {
+        if !self.is_current(message.interval) {
+            return;
+        }
+        let Some(peer) = self.primary().and_then(|primary| primary.peers.get_mut(&from)) else { return };
+        peer.applied = peer.applied.max(message.version);
+        self.tell_applied(sh);
+    }
+
+    /// Tells clients that asked what is applied on the whole acting set.
+    fn tell_applied(&mut self, sh: &mut Shared) {
+        let (acting, me) = (self.interval.acting.clone(), sh.me());
+        let Some(primary) = self.primary() else { return };
+        let applied = |osd: &OsdId| match primary.peers.get(osd) {
+            _ if *osd == me => primary.applied,
+            Some(peer) => peer.applied.max(peer.acked),
+            None => Version::NONE,
+        };
+        let everywhere = acting.iter().map(applied).min().unwrap_or(Version::NONE);
+        for update in primary.in_flight.iter_mut().take_while(|update| update.version <= everywhere) {
+            if std::mem::take(&mut update.early) {
+                let Answer { to, reply, .. } = update.answers.first().expect("an update answers its client first");
+                let applied = OpApplied { request: reply.request, version: reply.version, attempt: reply.attempt };
+                sh.reply(*to, Message::OpApplied(applied), None);
+            }
         }
     }
 

@@ -228,7 +228,7 @@ impl SubOp {
 
 /// Bits of [`OpRequest::flags`].
 pub mod op_flag {
-    /// Answer when applied in memory on the whole acting set, not when durable (CEPH-46).
+    /// Say when it is applied in memory on the whole acting set, before it is durable (CEPH-46, [`OpApplied`]).
     pub const ACK: u32 = 1;
     /// The reader accepts what is applied but not yet durable.
     pub const UNCOMMITTED: u32 = 2;
@@ -398,6 +398,20 @@ pub struct OpReply {
     pub attempt: u32,
 }
 wire_record!(OpReply version 1 compat 1 { request, failure, version, results, attempt });
+
+/// Told to a client that set [`op_flag::ACK`]: its update is applied in memory on the whole acting set (CEPH-46). It may still be lost if
+/// all of them lose power; the answer proper follows when it is durable, and until then the client keeps the operation and sends
+/// it again if need be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpApplied {
+    /// Which operation.
+    pub request: RequestId,
+    /// The object's version after it.
+    pub version: Version,
+    /// From the request.
+    pub attempt: u32,
+}
+wire_record!(OpApplied version 1 compat 1 { request, version, attempt });
 
 /// Told to a client whose operation waits for long: why, and since when. The operation goes on waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -125,6 +125,7 @@ messages! {
     10 v 1 compat 1 OpRequest(client::OpRequest) payload;
     11 v 1 compat 1 OpReply(client::OpReply) payload;
     12 v 1 compat 1 OpBlocked(client::OpBlocked);
+    13 v 1 compat 1 OpApplied(client::OpApplied);
 
     20 v 1 compat 1 Replicate(replication::Replicate) payload;
     21 v 1 compat 1 ReplicateAck(replication::ReplicateAck);
@@ -144,6 +145,7 @@ messages! {
     35 v 1 compat 1 Progress(replication::Progress);
     36 v 1 compat 1 ProgressAck(replication::ProgressAck);
     37 v 1 compat 1 Discard(replication::Discard);
+    38 v 1 compat 1 ReplicateApplied(replication::ReplicateApplied);
 
     50 v 1 compat 1 Subscribe(monitor::Subscribe);
     51 v 1 compat 1 MapFull(monitor::MapFull);

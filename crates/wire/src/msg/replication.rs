@@ -170,8 +170,22 @@ pub struct Replicate {
     pub committed: Version,
     /// The log may forget everything up to here.
     pub trim: Version,
+    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for an early answer (CEPH-46).
+    pub tell_applied: bool,
 }
-wire_record!(Replicate version 1 compat 1 { pg, interval, entry, effects, committed, trim });
+wire_record!(Replicate version 1 compat 1 { pg, interval, entry, effects, committed, trim, tell_applied });
+
+/// Everything up to `version` is applied here, in memory; it is not durable yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicateApplied {
+    /// Which group.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// Up to where.
+    pub version: Version,
+}
+wire_record!(ReplicateApplied version 1 compat 1 { pg, interval, version });
 
 /// Everything up to `version` is durable here.
 #[derive(Clone, Debug, PartialEq, Eq)]
