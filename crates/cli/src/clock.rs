@@ -17,6 +17,19 @@ pub fn utc(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// The time now, in UTC.
+#[must_use]
+pub fn now_utc() -> String {
+    utc(now_unix_ms())
+}
+
+/// Milliseconds since 1970 by this machine's clock; 0 before that.
+#[must_use]
+pub fn now_unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

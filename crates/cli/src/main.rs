@@ -3,10 +3,10 @@
 //! ```text
 //!  arguments ─▶ command line (clap) ─▶ a module per noun ─▶ Out: text and tables, or JSON
 //!                                           │
-//!      needs no cluster:  crush · history · sim · completions
+//!      needs no cluster:  crush · history · sim · completions · store · doctor
 //!      asks the monitors: cluster::admin          ┐
 //!      moves data:        object · bench · tour   ├─▶ Session (cluster/) ─▶ cluster::host, the only place that knows how
-//!      runs daemons:      cluster::up             ┘
+//!      runs daemons:      cluster::up, down       ┘
 //! ```
 //! A host crate: it reads files, clocks and the environment, so clippy's disallowed lists do not apply here.
 //!
@@ -19,6 +19,7 @@ mod bench;
 mod clock;
 mod cluster;
 mod crush;
+mod doctor;
 mod failure;
 mod history;
 mod object;
@@ -26,13 +27,14 @@ mod objects;
 mod out;
 mod progress;
 mod sim;
+mod store;
 mod table;
 mod tour;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use cluster::{Place, admin, host, up};
+use cluster::{Place, admin, down, host, members, up};
 use out::Out;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,6 +84,8 @@ enum Osd {
         id: u32,
     },
     #[command(flatten)]
+    Member(members::Osd),
+    #[command(flatten)]
     Admin(admin::Osd),
 }
 
@@ -96,6 +100,8 @@ enum Mon {
         #[arg(long)]
         id: u32,
     },
+    #[command(flatten)]
+    Member(members::Mon),
     #[command(flatten)]
     Admin(admin::Mon),
 }
@@ -121,8 +127,15 @@ enum Cluster {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a whole cluster in this process, made first if there is none.
+    /// Run a whole cluster, made first if there is none: in this process, or one process a daemon.
     Up(up::Arguments),
+    /// Stop whatever runs in the cluster's folder.
+    Down(down::Arguments),
+    /// Look at this machine and the cluster's folder: what is wrong, and what to do. Exit code 1 if something is an error.
+    Doctor,
+    /// Daemons' stores.
+    #[command(subcommand)]
+    Store(store::Command),
     /// Clusters of separate processes.
     #[command(subcommand)]
     Cluster(Cluster),
@@ -194,9 +207,15 @@ enum Command {
 fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
     match command {
         Command::Up(arguments) => up::run(&arguments, place, out)?,
+        Command::Down(arguments) => down::run(&arguments, place, out)?,
+        Command::Doctor => return doctor::run(place, out),
+        Command::Store(command) => return store::run(&command, out),
         Command::Cluster(Cluster::Init { dir, mons, osds, base_port }) => {
             host::init(&dir, &host::Shape { mons, osds, base_port: Some(base_port) })?;
-            out.say(&format!("made {}; start each daemon with `nacre mon run` and `nacre osd run`", dir.display()))?;
+            out.say(&format!(
+                "made {0}; `nacre up --dir {0} --processes` starts it, or each daemon alone with `nacre mon run` and `nacre osd run`",
+                dir.display()
+            ))?;
         }
         Command::Mon(Mon::Run { config, id }) => host::run_mon(&config, id)?,
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
@@ -210,6 +229,8 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
             }
         }
         Command::Config(command) => admin::config(&command, &mut *place.connect()?, out)?,
+        Command::Osd(Osd::Member(command)) => members::osd(command, place, out)?,
+        Command::Mon(Mon::Member(command)) => members::mon(command, place, out)?,
         Command::Osd(Osd::Admin(command)) => return admin::osd(&command, &mut *place.connect()?, out),
         Command::Mon(Mon::Admin(command)) => admin::mon(&command, &mut *place.connect()?, out)?,
         Command::Pg(command) => admin::placement(&command, &mut *place.connect()?, out)?,

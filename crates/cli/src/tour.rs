@@ -1,18 +1,22 @@
 //! `nacre tour`: a real tree, a killed daemon, every byte compared (`./x run`).
 //!
 //! ```text
-//!  start ─▶ import ─▶ where is it? ─▶ kill an OSD ─▶ read all, compare ─▶ start it again ─▶ HEALTH_OK ─▶ read all, compare
+//!  start ─▶ import ─▶ where is it? ─▶ kill an OSD ─▶ read all, compare ─▶ overwrite some, add some
+//!                                                                              │
+//!        read all, compare ◀─ kill another one ◀─ HEALTH_OK ◀─ start it again ─┘
 //! ```
+//! The last reading is without another OSD, so that the recovered copies of the first one are among those that are read.
 
-use crate::cluster::up::{self, Arguments as UpArguments};
-use crate::cluster::{Session, host};
+use crate::cluster::Session;
+use crate::cluster::host::Ending;
+use crate::cluster::up::{self, NewCluster};
 use crate::object::tree::{self, Hashes};
 use crate::object::{locate, pool_id};
 use crate::out::Out;
 use crate::progress;
 use crate::table::bytes;
 use anyhow::{Context, Result, bail, ensure};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::{Name, ObjectId, PoolId};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -55,14 +59,15 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let cluster = dir.join("cluster");
     let paths = files(&arguments.from)?;
     ensure!(!paths.is_empty(), "{} has nothing to import; --from names another folder", arguments.from.display());
-    let mut up =
-        up::start(&cluster, &UpArguments { dir: None, osds: 3, mons: 1, base_port: free_ports(4)?, size: Some(3) })?;
+    let new = NewCluster { osds: Some(3), mons: Some(1), base_port: Some(free_ports(4)?), size: Some(3) };
+    let first_pool = up::make(&cluster, &new)?;
+    let mut up = up::start(&cluster, first_pool)?;
     let mut timings = vec![("ready", up.took)];
     out.say(&format!("1. A cluster of 3 OSDs is ready after {:.2} s.", up.took.as_secs_f64()))?;
     out.finish()?;
 
     let pool = pool_id(&mut *up.session, POOL)?;
-    let (hashes, size) = import(arguments, &paths, pool, &mut *up.session, &mut timings, out)?;
+    let (mut hashes, size) = import(arguments, &paths, pool, &mut *up.session, &mut timings, out)?;
     show_places(&hashes, &mut *up.session, out)?;
 
     up.daemons.kill_osd(1)?;
@@ -75,23 +80,52 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     ))?;
     out.finish()?;
 
+    let begun = Instant::now();
+    let (changed, added) = write_meanwhile(&mut hashes, pool, &mut *up.session)?;
+    timings.push(("write_with_one_osd_dead", begun.elapsed()));
+    out.say(&format!(
+        "5. Without it, {changed} of them were overwritten and {added} more were stored ({:.2} s).",
+        begun.elapsed().as_secs_f64()
+    ))?;
+    out.finish()?;
+
     up.daemons.start_osd(1)?;
     let took = up::wait(&mut *up.session, RECOVERY)?;
     timings.push(("recovery", took));
-    out.say(&format!("5. osd.1 is back; HEALTH_OK after {:.2} s.", took.as_secs_f64()))?;
+    let recovered = up.daemons.recovered(1).unwrap_or(0);
+    ensure!(
+        recovered >= (changed + added) as u64,
+        "osd.1 missed {} objects and was brought {recovered}: HEALTH_OK came too early",
+        changed + added
+    );
+    out.say(&format!(
+        "6. osd.1 is back; it was brought the {recovered} objects that it had missed; HEALTH_OK after {:.2} s.",
+        took.as_secs_f64()
+    ))?;
+    out.finish()?;
+    up.daemons.kill_osd(2)?;
     let took = read_all(&hashes, size, pool, &mut *up.session)?;
     timings.push(("read_after_recovery", took));
-    out.say(&format!("6. All hashes are equal again ({:.2} s).", took.as_secs_f64()))?;
+    out.say(&format!(
+        "7. osd.2 was killed in its place; all {} objects are what was stored last ({:.2} s).",
+        hashes.len(),
+        took.as_secs_f64()
+    ))?;
+    up.daemons.start_osd(2)?;
+    up::wait(&mut *up.session, RECOVERY)?;
     if out.json() {
         let seconds: serde_json::Map<_, _> =
             timings.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
-        out.value(&json!({ "objects": hashes.len(), "bytes": size, "equal": true, "seconds": seconds }))?;
+        out.value(&json!({
+            "objects": hashes.len(), "bytes": size, "equal": true, "overwritten": changed, "added": added,
+            "recovered": recovered, "seconds": seconds,
+        }))?;
     }
     out.finish()?;
 
     if arguments.stay {
-        up::introduce(&cluster, &mut up, out)?;
-        host::wait_for_signal()?;
+        up::introduce(&cluster, &mut *up.session, up.took, false, out)?;
+        Ending::watch()?.wait(&mut *up.daemons);
     }
     drop(up.session);
     up.daemons.stop()?;
@@ -172,6 +206,27 @@ fn show_places(hashes: &Hashes, session: &mut dyn Session, out: &mut Out) -> Res
     }
     out.finish()
 }
+
+/// Most objects that are overwritten, and that are added, while an OSD is dead.
+const MEANWHILE_MAX: usize = 200;
+
+/// Overwrites every few objects and adds as many; gives both numbers.
+fn write_meanwhile(hashes: &mut Hashes, pool: PoolId, session: &mut dyn Session) -> Result<(usize, usize)> {
+    let count = hashes.len().div_ceil(4).min(MEANWHILE_MAX);
+    let step = hashes.len() / count;
+    let overwritten: Vec<Name> = hashes.keys().step_by(step).take(count).cloned().collect();
+    let added = (0..count).map(|n| Name::from(format!("{MEANWHILE}/new-{n}").as_str()));
+    // Lengths from a few bytes to some blocks.
+    let content = |(n, name): (usize, Name)| {
+        let text = format!("written to {name} while osd.1 was dead\n").repeat(1 + n * n % 577);
+        (name, text.into_bytes())
+    };
+    let all: Vec<(Name, Vec<u8>)> = overwritten.into_iter().chain(added).enumerate().map(content).collect();
+    tree::write(session, pool, all, hashes)?;
+    Ok((count, count))
+}
+/// Folder of the objects that are added.
+const MEANWHILE: &str = "written-while-an-osd-was-dead";
 
 fn read_all(hashes: &Hashes, size: u64, pool: PoolId, session: &mut dyn Session) -> Result<Duration> {
     let bar = progress::bytes("reading", size);

@@ -30,6 +30,7 @@ pub mod hierarchy;
 mod leader;
 mod live;
 mod mon;
+pub mod nearest;
 mod open;
 pub mod options;
 mod osds;

@@ -4,6 +4,7 @@
 //! Options that a daemon reads are in the map (`ClusterMap::config`); whoever needs one calls its reader here, or reads the map's
 //! entry by the same name and bounds.
 
+use crate::nearest::nearest;
 use nacre_types::Name;
 use nacre_wire::map::ClusterMap;
 use std::time::Duration;
@@ -144,31 +145,7 @@ pub fn validate(spec: &Spec, value: &str) -> Result<(), String> {
 /// The three names that look most like `name`, the most alike first.
 #[must_use]
 pub fn closest(name: &str) -> Vec<&'static str> {
-    closest_of(name, OPTIONS.iter().map(|spec| spec.name))
-}
-
-/// The three of `names` that look most like `name`.
-pub(crate) fn closest_of(name: &str, names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
-    let mut ranked: Vec<(usize, &str)> = names.map(|known| (distance(name, known), known)).collect();
-    ranked.sort_unstable();
-    ranked.into_iter().take(3).map(|(_, known)| known).collect()
-}
-
-/// How many characters must be inserted, removed or replaced; a name that contains the other is near.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    let contained = a.len() >= 3 && b.windows(a.len()).any(|part| part == a.as_slice());
-    if contained { row[b.len()] / 4 } else { row[b.len()] }
+    nearest(name, OPTIONS.iter().map(|spec| spec.name))
 }
 
 fn text<'m>(map: &'m ClusterMap, name: &str) -> &'m str {

@@ -121,6 +121,11 @@ fn osds_leave_in_order() {
     world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), new);
     world.run(ms(20));
     assert!(world.map(MonId(0)).up_osd(OsdId(3)).is_some());
+    // Whoever adds it by hand is told how far its new store has to count.
+    ask(&mut world, json!({"command": "osd down", "osd": 3}));
+    ask(&mut world, json!({"command": "osd rm", "osd": 3, "force": true}));
+    let added = ask(&mut world, json!({"command": "osd add", "osd": 3}));
+    assert_eq!(added["after_instance"], json!(2), "{added}");
 }
 
 #[test]
@@ -148,7 +153,6 @@ fn weights_come_and_go() {
     assert!(ask(&mut world, json!({"command": "osd out", "osd": 1}))["epoch"].is_u64());
     assert!(ask(&mut world, json!({"command": "osd out", "osd": 1}))["epoch"].is_null(), "nothing had to change");
     assert_eq!(ask(&mut world, json!({"command": "osd in", "osd": 1}))["reweight"], json!(1.0));
-    assert!(refused(&mut world, json!({"command": "osd balance"})).contains("not available yet"));
 }
 
 #[test]
@@ -235,4 +239,61 @@ fn every_command_that_only_reads_answers() {
         let answer = world.command(MonId(0), request);
         assert!(answer.is_ok() || spec.name == "fence rm", "{}: {answer:?}", spec.name);
     }
+}
+
+// Went red when the changes were left out of the reply's batch, and when `dry_run` was ignored.
+#[test]
+fn balancing_brings_osds_to_their_share_and_a_dry_run_changes_nothing() {
+    let mut world = World::found(1, 91);
+    world.boot_osds(7);
+    ask(&mut world, json!({"command": "pool create", "name": "data", "pg_num": 128}));
+    let counts = |world: &World| {
+        let mut counts = std::collections::BTreeMap::new();
+        for osd in world.map(MonId(0)).pgs.values().flat_map(|record| &record.raw) {
+            *counts.entry(*osd).or_insert(0_u32) += 1;
+        }
+        counts
+    };
+    let before = counts(&world);
+    let spread = |counts: &std::collections::BTreeMap<OsdId, u32>| {
+        counts.values().max().expect("OSDs") - counts.values().min().expect("OSDs")
+    };
+    assert!(spread(&before) > 4, "chance is uneven: {before:?}");
+    let epoch = world.map(MonId(0)).epoch;
+    let dry = ask(&mut world, json!({"command": "osd balance", "dry_run": true}));
+    assert_eq!(world.map(MonId(0)).epoch, epoch);
+    assert!(world.map(MonId(0)).upmaps.is_empty());
+    let done = ask(&mut world, json!({"command": "osd balance", "pool": "data"}));
+    assert_eq!((&dry["swaps"], &dry["worst_after"]), (&done["swaps"], &done["worst_after"]));
+    assert_eq!(done["finished"], json!(true));
+    let after = counts(&world);
+    assert!(spread(&after) <= 2, "{after:?}");
+    assert_eq!(before.values().sum::<u32>(), after.values().sum::<u32>(), "no copy is lost");
+    let map = world.map(MonId(0));
+    assert!(map.pgs.values().all(|r| r.raw.iter().collect::<std::collections::BTreeSet<_>>().len() == 3));
+    let moved: Vec<_> = map.upmaps.keys().map(ToString::to_string).collect();
+    assert_eq!(done["groups"], json!(moved));
+    let again = ask(&mut world, json!({"command": "osd balance"}));
+    assert_eq!((&again["swaps"], again.get("epoch")), (&json!(0), None), "nothing is left to do");
+    assert!(refused(&mut world, json!({"command": "osd balance", "pool": "dta"})).contains("there are data"));
+    assert!(refused(&mut world, json!({"command": "osd balance", "swaps_max": 0})).contains("from 1"));
+}
+
+#[test]
+fn removing_by_force_says_what_is_lost() {
+    let mut world = cluster(4);
+    // All members of some group go at once: what they had is nowhere else.
+    for osd in [0, 1, 2] {
+        ask(&mut world, json!({"command": "osd down", "osd": osd}));
+    }
+    ask(&mut world, json!({"command": "osd out", "osd": 0}));
+    let why = refused(&mut world, json!({"command": "osd rm", "osd": 0}));
+    assert!(why.contains("do not serve and may need osd.0"), "{why}");
+    let done = ask(&mut world, json!({"command": "osd rm", "osd": 0, "force": true}));
+    assert!(done["lost_groups"].as_u64().is_some_and(|groups| groups > 0), "{done}");
+    assert!(done["lost"].as_str().expect("text").contains("lost for good"), "{done}");
+    for (host, why) in [("a b", "letters"), ("", "letters")] {
+        assert!(refused(&mut world, json!({"command": "osd add", "host": host})).contains(why));
+    }
+    assert!(refused(&mut world, json!({"command": "osd add", "capacity": 0})).contains("more than 0"));
 }

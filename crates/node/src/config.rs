@@ -4,9 +4,11 @@
 //! somebody believes in.
 
 use crate::error::StartError;
+use nacre_mon::nearest::nearest;
 use nacre_types::{ClusterId, MonId, OsdId};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -137,6 +139,37 @@ impl Config {
         Ok(())
     }
 
+    /// Whether it would be read back as it is.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub fn check(&self) -> Result<(), String> {
+        Self::parse(&self.to_text(), &self.dir).map(drop)
+    }
+
+    /// Writes the file, whole or not at all. What people wrote into it besides keys and values is not kept.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn save(&self) -> Result<(), StartError> {
+        crate::directory::write_durably(&self.dir.join(FILE_NAME), self.to_text().as_bytes())
+    }
+
+    /// A port for one more daemon: on the address of the last one, after the last port.
+    ///
+    /// Empty if the cluster's daemons have no addresses.
+    #[must_use]
+    pub fn next_address(&self) -> String {
+        let mons = self.mons.values().map(|entry| &entry.address);
+        let osds = self.osds.values().map(|entry| &entry.address);
+        let last = mons.chain(osds).filter_map(|address| crate::net::parse(address)).max_by_key(SocketAddr::port);
+        last.and_then(|mut last| {
+            last.set_port(last.port().checked_add(1)?);
+            Some(last.to_string())
+        })
+        .unwrap_or_default()
+    }
+
     /// The file's text.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -175,8 +208,8 @@ impl Section<'_> {
     fn only(&self, known: &[&str]) -> Result<(), String> {
         for key in self.table.keys() {
             if !known.contains(&key.as_str()) {
-                let nearest = known.iter().min_by_key(|k| distance(key, k)).expect("there are known keys");
-                return Err(format!("{}: unknown key `{key}`; did you mean `{nearest}`?", self.what));
+                let near = nearest(key, known.iter().copied());
+                return Err(format!("{}: unknown key `{key}`; did you mean `{}`?", self.what, near[0]));
             }
         }
         Ok(())
@@ -242,22 +275,6 @@ pub fn show_size(bytes: u64) -> String {
         Some((name, unit)) => format!("{} {name}", bytes / unit),
         None => bytes.to_string(),
     }
-}
-
-/// How many characters must be inserted, removed or replaced.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use crate::access::{Access, Port};
 use crate::clock;
 use crate::config::Config;
-use crate::directory::{self, Lock};
+use crate::directory;
 use crate::error::StartError;
+use crate::locks::Lock;
 use crate::net;
 use crate::reactor::{NodeParts, Reactor};
 use crate::role::Role;

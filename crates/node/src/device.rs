@@ -8,19 +8,23 @@
 //! A small write costs less than the hand-over to a worker would, and it saves one wake-up per group commit; it can wait for the
 //! kernel only when dirty pages exceed the kernel's bounds, which the flush that follows every log write prevents.
 //! Segments are written as they are (`pwritev`): no byte is copied by us. An error is reported, never retried; interruptions and short
-//! counts are continued.
+//! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
 
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
 use nacre_store::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
 use rustix::io::{Errno, ReadWriteFlags};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest write that is made on the reactor's thread.
 const INLINE_WRITE_MAX: usize = 256 << 10;
+/// A store that somebody has open is waited for this often, half a second in all.
+const LOCK_TRIES: u32 = 100;
+const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(5);
 /// Most segments of one system call.
 const SEGMENTS_MAX: usize = 1024;
 
@@ -36,12 +40,20 @@ fn failed(errno: Errno) -> DeviceError {
 }
 
 impl Blocks {
-    /// Opens a device; `create` makes a file of that many bytes (sparse) or keeps a longer one.
+    /// Opens a device for this process alone; `create` makes a file of that many bytes (sparse) or keeps a longer one.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The operating system's; `WouldBlock` when somebody has it open as a store.
     pub fn open(path: &Path, create: Option<u64>) -> std::io::Result<Self> {
         let mut file = File::options().read(true).write(true).create(create.is_some()).truncate(false).open(path)?;
+        // A daemon that was killed inside this process may still have a write on a worker: whoever opens its store next must come after it.
+        for tried in 1.. {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => std::thread::sleep(BETWEEN_LOCK_TRIES),
+                Err(error) => return Err(error.into()),
+            }
+        }
         if let Some(length) = create
             && file.metadata()?.is_file()
             && file.metadata()?.len() < length
@@ -50,6 +62,17 @@ impl Blocks {
             file.sync_all()?;
         }
         // Also right for block devices, whose metadata says 0.
+        let length = file.seek(SeekFrom::End(0))?;
+        Ok(Self { file, length })
+    }
+
+    /// Opens a device to look at it while nobody writes to it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_to_read(path: &Path) -> std::io::Result<Self> {
+        let mut file = File::open(path)?;
+        file.try_lock_shared()?;
         let length = file.seek(SeekFrom::End(0))?;
         Ok(Self { file, length })
     }

@@ -4,11 +4,9 @@
 //!  DIR/cluster.toml          who and where (config.rs)
 //!  DIR/mon.0/store           a monitor's store       } or any path, also a block device, as cluster.toml says
 //!  DIR/osd.2/store           an OSD's store          }
-//!  DIR/run/cluster.lock      whole folder: exclusive for an embedded cluster, shared by daemons' processes
-//!  DIR/run/osd.2.lock        one daemon's process
-//!  DIR/run/osd.2.pid         its process id
+//!  DIR/run/…                 locks, process ids, logs (locks.rs)
 //! ```
-//! The locks are the kernel's (`flock`): they end with the process, however it ends.
+//! `locks.rs` has the locks and pid files.
 
 use crate::config::{Config, FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry};
 use crate::device::{Blocks, FileDevice};
@@ -17,13 +15,16 @@ use crate::hosted::Hosted;
 use crate::workers::{Mailbox, WorkersHandle};
 use nacre_mon::{Founding, Mon};
 use nacre_osd::DaemonRecord;
-use nacre_store::{BlockingDevice, Event, FormatOptions, Identity, OpenOptions, ReadReply, Store, Token, Transaction};
+use nacre_store::{
+    BlockingDevice, Event, Finding, FormatOptions, Identity, OpenError, OpenOptions, ReadReply, RootError, Store,
+    Token, Transaction,
+};
 use nacre_types::{ClusterId, Entity, Instance, MonId, OsdId};
 use nacre_wire::map::{Address, Change};
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 /// First port of a cluster, unless somebody says otherwise.
@@ -119,7 +120,7 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
         osds.insert(id, entry);
     }
     let config = Config { cluster: ClusterId(random_u128().max(1)), dir, mons, osds };
-    Config::parse(&config.to_text(), &config.dir).map_err(bad)?;
+    config.check().map_err(bad)?;
     let mut changes: BTreeMap<String, String> = options.config.clone();
     if let Some(size) = options.pool_size {
         changes.insert("pool.default_size".to_owned(), size.to_string());
@@ -142,14 +143,15 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
         format_mon(config.cluster, *id, entry, &founding)?;
     }
     for (id, entry) in &config.osds {
-        format_osd(config.cluster, *id, entry)?;
+        format_osd(config.cluster, *id, entry, Instance(0))?;
     }
     // Last, so that a folder with this file is complete.
-    write_durably(&file, config.to_text().as_bytes())?;
+    config.save()?;
     Ok(config)
 }
 
-fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartError> {
+/// Replaces a file, whole or not at all.
+pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartError> {
     let temporary = path.with_extension("new");
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&temporary)?;
@@ -161,20 +163,61 @@ fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartError> {
     write().map_err(io("write", path))
 }
 
-/// Adds an OSD's store and its entry; the cluster may be running. The OSD joins when it is started.
+/// Adds an OSD's store and its entry; the cluster may be running. The OSD joins when it is started. Its first life comes after `after`:
+/// an earlier OSD's of the same number, whose lives are fenced.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry) -> Result<(), StartError> {
+pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry, after: Instance) -> Result<(), StartError> {
     let file = config.dir.join(FILE_NAME);
     if config.osds.contains_key(&id) {
         return Err(StartError::Config { path: file, why: format!("{id} is described already") });
     }
     let mut changed = config.clone();
     changed.osds.insert(id, entry.clone());
-    Config::parse(&changed.to_text(), &changed.dir).map_err(|why| StartError::Config { path: file.clone(), why })?;
-    format_osd(config.cluster, id, &entry)?;
-    write_durably(&file, changed.to_text().as_bytes())?;
+    changed.check().map_err(|why| StartError::Config { path: file.clone(), why })?;
+    format_osd(config.cluster, id, &entry, after)?;
+    changed.save()?;
+    *config = changed;
+    Ok(())
+}
+
+/// Whether [`add_osd`] could add this one, as far as that can be seen without doing it.
+///
+/// # Errors
+/// As [`add_osd`].
+pub fn may_add_osd(config: &Config, id: OsdId, entry: &OsdEntry) -> Result<(), StartError> {
+    let mut changed = config.clone();
+    changed.osds.insert(id, entry.clone());
+    changed.check().map_err(|why| StartError::Config { path: config.dir.join(FILE_NAME), why })?;
+    must_be_free(&entry.path)
+}
+
+/// Whether [`add_mon`] could add this one, as far as that can be seen without doing it.
+///
+/// # Errors
+/// As [`add_mon`].
+pub fn may_add_mon(config: &Config, id: MonId, entry: &MonEntry) -> Result<(), StartError> {
+    let mut changed = config.clone();
+    changed.mons.insert(id, entry.clone());
+    changed.check().map_err(|why| StartError::Config { path: config.dir.join(FILE_NAME), why })?;
+    must_be_free(&entry.path)
+}
+
+/// Adds a monitor's store, made to be let into the running cluster, and its entry.
+///
+/// # Errors
+/// [`StartError`].
+pub fn add_mon(config: &mut Config, id: MonId, entry: MonEntry) -> Result<(), StartError> {
+    let file = config.dir.join(FILE_NAME);
+    if config.mons.contains_key(&id) {
+        return Err(StartError::Config { path: file, why: format!("{id} is described already") });
+    }
+    let mut changed = config.clone();
+    changed.mons.insert(id, entry.clone());
+    changed.check().map_err(|why| StartError::Config { path: file.clone(), why })?;
+    format(config.cluster, Entity::Mon(id), &entry.path, entry.size, Mon::bootstrap_joining(id, config.cluster))?;
+    changed.save()?;
     *config = changed;
     Ok(())
 }
@@ -185,30 +228,81 @@ pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry) -> Result<(), St
 const STORE_ATTR: &[u8] = b"store";
 
 /// Stores of monitors have owners above all OSDs' numbers.
+const MON_BIT: u32 = 1 << 31;
+
 fn identity(cluster: ClusterId, who: Entity) -> Identity {
     let osd = match who {
-        Entity::Mon(mon) => OsdId(1 << 31 | mon.0),
+        Entity::Mon(mon) => OsdId(MON_BIT | mon.0),
         Entity::Osd(osd) => osd,
         Entity::Client(_) => unreachable!("clients have no stores"),
     };
     Identity { cluster, osd }
 }
 
-/// Refuses to format what is a store already.
+/// What lies where a store is to be made, if it is more than nothing.
+fn occupant(blocks: &Arc<dyn BlockingDevice>) -> Option<String> {
+    let report = nacre_store::check(blocks, nacre_store::CheckOptions::default()).ok()?;
+    if let Some(owner) = report.identity {
+        return Some(format!("the store of {} already", show_identity(&owner)));
+    }
+    if report.findings != [Finding::Root(RootError::NotAStore)] {
+        return Some("a store already, though a damaged one".to_owned());
+    }
+    // Partition tables, file systems and people's files all have something in their first megabyte.
+    let mut head = vec![0; usize::try_from(blocks.length()).map_or(OCCUPIED_HEAD, |length| length.min(OCCUPIED_HEAD))];
+    blocks.read_at(0, &mut head).ok()?;
+    head.iter().any(|byte| *byte != 0).then(|| "not empty (its first megabyte holds something)".to_owned())
+}
+const OCCUPIED_HEAD: usize = 1 << 20;
+
+/// A store's owner, for people.
+#[must_use]
+pub fn show_identity(identity: &Identity) -> String {
+    let Identity { cluster, osd } = identity;
+    let who = if osd.0 & MON_BIT == 0 { osd.to_string() } else { MonId(osd.0 & !MON_BIT).to_string() };
+    format!("{who} of cluster {cluster}")
+}
+
+/// Whether a store may be made there without overwriting anything.
+fn must_be_free(path: &Path) -> Result<(), StartError> {
+    if path.is_dir() {
+        return Err(StartError::Occupied { path: path.to_owned(), by: "a folder".to_owned() });
+    }
+    if !path.exists() {
+        return Ok(());
+    }
+    let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open_to_read(path).map_err(opening(path))?);
+    match occupant(&blocks) {
+        Some(by) => Err(StartError::Occupied { path: path.to_owned(), by }),
+        None => Ok(()),
+    }
+}
+
+/// Makes a store. Refuses to overwrite anything.
 fn format(cluster: ClusterId, who: Entity, path: &Path, size: u64, first: Transaction) -> Result<(), StartError> {
     let failed = |why: String| StartError::Store { path: path.to_owned(), why };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(io("make", folder))?;
     }
-    let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(path, Some(size)).map_err(io("open", path))?);
-    if let Ok(report) = nacre_store::check(&blocks, nacre_store::CheckOptions::default())
-        && let Some(owner) = report.identity
-    {
-        return Err(failed(format!(
-            "it is the store of {} of cluster {} already; wipe its first megabyte if that may go",
-            owner.osd, owner.cluster
-        )));
+    must_be_free(path)?;
+    let is_new = !path.exists();
+    let made = make_store(cluster, who, path, size, first, failed);
+    if made.is_err() && is_new {
+        // Half a store would only be in the way of the next attempt.
+        let _ = std::fs::remove_file(path);
     }
+    made
+}
+
+fn make_store(
+    cluster: ClusterId,
+    who: Entity,
+    path: &Path,
+    size: u64,
+    first: Transaction,
+    failed: impl Fn(String) -> StartError + Copy,
+) -> Result<(), StartError> {
+    let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(path, Some(size)).map_err(opening(path))?);
     let options = FormatOptions { identity: identity(cluster, who), wal_bytes: None };
     nacre_store::format(&blocks, &options).map_err(|why| failed(format!("{why:?}")))?;
     drop(blocks);
@@ -228,13 +322,44 @@ fn format_mon(cluster: ClusterId, id: MonId, entry: &MonEntry, founding: &Foundi
     format(cluster, Entity::Mon(id), &entry.path, entry.size, Mon::bootstrap(id, founding))
 }
 
-fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry) -> Result<(), StartError> {
-    let first = nacre_osd::format(cluster, id).set_attr(
+fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry, after: Instance) -> Result<(), StartError> {
+    let mut first = nacre_osd::format(cluster, id).set_attr(
         nacre_osd::key::daemon_key(),
         STORE_ATTR,
         random_u128().to_le_bytes().to_vec(),
     );
+    first.ops.extend(DaemonRecord { cluster, osd: id, starts: after.0 }.save().ops);
     format(cluster, Entity::Osd(id), &entry.path, entry.size, first)
+}
+
+/// What to do about a store that does not open.
+fn remedy(why: &OpenError, who: Entity) -> &'static str {
+    match (why, who) {
+        (OpenError::Root(RootError::UnknownVersion(_) | RootError::UnknownFeatures(_)) | OpenError::ReadOnly(_), _) => {
+            ""
+        }
+        (OpenError::Root(RootError::Shrunk { .. }), _) => "; give it back its length, nothing was changed",
+        (OpenError::IndexFull, _) => "; give it a larger device",
+        (_, Entity::Mon(_)) => {
+            ". `nacre store check` says more; other monitors go on without it: `nacre mon rm` it, remove the file, `nacre mon add` it again"
+        }
+        (_, _) => {
+            ". `nacre store check` says more; its objects are on the other OSDs: `nacre osd out` and `nacre osd rm` it, then `nacre osd add` a new one"
+        }
+    }
+}
+
+pub(crate) fn opening(path: &Path) -> impl FnOnce(std::io::Error) -> StartError {
+    let path = path.to_owned();
+    move |error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => StartError::StoreInUse { path },
+        std::io::ErrorKind::NotFound => {
+            let why =
+                "it is not there; is its disk attached? `path` in cluster.toml says where it is looked for".to_owned();
+            StartError::Store { path, why }
+        }
+        _ => StartError::Io { doing: "open", path, error },
+    }
 }
 
 /// Opens a daemon's store.
@@ -248,12 +373,18 @@ pub fn open_hosted(
     workers: &WorkersHandle,
     waker: &Arc<crate::wake::Waker>,
 ) -> Result<Hosted, StartError> {
-    let blocks = Arc::new(Blocks::open(path, None).map_err(io("open", path))?);
+    let blocks = Arc::new(Blocks::open(path, None).map_err(opening(path))?);
     let mailbox = Mailbox::new(waker.clone());
     let device = FileDevice::new(blocks.clone(), workers.clone(), mailbox.clone());
     let options = OpenOptions { identity: identity(cluster, who), ..OpenOptions::default() };
-    let store = Store::open(device, blocks, &options)
-        .map_err(|why| StartError::Store { path: path.to_owned(), why: why.to_string() })?;
+    let store = Store::open(device, blocks, &options).map_err(|why| match why {
+        OpenError::WrongOwner { found, wanted } => StartError::WrongStore {
+            path: path.to_owned(),
+            wanted: show_identity(&wanted),
+            found: show_identity(&found),
+        },
+        why => StartError::Store { path: path.to_owned(), why: format!("{why}{}", remedy(&why, who)) },
+    })?;
     Ok(Hosted::new(Box::new(store), mailbox, workers.clone()))
 }
 
@@ -283,7 +414,11 @@ pub fn count_start(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hoste
     let ReadReply::Stat(stat) = reply else { return Err(failed("it answers nonsense".to_owned())) };
     let record = DaemonRecord::from_stat(stat.as_ref()).ok_or_else(|| failed("it is not an OSD's".to_owned()))?;
     if record.cluster != cluster || record.osd != id {
-        return Err(failed(format!("it belongs to {} of cluster {}", record.osd, record.cluster)));
+        return Err(StartError::WrongStore {
+            path: path.to_owned(),
+            wanted: show_identity(&Identity { cluster, osd: id }),
+            found: show_identity(&Identity { cluster: record.cluster, osd: record.osd }),
+        });
     }
     let identity = stat.as_ref().and_then(|stat| stat.attrs.get(STORE_ATTR)).and_then(|id| id[..].try_into().ok());
     let identity = identity.ok_or_else(|| failed("its identity is missing".to_owned()))?;
@@ -298,79 +433,4 @@ pub fn count_start(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hoste
         .map_err(|why| failed(why.to_string()))?
         .map_err(failed)?;
     Ok(Started { instance: Instance(record.starts), store: u128::from_le_bytes(identity) })
-}
-
-// ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/// The right to run a cluster's daemons; ends when dropped.
-#[derive(Debug)]
-pub struct Lock {
-    _files: Vec<File>,
-    pid: Option<PathBuf>,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        if let Some(path) = &self.pid {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-fn lock_file(path: &Path, shared: bool) -> Result<File, StartError> {
-    let mut file =
-        File::options().create(true).truncate(false).read(true).write(true).open(path).map_err(io("open", path))?;
-    let result = if shared { file.try_lock_shared() } else { file.try_lock() };
-    match result {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut by = String::new();
-            let _ = file.read_to_string(&mut by);
-            let by = if by.is_empty() { "another process".to_owned() } else { by.trim().to_owned() };
-            return Err(StartError::Locked {
-                path: path.parent().and_then(Path::parent).unwrap_or(path).to_owned(),
-                by,
-            });
-        }
-        Err(TryLockError::Error(error)) => return Err(io("lock", path)(error)),
-    }
-    Ok(file)
-}
-
-fn sign(file: &mut File, text: &str) {
-    // Only for the sentence that somebody else will read.
-    let _ = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
-}
-
-impl Lock {
-    fn run_folder(config: &Config) -> Result<PathBuf, StartError> {
-        let run = config.dir.join("run");
-        std::fs::create_dir_all(&run).map_err(io("make", &run))?;
-        Ok(run)
-    }
-
-    /// For an embedded cluster: nobody else runs any daemon of this folder.
-    ///
-    /// # Errors
-    /// [`StartError::Locked`].
-    pub fn whole(config: &Config) -> Result<Self, StartError> {
-        let run = Self::run_folder(config)?;
-        let mut file = lock_file(&run.join("cluster.lock"), false)?;
-        sign(&mut file, &format!("an embedded cluster (process {})", std::process::id()));
-        Ok(Self { _files: vec![file], pid: None })
-    }
-
-    /// For one daemon's process.
-    ///
-    /// # Errors
-    /// [`StartError::Locked`].
-    pub fn daemon(config: &Config, who: &str) -> Result<Self, StartError> {
-        let run = Self::run_folder(config)?;
-        let all = lock_file(&run.join("cluster.lock"), true)?;
-        let mut own = lock_file(&run.join(format!("{who}.lock")), false)?;
-        sign(&mut own, &format!("{who} (process {})", std::process::id()));
-        let pid = run.join(format!("{who}.pid"));
-        std::fs::write(&pid, format!("{}\n", std::process::id())).map_err(io("write", &pid))?;
-        Ok(Self { _files: vec![all, own], pid: Some(pid) })
-    }
 }

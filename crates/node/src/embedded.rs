@@ -8,8 +8,8 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::conn::Traffic;
 use crate::daemon::{self, RunOptions};
-use crate::directory::Lock;
 use crate::error::{Error, StartError};
+use crate::locks::Lock;
 use crate::reactor::Reactor;
 use crate::role::Role;
 use crate::slot::{block_on, slot};
@@ -17,7 +17,7 @@ use crate::wake::Waker;
 use nacre_store::Usage;
 use nacre_types::{Entity, MonId, OsdId};
 use nacre_wire::ClusterMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -34,6 +34,10 @@ struct Host {
     config: Config,
     options: RunOptions,
     stop: bool,
+    /// Daemons that did not start, and why: the others go on without them.
+    broken: BTreeMap<Entity, String>,
+    // Last: the folder is free only when nobody writes to it any more.
+    lock: Lock,
 }
 
 #[derive(Default)]
@@ -71,6 +75,9 @@ impl Drop for Leave {
 impl Embedded {
     /// Starts the cluster in the folder; returns when its OSDs are up and every placement group serves.
     ///
+    /// A daemon whose store is damaged or missing is left out as long as an OSD and a majority of the monitors are there; [`Self::halted`]
+    /// names it. A store of another cluster, or a port that is taken, is an error: somebody is about to make a mistake.
+    ///
     /// # Errors
     /// [`StartError`].
     pub fn start(dir: &Path, options: RunOptions) -> Result<Self, StartError> {
@@ -85,7 +92,7 @@ impl Embedded {
             let run = move || {
                 // However this thread ends, nobody waits for it afterwards. Declared after `held`, so it goes first.
                 let _leave = Leave(orders.clone());
-                let host = match Host::new(config, options, waker, port) {
+                let host = match Host::new(config, options, waker, port, held) {
                     Ok(host) => {
                         sender.send(Ok(()));
                         host
@@ -93,8 +100,6 @@ impl Embedded {
                     Err(why) => return sender.send(Err(why)),
                 };
                 host.run(&orders);
-                // After the daemons: the folder is free only when nobody writes to it any more.
-                drop(held);
             };
             std::thread::Builder::new().name("nacre".to_owned()).spawn(run).map_err(|error| StartError::Io {
                 doing: "start a thread for",
@@ -138,13 +143,9 @@ impl Embedded {
     pub fn wait_active(&self, max: Duration) -> Result<(), StartError> {
         let begun = crate::clock::now();
         loop {
-            let look = |host: &mut Host| (host.missing(), host.reactor.halted());
-            let (missing, halted) = self
-                .order(look)
-                .ok_or_else(|| StartError::NotReady { why: "the cluster has been stopped".to_owned() })?;
-            if let Some((who, why)) = halted.into_iter().next() {
-                return Err(StartError::Halted { who: who.to_string(), why });
-            }
+            let missing = self
+                .order(|host| host.leave_out_halted().map(|()| host.missing()))
+                .ok_or_else(|| StartError::NotReady { why: "the cluster has been stopped".to_owned() })??;
             let Some(why) = missing else { return Ok(()) };
             if crate::clock::now().since(begun) > max {
                 return Err(StartError::NotReady { why });
@@ -161,7 +162,7 @@ impl Embedded {
 
     /// Ends an OSD as `kill -9` would: nothing is finished, nobody is told. Its store's flushed part remains.
     pub fn kill_osd(&self, id: OsdId) -> bool {
-        self.order(move |host| host.reactor.kill(Entity::Osd(id)).is_some()).unwrap_or(false)
+        self.order(move |host| host.kill(Entity::Osd(id))).unwrap_or(false)
     }
 
     /// Starts an OSD that was killed, or that was added to the folder.
@@ -171,7 +172,7 @@ impl Embedded {
     pub fn start_osd(&self, id: OsdId) -> Result<(), StartError> {
         let start = move |host: &mut Host| {
             host.config = Config::load(&host.config.dir)?;
-            daemon::add_osd(&mut host.reactor, &host.config, id, &host.options)
+            host.start(Entity::Osd(id))
         };
         let ended = || StartError::NotReady { why: "the cluster has been stopped".to_owned() };
         self.order(start).unwrap_or_else(|| Err(ended()))
@@ -179,15 +180,18 @@ impl Embedded {
 
     /// Ends a monitor as `kill -9` would.
     pub fn kill_mon(&self, id: MonId) -> bool {
-        self.order(move |host| host.reactor.kill(Entity::Mon(id)).is_some()).unwrap_or(false)
+        self.order(move |host| host.kill(Entity::Mon(id))).unwrap_or(false)
     }
 
-    /// Starts a monitor that was killed.
+    /// Starts a monitor that was killed, or that was added to the folder.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start_mon(&self, id: MonId) -> Result<(), StartError> {
-        let start = move |host: &mut Host| daemon::add_mon(&mut host.reactor, &host.config, id, &host.options);
+        let start = move |host: &mut Host| {
+            host.config = Config::load(&host.config.dir)?;
+            host.start(Entity::Mon(id))
+        };
         let ended = || StartError::NotReady { why: "the cluster has been stopped".to_owned() };
         self.order(start).unwrap_or_else(|| Err(ended()))
     }
@@ -198,10 +202,14 @@ impl Embedded {
         self.order(|host| host.reactor.entities()).unwrap_or_default()
     }
 
-    /// Daemons that stopped by themselves, and why.
+    /// Daemons that did not start or stopped by themselves, and why.
     #[must_use]
     pub fn halted(&self) -> Vec<(Entity, String)> {
-        self.order(|host| host.reactor.halted()).unwrap_or_default()
+        let look = |host: &mut Host| {
+            let broken = host.broken.iter().map(|(who, why)| (*who, why.clone()));
+            broken.chain(host.reactor.halted()).collect()
+        };
+        self.order(look).unwrap_or_default()
     }
 
     /// The daemons' lines for people since the last call; at most the last thousand.
@@ -214,6 +222,16 @@ impl Embedded {
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.order(|host| host.reactor.traffic()).unwrap_or_default()
+    }
+
+    /// Copies of objects that an OSD has been brought since it started, by log or backfill.
+    #[must_use]
+    pub fn recovered(&self, id: OsdId) -> Option<u64> {
+        let look = move |host: &mut Host| match &host.reactor.node(Entity::Osd(id))?.role {
+            Role::Osd(osd, _) => Some(osd.counters().recovered),
+            Role::Mon(..) | Role::Client(_) => None,
+        };
+        self.order(look).flatten()
     }
 
     /// A daemon's store.
@@ -239,16 +257,63 @@ impl Drop for Embedded {
 }
 
 impl Host {
-    fn new(config: Config, options: RunOptions, waker: Arc<Waker>, port: Arc<Port>) -> Result<Self, StartError> {
-        let mut reactor = daemon::reactor(&config, waker, config.mons.len() + config.osds.len())?;
-        for id in config.mons.keys() {
-            daemon::add_mon(&mut reactor, &config, *id, &options)?;
+    fn new(
+        config: Config,
+        options: RunOptions,
+        waker: Arc<Waker>,
+        port: Arc<Port>,
+        lock: Lock,
+    ) -> Result<Self, StartError> {
+        let reactor = daemon::reactor(&config, waker, config.mons.len() + config.osds.len())?;
+        let mons = config.mons.keys().map(|id| Entity::Mon(*id));
+        let all: Vec<Entity> = mons.chain(config.osds.keys().map(|id| Entity::Osd(*id))).collect();
+        let mut host = Self { reactor, config, options, stop: false, broken: BTreeMap::new(), lock };
+        for who in all {
+            match host.start(who) {
+                Ok(()) => {}
+                Err(why) if why.is_one_daemons() => host.leave_out(who, why.to_string())?,
+                Err(why) => return Err(why),
+            }
         }
-        for id in config.osds.keys() {
-            daemon::add_osd(&mut reactor, &config, *id, &options)?;
+        daemon::add_client(&mut host.reactor, Some(port))?;
+        Ok(host)
+    }
+
+    fn start(&mut self, who: Entity) -> Result<(), StartError> {
+        // One that stopped by itself still has its place.
+        self.reactor.kill(who);
+        match who {
+            Entity::Mon(id) => daemon::add_mon(&mut self.reactor, &self.config, id, &self.options)?,
+            Entity::Osd(id) => daemon::add_osd(&mut self.reactor, &self.config, id, &self.options)?,
+            Entity::Client(_) => unreachable!("clients are not in the configuration"),
         }
-        daemon::add_client(&mut reactor, Some(port))?;
-        Ok(Self { reactor, config, options, stop: false })
+        self.broken.remove(&who);
+        self.lock.add_pid(&who.to_string())
+    }
+
+    fn kill(&mut self, who: Entity) -> bool {
+        self.lock.remove_pid(&who.to_string());
+        self.reactor.kill(who).is_some()
+    }
+
+    /// Goes on without a daemon, if the others are enough.
+    fn leave_out(&mut self, who: Entity, why: String) -> Result<(), StartError> {
+        self.kill(who);
+        self.broken.insert(who, why.clone());
+        let broken = |is: fn(&Entity) -> bool| self.broken.keys().filter(|who| is(who)).count();
+        let mons = broken(|who| matches!(who, Entity::Mon(_)));
+        let osds = broken(|who| matches!(who, Entity::Osd(_)));
+        if mons * 2 >= self.config.mons.len() || osds >= self.config.osds.len() {
+            return Err(StartError::Halted { who: who.to_string(), why });
+        }
+        Ok(())
+    }
+
+    fn leave_out_halted(&mut self) -> Result<(), StartError> {
+        for (who, why) in self.reactor.halted() {
+            self.leave_out(who, why)?;
+        }
+        Ok(())
     }
 
     fn run(mut self, orders: &Mutex<Orders>) {

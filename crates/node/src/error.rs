@@ -124,6 +124,27 @@ pub enum StartError {
         /// Which.
         address: String,
     },
+    /// The store is another daemon's, or another cluster's.
+    WrongStore {
+        /// Which.
+        path: PathBuf,
+        /// Whose it should be.
+        wanted: String,
+        /// Whose it is.
+        found: String,
+    },
+    /// The store is in use.
+    StoreInUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Something is where a new store should be.
+    Occupied {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        by: String,
+    },
     /// The store does not open.
     Store {
         /// Which.
@@ -142,6 +163,18 @@ pub enum StartError {
         who: String,
         /// Why.
         why: String,
+    },
+    /// Nothing runs in the folder.
+    NotRunning {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// Something runs that this user may not stop, or that is not visible from here.
+    NotOurs {
+        /// What.
+        who: String,
+        /// Where.
+        dir: PathBuf,
     },
     /// The cluster did not become ready in time.
     NotReady {
@@ -171,11 +204,39 @@ impl fmt::Display for StartError {
                 f,
                 "{who} will not listen on {address}: there is no authentication yet, so only loopback addresses (127.0.0.1, [::1]) are allowed"
             ),
+            Self::WrongStore { path, wanted, found } => write!(
+                f,
+                "{} is the store of {found}, not of {wanted}: put the right one in its place, or correct `path` or `cluster` in cluster.toml; nothing was changed",
+                path.display()
+            ),
+            Self::StoreInUse { path } => write!(
+                f,
+                "the store {} is in use by another process; stop its daemon first (`nacre down`)",
+                path.display()
+            ),
+            Self::Occupied { path, by } => write!(
+                f,
+                "{} is {by} and will not be overwritten; choose another path, or remove it if it may go",
+                path.display()
+            ),
             Self::Store { path, why } => write!(f, "the store {} does not open: {why}", path.display()),
             Self::NoSuchDaemon { who } => write!(f, "cluster.toml names no {who}"),
             Self::Halted { who, why } => write!(f, "{who} stopped: {why}"),
+            Self::NotRunning { dir } => write!(f, "nothing runs in {}; `nacre up` starts it", dir.display()),
+            Self::NotOurs { who, dir } => write!(
+                f,
+                "{who} runs in {} but cannot be stopped from here: stop it as the user, and in the container, that started it",
+                dir.display()
+            ),
             Self::NotReady { why } => write!(f, "the cluster is not ready: {why}"),
         }
+    }
+}
+impl StartError {
+    /// Whether it is one daemon's trouble, which the other daemons of a cluster can go on without.
+    #[must_use]
+    pub fn is_one_daemons(&self) -> bool {
+        matches!(self, Self::Store { .. } | Self::Halted { .. } | Self::Io { .. })
     }
 }
 impl std::error::Error for StartError {}

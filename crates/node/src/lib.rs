@@ -12,7 +12,8 @@
 //! * [`Cluster`]: the facade; [`Embedded`]: a whole cluster here; [`run_mon`], [`run_osd`]: one daemon; [`Pipelined`]: for benchmarks;
 //! * `reactor`: the loop, and the budget; `conn`, `links`, `net`: connections;
 //! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: callers;
-//! * [`config`], [`directory`]: what is on disk besides stores.
+//! * [`inspect`]: a store that nobody uses; [`machine`]: what this machine is like;
+//! * [`config`], [`directory`], [`locks`]: what is on disk besides stores; [`stop`]: ending what runs.
 //!
 //! This crate is a host: it opts out of the lists that keep clocks, threads and files out of the pure crates.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host (ADR 0001)")]
@@ -28,12 +29,16 @@ pub mod directory;
 mod embedded;
 mod error;
 mod hosted;
+mod inspect;
 mod links;
+pub mod locks;
+pub mod machine;
 mod net;
 mod pipelined;
 mod reactor;
 mod role;
 mod slot;
+pub mod stop;
 mod wake;
 mod workers;
 
@@ -45,4 +50,6 @@ pub use daemon::{RunOptions, run_mon, run_osd};
 pub use directory::{InitOptions, init};
 pub use embedded::Embedded;
 pub use error::{Error, StartError};
+pub use inspect::{StoreReport, inspect};
+pub use net::is_free as port_is_free;
 pub use pipelined::Pipelined;

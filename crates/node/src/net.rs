@@ -38,6 +38,14 @@ pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
     })
 }
 
+/// Whether a daemon could listen there now.
+///
+/// # Errors
+/// As when it does: taken, not loopback, or no address of this machine.
+pub fn is_free(who: &str, address: &str) -> Result<(), StartError> {
+    listen(who, address).map(drop)
+}
+
 /// Begins to connect.
 pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
     if !address.ip().is_loopback() {

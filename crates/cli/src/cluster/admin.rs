@@ -64,26 +64,6 @@ pub enum Osd {
         /// From 0 to 1.
         weight: f64,
     },
-    /// Add an OSD: reserves its number and place, ready for its first start.
-    Add {
-        /// Its number; the lowest free one without.
-        #[arg(long)]
-        id: Option<u32>,
-        /// Its device class, such as hdd or ssd.
-        #[arg(long)]
-        class: Option<String>,
-        /// The host it is on.
-        #[arg(long)]
-        host: Option<String>,
-    },
-    /// Forget an OSD that is gone for good; it must be down and out.
-    Rm {
-        /// `3` or `osd.3`.
-        osd: String,
-        /// Even if some placement group still needs it.
-        #[arg(long)]
-        force: bool,
-    },
     /// Can these be stopped together without any data becoming unavailable? Exit code 0 if so, 1 if not.
     OkToStop {
         /// `3` or `osd.3`, several if wanted.
@@ -91,7 +71,17 @@ pub enum Osd {
         osds: Vec<String>,
     },
     /// Even out placement groups over OSDs.
-    Balance,
+    Balance {
+        /// Only this pool's.
+        #[arg(long)]
+        pool: Option<String>,
+        /// Only say what it would do.
+        #[arg(long)]
+        dry_run: bool,
+        /// Most swaps: each moves one copy of a placement group.
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        swaps_max: u32,
+    },
 }
 
 /// Placement groups.
@@ -169,18 +159,6 @@ pub enum Pool {
 pub enum Mon {
     /// Who takes part in consensus.
     Stat,
-    /// Let a monitor in; it must be started with an empty store made for joining.
-    Add {
-        /// Its number.
-        id: u32,
-        /// HOST:PORT where it will listen.
-        address: String,
-    },
-    /// Remove a monitor.
-    Rm {
-        /// Its number.
-        id: u32,
-    },
 }
 
 /// Flags of the cluster.
@@ -392,6 +370,26 @@ fn pool_made(reply: &Value) -> String {
     text
 }
 
+fn balance_sentence(reply: &Value, verb: &str) -> String {
+    let groups = rows(reply, "groups").len();
+    let worst = |name: &str| reply[name].as_f64().unwrap_or(f64::NAN);
+    let mut text = format!("the worst OSD is {:.1} placement groups off its share", worst("worst_before"));
+    text += &match groups {
+        0 => "; nothing is to be gained by moving any\n".to_owned(),
+        _ => format!("; {verb} {groups} of them leave {:.1}\n", worst("worst_after")),
+    };
+    if reply["finished"] == false {
+        text += "more swaps would be of use: run it again when the cluster is healthy, or raise --swaps-max\n";
+    }
+    text
+}
+fn would_balance(reply: &Value) -> String {
+    balance_sentence(reply, "moving a copy of")
+}
+fn balanced(reply: &Value) -> String {
+    balance_sentence(reply, "a copy moves of")
+}
+
 fn option_help(reply: &Value) -> String {
     let one = |option: &Value| {
         let word = |name: &str| show(name, &option[name]);
@@ -493,16 +491,15 @@ pub fn osd(command: &Osd, cluster: &mut dyn Commands, out: &mut Out) -> Result<E
         Osd::Out { osd } => (named("out", osd), fields),
         Osd::Down { osd } => (named("down", osd), fields),
         Osd::Reweight { osd, weight } => (json!({ "command": "osd reweight", "osd": osd, "weight": weight }), fields),
-        Osd::Add { id, class, host } => {
-            (json!({ "command": "osd add", "osd": id, "class": class, "host": host }), fields)
-        }
-        Osd::Rm { osd, force } => (json!({ "command": "osd rm", "osd": osd, "force": force }), fields),
         Osd::OkToStop { osds } => {
             let render = |reply: &Value| format!("{}\n", show("", &reply["answer"]));
             let reply = ask(cluster, out, &json!({ "command": "osd ok-to-stop", "osds": osds }), render)?;
             return Ok(if reply["ok"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Osd::Balance => (json!({ "command": "osd balance" }), fields),
+        Osd::Balance { pool, dry_run, swaps_max } => {
+            let request = json!({ "command": "osd balance", "pool": pool, "dry_run": dry_run, "swaps_max": swaps_max });
+            (request, if *dry_run { would_balance } else { balanced })
+        }
     };
     ask(cluster, out, &request, render).map(|_| ExitCode::SUCCESS)
 }
@@ -556,8 +553,6 @@ pub fn pool(command: &Pool, cluster: &mut dyn Commands, out: &mut Out) -> Result
 pub fn mon(command: &Mon, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     let (request, render): (_, Render) = match command {
         Mon::Stat => (json!({ "command": "mon stat" }), |reply| table(MONS, rows(reply, "mons"))),
-        Mon::Add { id, address } => (json!({ "command": "mon add", "id": id, "address": address }), fields),
-        Mon::Rm { id } => (json!({ "command": "mon rm", "id": id }), fields),
     };
     ask(cluster, out, &request, render).map(drop)
 }

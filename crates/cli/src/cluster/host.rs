@@ -7,10 +7,13 @@ use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail};
 use nacre_client::{Completion, Failure, OpId, Operation, Refused};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
-use nacre_types::{MonId, OsdId, PoolId};
+use nacre_types::{Entity, MonId, OsdId, PoolId};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::collections::{BTreeMap, VecDeque};
+use signal_hook::iterator::Signals;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +48,14 @@ pub trait Running {
     /// # Errors
     /// When it does not start.
     fn start_osd(&mut self, osd: u32) -> Result<()>;
+    /// Copies of objects that an OSD has been brought since it started, if that can be known.
+    fn recovered(&mut self, osd: u32) -> Option<u64>;
+    /// What a person should hear of since the last call: daemons that did not start, or stopped by themselves.
+    fn news(&mut self) -> Vec<String>;
+    /// OSDs that should be up.
+    fn osds(&mut self) -> usize;
+    /// Why it will never be ready, if that is certain.
+    fn hopeless(&mut self) -> Option<String>;
     /// Stops everything in order.
     ///
     /// # Errors
@@ -52,21 +63,48 @@ pub trait Running {
     fn stop(self: Box<Self>) -> Result<()>;
 }
 
-impl Running for Arc<Embedded> {
+/// An embedded cluster, and what of it has been told.
+struct Here {
+    embedded: Arc<Embedded>,
+    told: BTreeSet<String>,
+    log: Option<File>,
+}
+
+impl Running for Here {
     fn kill_osd(&mut self, osd: u32) -> Result<()> {
-        if !Embedded::kill_osd(self, OsdId(osd)) {
+        if !self.embedded.kill_osd(OsdId(osd)) {
             bail!("osd.{osd} does not run here");
         }
         Ok(())
     }
     fn start_osd(&mut self, osd: u32) -> Result<()> {
-        Ok(Embedded::start_osd(self, OsdId(osd))?)
+        Ok(self.embedded.start_osd(OsdId(osd))?)
+    }
+    fn recovered(&mut self, osd: u32) -> Option<u64> {
+        self.embedded.recovered(OsdId(osd))
+    }
+    fn news(&mut self) -> Vec<String> {
+        for line in self.embedded.take_log() {
+            if let Some(log) = &mut self.log {
+                // A log that cannot be written must not stop the cluster.
+                let _ = writeln!(log, "{} {line}", crate::clock::now_utc());
+            }
+        }
+        let halted = self.embedded.halted().into_iter();
+        let lines = halted.map(|(who, why)| format!("{who} does not run, the others go on: {why}"));
+        lines.filter(|line| self.told.insert(line.clone())).collect()
+    }
+    fn osds(&mut self) -> usize {
+        self.embedded.running().iter().filter(|who| matches!(who, Entity::Osd(_))).count()
+    }
+    fn hopeless(&mut self) -> Option<String> {
+        None
     }
     fn stop(self: Box<Self>) -> Result<()> {
-        let halted = self.halted();
-        Embedded::stop(&self);
+        let halted = self.embedded.halted();
+        self.embedded.stop();
         match halted.first() {
-            Some((who, why)) => bail!("{who} had stopped by itself: {why}"),
+            Some((who, why)) => bail!("the cluster is stopped; {who} had not been running: {why}"),
             None => Ok(()),
         }
     }
@@ -207,12 +245,42 @@ pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
+/// Opens a log to write at its end; one of an earlier time that has grown large begins anew.
+///
+/// # Errors
+/// The operating system's.
+pub fn open_log(path: &Path) -> Result<File> {
+    const LARGE: u64 = 16 << 20;
+    let large = path.metadata().is_ok_and(|meta| meta.len() > LARGE);
+    if large {
+        std::fs::rename(path, path.with_extension("log.old"))
+            .with_context(|| format!("renaming {}", path.display()))?;
+    }
+    File::options().create(true).append(true).open(path).with_context(|| format!("opening {}", path.display()))
+}
+
+/// Asks a cluster that may not answer yet, waiting for each answer so long at most.
+///
+/// # Errors
+/// When its file is wrong.
+pub fn ask_patiently(place: &Path, each: Duration) -> Result<Box<dyn Commands>> {
+    struct Asker(Cluster);
+    impl Commands for Asker {
+        fn command(&mut self, request: &Value) -> Result<Value> {
+            Ok(self.0.command(request.clone()).wait()?)
+        }
+    }
+    Ok(Box::new(Asker(Cluster::connect(place)?.with_timeout(each))))
+}
+
 /// Starts a cluster's daemons in this process.
 ///
 /// # Errors
 /// When one does not start.
 pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
-    Ok(Box::new(Arc::new(Embedded::start(dir, RunOptions::default())?)))
+    let embedded = Arc::new(Embedded::start(dir, RunOptions::default())?);
+    let log = open_log(&nacre_node::locks::run_folder(dir).join("up.log"))?;
+    Ok(Box::new(Here { embedded, told: BTreeSet::new(), log: Some(log) }))
 }
 
 /// Runs one monitor until it is told to end.
@@ -233,12 +301,28 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     Ok(nacre_node::run_osd(&config, OsdId(id), &RunOptions::default(), &mut |line| eprintln!("{line}"))?)
 }
 
-/// Waits for Ctrl-C or the signal to end.
-///
-/// # Errors
-/// When signals cannot be watched.
-pub fn wait_for_signal() -> Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("watching for Ctrl-C")?;
-    signals.forever().next();
-    Ok(())
+/// Ctrl-C and the signal to end, watched from the moment this is made.
+pub struct Ending(Signals);
+
+impl Ending {
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// When signals cannot be watched.
+    pub fn watch() -> Result<Self> {
+        Ok(Self(Signals::new([SIGINT, SIGTERM]).context("watching for Ctrl-C")?))
+    }
+    /// Whether one has come since the last call.
+    pub fn has_come(&mut self) -> bool {
+        self.0.pending().next().is_some()
+    }
+    /// Waits for one, and tells the daemons' news meanwhile.
+    pub fn wait(&mut self, daemons: &mut dyn Running) {
+        while !self.has_come() {
+            for line in daemons.news() {
+                eprintln!("nacre: {line}");
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
 }

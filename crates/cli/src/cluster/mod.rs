@@ -2,10 +2,15 @@
 //!
 //! * [`host`]: the only place that knows how daemons and connections are made;
 //! * [`admin`]: commands that the monitors answer;
-//! * [`up`]: starting and stopping.
+//! * [`members`]: OSDs and monitors that come and go, with their stores and entries in `cluster.toml`;
+//! * [`up`], [`processes`], [`background`], [`down`]: starting and stopping.
 
 pub mod admin;
+pub mod background;
+pub mod down;
 pub mod host;
+pub mod members;
+pub mod processes;
 pub mod up;
 
 use crate::objects::Objects;
@@ -55,15 +60,23 @@ impl Place {
     pub fn exists(&self) -> bool {
         self.0.is_file() || self.0.join(FILE).is_file()
     }
-    /// Connects.
+    /// What its file says.
     ///
     /// # Errors
-    /// When there is no cluster, or its monitors do not answer.
-    pub fn connect(&self) -> Result<Box<dyn Session>> {
+    /// When there is no cluster, or the file is wrong.
+    pub fn config(&self) -> Result<nacre_node::Config> {
         if !self.exists() {
             let at = self.0.display();
             bail!("{at} holds no cluster; `nacre up --dir {at}` makes one, --cluster or $NACRE_CLUSTER names another");
         }
+        Ok(nacre_node::Config::load(&self.0)?)
+    }
+    /// Connects.
+    ///
+    /// # Errors
+    /// When there is no cluster, or its file is wrong.
+    pub fn connect(&self) -> Result<Box<dyn Session>> {
+        self.config()?;
         host::connect(&self.0)
     }
 }

@@ -1,15 +1,43 @@
-//! `nacre up`: a whole cluster in this process (DESIGN §9, "Embedded").
+//! `nacre up`: a whole cluster (DESIGN §9), in this process or one process a daemon, here or in the background.
+//!
+//! ```text
+//!             folder empty? make it
+//!                     │
+//!   up                ├─▶ daemons here ──────────────┐
+//!   up --processes    ├─▶ a process each (processes) ┼─▶ ready: introduce ─▶ Ctrl-C ─▶ stop in order
+//!   up --detach       └─▶ one of the two, in a process of its own (background); returns when that is ready
+//! ```
+//! The same folder may be started either way each time.
 
-use super::host::{self, Running, Shape};
-use super::{Commands, Place, Session, admin};
+use super::host::{self, Ending, Running, Shape};
+use super::processes::Keeper;
+use super::{Commands, Place, Session, admin, background};
 use crate::out::Out;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use nacre_node::{Config, locks};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a cluster may take until every placement group serves.
-const READY: Duration = Duration::from_secs(60);
+pub const READY: Duration = Duration::from_secs(60);
+
+/// What a new cluster is made of.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NewCluster {
+    /// OSDs of a new cluster; 3 without.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub osds: Option<u32>,
+    /// Monitors of a new cluster; 1 without.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=5))]
+    pub mons: Option<u32>,
+    /// First port of 127.0.0.1 of a new cluster, whose daemons take the following ones; 7400 without.
+    #[arg(long)]
+    pub base_port: Option<u16>,
+    /// Copies of every object in a new cluster's pool `data`; as many as OSDs, at most 3, without.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10))]
+    pub size: Option<u32>,
+}
 
 /// Arguments of `up`.
 #[derive(clap::Args)]
@@ -17,21 +45,23 @@ pub struct Arguments {
     /// The cluster's folder; it is made if it does not exist. The default is that of --cluster.
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// OSDs of a new cluster.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub osds: u32,
-    /// Monitors of a new cluster.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
-    pub mons: u32,
-    /// First port of 127.0.0.1 of a new cluster; its daemons take the following ones.
-    #[arg(long, default_value_t = 7400)]
-    pub base_port: u16,
-    /// Copies of every object in a new cluster's pool `data`; as many as OSDs, at most 3, without.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10))]
-    pub size: Option<u32>,
+    #[command(flatten)]
+    pub new: NewCluster,
+    /// Run every daemon as a process of its own, instead of all in one.
+    #[arg(long)]
+    pub processes: bool,
+    /// Start in the background and return when the cluster is ready; `nacre down` stops it.
+    #[arg(long)]
+    pub detach: bool,
+    /// What the background process is started with: where it says that it is ready is its standard input.
+    #[arg(long, hide = true)]
+    in_background: bool,
+    /// Copies in the first pool, if it is still to be made.
+    #[arg(long, hide = true)]
+    first_pool: Option<u32>,
 }
 
-/// A cluster that runs in this process, and a connection to it.
+/// A cluster that runs, and a connection to it.
 pub struct Up {
     /// Its daemons.
     pub daemons: Box<dyn Running>,
@@ -41,39 +71,98 @@ pub struct Up {
     pub took: Duration,
 }
 
-/// Starts a cluster, making it first if there is none.
+/// Makes the folder's cluster if there is none. Returns the copies that its first pool should have, if it is new.
+///
+/// # Errors
+/// When the folder cannot be used, or the numbers make no cluster.
+pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
+    let place = Place::new(Some(dir.to_owned()));
+    if place.exists() {
+        let config = Config::load(dir)?;
+        let differs = |given: Option<u32>, has: usize| given.is_some_and(|given| given as usize != has);
+        if differs(new.osds, config.osds.len()) || differs(new.mons, config.mons.len()) {
+            eprintln!(
+                "nacre: {} holds a cluster of {} monitors and {} OSDs already, and keeps them: `nacre osd add` and `nacre mon add` add more",
+                dir.display(),
+                config.mons.len(),
+                config.osds.len()
+            );
+        }
+        return Ok(None);
+    }
+    let osds = new.osds.unwrap_or(3);
+    let size = new.size.unwrap_or_else(|| osds.min(3));
+    ensure!(size <= osds, "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}");
+    let base_port = Some(new.base_port.unwrap_or(7400));
+    host::init(dir, &Shape { mons: new.mons.unwrap_or(1), osds, base_port })?;
+    Ok(Some(size))
+}
+
+/// Starts a cluster's daemons in this process and waits until they serve.
 ///
 /// # Errors
 /// When the folder cannot be used, or the cluster does not become ready.
-pub fn start(dir: &Path, arguments: &Arguments) -> Result<Up> {
+pub fn start(dir: &Path, first_pool: Option<u32>) -> Result<Up> {
     let begun = Instant::now();
-    let size = arguments.size.unwrap_or_else(|| arguments.osds.min(3));
-    let place = Place::new(Some(dir.to_owned()));
-    let new = !place.exists();
-    if new {
-        ensure!(
-            size <= arguments.osds,
-            "{size} copies need at least {size} OSDs; say --osds {size} or --size {}",
-            arguments.osds
-        );
-        let shape = Shape { mons: arguments.mons, osds: arguments.osds, base_port: Some(arguments.base_port) };
-        host::init(dir, &shape)?;
+    serve(dir, begun, host::start(dir)?, first_pool, &mut || false)
+}
+
+/// Waits until every placement group serves, making the first pool if there is to be one.
+fn serve(
+    dir: &Path,
+    begun: Instant,
+    mut daemons: Box<dyn Running>,
+    first_pool: Option<u32>,
+    is_ended: &mut dyn FnMut() -> bool,
+) -> Result<Up> {
+    let ready = await_serving(dir, begun, &mut *daemons, first_pool, is_ended);
+    match ready.and_then(|()| host::connect(dir)) {
+        Ok(session) => Ok(Up { daemons, session, took: begun.elapsed() }),
+        Err(why) => {
+            // What runs already must not be left behind; why it is not ready is the news, not how it stopped.
+            let _ = daemons.stop();
+            Err(why)
+        }
     }
-    let daemons = host::start(dir)?;
-    let mut session = place.connect()?;
-    if new {
-        session.command(&json!({ "command": "pool create", "name": "data", "size": size, "min_size": size.min(2) }))?;
-    }
-    // A cluster that is ready may still have something to say about itself, such as too few monitors.
-    while !is_serving(&session.command(&json!({ "command": "status" }))?) {
-        ensure!(
-            begun.elapsed() < READY,
-            "the cluster did not become ready in {} s; `nacre health detail` says why",
-            READY.as_secs()
-        );
+}
+
+fn await_serving(
+    dir: &Path,
+    begun: Instant,
+    daemons: &mut dyn Running,
+    mut first_pool: Option<u32>,
+    is_ended: &mut dyn FnMut() -> bool,
+) -> Result<()> {
+    let mut cluster = host::ask_patiently(dir, Duration::from_secs(2))?;
+    loop {
+        ensure!(!is_ended(), "stopped before it was ready");
+        for line in daemons.news() {
+            eprintln!("nacre: {line}");
+        }
+        if let Some(why) = daemons.hopeless() {
+            bail!(why);
+        }
+        let seen = match cluster.command(&json!({ "command": "status" })) {
+            Ok(status) => {
+                let all_up = status["osds"]["up"].as_u64().unwrap_or(0) as usize >= daemons.osds();
+                if let (true, Some(size)) = (all_up, first_pool) {
+                    let min_size = size.min(2);
+                    let pool = json!({ "command": "pool create", "name": "data", "size": size, "min_size": min_size });
+                    cluster.command(&pool)?;
+                    first_pool = None;
+                    continue;
+                }
+                // A cluster that is ready may still have something to say about itself, such as too few monitors.
+                if all_up && is_serving(&status) {
+                    return Ok(());
+                }
+                format!("`nacre health detail` says why ({})", status["pgs"]["by_state"])
+            }
+            Err(why) => format!("its monitors do not answer: {why:#}"),
+        };
+        ensure!(begun.elapsed() < READY, "the cluster did not become ready in {} s: {seen}", READY.as_secs());
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(Up { daemons, session, took: begun.elapsed() })
 }
 
 /// Whether every placement group serves.
@@ -105,24 +194,32 @@ pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
 ///
 /// # Errors
 /// When the monitors do not answer.
-pub fn introduce(place: &Path, up: &mut Up, out: &mut Out) -> Result<()> {
-    let pools = up.session.command(&json!({ "command": "pool ls" }))?;
-    let status = up.session.command(&json!({ "command": "status" }))?;
+pub fn introduce(
+    place: &Path,
+    cluster: &mut dyn Commands,
+    took: Duration,
+    detached: bool,
+    out: &mut Out,
+) -> Result<()> {
+    let pools = cluster.command(&json!({ "command": "pool ls" }))?;
+    let status = cluster.command(&json!({ "command": "status" }))?;
     let weakest = pools["pools"].as_array().into_iter().flatten().min_by_key(|pool| pool["size"].as_u64());
     let number = |name: &str| weakest.and_then(|pool| pool[name].as_u64());
     let sentence = match (number("size"), number("min_size")) {
         (Some(size), Some(min_size)) => survives(size, min_size, status["mons"]["count"].as_u64().unwrap_or(1)),
         _ => "there is no pool yet, so nothing to lose: `nacre pool create data`".to_owned(),
     };
-    let seconds = up.took.as_secs_f64();
+    let seconds = took.as_secs_f64();
     if out.json() {
-        out.value(
-            &json!({ "dir": place.display().to_string(), "ready_s": seconds, "survives": sentence, "status": status }),
-        )?;
+        let dir = place.display().to_string();
+        out.value(&json!({
+            "dir": dir, "ready_s": seconds, "survives": sentence, "detached": detached, "status": status,
+        }))?;
         return out.finish();
     }
     let at = place.display();
-    out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}\n\nnext, in another terminal:"))?;
+    let where_ = if detached { "next:" } else { "next, in another terminal:" };
+    out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}\n\n{where_}"))?;
     out.line(&format!("  export NACRE_CLUSTER={at}"))?;
     for (command, about) in [
         ("nacre status", "the cluster at a glance"),
@@ -133,20 +230,50 @@ pub fn introduce(place: &Path, up: &mut Up, out: &mut Out) -> Result<()> {
     ] {
         out.line(&format!("  {command:<40} {about}"))?;
     }
-    out.line("\nCtrl-C stops the cluster; the data stays.")?;
+    let how = if detached { "`nacre down`" } else { "Ctrl-C" };
+    out.line(&format!("\n{how} stops the cluster; the data stays."))?;
     out.finish()
 }
 
-/// Runs a cluster until Ctrl-C.
+/// Runs a cluster until Ctrl-C, or sees to it that it runs.
 ///
 /// # Errors
 /// When it does not start or stops by itself.
 pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let dir = arguments.dir.clone().unwrap_or_else(|| place.folder());
-    let mut up = start(&dir, arguments)?;
-    introduce(&dir, &mut up, out)?;
-    host::wait_for_signal()?;
+    let mut ready = arguments.in_background.then(background::begin).transpose()?;
+    let mut ending = Ending::watch()?;
+    // Before the folder is touched: who asks for too much, or a second time, changes nothing.
+    if let Some(holder) = locks::holders(&dir)?.first() {
+        let pid = holder.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        bail!(
+            "{} is in use by {}{pid}: talk to it with --cluster {}, or stop it with `nacre down` first",
+            dir.display(),
+            holder.part,
+            dir.display()
+        );
+    }
+    let first_pool = match arguments.first_pool {
+        None => make(&dir, &arguments.new)?,
+        given => given,
+    };
+    if arguments.detach && !arguments.in_background {
+        let took = background::start(&dir, arguments.processes, first_pool)?;
+        return introduce(&dir, &mut *host::connect(&dir)?, took, true, out);
+    }
+    let mut up = if arguments.processes {
+        let begun = Instant::now();
+        let keeper = Keeper::start(&dir)?;
+        serve(&dir, begun, Box::new(keeper), first_pool, &mut || ending.has_come())?
+    } else {
+        start(&dir, first_pool)?
+    };
+    match &mut ready {
+        Some(ready) => ready.announce(up.took)?,
+        None => introduce(&dir, &mut *up.session, up.took, false, out)?,
+    }
     drop(up.session);
+    ending.wait(&mut *up.daemons);
     up.daemons.stop()
 }
 

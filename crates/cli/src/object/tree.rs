@@ -152,6 +152,27 @@ pub fn import(
     Ok((moved, hashes))
 }
 
+/// Stores these contents as files, in place of what is there, and notes their hashes.
+///
+/// # Errors
+/// When the cluster refuses.
+pub fn write(
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    contents: impl IntoIterator<Item = (Name, Vec<u8>)>,
+    hashes: &mut Hashes,
+) -> Result<()> {
+    for (name, content) in contents {
+        let object = ObjectId { name: name.clone(), ..ObjectId::default() };
+        let attr = |name: &str, value: &'static str| (Name::from(name), Bytes::from_static(value.as_bytes()));
+        let attrs = [attr(KIND, "file"), attr(MODE, "0644"), attr(MTIME, "0.000000000")];
+        hashes.insert(name, blake3::hash(&content));
+        stripe::put(cluster, pool, &object, &mut &content[..], &attrs, &mut |_| {})
+            .with_context(|| format!("storing {object}"))?;
+    }
+    Ok(())
+}
+
 enum Loaded {
     Small {
         object: ObjectId,

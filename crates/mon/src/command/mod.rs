@@ -7,6 +7,7 @@
 //! batch, so on the latest map there is. Unknown commands and fields are errors that name what is known: a misspelt field must not
 //! be silently ignored.
 
+mod balance;
 mod cluster;
 mod config;
 mod mons;
@@ -21,7 +22,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::leader::Ask;
-use crate::options;
+use crate::nearest::nearest;
 use crate::state::State;
 use crate::stats::Stats;
 
@@ -143,7 +144,12 @@ pub const COMMANDS: &[CommandSpec] = &[
         "Reserves an OSD's id and place before it first starts.",
         osd::add,
     ),
-    writes_("osd balance", &[], "Evens out placement groups over OSDs.", osd::balance),
+    writes_(
+        "osd balance",
+        &["pool?", "swaps_max?", "dry_run?"],
+        "Evens out placement groups over OSDs.",
+        balance::balance,
+    ),
     reads("osd df", &[], "Space by OSD.", osd::df),
     writes_("osd down", &["osd"], "Marks an OSD down; if it lives it comes back.", osd::down),
     writes_("osd in", &["osd"], "Gives an OSD data again.", osd::in_),
@@ -195,7 +201,7 @@ pub fn parse(request: &str) -> Result<(&'static CommandSpec, Value), String> {
         return Err("the field `command` is missing; `help` lists the commands".to_owned());
     };
     let Some(spec) = COMMANDS.iter().find(|spec| spec.name == name) else {
-        let near = options::closest_of(&name, COMMANDS.iter().map(|spec| spec.name));
+        let near = nearest(&name, COMMANDS.iter().map(|spec| spec.name));
         return Err(format!("there is no command `{name}`; did you mean {}?", near.join(", ")));
     };
     for given in fields.keys() {

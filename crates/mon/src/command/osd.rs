@@ -136,19 +136,27 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return Err(format!("there is an {osd} already"));
     }
     let host = fields.text("host")?.unwrap_or("host");
-    let place = Place {
-        osd,
-        class: fields.text("class")?.unwrap_or("hdd").to_owned(),
-        weight: hierarchy::weight_of_capacity(fields.number("capacity")?.unwrap_or(1 << 40)),
-        host: host.to_owned(),
-    };
+    let class = fields.text("class")?.unwrap_or("hdd");
+    for (field, name) in [("host", host), ("class", class)] {
+        if hierarchy::clean_name(name, "") != name || name.is_empty() {
+            return Err(format!("`{field}` is 1 to 64 letters, digits, `-`, `_` and `.`, not `{name}`"));
+        }
+    }
+    let capacity = fields.number("capacity")?.unwrap_or(1 << 40);
+    if capacity == 0 {
+        return Err("`capacity` is a number of bytes, more than 0".to_owned());
+    }
+    let weight = hierarchy::weight_of_capacity(capacity);
+    let place = Place { osd, class: class.to_owned(), weight, host: host.to_owned() };
     // No store yet: whichever boots first under this id owns it. Out until then, so that no group waits for it.
     let changes = vec![
         Change::OsdNew { osd, store: 0 },
         Change::OsdWeight { osd, weight: Weight::OUT, automatic: true },
         Change::Crush { text: hierarchy::put(&map.crush.text, &place) },
     ];
-    let reply = json!({ "id": osd.0, "note": "it takes data as soon as it boots" });
+    // Lives of an earlier OSD of this id are fenced: the new store must count on from there.
+    let after = map.fences.get(&Entity::Osd(osd)).map_or(0, |instance| instance.0);
+    let reply = json!({ "id": osd.0, "after_instance": after, "note": "it takes data as soon as it boots" });
     change(reply, changes, format!("{osd} is expected on host {host}"))
 }
 
@@ -159,6 +167,13 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if info.up {
         return Err(format!("{osd} is up; stop it first"));
     }
+    let last: Vec<String> = map
+        .pgs
+        .iter()
+        .filter(|(_, record)| !record.is_activated() && record.activated.members.contains(&osd))
+        .map(|(pg, _)| pg.to_string())
+        .collect();
+    let named = || last.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
     if !fields.flag("force")? {
         if info.weight != Weight::OUT {
             return Err(format!(
@@ -166,27 +181,32 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
                 osd.0
             ));
         }
-        let last: Vec<String> = map
-            .pgs
-            .iter()
-            .filter(|(_, record)| !record.is_activated() && record.activated.members.contains(&osd))
-            .map(|(pg, _)| pg.to_string())
-            .take(5)
-            .collect();
         if !last.is_empty() {
             return Err(format!(
-                "placement groups {} do not serve and may need {osd}: bring them back first (or `force`, and lose what only it has)",
-                last.join(", ")
+                "{} placement groups do not serve and may need {osd} ({}): bring them back first (or `force`, and lose what only it has)",
+                last.len(),
+                named()
             ));
         }
     }
+    let lost = if last.is_empty() {
+        "nothing is lost: every placement group serves without it".to_owned()
+    } else {
+        format!(
+            "{} placement groups do not serve, and {osd} was a member of each when it last did ({}): what only it had is lost for good",
+            last.len(),
+            named()
+        )
+    };
     // Its last life must not come back under an id that somebody else gets.
     let changes = vec![
         Change::OsdRemove { osd },
         Change::Crush { text: hierarchy::remove(&map.crush.text, osd) },
         Change::Fence { entity: Entity::Osd(osd), instance: info.instance },
     ];
-    change(json!({ "id": osd.0 }), changes, format!("{osd} is removed"))
+    let said = if last.is_empty() { format!("{osd} is removed") } else { format!("{osd} is removed by force: {lost}") };
+    let reply = json!({ "id": osd.0, "lost_groups": last.len(), "lost": lost });
+    change(reply, changes, said)
 }
 
 pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -219,8 +239,4 @@ pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
     let would_stop = held_back.len();
     held_back.truncate(50);
     read(json!({ "ok": ok, "answer": sentence, "affected": affected, "would_stop": would_stop, "pgs": held_back }))
-}
-
-pub fn balance(_: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
-    Err("not available yet: balancing needs the placement hierarchy, which this version does not have".to_owned())
 }

@@ -1,0 +1,95 @@
+//! `up --detach`: the same command again, in a process that no terminal owns.
+//!
+//! ```text
+//!  nacre up --detach ──starts──▶ nacre up --in-background   output: DIR/run/up.log
+//!         ▲                                │
+//!         └── "ready 0.21" or the end ─────┘                over a socket that is its standard input
+//! ```
+
+use super::host::open_log;
+use anyhow::{Context, Result, bail};
+use nacre_node::{locks, stop};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long the background process may be silent: it gives up by itself before that.
+const SILENCE: Duration = Duration::from_secs(150);
+
+/// In the background process: where it says that it is ready.
+pub struct Ready(UnixStream);
+
+/// Leaves the terminal.
+///
+/// # Errors
+/// When standard input is not what [`start`] makes it.
+pub fn begin() -> Result<Ready> {
+    stop::leave_terminal();
+    let input = std::io::stdin().as_fd().try_clone_to_owned().context("standard input is closed")?;
+    Ok(Ready(UnixStream::from(input)))
+}
+
+impl Ready {
+    /// Tells who waits.
+    ///
+    /// # Errors
+    /// Never when nobody waits any more: the cluster goes on.
+    pub fn announce(&mut self, took: Duration) -> Result<()> {
+        println!("{} ready after {:.2} s", crate::clock::now_utc(), took.as_secs_f64());
+        let _ = writeln!(self.0, "ready {}", took.as_secs_f64());
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+        Ok(())
+    }
+}
+
+/// Starts the background process and waits until it is ready; gives the time that its daemons took.
+///
+/// # Errors
+/// What it said when it ended.
+pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Duration> {
+    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    let run = locks::run_folder(&dir);
+    std::fs::create_dir_all(&run).with_context(|| format!("making {}", run.display()))?;
+    let path = run.join("up.log");
+    let mut log = open_log(&path)?;
+    let begins = log.seek(SeekFrom::End(0)).context("reading the log's length")?;
+    let (ours, theirs) = UnixStream::pair().context("making a socket")?;
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command.arg("up").arg("--in-background").arg("--dir").arg(&dir).current_dir(&dir);
+    if processes {
+        command.arg("--processes");
+    }
+    if let Some(size) = first_pool {
+        command.args(["--first-pool", &size.to_string()]);
+    }
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
+    command.stdout(log.try_clone().context("using the log twice")?).stderr(log);
+    let mut child = command.spawn().context("starting the background process")?;
+    // Its end of the socket: once it is gone, reading ends.
+    drop(command);
+    ours.set_read_timeout(Some(SILENCE)).context("setting a time limit")?;
+    let mut line = String::new();
+    let heard = BufReader::new(ours).read_line(&mut line);
+    if let Some(seconds) = line.strip_prefix("ready ").and_then(|seconds| seconds.trim().parse().ok()) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    if heard.is_err() {
+        let _ = child.kill();
+    }
+    let ended = child.wait().context("waiting for the background process")?;
+    let said = last_error(&path, begins);
+    bail!(said.unwrap_or_else(|| format!("the cluster did not start ({ended}); {} says more", path.display())))
+}
+
+/// The last error in the log after `begins`.
+fn last_error(path: &Path, begins: u64) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    file.seek(SeekFrom::Start(begins)).ok()?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines().rev().find_map(|line| line.strip_prefix("nacre: ")).map(str::to_owned)
+}
