@@ -9,6 +9,8 @@ mod crush;
 mod errors;
 #[path = "suite/history.rs"]
 mod history;
+#[path = "suite/operator.rs"]
+mod operator;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

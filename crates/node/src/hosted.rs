@@ -18,9 +18,11 @@ use std::time::Duration;
 /// A group waits for company at most this long, however long groups take.
 const COMPANY_MAX: Duration = Duration::from_micros(400);
 
-/// Below this many bytes handed over and not committed the store is never busy (its own bound is megabytes), so the transaction
-/// need not be kept for a second try.
+/// Below this many bytes handed over and not committed a store that has room is never busy (its own bound is megabytes), so the
+/// transaction need not be kept for a second try.
 const SURELY_TAKEN: usize = 256 << 10;
+/// With less room than this a store may be busy at any time: it counts what it might need at most, until a checkpoint shows what it does.
+const ROOM_SURELY: u64 = 64 << 20;
 
 enum Waiting {
     Submit(Transaction, Token),
@@ -36,6 +38,10 @@ pub struct Hosted {
     /// Sizes of what was handed over and has not been committed, in order.
     handed: VecDeque<usize>,
     handed_bytes: usize,
+    /// The store may say busy although little is in hand.
+    tight: bool,
+    /// It said busy since the last kick.
+    busy: bool,
     touched: bool,
     /// Handed over and in no group yet.
     unkicked: usize,
@@ -52,6 +58,7 @@ pub struct Hosted {
 
 impl Hosted {
     pub fn new(store: Box<dyn ObjectStore>, mailbox: Arc<Mailbox>, workers: WorkersHandle) -> Self {
+        let tight = store.usage().free < ROOM_SURELY;
         Self {
             store,
             mailbox,
@@ -59,6 +66,8 @@ impl Hosted {
             waiting: VecDeque::new(),
             handed: VecDeque::new(),
             handed_bytes: 0,
+            tight,
+            busy: false,
             touched: false,
             unkicked: 0,
             unkicked_since: Time::ZERO,
@@ -94,7 +103,7 @@ impl Hosted {
 
     fn offer(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError> {
         let size = transaction.size();
-        let spare = (self.handed_bytes + size > SURELY_TAKEN).then(|| transaction.clone());
+        let spare = (self.tight || self.handed_bytes + size > SURELY_TAKEN).then(|| transaction.clone());
         match (self.store.submit(transaction, token), spare) {
             (Ok(()), _) => {
                 self.handed.push_back(size);
@@ -105,6 +114,7 @@ impl Hosted {
             }
             (Err(SubmitError::Busy), Some(transaction)) => {
                 self.waiting.push_front(Waiting::Submit(transaction, token));
+                self.busy = true;
                 Ok(())
             }
             (Err(SubmitError::Busy), None) => {
@@ -180,9 +190,11 @@ impl Hosted {
             if let Some(at) = self.kicked_at.take() {
                 self.last_group = (committed, clock::now().since(at));
             }
-            if !self.waiting.is_empty() {
-                self.offer_waiting()?;
-            }
+        }
+        self.tight = self.store.usage().free < ROOM_SURELY;
+        // Not only after commits: a checkpoint makes room too.
+        if !self.waiting.is_empty() {
+            self.offer_waiting()?;
         }
         self.begin_jobs();
         Ok(())
@@ -199,6 +211,16 @@ impl Hosted {
     /// One log write and one flush for everything submitted, now or when it has company: see the module head. To be called at the end
     /// of every wake-up, and at [`Self::kick_at`].
     pub fn kick(&mut self, now: Time) {
+        if std::mem::take(&mut self.busy) && self.handed.len() == self.unkicked {
+            // Nothing is under way whose end would be noticed: what it is busy with, perhaps a checkpoint, must be begun now.
+            if self.unkicked > 0 {
+                self.kick_now(now);
+            } else {
+                self.store.kick();
+                self.begin_jobs();
+            }
+            return;
+        }
         if self.unkicked == 0 {
             return;
         }
@@ -239,6 +261,8 @@ impl Hosted {
         loop {
             if self.unkicked > 0 {
                 self.kick_now(clock::now());
+            } else {
+                self.kick(clock::now());
             }
             self.poll(&mut events)?;
             for event in events.drain(..) {

@@ -294,6 +294,12 @@ impl Reactor {
         for node in self.nodes.iter_mut().flatten() {
             if let Some(store) = &mut node.store {
                 store.kick(now);
+                // Each time, not now and then: a fast writer fills what is left of a store within milliseconds.
+                if let Role::Osd(osd, _) = &mut node.role {
+                    let usage = store.usage();
+                    // What is kept for deletes, or may be needed by what is under way, is as good as used.
+                    osd.on_usage(usage.total, usage.total.saturating_sub(usage.free));
+                }
             }
         }
         self.resume_paused();
@@ -965,10 +971,6 @@ impl Reactor {
         self.housekeeping_at = now + HOUSEKEEPING;
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else { continue };
-            if let (Role::Osd(osd, _), Some(store)) = (&mut node.role, &node.store) {
-                let usage = store.usage();
-                osd.on_usage(usage.total, usage.used);
-            }
             if !node.listening
                 && node.role.is_listening()
                 && let Some(listener) = &node.listener

@@ -3,4 +3,5 @@
 
 mod embedded;
 mod folder;
+mod full;
 mod network;

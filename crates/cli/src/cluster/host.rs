@@ -289,7 +289,9 @@ pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
 /// When it does not start, or stops by itself.
 pub fn run_mon(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
-    Ok(nacre_node::run_mon(&config, MonId(id), &RunOptions::default(), &mut |line| eprintln!("{line}"))?)
+    Ok(nacre_node::run_mon(&config, MonId(id), &RunOptions::default(), &mut |line| {
+        eprintln!("{} {line}", crate::clock::now_utc())
+    })?)
 }
 
 /// Runs one OSD until it is told to end.
@@ -298,7 +300,9 @@ pub fn run_mon(config: &Path, id: u32) -> Result<()> {
 /// When it does not start, or stops by itself.
 pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
-    Ok(nacre_node::run_osd(&config, OsdId(id), &RunOptions::default(), &mut |line| eprintln!("{line}"))?)
+    Ok(nacre_node::run_osd(&config, OsdId(id), &RunOptions::default(), &mut |line| {
+        eprintln!("{} {line}", crate::clock::now_utc())
+    })?)
 }
 
 /// Ctrl-C and the signal to end, watched from the moment this is made.

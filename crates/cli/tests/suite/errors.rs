@@ -3,7 +3,7 @@
 use super::{golden, nacre};
 
 /// Runs it; gives the line and the code.
-fn fails(arguments: &[&str]) -> (String, i32) {
+pub fn fails(arguments: &[&str]) -> (String, i32) {
     let output = nacre(arguments);
     let error = String::from_utf8(output.stderr).expect("text");
     assert!(!output.status.success(), "{arguments:?} succeeded");

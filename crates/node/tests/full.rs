@@ -1,0 +1,53 @@
+//! A cluster whose stores are full: writing is refused and says why, reading and deleting go on, and space that is freed can be used.
+
+use crate::folder::{Folder, free_ports, small};
+use nacre_node::{Embedded, Error, RunOptions};
+use nacre_wire::msg::client::OpFailure;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Found by filling one: a store without much room may say busy with nothing in hand, until a checkpoint shows what it really needs. The host
+/// took that for a bug and the process, with all daemons of an embedded cluster in it, panicked; and it looked at fullness twice a second
+/// only, while a fast writer fills the rest in between.
+#[test]
+fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
+    let folder = Folder::new("full");
+    small(&folder, Some(free_ports(4)));
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let cluster = embedded.cluster();
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    let content = |n: u32| vec![n as u8; 100_000 + n as usize];
+    let mut stored = 0;
+    let refused = loop {
+        assert!(stored < 1000, "64 MiB hold no 100 MB");
+        match pool.put(&format!("o{stored}"), content(stored)).wait() {
+            Ok(_) => stored += 1,
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(&refused, Error::Refused(OpFailure::Full {})), "{refused}");
+    assert!(refused.to_string().contains("no space left (deleting still works)"), "{refused}");
+    assert!(stored > 200, "only {stored} objects fitted");
+    for n in 0..stored {
+        assert_eq!(pool.get(&format!("o{n}")).wait().expect("readable"), content(n), "object {n}");
+    }
+    assert!(embedded.halted().is_empty(), "{:?}", embedded.halted());
+    for n in 0..stored / 2 {
+        pool.remove(&format!("o{n}")).wait().expect("deletable");
+    }
+    // The stores give space back at their next checkpoint, and the monitors lift the flag when they hear of it.
+    let begun = Instant::now();
+    while let Err(why) = pool.put("again", content(7)).wait() {
+        assert!(matches!(why, Error::Refused(OpFailure::Full {})), "{why}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "still full after half of it was deleted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(pool.get(&format!("o{}", stored - 1)).wait().expect("readable"), content(stored - 1));
+    assert!(embedded.halted().is_empty(), "{:?}", embedded.halted());
+    // And it starts again.
+    drop(cluster);
+    embedded.stop();
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts again"));
+    let pool = embedded.cluster().pool("things").wait().expect("still there");
+    assert_eq!(pool.get("again").wait().expect("readable"), content(7));
+}
