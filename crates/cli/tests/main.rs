@@ -14,13 +14,27 @@ mod operator;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// No command of these tests takes longer, on the slowest machine; one that should have failed may never end.
+const MOST: Duration = Duration::from_secs(180);
 
 /// Runs `nacre` with arguments, away from anybody's cluster.
 fn nacre<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     command.env_remove("NACRE_CLUSTER").current_dir(env!("CARGO_TARGET_TMPDIR")).args(arguments);
-    command.output().expect("the binary starts")
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the binary starts");
+    let (pid, (sender, receiver)) = (child.id().to_string(), std::sync::mpsc::channel());
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(MOST) {
+        Ok(output) => output.expect("it ends"),
+        Err(_) => {
+            let _ = Command::new("kill").args(["-9", &pid]).status();
+            panic!("{command:?} did not end in {MOST:?}");
+        }
+    }
 }
 
 /// What a run that must succeed prints.

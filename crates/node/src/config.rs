@@ -21,6 +21,9 @@ pub const MON_BYTES: u64 = 256 << 20;
 /// Store of an OSD, unless the file says otherwise.
 pub const OSD_BYTES: u64 = 10 << 30;
 
+const ANNOUNCES_END: &str = "The last line says that the file is whole.";
+const END: &str = "# end of cluster.toml";
+
 /// A monitor's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonEntry {
@@ -82,6 +85,12 @@ impl Config {
     /// # Errors
     /// What is wrong, for people.
     pub fn parse(text: &str, dir: &Path) -> Result<Self, String> {
+        // Cut off between two sections it would still be a well-formed file, of a smaller cluster.
+        if text.contains(ANNOUNCES_END) && text.trim_end().lines().next_back() != Some(END) {
+            return Err(format!(
+                "it is cut off: its last line, `{END}`, is missing. Bring it back from a copy, or complete it"
+            ));
+        }
         let table: Table = text.parse().map_err(|why: toml::de::Error| why.to_string().trim_end().to_owned())?;
         let root = Section { what: "cluster.toml".to_owned(), table: &table };
         root.only(&["cluster", "mon", "osd"])?;
@@ -173,8 +182,9 @@ impl Config {
     /// The file's text.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut out = String::from(
-            "# Where this cluster's daemons are. Everything else is in the cluster: `nacre config help`.\n# docs/formats/config.md explains every key.\n\n",
+        let mut out = format!(
+            "# Where this cluster's daemons are. Everything else is in the cluster: `nacre config help`.\n\
+             # docs/formats/config.md explains every key. {ANNOUNCES_END}\n\n"
         );
         let path = |path: &Path| path.strip_prefix(&self.dir).unwrap_or(path).display().to_string();
         let quoted = |text: String| Value::String(text).to_string();
@@ -189,6 +199,7 @@ impl Config {
             let (class, host) = (quoted(entry.class.clone()), quoted(entry.host.clone()));
             let _ = writeln!(out, "class = {class}\nhost = {host}");
         }
+        let _ = writeln!(out, "\n{END}");
         out
     }
 
@@ -295,6 +306,17 @@ mod tests {
         assert_eq!(config.osds[&OsdId(3)].path, Path::new("/dev/sdz"));
         assert_eq!(config.mons[&MonId(0)].path, Path::new("/c/mon.0/store"));
         assert_eq!(parse(&config.to_text()), Ok(config));
+    }
+
+    /// Found with the real binary: a file that had lost its last OSD's section started a cluster without that OSD.
+    #[test]
+    fn a_file_that_is_cut_off_anywhere_is_refused() {
+        let text = parse(GOOD).expect("well-formed").to_text();
+        let whole = text.trim_end().len();
+        for length in text.find("cluster = ").expect("there")..whole {
+            assert!(parse(&text[..length]).is_err(), "cut off after {:?}", &text[..length]);
+        }
+        assert!(parse(&text[..whole]).is_ok());
     }
 
     #[test]

@@ -297,8 +297,11 @@ impl Reactor {
                 // Each time, not now and then: a fast writer fills what is left of a store within milliseconds.
                 if let Role::Osd(osd, _) = &mut node.role {
                     let usage = store.usage();
-                    // What is kept for deletes, or may be needed by what is under way, is as good as used.
-                    osd.on_usage(usage.total, usage.total.saturating_sub(usage.free));
+                    // Near the end it counts what may still be asked for: what is kept for deletes, or may be needed by what is under way, is
+                    // as good as used.
+                    let near = usage.free < usage.total / 20;
+                    let used = if near { usage.total.saturating_sub(usage.free) } else { usage.used };
+                    osd.on_usage(usage.total, used);
                 }
             }
         }

@@ -196,7 +196,7 @@ fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
         let id = osd.trim_start_matches("osd.");
         let pid = place.run_folder().join(format!("osd.{id}.pid"));
         anyhow!(
-            "{text} (`kill $(cat {})`; in an embedded cluster: take its section out of cluster.toml and start again)",
+            "{text} (`kill $(cat {})`, or `nacre osd down` if it is gone and nobody noticed; in an embedded cluster: take its section out of cluster.toml and start again)",
             pid.display()
         )
     })?;
