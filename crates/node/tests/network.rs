@@ -198,9 +198,22 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     let mut stream = greet(&config, OsdId(0), 7);
     stream.write_all(&flipped).expect("written");
     closed(stream);
+    let mut giant = ping.to_bytes()[..nacre_wire::frame::HEADER_LEN].to_vec();
+    giant[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    let sum = nacre_wire::frame::crc32c(&giant[..36]);
+    giant[36..40].copy_from_slice(&sum.to_le_bytes());
+    let mut stream = greet(&config, OsdId(0), 8);
+    stream.write_all(&giant).expect("written");
+    closed(stream);
+    // A monitor's port is no more trusting, and who says nothing at all is not waited for.
+    let mut stream = TcpStream::connect(&config.mons[&nacre_types::MonId(0)].address).expect("listens");
+    stream.write_all(&giant).expect("written");
+    closed(stream);
+    let silent = TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens");
     pool.put("a", "unharmed").wait().expect("put");
     assert_eq!(pool.get("a").wait().expect("get"), "unharmed");
     assert!(embedded.halted().is_empty());
+    closed(silent);
     // The bystander's connection lives: nothing to read, and no end.
     bystander.set_nonblocking(true).expect("can be set");
     let mut byte = [0; 1];
@@ -209,6 +222,11 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     let said = embedded.take_log();
     assert!(said.iter().any(|line| line.contains("not a Nacre frame")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("client.7") && line.contains("checksum")), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("client.8") && line.contains("4294967295 bytes is more than")),
+        "{said:?}"
+    );
+    assert!(said.iter().any(|line| line.starts_with("mon.0") && line.contains("4294967295 bytes")), "{said:?}");
 }
 
 /// Resident memory of this process, in bytes.

@@ -1,6 +1,6 @@
 //! Whatever goes wrong: one line on standard error that says what to do, nothing on standard output, exit code not 0.
 
-use super::{golden, nacre};
+use super::{golden, nacre, scratch};
 
 /// Runs it; gives the line and the code.
 pub fn fails(arguments: &[&str]) -> (String, i32) {
@@ -68,5 +68,45 @@ fn help_is_no_error() {
     for shell in ["bash", "zsh", "fish"] {
         let output = nacre(["completions", shell]);
         assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");
+    }
+}
+
+#[test]
+fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
+    let flat = std::fs::read_to_string(golden().join("flat10.crush")).expect("readable");
+    let file = scratch("damaged.crush");
+    let name = file.to_str().expect("readable");
+    // In the middle of a bucket, a word that is none, a weight that is none, bytes that are no text.
+    let middle = flat.rfind("item ").expect("items") + 3;
+    let broken = [
+        flat.as_bytes()[..middle].to_vec(),
+        flat.replacen("alg ", "algo ", 1).into_bytes(),
+        flat.replacen("weight ", "weight x", 1).into_bytes(),
+        vec![0xff, 0xfe, 0, 1],
+    ];
+    for text in &broken {
+        std::fs::write(&file, text).expect("writable");
+        for arguments in [
+            &["crush", "tree", name][..],
+            &["crush", "compile", name],
+            &["crush", "test", "--map", name, "--rule", "rep_osd", "--replicas", "3"],
+        ] {
+            let (error, code) = fails(arguments);
+            assert!(code == 1 && error.contains("damaged.crush"), "{error}");
+        }
+    }
+    let file = scratch("damaged.history");
+    let name = file.to_str().expect("readable");
+    let good = r#"{"client":1,"op":"write","key":"a","value":7,"invoke_ns":1,"return_ns":9}"#;
+    let second = r#"{"client":2,"op":"read","key":"a","invoke_ns":3,"return_ns":8,"result":7}"#;
+    for (text, line) in [
+        (format!("{good}\n{}", &second[..40]), "2"),
+        (format!("{good}\n\u{1}\u{2}\n"), "2"),
+        (good.replace("\"op\":\"write\"", "\"op\":\"wriet\""), "1"),
+        (good.replace("\"value\":7,", ""), "1"),
+    ] {
+        std::fs::write(&file, &text).expect("writable");
+        let (error, code) = fails(&["history", "check", name]);
+        assert!(code == 1 && error.contains("damaged.history") && error.contains(line), "{error}");
     }
 }
