@@ -22,11 +22,16 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
         let Some(name) = path.file_stem().map(|name| name.to_string_lossy().into_owned()) else { continue };
         // A daemon that stops right now takes its file with it.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        // Daemons name themselves in pid files, the keeper of `up --processes` only in its lock.
         let pid = match path.extension().and_then(|ending| ending.to_str()) {
             Some("pid") => text.trim().parse().ok(),
-            Some("lock") => embedded(&text),
+            Some("lock") if name == "up" => signed(&text),
             _ => None,
         };
+        // Files outlive a crash, and the number may then be somebody else's.
+        let pid = pid.filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "nacre")
+        });
         if let Some(pid) = pid {
             pids.entry(pid).or_default().push(name);
         }
@@ -42,13 +47,10 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
     Ok(used)
 }
 
-/// The process of an embedded cluster, from its lock file: `an embedded cluster (process 4257)`. The file outlives a crash, and the number
-/// may then be somebody else's.
-fn embedded(text: &str) -> Option<u32> {
+/// The process in a lock file's text: `osd.2 (process 4257)`.
+fn signed(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("(process ")?;
-    let pid: u32 = rest.split_once(')')?.0.parse().ok()?;
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    (name.trim_end() == "nacre").then_some(pid)
+    rest.split_once(')')?.0.parse().ok()
 }
 
 /// What was used in between; a process that began later counts from its beginning.

@@ -136,7 +136,7 @@ fn osd_add(
     place: &Place,
     out: &mut Out,
 ) -> Result<()> {
-    let mut config = place.config()?;
+    let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let tree = cluster.command(&json!({ "command": "osd tree" }))?;
     let of_hosts = tree["hosts"].as_array().into_iter().flatten().filter_map(|host| host["osds"].as_array()).flatten();
@@ -186,7 +186,7 @@ fn osd_add(
 }
 
 fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
-    let mut config = place.config()?;
+    let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let reply = cluster.command(&json!({ "command": "osd rm", "osd": osd, "force": force })).map_err(|why| {
         let text = format!("{why:#}");
@@ -239,7 +239,7 @@ fn mon_add(
     place: &Place,
     out: &mut Out,
 ) -> Result<()> {
-    let mut config = place.config()?;
+    let mut config = place.config_to_change()?;
     if config.mons.contains_key(&id) {
         bail!("{id} is in {} already; `nacre mon stat` lists what there is", config.dir.join(FILE_NAME).display());
     }
@@ -266,7 +266,7 @@ fn mon_add(
 }
 
 fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
-    let mut config = place.config()?;
+    let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let reply = cluster.command(&json!({ "command": "mon rm", "id": mon }))?;
     let id = MonId(reply["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("the answer names no monitor")?);

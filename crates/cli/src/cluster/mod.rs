@@ -71,6 +71,16 @@ impl Place {
         }
         Ok(nacre_node::Config::load(&self.0)?)
     }
+    /// What its file says, for a command that is going to change it.
+    ///
+    /// # Errors
+    /// As [`Self::config`]; also when the file has another name than the one that would be written.
+    pub fn config_to_change(&self) -> Result<nacre_node::Config> {
+        if self.0.is_file() && self.0.file_name().is_none_or(|name| name != FILE) {
+            bail!("{} would have to be changed, and only a file named {FILE} is: rename it", self.0.display());
+        }
+        self.config()
+    }
     /// Connects.
     ///
     /// # Errors

@@ -76,12 +76,14 @@ fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
     let flat = std::fs::read_to_string(golden().join("flat10.crush")).expect("readable");
     let file = scratch("damaged.crush");
     let name = file.to_str().expect("readable");
-    // In the middle of a bucket, a word that is none, a weight that is none, bytes that are no text.
+    // Cut off in the middle of a bucket and between two sections, a word and a weight that are none, bytes that are no text.
     let middle = flat.rfind("item ").expect("items") + 3;
+    let between = flat.rfind("rule ").expect("rules");
     let broken = [
         flat.as_bytes()[..middle].to_vec(),
-        flat.replacen("alg ", "algo ", 1).into_bytes(),
-        flat.replacen("weight ", "weight x", 1).into_bytes(),
+        flat.as_bytes()[..between].to_vec(),
+        flat.replacen("\talg ", "\talgo ", 1).into_bytes(),
+        flat.replacen("osd.0 weight ", "osd.0 weight x", 1).into_bytes(),
         vec![0xff, 0xfe, 0, 1],
     ];
     for text in &broken {
