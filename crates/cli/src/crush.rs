@@ -133,12 +133,13 @@ fn read(file: &Path) -> Result<CrushMap> {
     let Ok(text) = String::from_utf8(bytes) else {
         bail!("{} is not text; `crushtool -d FILE` gives the text of a map in Ceph's binary form", file.display());
     };
+    let map = text::parse(&text).with_context(|| file.display().to_string())?;
     // Cut off between two sections it would still be a map, of a smaller cluster or without a rule.
     let has = |line: &str| text.lines().any(|found| found.trim() == line);
     if has("# begin crush map") && !has("# end crush map") {
         bail!("{} is cut off: it begins with `# begin crush map`, but `# end crush map` is missing", file.display());
     }
-    text::parse(&text).with_context(|| file.display().to_string())
+    Ok(map)
 }
 
 fn find_rule<'m>(map: &'m CrushMap, name: &str) -> Result<&'m Rule> {

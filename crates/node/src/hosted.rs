@@ -29,6 +29,35 @@ enum Waiting {
     Read(Read, Token),
 }
 
+/// What is known of a store's room without asking it each time: that costs more the larger the device is.
+#[derive(Clone, Copy)]
+struct Room {
+    total: u64,
+    used: u64,
+    /// Left for transactions when the store was asked.
+    free: u64,
+    /// Taken since, at most.
+    taken: u64,
+}
+impl Room {
+    fn of(usage: &Usage) -> Self {
+        Self { total: usage.total, used: usage.used, free: usage.free, taken: 0 }
+    }
+    /// A transaction of so many bytes was taken: a small write may cost a whole block, and records in the index.
+    fn take(&mut self, size: usize) {
+        self.taken += 4 * size as u64 + (16 << 10);
+    }
+    /// The store may say busy although little is in hand.
+    fn is_tight(&self) -> bool {
+        self.free.saturating_sub(self.taken) < ROOM_SURELY
+    }
+    /// So much was taken that a store that had room may soon have none.
+    fn is_stale(&self) -> bool {
+        let distance = self.free.saturating_sub(self.total / 20).max(8 << 20);
+        self.taken >= distance / 8
+    }
+}
+
 /// See the module head.
 pub struct Hosted {
     store: Box<dyn ObjectStore>,
@@ -38,8 +67,7 @@ pub struct Hosted {
     /// Sizes of what was handed over and has not been committed, in order.
     handed: VecDeque<usize>,
     handed_bytes: usize,
-    /// The store may say busy although little is in hand.
-    tight: bool,
+    room: Room,
     /// It said busy since the last kick.
     busy: bool,
     touched: bool,
@@ -58,7 +86,7 @@ pub struct Hosted {
 
 impl Hosted {
     pub fn new(store: Box<dyn ObjectStore>, mailbox: Arc<Mailbox>, workers: WorkersHandle) -> Self {
-        let tight = store.usage().free < ROOM_SURELY;
+        let room = Room::of(&store.usage());
         Self {
             store,
             mailbox,
@@ -66,7 +94,7 @@ impl Hosted {
             waiting: VecDeque::new(),
             handed: VecDeque::new(),
             handed_bytes: 0,
-            tight,
+            room,
             busy: false,
             touched: false,
             unkicked: 0,
@@ -103,9 +131,10 @@ impl Hosted {
 
     fn offer(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError> {
         let size = transaction.size();
-        let spare = (self.tight || self.handed_bytes + size > SURELY_TAKEN).then(|| transaction.clone());
+        let spare = (self.room.is_tight() || self.handed_bytes + size > SURELY_TAKEN).then(|| transaction.clone());
         match (self.store.submit(transaction, token), spare) {
             (Ok(()), _) => {
+                self.room.take(size);
                 self.handed.push_back(size);
                 self.handed_bytes += size;
                 self.touched = true;
@@ -191,7 +220,9 @@ impl Hosted {
                 self.last_group = (committed, clock::now().since(at));
             }
         }
-        self.tight = self.store.usage().free < ROOM_SURELY;
+        if self.room.is_stale() {
+            self.look_at_room();
+        }
         // Not only after commits: a checkpoint makes room too.
         if !self.waiting.is_empty() {
             self.offer_waiting()?;
@@ -249,6 +280,17 @@ impl Hosted {
             return Time::MAX;
         }
         self.unkicked_since + self.last_group.1.min(COMPANY_MAX)
+    }
+
+    /// Asks the store how much room there is; to be called now and then, since freed room is noticed only here.
+    pub fn look_at_room(&mut self) {
+        self.room = Room::of(&self.store.usage());
+    }
+    /// Total and used bytes, as of a moment ago. Near the end it counts what may still be asked for: what is kept for deletes, or may be
+    /// needed by what is under way, is as good as used.
+    pub fn fullness(&self) -> (u64, u64) {
+        let Room { total, used, free, .. } = self.room;
+        (total, if free < total / 20 { total.saturating_sub(free) } else { used })
     }
 
     pub fn usage(&self) -> Usage {

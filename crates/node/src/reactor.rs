@@ -296,12 +296,8 @@ impl Reactor {
                 store.kick(now);
                 // Each time, not now and then: a fast writer fills what is left of a store within milliseconds.
                 if let Role::Osd(osd, _) = &mut node.role {
-                    let usage = store.usage();
-                    // Near the end it counts what may still be asked for: what is kept for deletes, or may be needed by what is under way, is
-                    // as good as used.
-                    let near = usage.free < usage.total / 20;
-                    let used = if near { usage.total.saturating_sub(usage.free) } else { usage.used };
-                    osd.on_usage(usage.total, used);
+                    let (total, used) = store.fullness();
+                    osd.on_usage(total, used);
                 }
             }
         }
@@ -974,6 +970,9 @@ impl Reactor {
         self.housekeeping_at = now + HOUSEKEEPING;
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else { continue };
+            if let Some(store) = &mut node.store {
+                store.look_at_room();
+            }
             if !node.listening
                 && node.role.is_listening()
                 && let Some(listener) = &node.listener
