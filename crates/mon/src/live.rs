@@ -716,6 +716,9 @@ impl Live {
     pub fn leads(&self) -> bool {
         self.consensus.may_propose()
     }
+    pub fn term(&self) -> u64 {
+        self.consensus.term()
+    }
     pub fn leader(&self) -> Option<MonId> {
         self.consensus.leader()
     }

@@ -253,6 +253,14 @@ impl Mon {
     pub fn is_leader(&self) -> bool {
         matches!(&self.phase, Phase::Live(live) if live.leads())
     }
+    /// The consensus term it is in.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        match &self.phase {
+            Phase::Live(live) => live.term(),
+            Phase::Booting(_) | Phase::Halted => 0,
+        }
+    }
     /// Who leads, as far as it knows.
     #[must_use]
     pub fn leader(&self) -> Option<MonId> {

@@ -110,7 +110,8 @@ pub fn temporary(map: &ClusterMap, from: Entity, request: &PgTemporaryRequest) -
     if !distinct(&request.acting) || !request.acting.iter().all(|osd| map.up_osd(*osd).is_some()) {
         return Err(PgReject::NotMembers);
     }
-    if request.acting.len() > usize::from(pool.size) {
+    // A single copy moves by way of two: its successor serves beside it first.
+    if request.acting.len() > usize::from(pool.size).max(2) {
         return Err(PgReject::Number);
     }
     let last = &record.activated;

@@ -20,6 +20,8 @@ mod mutants;
 mod osd;
 pub mod pg;
 mod shared;
+#[cfg(test)]
+mod stories;
 
 pub use boot::{DaemonRecord, format};
 pub use io::{Limits, OsdConfig, Output, Timing};

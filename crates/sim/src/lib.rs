@@ -4,24 +4,35 @@
 //!  seed ─▶ Plan: cluster, workload, faults
 //!            │
 //!            ▼
-//!  World ─ one queue of events in virtual time ─▶ the real `osd` and `client` roles, RAM stores, an oracle for the monitors
+//!  World ─ one queue of events in virtual time ─▶ the real `mon`, `osd` and `client` roles on RAM stores or the real store
 //!            │
 //!            ▼
-//!  all faults end ─▶ everything must become clean ─▶ copies identical · every register's history linearizable
+//!  all faults end ─▶ everything must become clean ─▶ copies identical · stores sound · every register's history linearizable
 //! ```
-//! * [`rng`]: the only source of chance;
-//! * [`world`]: events, clocks, network, stores, crashes;
-//! * [`oracle`]: the monitors' decisions, right and wrong but never inconsistent;
-//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw;
+//! * [`rng`]: the only source of chance; [`plan`]: what a seed means;
+//! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
+//! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
+//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
 #![forbid(unsafe_code)]
 
-pub mod oracle;
+pub mod clock;
+pub mod disk;
+mod faults;
+mod health;
+pub mod ledger;
+pub mod network;
+pub mod operator;
+pub mod plan;
+pub mod process;
 pub mod rng;
+pub mod schedule;
+pub mod sessions;
 pub mod verdict;
 pub mod workload;
 pub mod world;
 
-pub use world::{Plan, Report, World, run};
+pub use plan::{Disks, Plan, Report};
+pub use world::{World, run};

@@ -1,210 +1,107 @@
-//! Events, clocks, network, stores, crashes.
+//! The simulated cluster: one queue of events, and what each event leads to.
 //!
-//! Everything happens in one queue ordered by virtual time and number. A daemon's clock runs at its own rate from its own start. Faults last
-//! until [`Plan::faults_ns`]; then all is repaired, the clients stop a little later, and everything must become clean.
+//! Faults ([`crate::faults`]) last until [`Plan::faults_ns`]; then all is repaired, the clients stop a little later, and everything must become
+//! clean ([`crate::health`]).
 //!
-//! What can happen, and what cannot (the fault model, `docs/faults.md`): messages between OSDs are delayed, lost, doubled and overtake each
-//! other; messages on a client's connection are delayed, lost and doubled, and overtake nothing; nothing is delivered to a later life of its
-//! receiver. A crashed store keeps what was committed and some prefix of what was not. A daemon may stand still between reading its clock
-//! and acting on it. The oracle may take the living for dead.
+//! What can happen, and what cannot, is the fault model (`docs/faults.md`): messages as [`crate::network`] says, and none to a later life of its
+//! receiver; disks as [`crate::disk`] says; clocks as [`crate::clock`] says. A daemon may stand still between reading its clock and acting on it.
 
-use crate::oracle::Oracle;
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::ledger::Ledger;
+use crate::network::{CutId, Network};
+use crate::operator::{Operator, Registrar};
+use crate::plan::{MS, Plan, Report, SECOND};
+use crate::process::{Action, Input, Process, Role, of_mon, of_osd};
 use crate::rng::Rng;
+use crate::schedule::Schedule;
+use crate::sessions::Sessions;
 use crate::workload::{SimClient, Workload};
 use nacre_client::Output as ClientOutput;
-use nacre_osd::{Limits, Osd, OsdConfig, Output, Timing};
-use nacre_store::{ObjectStore, RamStore, Token};
-use nacre_types::{Entity, Epoch, Instance, MonId, OsdId, PgId, Time};
-use nacre_wire::map::{Address, Change, Weight};
+use nacre_mon::{Founding, Mon, MonConfig};
+use nacre_osd::{Limits, Osd, OsdConfig, Timing};
+use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, Time};
+use nacre_wire::map::{Address, Change};
+use nacre_wire::msg::monitor::Command;
 use nacre_wire::{Message, Payload};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
-const MON: Entity = Entity::Mon(MonId(0));
-
-/// What a seed means.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// For everything that happens.
-    pub seed: u64,
-    /// How many OSDs.
-    pub osds: u32,
-    /// Copies.
-    pub size: u8,
-    /// Copies needed.
-    pub min_size: u8,
-    /// Groups at the beginning.
-    pub pg_num: u32,
-    /// Registers.
-    pub keys: u64,
-    /// Clients.
-    pub clients: u64,
-    /// How long faults last.
-    pub faults_ns: u64,
-    /// Mean time between faults.
-    pub fault_every_ns: u64,
-    /// Messages are lost, doubled, reordered and late.
-    pub bad_network: bool,
-    /// Log entries kept when clean, and at most.
-    pub log: (usize, usize),
-    /// How often groups may split.
-    pub splits: u32,
-}
-
-impl Plan {
-    /// The plan of a seed.
-    #[must_use]
-    pub fn of(seed: u64) -> Self {
-        let mut rng = Rng::new(seed ^ 0x6e61_6372_6521);
-        let osds = rng.between(3, 6) as u32;
-        let log = rng.between(3, 60) as usize;
-        Self {
-            seed,
-            osds,
-            size: if rng.one_in(5) { 2 } else { 3 },
-            min_size: if rng.one_in(8) { 1 } else { 2 },
-            pg_num: rng.between(1, 6) as u32,
-            // A third of the plans has a few hot registers and many clients: order shows there.
-            keys: if rng.one_in(3) { rng.between(1, 2) } else { rng.between(2, 24) },
-            clients: rng.between(2, 8),
-            faults_ns: rng.between(4, 16) * SECOND,
-            fault_every_ns: rng.between(150, 1500) * MS,
-            bad_network: !rng.one_in(4),
-            log: (log, log + rng.between(1, 80) as usize),
-            splits: rng.below(3) as u32,
-        }
-    }
-}
-
-/// What a run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Over every event in order.
-    pub digest: u128,
-    /// How many events.
-    pub events: u64,
-    /// How many operations were invoked.
-    pub operations: usize,
-    /// Of these, of unknown outcome.
-    pub unknown: usize,
-    /// The last epoch.
-    pub epochs: u64,
-    /// How often a daemon crashed.
-    pub crashes: u64,
-}
+const CLUSTER: ClusterId = ClusterId(1);
+/// The pool that the registers are in.
+pub const POOL: &str = "registers";
+/// What every OSD says it can hold.
+const CAPACITY: u64 = 1 << 40;
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
-enum Input {
-    Message { from: Entity, epoch: Epoch, message: Message },
-    Tick,
-    Refused(OsdId),
-}
-
-#[derive(Debug)]
-enum Event {
-    ToOsd {
-        osd: OsdId,
+pub(crate) enum Event {
+    /// A daemon is given something.
+    Input {
+        who: Entity,
         life: u64,
         input: Input,
     },
-    /// Acts on a reading of the clock that is old by now.
+    /// It acts on a reading of the clock that is old by now.
     StaleAct {
-        osd: OsdId,
+        who: Entity,
         life: u64,
         local: Time,
         input: Input,
     },
-    Commit {
-        osd: OsdId,
+    /// Its disk has done something.
+    Disk {
+        who: Entity,
         life: u64,
-        count: usize,
     },
+    /// A client, or somebody at the commands, is given a message.
     ToClient {
-        client: usize,
+        to: Entity,
         from: Entity,
         epoch: Epoch,
         message: Message,
     },
-    WakeClient(usize),
-    ToOracle {
-        from: Entity,
-        message: Message,
+    /// A client's connection to an OSD broke.
+    ClientReset {
+        client: usize,
+        osd: OsdId,
     },
-    OracleCommit,
+    WakeClient(usize),
+    WakeRegistrar(usize),
+    /// The operator looks whether his wishes are met.
+    Operate,
+    /// Somebody without a monitor tries one.
+    Seek(Entity),
+    /// A connection that a cut has silenced is given up.
+    BreakSession {
+        who: Entity,
+        number: u64,
+    },
     Fault,
-    Restart(OsdId),
-    Heal(u64),
+    Restart(Entity),
+    Heal(CutId),
     EndOfFaults,
     EndOfWork,
 }
 
-struct Queued {
-    at: u64,
-    number: u64,
-    event: Event,
-}
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
-struct Node {
-    life: u64,
-    role: Option<Osd>,
-    store: RamStore,
-    offset: u64,
-    drift_ppm: i64,
-    busy_until: u64,
-    wake: u64,
-    committing: bool,
-    slow_until: u64,
-}
-
-impl Node {
-    fn local(&self, now: u64) -> Time {
-        let drift = i128::from(now) * i128::from(self.drift_ppm) / 1_000_000;
-        Time((i128::from(now + self.offset) + drift) as u64)
-    }
-    fn global(&self, local: Time, now: u64) -> u64 {
-        let ahead = local.0.saturating_sub(self.local(now).0);
-        now.saturating_add(ahead).saturating_add(ahead / 500)
-    }
-}
-
-/// The simulated cluster.
+/// See the module head.
 pub struct World {
-    plan: Plan,
-    rng: Rng,
-    now: u64,
-    number: u64,
-    queue: BinaryHeap<Reverse<Queued>>,
-    nodes: BTreeMap<OsdId, Node>,
-    /// The monitors.
-    pub oracle: Oracle,
-    clients: Vec<SimClient>,
+    pub(crate) plan: Plan,
+    pub(crate) rng: Rng,
+    pub(crate) schedule: Schedule<Event>,
+    pub(crate) processes: BTreeMap<Entity, Process>,
+    pub(crate) network: Network,
+    pub(crate) sessions: Sessions,
+    pub(crate) operator: Operator,
+    registrars: Vec<Registrar>,
+    pub(crate) clients: Vec<SimClient>,
     client_wake: Vec<u64>,
-    work: Workload,
-    cuts: BTreeMap<u64, BTreeSet<(Entity, Entity)>>,
-    next_cut: u64,
-    fifo: BTreeMap<(Entity, Entity), u64>,
-    faults: bool,
-    splits_left: u32,
+    pub(crate) work: Workload,
+    option_value: u64,
+    pub(crate) ledger: Ledger,
+    pub(crate) faults: bool,
+    pub(crate) splits_left: u32,
     digest: xxhash_rust::xxh3::Xxh3,
     events: u64,
     crashes: u64,
@@ -220,6 +117,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     let mut world = World::new(plan.clone(), verbose);
     world.run_until_clean();
     crate::verdict::copies_agree(&mut world);
+    crate::verdict::stores_are_sound(&world);
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
     }
@@ -229,66 +127,94 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
 impl World {
     fn new(plan: Plan, verbose: bool) -> Self {
         let mut rng = Rng::new(plan.seed);
-        let mut nodes = BTreeMap::new();
-        for osd in 0..plan.osds {
-            let mut store = RamStore::with(nacre_store::ram::Commits::Manual, 1 << 40);
-            store
-                .submit(nacre_osd::format(nacre_types::ClusterId(1), OsdId(osd)), Token(0))
-                .expect("an empty store takes its first transaction");
-            store.commit(usize::MAX);
-            let node = Node {
-                life: 0,
-                role: None,
-                store: store.crash(0),
-                offset: rng.below(1000 * SECOND),
-                drift_ppm: rng.below(1001) as i64 - 500,
-                busy_until: 0,
-                wake: u64::MAX,
-                committing: false,
-                slow_until: 0,
-            };
-            nodes.insert(OsdId(osd), node);
+        let mut processes = BTreeMap::new();
+        let config = |key: &str, value: u64| Change::Config { key: Name::from(key), value: Some(value.to_string()) };
+        let founding = Founding {
+            cluster: CLUSTER,
+            mons: (0..plan.mons).map(|mon| (MonId(mon), Address(format!("sim:mon{mon}")))).collect(),
+            changes: vec![
+                config("osd.failure_grace_ms", plan.grace_ms),
+                config("mon.down_out_interval_s", plan.down_out_s),
+                config("mon.compact_entries", plan.compact_entries),
+            ],
+        };
+        let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
+        let osds = (0..plan.osds).map(|osd| (Entity::Osd(OsdId(osd)), nacre_osd::format(CLUSTER, OsdId(osd))));
+        for (who, content) in mons.chain(osds) {
+            let disk = Disk::new(plan.disks, plan.deferred_write_max, content, &mut rng);
+            processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
         let mut work = Workload::new(plan.keys);
         let clients: Vec<SimClient> = (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
-        let oracle = Oracle::new(plan.osds, plan.size, plan.min_size, plan.pg_num);
+        let mut operator = Operator::default();
+        operator.wish(
+            json!({"command": "pool create", "name": POOL, "size": plan.size, "min_size": plan.min_size, "pg_num": plan.pg_num}),
+            |map| map.pool_named(&POOL.into()).is_some(),
+        );
         let mut world = Self {
             client_wake: vec![u64::MAX; clients.len()],
             splits_left: plan.splits,
-            plan,
             rng,
-            now: 0,
-            number: 0,
-            queue: BinaryHeap::new(),
-            nodes,
-            oracle,
+            schedule: Schedule::default(),
+            processes,
+            network: Network::default(),
+            sessions: Sessions::default(),
+            operator,
+            registrars: (0..2).map(Registrar::new).collect(),
             clients,
             work,
-            cuts: BTreeMap::new(),
-            next_cut: 0,
-            fifo: BTreeMap::new(),
+            option_value: 0,
+            ledger: Ledger::default(),
             faults: true,
             digest: xxhash_rust::xxh3::Xxh3::with_seed(0),
             events: 0,
             crashes: 0,
             verbose,
+            plan,
         };
-        for osd in 0..world.plan.osds {
-            world.push(u64::from(osd), Event::Restart(OsdId(osd)));
-        }
-        for client in 0..world.clients.len() {
-            world.push(MS, Event::WakeClient(client));
-            world.flush_client(client);
-        }
-        let (faults, every) = (world.plan.faults_ns, world.plan.fault_every_ns);
-        world.push(every, Event::Fault);
-        world.push(faults, Event::EndOfFaults);
+        world.begin();
         world
     }
 
-    /// An OSD's store.
-    pub fn store(&mut self, osd: OsdId) -> &mut RamStore {
-        &mut self.nodes.get_mut(&osd).expect("a node per OSD").store
+    fn begin(&mut self) {
+        for who in self.everybody() {
+            let at = self.rng.below(10 * MS);
+            if self.processes.contains_key(&who) {
+                self.schedule.push(at, Event::Restart(who));
+            } else {
+                self.schedule.push(at, Event::Seek(who));
+            }
+        }
+        for client in 0..self.clients.len() {
+            self.schedule.push(MS, Event::WakeClient(client));
+        }
+        for registrar in 0..self.registrars.len() {
+            self.schedule.push(MS, Event::WakeRegistrar(registrar));
+        }
+        self.schedule.push(100 * MS, Event::Operate);
+        self.schedule.push(self.plan.fault_every_ns, Event::Fault);
+        self.schedule.push(self.plan.faults_ns, Event::EndOfFaults);
+    }
+
+    /// Everybody who sends messages.
+    pub(crate) fn everybody(&self) -> Vec<Entity> {
+        let daemons = self.processes.keys().copied();
+        let clients = self.clients.iter().map(|client| Entity::Client(client.role.id()));
+        let registrars = self.registrars.iter().map(Registrar::entity);
+        daemons.chain(clients).chain(registrars).chain([Operator::WHO]).collect()
+    }
+    pub(crate) fn osds(&self) -> Vec<OsdId> {
+        (0..self.plan.osds).map(OsdId).collect()
+    }
+    pub(crate) fn mons(&self) -> Vec<Entity> {
+        (0..self.plan.mons).map(|mon| Entity::Mon(MonId(mon))).collect()
+    }
+    pub(crate) fn process(&mut self, who: Entity) -> &mut Process {
+        self.processes.get_mut(&who).expect("a process per daemon")
+    }
+    /// An OSD's disk.
+    pub(crate) fn disk(&mut self, osd: OsdId) -> &mut Disk {
+        &mut self.process(Entity::Osd(osd)).disk
     }
 
     fn report(self) -> Report {
@@ -298,367 +224,371 @@ impl World {
             events: self.events,
             operations: self.work.history.len(),
             unknown,
-            epochs: self.oracle.map.epoch.0,
+            epochs: self.ledger.epoch().0,
             crashes: self.crashes,
         }
     }
 
-    fn push(&mut self, at: u64, event: Event) {
-        self.number += 1;
-        self.queue.push(Reverse(Queued { at: at.max(self.now), number: self.number, event }));
+    pub(crate) fn now(&self) -> u64 {
+        self.schedule.now
     }
-
-    fn note(&mut self, text: impl FnOnce() -> String) {
+    /// Something happens after a while.
+    pub(crate) fn after(&mut self, wait: u64, event: Event) {
+        let at = self.now() + wait;
+        self.schedule.push(at, event);
+    }
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
         if self.verbose {
-            println!("{:>12.6} {}", self.now as f64 / 1e9, text());
+            println!("{:>12.6} {}", self.now() as f64 / 1e9, text());
         }
     }
 
     fn run_until_clean(&mut self) {
         let limit = self.plan.faults_ns + 300 * SECOND;
         let mut check_at = 0;
-        while let Some(Reverse(Queued { at, number, event })) = self.queue.pop() {
-            assert!(at >= self.now, "time only goes forward");
-            self.now = at;
+        while let Some((number, event)) = self.schedule.pop() {
             self.events += 1;
-            self.digest.update(&at.to_le_bytes());
+            self.digest.update(&self.now().to_le_bytes());
             self.digest.update(&number.to_le_bytes());
             self.handle(event);
             if self.events >= check_at {
                 check_at = self.events + 50;
                 self.check();
-                if !self.faults
-                    && self.clients.iter().all(|client| client.finished && !client.is_busy())
-                    && self.is_clean()
-                {
+                if self.is_over() {
                     return;
                 }
             }
-            assert!(at < limit, "does not heal: {}", self.unclean());
+            assert!(self.now() < limit, "does not heal: {}", self.unclean());
         }
     }
 
-    /// Invariants of each daemon, and those between them.
-    fn check(&self) {
-        for node in self.nodes.values() {
-            let Some(role) = &node.role else { continue };
-            role.check();
-            for group in role.pgs() {
-                let Some(primary) = group.as_primary() else { continue };
-                for (osd, peer) in &primary.peers {
-                    // Nobody has acknowledged what it does not have.
-                    let other = self.nodes[osd]
-                        .role
-                        .as_ref()
-                        .and_then(|role| role.pgs().find(|other| other.id() == group.id()));
-                    let Some(other) = other.filter(|other| other.interval.since == group.interval.since) else {
-                        continue;
-                    };
-                    let head = other.local.log.head();
-                    assert!(
-                        peer.acked <= head,
-                        "{}: {osd} is said to have {}, its log ends at {head}",
-                        group.id(),
-                        peer.acked
-                    );
-                }
-            }
-        }
-    }
-
-    fn is_clean(&self) -> bool {
-        let map = &self.oracle.map;
-        map.pgs.iter().all(|(pg, record)| {
-            record.acting.len() >= usize::from(self.plan.size)
-                && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
-        })
-    }
-
-    fn pg_is_clean(&self, osd: OsdId, pg: PgId, since: Epoch) -> bool {
-        let role = self.nodes[&osd].role.as_ref();
-        let group = role.and_then(|role| role.pgs().find(|group| group.id() == pg));
-        group.is_some_and(|group| group.interval.since == since && group.is_clean())
-    }
-
-    fn unclean(&self) -> String {
-        let mut lines = String::new();
-        for (pg, record) in &self.oracle.map.pgs {
-            if record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since)) {
-                continue;
-            }
-            let primary = record.primary().and_then(|osd| self.nodes[&osd].role.as_ref());
-            let group = primary.and_then(|role| role.pgs().find(|group| group.id() == *pg));
-            let state = group.map(|group| {
-                let phase = group.as_primary().map(|primary| format!("{:?}", primary.phase));
-                let peers = group.as_primary().map(|p| {
-                    p.peers
-                        .iter()
-                        .map(|(o, s)| format!("{o}: missing {} backfill {:?}", s.missing.len(), s.backfill.is_some()))
-                        .collect::<Vec<_>>()
-                });
-                format!(
-                    "since {} {phase:?} missing {:?} peers {peers:?}",
-                    group.interval.since,
-                    group.local.missing.keys().collect::<Vec<_>>()
-                )
-            });
-            lines += &format!(
-                "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",
-                record.since, record.up, record.acting, record.temporary, record.activated
-            );
-        }
-        for (osd, node) in &self.nodes {
-            let info = &self.oracle.map.osds[osd];
-            let role = node.role.as_ref().map(|role| (role.instance(), role.epoch(), role.is_live()));
-            lines +=
-                &format!("\n  {osd}: map up {} {} weight {:?}; role {role:?}", info.up, info.instance, info.weight);
-        }
-        for client in &self.clients {
-            for blocked in client.role.blocked(Time::MAX, Duration::ZERO) {
-                lines += &format!("\n  {}: {}", client.role.id(), blocked.reason);
-            }
-        }
-        lines
+    fn is_over(&self) -> bool {
+        let idle = |client: &SimClient| client.finished && !client.is_busy();
+        !self.faults
+            && self.clients.iter().all(idle)
+            && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())
+            && self.ledger.map().is_some_and(|map| self.operator.is_content(map))
+            && self.is_clean()
     }
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ToOsd { osd, life, input } => self.hand_to(osd, life, input),
-            Event::StaleAct { osd, life, local, input } => {
-                if self.nodes[&osd].life == life {
-                    self.act(osd, local, input);
+            Event::Input { who, life, input } => self.hand_to(who, life, input),
+            Event::StaleAct { who, life, local, input } => {
+                if self.processes[&who].life == life {
+                    self.act(who, local, input);
                 }
             }
-            Event::Commit { osd, life, count } => self.commit(osd, life, count),
-            Event::ToClient { client, from, epoch, message } => {
-                let local = Time(self.now);
-                self.clients[client].role.on_message(local, from, epoch, message);
+            Event::Disk { who, life } => self.disk_turn(who, life),
+            Event::ToClient { to, from, epoch, message } => self.hand_to_client(to, from, epoch, message),
+            Event::ClientReset { client, osd } => {
+                let now = Time(self.now());
+                self.clients[client].role.on_peer_reset(now, osd);
                 self.flush_client(client);
             }
-            Event::WakeClient(client) => {
-                if self.client_wake[client] > self.now {
-                    return;
+            Event::WakeClient(client) => self.wake_client(client),
+            Event::WakeRegistrar(registrar) => self.wake_registrar(registrar),
+            Event::Operate => {
+                if let Some(command) = self.operator.next(self.ledger.map()) {
+                    self.send_mon(Operator::WHO, Epoch::NONE, Message::Command(command));
                 }
-                self.client_wake[client] = u64::MAX;
-                let local = Time(self.now);
-                if self.clients[client].role.next_deadline() <= local {
-                    self.clients[client].role.on_tick(local);
-                }
-                self.flush_client(client);
+                self.after(300 * MS, Event::Operate);
             }
-            Event::ToOracle { from, message } => {
-                let reply = self.oracle.on_message(&message);
-                if let Some(reply) = reply {
-                    let epoch = self.oracle.map.epoch;
-                    self.send(MON, from, epoch, reply);
-                }
-                if self.oracle.has_pending() {
-                    let delay = self.rng.between(MS / 2, if self.faults { 20 * MS } else { 3 * MS });
-                    self.push(self.now + delay, Event::OracleCommit);
+            Event::Seek(who) => self.seek(who),
+            Event::BreakSession { who, number } => {
+                let with = self.sessions.of(who).filter(|_| self.sessions.number(who) == number);
+                if with.is_some_and(|mon| self.network.is_broken(who, Entity::Mon(mon))) {
+                    self.end_session(who);
                 }
             }
-            Event::OracleCommit => self.oracle_commit(),
             Event::Fault => self.fault(),
-            Event::Restart(osd) => self.restart(osd),
-            Event::Heal(cut) => {
-                self.cuts.remove(&cut);
-            }
+            Event::Restart(who) => self.restart(who),
+            Event::Heal(cut) => self.network.heal(cut),
             Event::EndOfFaults => self.end_of_faults(),
             Event::EndOfWork => {
-                for client in &mut self.clients {
-                    client.finished = true;
-                }
+                self.clients.iter_mut().for_each(|client| client.finished = true);
+                self.registrars.iter_mut().for_each(|registrar| registrar.finished = true);
             }
         }
     }
 
     // ── daemons ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn restart(&mut self, osd: OsdId) {
-        let plan = self.plan.clone();
-        let now = self.now;
-        let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-        if node.role.is_some() {
+    fn restart(&mut self, who: Entity) {
+        let (now, faults) = (self.now(), self.faults);
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if process.role.is_some() {
             return;
         }
-        node.life += 1;
-        node.busy_until = 0;
-        node.wake = u64::MAX;
-        node.committing = false;
-        let limits = Limits {
-            log_entries_min: plan.log.0,
-            log_entries_max: plan.log.1,
-            recovery_objects: 3,
-            push_bytes: 4096,
-            scan_objects: 5,
-            contexts: 8,
-            ..Limits::default()
+        process.life += 1;
+        process.disk.power_on(&mut self.rng, faults);
+        let local = process.clock.local(now);
+        let mut actions = Vec::new();
+        let role = match who {
+            Entity::Mon(id) => {
+                let mut config = MonConfig::new(id, CLUSTER, self.rng.any());
+                // Nobody knows what the wall clock will say next time.
+                config.unix_ms_at_zero = self.rng.below(1 << 42);
+                let mut out = Vec::new();
+                let mon = Mon::open(config, local, &mut out);
+                actions.extend(out.into_iter().filter_map(of_mon));
+                Role::Mon(Box::new(mon))
+            }
+            Entity::Osd(id) => {
+                let mut out = Vec::new();
+                let osd = Osd::open(osd_config(&self.plan, id, process.life), local, &mut out);
+                actions.extend(out.into_iter().map(of_osd));
+                Role::Osd(Box::new(osd))
+            }
+            Entity::Client(_) => panic!("clients do not restart"),
         };
-        let config = OsdConfig {
-            id: osd,
-            instance: Instance(node.life << 16),
-            store: u128::from(osd.0) + 1,
-            address: Address(format!("sim:{osd}")),
-            class: String::new(),
-            host: format!("host{}", osd.0),
-            capacity: 1 << 40,
-            timing: Timing::default(),
-            limits,
-        };
-        let mut out = Vec::new();
-        let local = node.local(now);
-        node.role = Some(Osd::open(config, local, &mut out));
-        self.note(|| format!("{osd} starts"));
-        self.perform(osd, out);
+        process.begin(role);
+        self.note(|| format!("{who} starts"));
+        self.perform(who, actions);
+        if matches!(who, Entity::Osd(_)) {
+            let wait = self.rng.between(MS / 5, 5 * MS);
+            self.after(wait, Event::Seek(who));
+        }
     }
 
-    fn crash(&mut self, osd: OsdId) {
-        let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-        if node.role.take().is_none() {
-            return;
+    /// The daemon is gone at once. Whether it ran.
+    pub(crate) fn crash(&mut self, who: Entity) -> bool {
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if process.role.take().is_none() {
+            return false;
         }
-        let lucky = self.rng.below(node.store.uncommitted() as u64 + 1) as usize;
-        let store = std::mem::replace(&mut node.store, RamStore::new());
-        node.store = store.crash(lucky);
-        node.life += 1;
+        process.life += 1;
+        let left = process.disk.power_off(&mut self.rng);
         self.crashes += 1;
-        self.note(|| format!("{osd} crashes, {lucky} unflushed transactions survive"));
+        self.note(|| format!("{who} crashes; {left}"));
+        match who {
+            Entity::Mon(mon) => {
+                for other in self.sessions.with(mon) {
+                    self.end_session(other);
+                }
+                for other in self.mons() {
+                    self.tell_gone(other, who);
+                }
+            }
+            Entity::Osd(osd) => {
+                if let Some(mon) = self.sessions.close(who) {
+                    self.tell_gone(Entity::Mon(mon), who);
+                }
+                for client in 0..self.clients.len() {
+                    if self.rng.one_in(2) {
+                        let wait = self.rng.between(MS / 10, 50 * MS);
+                        self.after(wait, Event::ClientReset { client, osd });
+                    }
+                }
+            }
+            Entity::Client(_) => {}
+        }
+        true
     }
 
-    fn hand_to(&mut self, osd: OsdId, life: u64, input: Input) {
-        let now = self.now;
-        let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-        if node.life != life || node.role.is_none() {
+    /// The daemon crashes and comes back after a while.
+    pub(crate) fn crash_for(&mut self, who: Entity, wait: u64) {
+        if self.crash(who) {
+            self.after(wait, Event::Restart(who));
+        }
+    }
+
+    fn tell_gone(&mut self, mon: Entity, who: Entity) {
+        if mon != who && self.processes[&mon].role.is_some() {
+            let life = self.processes[&mon].life;
+            let wait = self.rng.between(MS / 10, 20 * MS);
+            self.after(wait, Event::Input { who: mon, life, input: Input::Gone(who) });
+        }
+    }
+
+    fn hand_to(&mut self, who: Entity, life: u64, input: Input) {
+        let now = self.now();
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if process.life != life || process.role.is_none() {
             return;
         }
-        if node.busy_until > now {
-            let at = node.busy_until;
-            self.push(at, Event::ToOsd { osd, life, input });
+        if process.busy_until > now {
+            self.schedule.push(process.busy_until, Event::Input { who, life, input });
             return;
         }
-        let local = node.local(now);
+        let local = process.clock.local(now);
         if let Input::Tick = input {
             // An earlier one was asked for since.
-            if node.wake > now {
+            if process.wake > now {
                 return;
             }
-            node.wake = u64::MAX;
+            process.wake = u64::MAX;
         }
         if self.faults && self.rng.one_in(3000) {
             let pause = self.rng.between(MS, 3 * SECOND);
-            self.nodes.get_mut(&osd).expect("still").busy_until = now + pause;
-            self.note(|| format!("{osd} reads its clock and stands still for {} ms", pause / MS));
-            self.push(now + pause, Event::StaleAct { osd, life, local, input });
+            process.busy_until = now + pause;
+            self.note(|| format!("{who} reads its clock and stands still for {} ms", pause / MS));
+            self.after(pause, Event::StaleAct { who, life, local, input });
             return;
         }
-        self.act(osd, local, input);
+        self.act(who, local, input);
     }
 
-    fn act(&mut self, osd: OsdId, local: Time, input: Input) {
-        let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-        let Some(role) = &mut node.role else { return };
-        let mut out = Vec::new();
-        match input {
-            Input::Message { from, epoch, message } => role.on_message(local, from, epoch, message, &mut out),
-            Input::Tick => {
-                if role.next_deadline() <= local {
-                    role.on_tick(local, &mut out);
-                }
-            }
-            Input::Refused(peer) => role.on_peer_refused(local, peer, &mut out),
+    fn act(&mut self, who: Entity, local: Time, input: Input) {
+        let now = self.now();
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        let Some(role) = &mut process.role else { return };
+        if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
+            let used = process.disk.usage().used.min(CAPACITY / 2);
+            osd.on_usage(CAPACITY, if process.full_until > now { CAPACITY } else { used });
         }
-        self.perform(osd, out);
+        let mut actions = Vec::new();
+        role.on_input(local, input, &mut actions);
+        self.perform(who, actions);
     }
 
-    fn perform(&mut self, osd: OsdId, mut out: Vec<Output>) {
-        let mut rounds = 0;
-        loop {
-            rounds += 1;
-            assert!(rounds < 5000, "{osd} asks its store without end; now for {:?}", out.first());
-            self.outputs(osd, out);
-            let now = self.now;
-            let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-            node.store.kick();
-            let mut events = Vec::new();
-            node.store.poll(&mut events);
-            let local = node.local(now);
-            let Some(role) = &mut node.role else { return };
-            out = Vec::new();
-            for event in events {
-                role.on_store(local, event, &mut out);
+    fn disk_turn(&mut self, who: Entity, life: u64) {
+        let now = self.now();
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if process.life != life || process.role.is_none() {
+            return;
+        }
+        if process.busy_until > now {
+            self.schedule.push(process.busy_until, Event::Disk { who, life });
+            return;
+        }
+        process.disk.turn(&mut self.rng);
+        self.perform(who, Vec::new());
+    }
+
+    /// Performs actions, and what follows from them within this wake-up.
+    fn perform(&mut self, who: Entity, mut actions: Vec<Action>) {
+        let now = self.now();
+        let mut events = Vec::new();
+        for round in 0.. {
+            assert!(round < 5000, "{who} asks its store without end; now for {:?}", actions.first());
+            if let Some(why) = self.perform_once(who, actions) {
+                self.stopped(who, &why);
+                return;
             }
-            if out.is_empty() {
+            let process = self.processes.get_mut(&who).expect("a process per daemon");
+            process.disk.poll(&mut events);
+            let local = process.clock.local(now);
+            let Some(role) = &mut process.role else { return };
+            actions = Vec::new();
+            for event in events.drain(..) {
+                role.on_store(local, event, &mut actions);
+            }
+            if actions.is_empty() {
                 break;
             }
         }
-        self.schedule(osd);
+        self.process(who).disk.kick();
+        self.look_at(who);
+        self.schedule_next(who);
     }
 
-    fn schedule(&mut self, osd: OsdId) {
-        let now = self.now;
-        let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-        let Some(role) = &node.role else { return };
-        let life = node.life;
-        let at = node.global(role.next_deadline(), now).max(now + 1000);
-        let wake = at < node.wake;
-        if wake {
-            node.wake = at;
-        }
-        let count = node.store.uncommitted();
-        let commit = count > 0 && !node.committing;
-        node.committing |= commit;
-        let slow = node.slow_until > now;
-        if wake {
-            self.push(at, Event::ToOsd { osd, life, input: Input::Tick });
-        }
-        if commit {
-            let latency = if slow { self.rng.between(20 * MS, 1500 * MS) } else { self.rng.between(MS / 10, 2 * MS) };
-            self.push(now + latency, Event::Commit { osd, life, count });
-        }
+    /// A daemon stops by itself: it may when its disk was broken.
+    fn stopped(&mut self, who: Entity, why: &str) {
+        assert!(self.processes[&who].broken, "{who} halts: {why}");
+        self.note(|| format!("{who} halts: {why}"));
+        let wait = self.rng.between(50 * MS, 3 * SECOND);
+        self.crash_for(who, wait);
     }
 
-    fn commit(&mut self, osd: OsdId, life: u64, count: usize) {
-        let now = self.now;
-        let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-        if node.life != life {
-            return;
-        }
-        if node.busy_until > now {
-            let at = node.busy_until;
-            self.push(at, Event::Commit { osd, life, count });
-            return;
-        }
-        node.store.commit(count);
-        node.committing = false;
-        self.perform(osd, Vec::new());
-    }
-
-    fn outputs(&mut self, osd: OsdId, out: Vec<Output>) {
-        for output in out {
-            let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-            let epoch = node.role.as_ref().map_or(Epoch::NONE, Osd::epoch);
-            match output {
-                Output::Send { to, message, before } => {
+    /// In order. Says why the daemon stops, if it does.
+    fn perform_once(&mut self, who: Entity, actions: Vec<Action>) -> Option<String> {
+        for action in actions {
+            let now = self.now();
+            let process = self.processes.get_mut(&who).expect("a process per daemon");
+            let epoch = process.role.as_ref().map_or(Epoch::NONE, Role::epoch);
+            match action {
+                Action::Send { to, message, before } => {
                     // The host looks at the clock once more as it lets the reply go.
-                    if before.is_none_or(|before| node.local(self.now) <= before) {
-                        self.send(Entity::Osd(osd), to, epoch, message);
+                    if before.is_none_or(|before| process.clock.local(now) <= before) {
+                        self.send(who, to, epoch, message);
                     }
                 }
-                Output::SendMon { message } => self.send(Entity::Osd(osd), MON, epoch, message),
-                Output::Submit { transaction, token } => {
-                    node.store.submit(transaction, token).expect("RAM stores are large and take everything valid");
-                }
-                Output::Read { read, token } => node.store.read(read, token),
-                Output::Halt { why } => panic!("{osd} halts: {why}"),
+                Action::SendMon { message } => self.send_mon(who, epoch, message),
+                Action::Submit(transaction, token) => process.disk.submit(transaction, token),
+                Action::Read(read, token) => process.disk.read(read, token),
+                Action::Halt(why) => return Some(why),
             }
+        }
+        None
+    }
+
+    /// Writes down a map that nobody has shown before.
+    fn look_at(&mut self, who: Entity) {
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        let Some(role) = &process.role else { return };
+        let Some(map) = role.map().filter(|map| map.epoch > process.seen) else { return };
+        process.seen = map.epoch;
+        let before = self.ledger.epoch();
+        match role {
+            Role::Mon(mon) => self.ledger.see_monitor(who, mon),
+            Role::Osd(_) => self.ledger.see(who, map),
+        }
+        if self.ledger.epoch() > before {
+            self.note(|| format!("{} (from {who})", self.ledger.epoch()));
         }
     }
 
-    // ── clients and oracle ────────────────────────────────────────────────────────────────────────────────────────
+    fn schedule_next(&mut self, who: Entity) {
+        let now = self.now();
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        let Some(role) = &process.role else { return };
+        let life = process.life;
+        let at = process.clock.global(role.next_deadline(), now).max(now + 1000);
+        let wake = at < process.wake;
+        if wake {
+            process.wake = at;
+        }
+        let slow = process.slow_until > now;
+        let disk = process.disk.wants_turn();
+        if wake {
+            self.schedule.push(at, Event::Input { who, life, input: Input::Tick });
+        }
+        if disk {
+            let wait = if slow { self.rng.between(20 * MS, 1500 * MS) } else { self.rng.between(MS / 20, 2 * MS) };
+            self.after(wait, Event::Disk { who, life });
+        }
+    }
+
+    // ── clients and people ────────────────────────────────────────────────────────────────────────────────────────
+
+    fn client_of(&self, who: Entity) -> Option<usize> {
+        self.clients.iter().position(|client| Entity::Client(client.role.id()) == who)
+    }
+    fn registrar_of(&self, who: Entity) -> Option<usize> {
+        self.registrars.iter().position(|registrar| registrar.entity() == who)
+    }
+
+    fn hand_to_client(&mut self, to: Entity, from: Entity, epoch: Epoch, message: Message) {
+        let now = self.now();
+        if let Some(client) = self.client_of(to) {
+            self.clients[client].role.on_message(Time(now), from, epoch, message);
+            if let Some(map) = self.clients[client].role.map() {
+                self.ledger.see(to, map);
+            }
+            self.flush_client(client);
+        } else if let (Some(registrar), Message::CommandReply(reply)) = (self.registrar_of(to), &message) {
+            self.registrars[registrar].on_reply(now, reply, &mut self.rng, &mut self.work.history);
+            let at = self.registrars[registrar].next_at();
+            self.schedule.push(at, Event::WakeRegistrar(registrar));
+        }
+    }
+
+    fn wake_client(&mut self, client: usize) {
+        let now = self.now();
+        if self.client_wake[client] > now && self.client_wake[client] != u64::MAX {
+            return;
+        }
+        self.client_wake[client] = u64::MAX;
+        if self.clients[client].role.next_deadline() <= Time(now) {
+            self.clients[client].role.on_tick(Time(now));
+        }
+        self.flush_client(client);
+    }
 
     fn flush_client(&mut self, index: usize) {
-        let local = Time(self.now);
-        self.clients[index].advance(self.now, local, &mut self.work, &mut self.rng);
+        let now = self.now();
+        self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
         let client = &mut self.clients[index];
         let mut out = Vec::new();
         client.role.take_outputs(&mut out);
@@ -667,56 +597,87 @@ impl World {
         for output in out {
             match output {
                 ClientOutput::Send { to, message } => self.send(id, Entity::Osd(to), epoch, message),
-                ClientOutput::SendMon { message } => self.send(id, MON, epoch, message),
+                ClientOutput::SendMon { message } => self.send_mon(id, epoch, message),
                 ClientOutput::Halt { why } => panic!("{id} halts: {why}"),
             }
         }
         if wake < self.client_wake[index] {
             self.client_wake[index] = wake;
-            self.push(wake, Event::WakeClient(index));
+            self.schedule.push(wake, Event::WakeClient(index));
         }
     }
 
-    fn oracle_commit(&mut self) {
-        let Some(message) = self.oracle.commit() else { return };
-        let epoch = self.oracle.map.epoch;
-        self.note(|| format!("epoch {epoch}"));
-        let everybody: Vec<Entity> = self
-            .nodes
-            .keys()
-            .map(|osd| Entity::Osd(*osd))
-            .chain(self.clients.iter().map(|client| Entity::Client(client.role.id())))
-            .collect();
-        for entity in everybody {
-            // Monitors tell some; the others hear from each other.
-            if !self.faults || !self.rng.one_in(3) {
-                self.send(MON, entity, epoch, message.clone());
-            }
+    fn wake_registrar(&mut self, index: usize) {
+        let now = self.now();
+        let who = self.registrars[index].entity();
+        let value = self.option_value % 10_000 + 1;
+        let asked = self.registrars[index].advance(now, value, &mut self.rng, &mut self.work.history);
+        if let Some((took, command)) = asked {
+            self.option_value += u64::from(took);
+            self.send_mon(who, Epoch::NONE, Message::Command(command));
+        }
+        let at = self.registrars[index].next_at();
+        if at > now && at != u64::MAX {
+            self.schedule.push(at, Event::WakeRegistrar(index));
         }
     }
 
-    // ── network ───────────────────────────────────────────────────────────────────────────────────────────────────
+    /// The operator gives an order: to whatever monitor he reaches, once.
+    pub(crate) fn order(&mut self, request: &serde_json::Value) {
+        let command: Command = self.operator.order(request);
+        self.send_mon(Operator::WHO, Epoch::NONE, Message::Command(command));
+    }
 
-    fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
-        if self.cuts.values().any(|cut| cut.contains(&(from, to))) {
+    // ── connections ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn seek(&mut self, who: Entity) {
+        let down = self.processes.get(&who).is_some_and(|process| process.role.is_none());
+        if down || self.sessions.of(who).is_some() {
             return;
         }
+        let mon = self.sessions.next(who, self.plan.mons);
+        let listens = self.processes[&Entity::Mon(mon)].mon().is_some_and(Mon::is_live);
+        if !listens || self.network.is_broken(who, Entity::Mon(mon)) {
+            let wait = self.rng.between(5 * MS, 100 * MS);
+            self.after(wait, Event::Seek(who));
+            return;
+        }
+        self.sessions.open(who, mon);
+        if let Some(process) = self.processes.get(&who) {
+            let life = process.life;
+            let now = self.now();
+            self.schedule.push(now, Event::Input { who, life, input: Input::MonSession });
+        } else if let Some(client) = self.client_of(who) {
+            let now = Time(self.now());
+            self.clients[client].role.on_mon_session(now);
+            self.flush_client(client);
+        }
+    }
+
+    /// A connection with a monitor is gone, and both ends notice.
+    pub(crate) fn end_session(&mut self, who: Entity) {
+        let Some(mon) = self.sessions.close(who) else { return };
+        self.tell_gone(Entity::Mon(mon), who);
+        if let Some(registrar) = self.registrar_of(who) {
+            let now = self.now();
+            self.registrars[registrar].on_gone(now, &mut self.work.history);
+            self.after(MS, Event::WakeRegistrar(registrar));
+        }
+        let wait = self.rng.between(MS / 10, 50 * MS);
+        self.after(wait, Event::Seek(who));
+    }
+
+    fn send_mon(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        // Without a session it is lost: whoever needs an answer asks again.
+        if let Some(mon) = self.sessions.of(from) {
+            self.send(from, Entity::Mon(mon), epoch, message);
+        }
+    }
+
+    pub(crate) fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         let bad = self.faults && self.plan.bad_network;
-        let peers = matches!((from, to), (Entity::Osd(_), Entity::Osd(_)));
-        if bad && self.rng.one_in(if peers { 60 } else { 300 }) {
-            return;
-        }
-        let mut delay = self.rng.between(20_000, 200_000);
-        if bad && self.rng.one_in(50) {
-            delay += self.rng.below(if self.rng.clone().one_in(4) { 2 * SECOND } else { 50 * MS });
-        }
-        let overtakes = bad && peers && self.rng.one_in(20);
-        let mut at = self.now + delay;
-        if !overtakes {
-            let last = self.fifo.entry((from, to)).or_insert(0);
-            at = at.max(*last + 1);
-            *last = at;
-        }
+        let now = self.now();
+        let (Some(at), again) = self.network.route(&mut self.rng, bad, now, from, to) else { return };
         // What arrives is what was written: every message goes through its bytes.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
@@ -724,184 +685,59 @@ impl World {
         let (kind, _, compat) = message.kind();
         let payload: Payload = message.payload().to_vec();
         let message = Message::decode(kind, compat, &meta, payload).expect("what was encoded decodes");
-        if bad && self.rng.one_in(100) {
-            let again = at + self.rng.below(3 * SECOND);
+        // A command travels on one connection, which doubles nothing; asking again is a new command.
+        if let Some(again) = again.filter(|_| !matches!(message, Message::Command(_))) {
             self.deliver(again, from, to, epoch, message.clone());
         }
         self.deliver(at, from, to, epoch, message);
     }
 
     fn deliver(&mut self, at: u64, from: Entity, to: Entity, epoch: Epoch, message: Message) {
-        match to {
-            Entity::Osd(osd) => {
-                let node = &self.nodes[&osd];
-                let life = node.life;
-                if node.role.is_some() {
-                    self.push(at, Event::ToOsd { osd, life, input: Input::Message { from, epoch, message } });
-                } else if let Entity::Osd(sender) = from {
-                    let life = self.nodes[&sender].life;
-                    self.push(at, Event::ToOsd { osd: sender, life, input: Input::Refused(osd) });
-                }
-            }
-            Entity::Client(id) => {
-                let client = self.clients.iter().position(|client| client.role.id() == id).expect("clients stay");
-                self.push(at, Event::ToClient { client, from, epoch, message });
-            }
-            Entity::Mon(_) => self.push(at, Event::ToOracle { from, message }),
-        }
-    }
-
-    // ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    fn fault(&mut self) {
-        if !self.faults {
+        let Some(process) = self.processes.get(&to) else {
+            self.schedule.push(at, Event::ToClient { to, from, epoch, message });
             return;
-        }
-        let every = self.plan.fault_every_ns;
-        let next = self.now + self.rng.between(every / 4, every * 2);
-        self.push(next, Event::Fault);
-        let osd = OsdId(self.rng.below(u64::from(self.plan.osds)) as u32);
-        match self.rng.below(18) {
-            0..=3 => {
-                self.crash(osd);
-                let after = self.rng.between(50 * MS, if self.rng.clone().one_in(3) { 8 * SECOND } else { 2 * SECOND });
-                self.push(self.now + after, Event::Restart(osd));
-            }
-            // Everybody at once: only what is on the disks remains.
-            4 => {
-                for osd in self.nodes.keys().copied().collect::<Vec<_>>() {
-                    self.crash(osd);
-                    let after = self.rng.between(50 * MS, 3 * SECOND);
-                    self.push(self.now + after, Event::Restart(osd));
-                }
-            }
-            16 | 17 => self.depose(),
-            5 | 6 => {
-                let pause = self.rng.between(100 * MS, 4 * SECOND);
-                let until = self.now + pause;
-                let node = self.nodes.get_mut(&osd).expect("a node per OSD");
-                node.busy_until = node.busy_until.max(until);
-                self.note(|| format!("{osd} is stopped for {} ms", pause / MS));
-            }
-            7 | 8 => self.partition(true),
-            9 => self.partition(false),
-            10 => {
-                let until = self.now + self.rng.between(SECOND, 5 * SECOND);
-                self.nodes.get_mut(&osd).expect("a node per OSD").slow_until = until;
-                self.note(|| format!("{osd}'s disk is slow"));
-            }
-            11 => {
-                self.oracle.accuse(osd);
-                self.note(|| format!("{osd} is marked down for no reason"));
-                self.push(self.now + MS, Event::OracleCommit);
-            }
-            12 | 13 => {
-                let weight = *self.rng.pick(&[Weight::OUT, Weight::OUT, Weight::IN, Weight(0x8000)]);
-                self.oracle.propose(Change::OsdWeight { osd, weight, automatic: false });
-                self.note(|| format!("{osd} gets weight {weight:?}"));
-                self.push(self.now + MS, Event::OracleCommit);
-            }
-            14 if self.splits_left > 0 => {
-                self.splits_left -= 1;
-                self.oracle.split();
-                self.note(|| "groups split".to_owned());
-                self.push(self.now + MS, Event::OracleCommit);
-            }
-            _ => {
-                for osd in self.nodes.keys().copied().collect::<Vec<_>>() {
-                    self.oracle.propose(Change::OsdWeight { osd, weight: Weight::IN, automatic: false });
-                }
-                self.push(self.now + MS, Event::OracleCommit);
-            }
+        };
+        if process.role.is_some() {
+            let input = Input::Message { from, epoch, message };
+            self.schedule.push(at, Event::Input { who: to, life: process.life, input });
+        } else if let (Entity::Osd(sender), Entity::Osd(osd)) = (from, to) {
+            let who = Entity::Osd(sender);
+            let life = self.processes[&who].life;
+            self.schedule.push(at, Event::Input { who, life, input: Input::Refused(osd) });
         }
     }
 
-    /// Takes a group from its primary while that cannot hear of it, and some clients cannot either; its members start anew at once.
-    /// What the old primary may still say, and for how long, is what leases are about.
-    fn depose(&mut self) {
-        let groups: Vec<PgId> = self.oracle.groups().collect();
-        let pg = *self.rng.pick(&groups);
-        let acting = self.oracle.map.pgs[&pg].acting.clone();
-        let Some(primary) = acting.first().copied() else { return };
-        let mut alone: BTreeSet<Entity> = BTreeSet::from([Entity::Osd(primary)]);
+    /// Why an operation of a client takes so long, for people.
+    pub(crate) fn blocked(&self) -> String {
+        let mut lines = String::new();
         for client in &self.clients {
-            if self.rng.one_in(2) {
-                alone.insert(Entity::Client(client.role.id()));
+            for blocked in client.role.blocked(Time::MAX, Duration::ZERO) {
+                lines += &format!("\n  {}: {}", client.role.id(), blocked.reason);
             }
         }
-        let others: Vec<Entity> = self
-            .nodes
-            .keys()
-            .map(|osd| Entity::Osd(*osd))
-            .chain(self.clients.iter().map(|client| Entity::Client(client.role.id())))
-            .chain([MON])
-            .filter(|entity| !alone.contains(entity))
-            .collect();
-        let both = others.iter().flat_map(|a| alone.iter().map(|b| (*a, *b)));
-        let cut = both.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
-        let id = self.next_cut;
-        self.next_cut += 1;
-        self.cuts.insert(id, cut);
-        let until = self.now + self.rng.between(100 * MS, 3 * SECOND);
-        self.push(until, Event::Heal(id));
-        self.note(|| format!("{primary} is deposed from {pg} and does not hear of it"));
-        self.oracle.accuse(primary);
-        self.push(self.now + MS, Event::OracleCommit);
-        for osd in acting.into_iter().skip(1) {
-            if self.rng.one_in(2) {
-                self.crash(osd);
-                let after = self.rng.between(MS, 60 * MS);
-                self.push(self.now + after, Event::Restart(osd));
-            }
-        }
+        lines
     }
+}
 
-    /// Cuts some entities off from the others; in one direction only unless `both`.
-    fn partition(&mut self, both: bool) {
-        let everybody: Vec<Entity> = self
-            .nodes
-            .keys()
-            .map(|osd| Entity::Osd(*osd))
-            .chain(self.clients.iter().map(|client| Entity::Client(client.role.id())))
-            .chain([MON])
-            .collect();
-        let side: Vec<bool> = everybody.iter().map(|_| self.rng.one_in(3)).collect();
-        let mut cut = BTreeSet::new();
-        for (a, left) in everybody.iter().zip(&side) {
-            for (b, right) in everybody.iter().zip(&side) {
-                if *left && !*right {
-                    cut.insert((*a, *b));
-                    if both {
-                        cut.insert((*b, *a));
-                    }
-                }
-            }
-        }
-        self.note(|| {
-            format!(
-                "cut ({}) around {:?}",
-                if both { "both ways" } else { "one way" },
-                everybody.iter().zip(&side).filter(|(_, s)| **s).map(|(e, _)| e.to_string()).collect::<Vec<_>>()
-            )
-        });
-        let id = self.next_cut;
-        self.next_cut += 1;
-        self.cuts.insert(id, cut);
-        let until = self.now + self.rng.between(200 * MS, 5 * SECOND);
-        self.push(until, Event::Heal(id));
-    }
-
-    fn end_of_faults(&mut self) {
-        self.note(|| "all faults end".to_owned());
-        self.faults = false;
-        self.cuts.clear();
-        for osd in self.nodes.keys().copied().collect::<Vec<_>>() {
-            self.nodes.get_mut(&osd).expect("a node per OSD").slow_until = 0;
-            self.oracle.propose(Change::OsdWeight { osd, weight: Weight::IN, automatic: false });
-            let at = self.now + self.rng.below(SECOND);
-            self.push(at, Event::Restart(osd));
-        }
-        self.push(self.now + MS, Event::OracleCommit);
-        self.push(self.now + 3 * SECOND, Event::EndOfWork);
+fn osd_config(plan: &Plan, id: OsdId, life: u64) -> OsdConfig {
+    let limits = Limits {
+        log_entries_min: plan.log.0,
+        log_entries_max: plan.log.1,
+        recovery_objects: 3,
+        push_bytes: 4096,
+        scan_objects: 5,
+        contexts: 8,
+        ..Limits::default()
+    };
+    OsdConfig {
+        id,
+        instance: Instance(life << 16),
+        store: u128::from(id.0) + 1,
+        address: Address(format!("sim:{id}")),
+        class: String::new(),
+        host: format!("host{}", id.0),
+        capacity: CAPACITY,
+        timing: Timing { grace: Duration::from_millis(plan.grace_ms), ..Timing::default() },
+        limits,
     }
 }

@@ -24,7 +24,7 @@ fn the_same_seed_gives_the_same_bytes_in_two_processes() {
 /// lead to the same place.
 #[test]
 fn seeds_that_found_something() {
-    for seed in ["15", "26", "169", "202"] {
+    for seed in ["6", "35", "268", "439"] {
         let (passed, output) = sim(&["--seed", seed]);
         assert!(passed, "{output}");
     }

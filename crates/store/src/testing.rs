@@ -84,6 +84,8 @@ pub enum Completion {
     AtOnce,
     /// Some at every poll, in any order; the number is the seed.
     Shuffled(u64),
+    /// Only when [`TestDevice::complete`] says so: the simulator's clock decides.
+    Held,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,8 @@ struct State {
     steps: Option<Vec<Step>>,
     next: u64,
     in_flight: Vec<(Io, u64)>,
+    /// Completed, not polled yet.
+    completed: Vec<IoDone>,
     completion: Completion,
     unreadable: BTreeSet<u64>,
     /// Writes or flushes until one fails.
@@ -127,6 +131,34 @@ impl State {
         self.step(step(id));
         id
     }
+    /// Performs one operation in flight.
+    fn complete(&mut self, at: usize) -> IoDone {
+        let (io, id) = self.in_flight.remove(at);
+        let result = match io.kind {
+            IoKind::Read { offset, length } => {
+                let mut out = vec![0; length];
+                self.read(offset, &mut out).map(|()| Bytes::from(out))
+            }
+            IoKind::Write { offset, data } => {
+                let data = data.concat();
+                self.check(offset, data.len() as u64).and_then(|()| self.burn()).map(|()| {
+                    self.live.write(offset, &data);
+                    // What is written anew can be read again: the disk gives the sector another place.
+                    self.unreadable.retain(|page| {
+                        let start = page * PAGE as u64;
+                        start < offset || start >= offset + data.len() as u64
+                    });
+                    self.step(Step::Written(id));
+                    Bytes::new()
+                })
+            }
+            IoKind::Flush => self.burn().map(|()| {
+                self.step(Step::Flushed(id));
+                Bytes::new()
+            }),
+        };
+        IoDone { id: io.id, result }
+    }
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, out.len() as u64)?;
         let pages = offset / PAGE as u64..(offset + out.len() as u64).div_ceil(PAGE as u64);
@@ -160,6 +192,7 @@ impl TestDevice {
             steps: None,
             next: 0,
             in_flight: Vec::new(),
+            completed: Vec::new(),
             completion: Completion::AtOnce,
             unreadable: BTreeSet::new(),
             fuse: None,
@@ -191,6 +224,22 @@ impl TestDevice {
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.lock().steps.take().unwrap_or_default()
+    }
+    /// The steps since the last call; recording goes on.
+    #[must_use]
+    pub fn take_steps(&self) -> Vec<Step> {
+        self.lock().steps.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+    /// How many operations of the asynchronous face are under way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.lock().in_flight.len()
+    }
+    /// Performs one of those under way, by its place among them; the next poll hands it out.
+    pub fn complete(&self, at: usize) {
+        let mut state = self.lock();
+        let done = state.complete(at);
+        state.completed.push(done);
     }
     /// Leaves a mark among the steps.
     pub fn mark(&self, mark: u64) {
@@ -235,14 +284,16 @@ impl Device for TestDevice {
 
     fn poll(&mut self, done: &mut Vec<IoDone>) {
         let mut state = self.lock();
+        done.append(&mut state.completed);
         let mut left = match state.completion {
             Completion::AtOnce => usize::MAX,
             Completion::Shuffled(_) => state.in_flight.len().div_ceil(2),
+            Completion::Held => 0,
         };
         while left > 0 && !state.in_flight.is_empty() {
             left -= 1;
             let at = match &mut state.completion {
-                Completion::AtOnce => 0,
+                Completion::AtOnce | Completion::Held => 0,
                 Completion::Shuffled(seed) => {
                     // A linear congruential generator will do to shuffle a handful.
                     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -253,26 +304,8 @@ impl Device for TestDevice {
                     (seed % (count + 1)) as usize
                 }
             };
-            let (io, id) = state.in_flight.remove(at);
-            let result = match io.kind {
-                IoKind::Read { offset, length } => {
-                    let mut out = vec![0; length];
-                    state.read(offset, &mut out).map(|()| Bytes::from(out))
-                }
-                IoKind::Write { offset, data } => {
-                    let data = data.concat();
-                    state.check(offset, data.len() as u64).and_then(|()| state.burn()).map(|()| {
-                        state.live.write(offset, &data);
-                        state.step(Step::Written(id));
-                        Bytes::new()
-                    })
-                }
-                IoKind::Flush => state.burn().map(|()| {
-                    state.step(Step::Flushed(id));
-                    Bytes::new()
-                }),
-            };
-            done.push(IoDone { id: io.id, result });
+            let finished = state.complete(at);
+            done.push(finished);
         }
     }
 
@@ -348,6 +381,11 @@ impl PowerCuts {
         true
     }
 
+    /// Whether a loose write is complete: the death of the process alone does not lose it.
+    #[must_use]
+    pub fn is_written(&self, at: usize) -> bool {
+        self.loose[at].3
+    }
     /// How many writes a cut now could lose.
     #[must_use]
     pub fn loose(&self) -> usize {

@@ -235,7 +235,8 @@ impl Pg {
         let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
         let Some(primary) = self.primary() else { return };
-        let idle = primary.in_flight.is_empty();
+        // An update that still reads what it will change was let through before the range was held.
+        let idle = primary.in_flight.is_empty() && !primary.objects.is_about_to_change();
         let Some(work) = &mut primary.backfill.work else {
             self.start_backfill(sh);
             return;

@@ -240,7 +240,12 @@ impl Pg {
     pub fn on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Some(interval) = Interval::of(map, self.id()) else {
-            self.begin_erase(sh);
+            // A daemon that starts may be told an old map first, by a monitor that has just started too. Only a map that has known the
+            // pool and knows it no longer says that the data may go.
+            let pool = self.id().pool;
+            if map.pool_last >= pool && !map.pools.contains_key(&pool) {
+                self.begin_erase(sh);
+            }
             return;
         };
         if interval.since != self.interval.since {

@@ -196,6 +196,11 @@ impl Objects {
     pub fn is_idle(&self) -> bool {
         self.queued == 0 && self.readings.is_empty() && self.listings.is_empty()
     }
+    /// Whether an update is under way that has not got its place in the log yet, because it reads first.
+    #[must_use]
+    pub fn is_about_to_change(&self) -> bool {
+        self.readings.values().any(|reading| reading.op.is_write())
+    }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;
@@ -216,16 +221,6 @@ impl Objects {
         if drop > 0 {
             let limit = ages[drop - 1];
             self.states.retain(|_, state| !state.is_idle() || state.used > limit);
-        }
-    }
-    /// Forgets what is known of an object, unless something is under way.
-    pub fn forget(&mut self, object: &ObjectId) {
-        if let Some(state) = self.states.get_mut(object) {
-            if state.is_idle() {
-                self.states.swap_remove(object);
-            } else {
-                state.context = None;
-            }
         }
     }
     /// Asserts the invariant.

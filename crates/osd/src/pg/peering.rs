@@ -28,6 +28,7 @@ use nacre_wire::Message;
 use nacre_wire::msg::client::{OpFailure, RequestId};
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
 use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -293,7 +294,9 @@ impl Pg {
         let best = if mutant(Mutant::LongestLogWins) {
             candidates.max_by_key(|(osd, info)| (info.head.number, info.exists, **osd == sh.me()))
         } else {
-            candidates.max_by_key(|(osd, info)| (info.head, **osd == sh.me(), std::cmp::Reverse(**osd)))
+            // Of several with all there is, the one whose log goes back farthest: from whoever judges, the same members can then follow by
+            // log. Otherwise two primaries, each by its own shorter or longer log, hand the group to each other for ever (seed 268).
+            candidates.max_by_key(|(osd, info)| (info.head, Reverse(info.tail), **osd == sh.me(), Reverse(**osd)))
         };
         let Some((authority, best)) = best.map(|(osd, info)| (*osd, info.clone())) else {
             let needed = activated.members.iter().copied().filter(|osd| !infos.contains_key(osd)).collect();
@@ -321,6 +324,16 @@ impl Pg {
             let others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
             let room = self.interval.size.saturating_sub(want.len());
             want.extend(others.into_iter().take(room));
+        }
+        // Whoever takes over serves beside somebody of the last activated interval first: the monitors commit no activation without one.
+        // So members that are all replaced at once are replaced in two steps (simulator with real monitors, seed 6: activation was refused
+        // for ever).
+        let knows = |osd: &OsdId| fresh || activated.members.contains(osd);
+        if !want.is_empty() && !want.iter().any(knows) {
+            let stays = |osd: &&OsdId| infos.get(osd).is_some_and(|info| may_know(osd, info) && by_log(info));
+            let witness = self.interval.acting.iter().find(stays).copied().unwrap_or(authority);
+            want.truncate(self.interval.size.max(2) - 1);
+            want.push(witness);
         }
         if want != self.interval.acting {
             let ask = if want == self.interval.up { Vec::new() } else { want.clone() };

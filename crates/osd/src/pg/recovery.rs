@@ -143,7 +143,6 @@ impl Pg {
         let primary = self.primary().expect("checked by the caller");
         primary.recovery.pulls.remove(object);
         primary.recovery.refused.remove(object);
-        primary.objects.forget(object);
         self.start_recovery(sh);
         self.process_object(object, sh);
         self.backfill_tick(sh);

@@ -6,7 +6,8 @@
 //!            ◀─ PushAck n ─ when part n is durable
 //! ```
 //! One part is under way per object and receiver; a part that is not acknowledged is sent again, a part that came already is acknowledged
-//! again. The object does not change meanwhile: at a primary it is held, at another member the primary lets nobody write what it misses.
+//! again. A receiver that has the whole object does not remember how it came: if the last acknowledgements are lost, it is sent from the beginning.
+//! The object does not change meanwhile: at a primary it is held, at another member the primary lets nobody write what it misses.
 //! Attributes are taken with the first part; the last part makes the object appear, whole, together with the note that it is no longer missing.
 
 use super::local::Ops;
@@ -24,6 +25,9 @@ use std::collections::BTreeMap;
 const OMAP_ENTRIES: usize = 1000;
 /// Bytes of omap of one part.
 const OMAP_BYTES: usize = 1 << 20;
+
+/// A later part that was sent again so often without an answer may be one that its receiver no longer remembers.
+const REPEATS_MAX: u32 = 2;
 
 /// Which of a part's reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +53,29 @@ struct Outgoing {
     omap_done: bool,
     sent: Option<(Push, Payload)>,
     retry_at: Time,
+    /// How often the part under way was sent again.
+    repeats: u32,
     /// Whether our own queue holds the object for this.
     holds: bool,
+}
+
+impl Outgoing {
+    const fn new(version: Version, holds: bool) -> Self {
+        Self {
+            version,
+            stat: None,
+            part: 0,
+            offset: 0,
+            data: None,
+            omap_after: None,
+            omap: None,
+            omap_done: false,
+            sent: None,
+            retry_at: Time::MAX,
+            repeats: 0,
+            holds,
+        }
+    }
 }
 
 /// An object on its way in.
@@ -122,19 +147,7 @@ impl Pg {
             primary.objects.get(object).held += 1;
             true
         });
-        let outgoing = Outgoing {
-            version,
-            stat: None,
-            part: 0,
-            offset: 0,
-            data: None,
-            omap_after: None,
-            omap: None,
-            omap_done: false,
-            sent: None,
-            retry_at: Time::MAX,
-            holds,
-        };
+        let outgoing = Outgoing::new(version, holds);
         self.transfers.outgoing.entry((to, object.clone())).or_insert(outgoing)
     }
 
@@ -267,6 +280,7 @@ impl Pg {
             return;
         }
         outgoing.part += 1;
+        outgoing.repeats = 0;
         outgoing.sent = None;
         outgoing.retry_at = Time::MAX;
         let size = outgoing.stat.as_ref().map_or(0, |stat| stat.size);
@@ -400,15 +414,33 @@ impl Pg {
 
     pub(super) fn retry_transfers(&mut self, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
-        for ((to, _), outgoing) in &mut self.transfers.outgoing {
+        let mut again = Vec::new();
+        for ((to, object), outgoing) in &mut self.transfers.outgoing {
             if outgoing.retry_at <= now
                 && let Some((push, payload)) = &outgoing.sent
             {
+                outgoing.repeats += 1;
+                if outgoing.repeats > REPEATS_MAX && push.part > 0 {
+                    again.push((*to, object.clone()));
+                    continue;
+                }
                 outgoing.retry_at = now + after;
                 let message = Message::Push(push.clone(), payload.clone());
                 sh.out.push(crate::Output::Send { to: nacre_types::Entity::Osd(*to), message, before: None });
             }
         }
+        for (to, object) in again {
+            self.begin_again(to, &object, sh);
+        }
+    }
+
+    /// Sends an object from its beginning; it stays held meanwhile.
+    fn begin_again(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else { return };
+        *outgoing = Outgoing::new(outgoing.version, outgoing.holds);
+        let read = Read::Stat(key::store_key(self.id(), object));
+        let what = PushRead::Stat;
+        sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });
     }
 }
 

@@ -1,0 +1,678 @@
+//! What the simulator found at a whole daemon, each as the shortest trace that shows it: one [`Osd`] on a RAM store, told by the test what
+//! monitors, peers and clients would tell it.
+
+use crate::boot::format;
+use crate::io::{Limits, OsdConfig, Output, Timing};
+use crate::osd::Osd;
+use bytes::Bytes;
+use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
+use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool, Protocol};
+use nacre_wire::msg::client::{OpRequest, RequestId, SnapContext, SubOp};
+use nacre_wire::msg::monitor::{MapDeltas, MapFull};
+use nacre_wire::msg::replication::{
+    AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Push, PushAck, ReplicateAck, ScanReply,
+    Totals,
+};
+use nacre_wire::{Message, Payload, Wire};
+use std::time::Duration;
+
+const MON: Entity = Entity::Mon(MonId(0));
+const PG: PgId = PgId::replicated(PoolId(1), 0);
+
+/// The monitors: one history of maps.
+struct Monitors {
+    map: ClusterMap,
+    deltas: Vec<(Epoch, Bytes)>,
+}
+
+impl Monitors {
+    /// OSDs on hosts of their own, no pool.
+    fn of(osds: u32) -> Self {
+        let mut crush = nacre_crush::CrushMap::new();
+        for osd in 0..osds {
+            let host = format!("host{osd}");
+            let path = [("root", "default"), ("host", host.as_str())];
+            crush.add_device(OsdId(osd), nacre_crush::Weight::ONE, None, &path).expect("a new device under a new host");
+        }
+        crush.create_replicated_rule("replicated", "default", "host", None).expect("the first rule");
+        let section = CrushSection::parse(&nacre_crush::text::print(&crush)).expect("what was printed parses");
+        let mut monitors = Self { map: ClusterMap::empty(ClusterId(1), section), deltas: Vec::new() };
+        let store = |osd: u32| u128::from(osd) + 1;
+        monitors.commit((0..osds).map(|osd| Change::OsdNew { osd: OsdId(osd), store: store(osd) }).collect());
+        monitors
+    }
+    fn commit(&mut self, changes: Vec<Change>) -> Epoch {
+        let delta: MapDelta = self.map.delta(changes);
+        self.map.apply(&delta).expect("made from this map");
+        self.deltas.push((delta.epoch, delta.to_bytes().into()));
+        delta.epoch
+    }
+    fn up(&mut self, osd: u32, instance: Instance) -> Epoch {
+        let address = Address(format!("o{osd}"));
+        self.commit(vec![Change::OsdUp { osd: OsdId(osd), instance, address, store: u128::from(osd) + 1, features: 0 }])
+    }
+    fn down(&mut self, osd: u32, instance: Instance) -> Epoch {
+        self.commit(vec![Change::OsdDown { osd: OsdId(osd), instance }])
+    }
+    fn pool(&mut self, size: u8) -> Epoch {
+        self.pool_that_needs(size, size)
+    }
+    fn pool_that_needs(&mut self, min_size: u8, size: u8) -> Epoch {
+        let settings = Pool {
+            name: "registers".into(),
+            protocol: Protocol::Log {},
+            size,
+            min_size,
+            pg_num: 1,
+            pgp_num: 1,
+            rule: 0,
+            created: Epoch::NONE,
+            flags: 0,
+            erasure: String::new(),
+            quota_bytes: 0,
+            quota_objects: 0,
+        };
+        self.commit(vec![Change::PoolSet { pool: PoolId(1), settings }])
+    }
+    fn full(&self) -> Message {
+        Message::MapFull(MapFull { map: self.map.to_bytes().into() })
+    }
+    fn since(&self, epoch: Epoch) -> Message {
+        let deltas = self.deltas.iter().filter(|(at, _)| *at > epoch).map(|(_, bytes)| bytes.clone()).collect();
+        Message::MapDeltas(MapDeltas { deltas, newest: self.map.epoch })
+    }
+}
+
+/// A daemon with its store and a clock that the test turns.
+struct Host {
+    osd: Osd,
+    store: RamStore,
+    now: Time,
+    /// To the monitors, since last taken.
+    to_mon: Vec<Message>,
+    /// To others, since last taken.
+    sent: Vec<(Entity, Message)>,
+    removed: usize,
+    /// Whether the store makes durable what it takes.
+    commits: bool,
+    /// Answers of the store that are held back, if they are.
+    held: Option<Vec<Event>>,
+}
+
+fn config(id: u32, starts: u64) -> OsdConfig {
+    OsdConfig {
+        id: OsdId(id),
+        instance: Instance(starts << 16),
+        store: u128::from(id) + 1,
+        address: Address(format!("o{id}")),
+        class: String::new(),
+        host: format!("host{id}"),
+        capacity: 1 << 30,
+        timing: Timing::default(),
+        limits: Limits { push_bytes: 2, ..Limits::default() },
+    }
+}
+
+impl Host {
+    fn new(id: u32) -> Self {
+        let mut store = RamStore::new();
+        store.submit(format(ClusterId(1), OsdId(id)), Token(0)).expect("an empty store takes it");
+        store.kick();
+        Self::start(id, 1, store)
+    }
+    fn start(id: u32, starts: u64, mut store: RamStore) -> Self {
+        store.poll(&mut Vec::new());
+        let now = Time(starts * 1_000_000_000_000);
+        let mut out = Vec::new();
+        let osd = Osd::open(config(id, starts), now, &mut out);
+        let mut host =
+            Self { osd, store, now, to_mon: Vec::new(), sent: Vec::new(), removed: 0, commits: true, held: None };
+        host.perform(out);
+        host
+    }
+    /// Its process dies and another one begins, on what was durable.
+    fn restart(self, starts: u64) -> Self {
+        let id = self.osd.id().0;
+        Self::start(id, starts, self.store.crash(0))
+    }
+    fn perform(&mut self, mut out: Vec<Output>) {
+        for round in 0.. {
+            assert!(round < 100, "goes round and round: {:?}", out.first());
+            for output in out.drain(..) {
+                match output {
+                    Output::Send { to, message, .. } => self.sent.push((to, message)),
+                    Output::SendMon { message } => self.to_mon.push(message),
+                    Output::Submit { transaction, token } => {
+                        self.removed += transaction.ops.iter().filter(|op| matches!(op, Op::Remove(_))).count();
+                        self.store.submit(transaction, token).expect("a RAM store takes everything valid");
+                    }
+                    Output::Read { read, token } => self.store.read(read, token),
+                    Output::Halt { why } => panic!("halts: {why}"),
+                }
+            }
+            if self.commits {
+                self.store.kick();
+            }
+            let mut events = Vec::new();
+            self.store.poll(&mut events);
+            for event in events {
+                match &mut self.held {
+                    Some(held) if matches!(event, Event::Read(..)) => held.push(event),
+                    _ => self.osd.on_store(self.now, event, &mut out),
+                }
+            }
+            if out.is_empty() {
+                return;
+            }
+        }
+    }
+    /// The answers that were held back arrive; later ones are held back again.
+    fn release(&mut self) {
+        let mut out = Vec::new();
+        for event in std::mem::take(self.held.as_mut().expect("they are held back")) {
+            self.osd.on_store(self.now, event, &mut out);
+        }
+        self.perform(out);
+    }
+    fn tell(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        let mut out = Vec::new();
+        self.osd.on_message(self.now, from, epoch, message, &mut out);
+        self.perform(out);
+    }
+    fn wait(&mut self, ms: u64) {
+        self.now = self.now + Duration::from_millis(ms);
+        let mut out = Vec::new();
+        self.osd.on_tick(self.now, &mut out);
+        self.perform(out);
+    }
+    fn boots(&mut self) -> Vec<Instance> {
+        let instance = |message: Message| match message {
+            Message::Boot(boot) => Some(boot.instance),
+            _ => None,
+        };
+        std::mem::take(&mut self.to_mon).into_iter().filter_map(instance).collect()
+    }
+    /// Takes what was sent to an OSD.
+    fn sent_to(&mut self, osd: u32) -> Vec<Message> {
+        let (taken, left) =
+            std::mem::take(&mut self.sent).into_iter().partition(|(to, _)| *to == Entity::Osd(OsdId(osd)));
+        self.sent = left;
+        let taken: Vec<(Entity, Message)> = taken;
+        taken.into_iter().map(|(_, message)| message).collect()
+    }
+}
+
+/// A client's operation on the one object.
+fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Payload, epoch: Epoch, host: &mut Host) {
+    let client = ClientId(client);
+    let request = OpRequest {
+        request: RequestId { client, instance: Instance(1), sequence },
+        answered_below: sequence,
+        pg: PG,
+        object: ObjectId::named("a"),
+        ops,
+        flags: 0,
+        fence: Epoch::NONE,
+        snaps: SnapContext::default(),
+        trace: 0,
+        tenant: 0,
+        deadline_ms: 0,
+        attempt,
+    };
+    host.tell(Entity::Client(client), epoch, Message::OpRequest(request, payload));
+}
+fn write(sequence: u64, epoch: Epoch, host: &mut Host) {
+    ask(9, sequence, 1, vec![SubOp::WriteFull { length: 3 }], vec![Bytes::from_static(b"abc")], epoch, host);
+}
+fn read(sequence: u64, epoch: Epoch, host: &mut Host) {
+    ask(9, sequence, 1, vec![SubOp::Read { offset: 0, length: 3 }], Payload::new(), epoch, host);
+}
+
+/// A pool of one group and one copy, served and written to.
+fn served_alone() -> (Monitors, Host, Epoch) {
+    let mut monitors = Monitors::of(1);
+    let mut host = Host::new(0);
+    monitors.up(0, host.osd.instance());
+    monitors.pool(1);
+    host.tell(MON, Epoch::NONE, monitors.full());
+    let before = monitors.map.epoch;
+    let interval = monitors.map.pgs[&PG].since;
+    let epoch = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![OsdId(0)] }]);
+    host.tell(MON, epoch, monitors.since(before));
+    write(1, epoch, &mut host);
+    let answered =
+        |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
+    assert!(host.sent.iter().any(answered), "{:?}", host.sent);
+    (monitors, host, epoch)
+}
+
+/// Simulator with real monitors, seed 35. All machines lost power. A monitor came back first, at the epoch of its snapshot; the pool was
+/// younger. An OSD that came back then was told that map, saw that none of its groups existed any more, and erased them all.
+#[test]
+fn a_map_from_before_the_pool_erases_nothing() {
+    let (monitors, host, epoch) = served_alone();
+    let mut old = Monitors::of(1);
+    assert!(!old.map.pools.contains_key(&PG.pool) && old.map.epoch < epoch);
+    let mut host = host.restart(2);
+    host.tell(MON, old.map.epoch, old.full());
+    old.up(0, Instance(7));
+    host.tell(MON, old.map.epoch, old.since(Epoch(1)));
+    assert_eq!(host.removed, 0);
+    let mut host = host.restart(3);
+    host.tell(MON, epoch, monitors.full());
+    let group = host.osd.pgs().find(|pg| pg.id() == PG).expect("it is there");
+    assert!(group.local.exists && group.local.log.head() > Version::NONE, "with everything that was written");
+}
+
+/// The other side of it: a map that has known the pool and knows it no longer is followed.
+#[test]
+fn a_pool_that_is_removed_takes_its_data_along() {
+    let (mut monitors, mut host, epoch) = served_alone();
+    let gone = monitors.commit(vec![Change::PoolRemove { pool: PG.pool }]);
+    host.tell(MON, gone, monitors.since(epoch));
+    assert!(host.removed > 0);
+    assert!(host.osd.pgs().all(|pg| !pg.local.exists));
+    let (mut monitors, host, epoch) = served_alone();
+    let mut host = host.restart(2);
+    monitors.commit(vec![Change::PoolRemove { pool: PG.pool }]);
+    assert!(monitors.map.epoch > epoch);
+    host.tell(MON, monitors.map.epoch, monitors.full());
+    assert!(host.removed > 0, "also when it is gone at the first map of a life");
+}
+
+/// Simulator, seed 15. The monitors committed the boot of a life, then a failure report of the same life, before the daemon heard of either.
+/// It announced that life again, for ever, and the monitors took each for a late frame.
+#[test]
+fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
+    let mut monitors = Monitors::of(1);
+    let mut host = Host::new(0);
+    let first = host.osd.instance();
+    assert_eq!(host.boots(), [first]);
+    monitors.up(0, first);
+    monitors.down(0, first);
+    host.tell(MON, monitors.map.epoch, monitors.full());
+    assert!(!host.osd.is_live());
+    let boots = host.boots();
+    assert!(!boots.is_empty() && boots.iter().all(|instance| *instance > first), "{boots:?}");
+    let before = monitors.map.epoch;
+    monitors.up(0, *boots.last().expect("just seen"));
+    host.tell(MON, monitors.map.epoch, monitors.since(before));
+    assert!(host.osd.is_live());
+}
+
+/// Two members and their primary up to the point where it serves; what the second member says is the test's.
+fn served_by_two() -> (Monitors, Host, Epoch, u32) {
+    let mut monitors = Monitors::of(2);
+    monitors.up(0, Instance(1 << 16));
+    monitors.up(1, Instance(1 << 16));
+    monitors.pool(2);
+    let acting = monitors.map.pgs[&PG].acting.clone();
+    let (primary, member) = (acting[0].0, acting[1].0);
+    let mut host = Host::new(primary);
+    host.tell(MON, monitors.map.epoch, monitors.full());
+    assert!(host.osd.is_live());
+    let (from, interval, epoch) = (Entity::Osd(OsdId(member)), monitors.map.pgs[&PG].since, monitors.map.epoch);
+    let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0 };
+    host.tell(from, epoch, Message::PeerInfo(info));
+    let adopted = AdoptAck { pg: PG, interval, head: Version::NONE, missing: Vec::new(), backfill: None };
+    host.tell(from, epoch, Message::AdoptAck(adopted));
+    let members = acting;
+    let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
+    host.tell(MON, after, monitors.since(epoch));
+    (monitors, host, after, member)
+}
+
+/// Simulator, session 1. Whoever was behind was sent the map's changes once; that message was lost, and nobody told him again. He went on
+/// asking with his old epoch and got no answer that he could use.
+#[test]
+fn whoever_stays_behind_is_told_again() {
+    let (monitors, mut host, _, member) = served_by_two();
+    let (from, old) = (Entity::Osd(OsdId(member)), Epoch(monitors.map.epoch.0 - 1));
+    let mut told = || {
+        host.tell(from, old, Message::Ping(Ping { stamp: host.now.0 }));
+        host.sent_to(member).iter().filter(|message| matches!(message, Message::MapDeltas(_))).count()
+    };
+    let first = told();
+    let at_once = told();
+    host.wait(500);
+    let mut again = || {
+        host.tell(from, old, Message::Ping(Ping { stamp: host.now.0 }));
+        host.sent_to(member).iter().filter(|message| matches!(message, Message::MapDeltas(_))).count()
+    };
+    assert_eq!((first, at_once, again()), (1, 0, 1), "once, not with every frame, and again after a while");
+}
+
+/// Simulator, session 1. A read that lacked a lease was looked at, put back and looked at again without an end, in one wake-up; and later
+/// once per microsecond, since the next deadline was always now.
+#[test]
+fn a_read_without_a_lease_waits_for_one() {
+    let (_, mut host, epoch, member) = served_by_two();
+    let from = Entity::Osd(OsdId(member));
+    write(1, epoch, &mut host);
+    let updates = host.sent_to(member);
+    let version = updates.iter().find_map(|message| match message {
+        Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+        _ => None,
+    });
+    let (interval, version) = version.expect("the write goes to the member");
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    host.sent.clear();
+    read(2, epoch, &mut host);
+    assert!(
+        host.sent.iter().all(|(to, _)| *to != Entity::Client(ClientId(9))),
+        "nobody granted a lease: {:?}",
+        host.sent
+    );
+    let answered = |host: &Host| host.sent.iter().any(|(_, message)| matches!(message, Message::OpReply(..)));
+    for _ in 0..20 {
+        let next = host.osd.next_deadline();
+        assert!(next.since(host.now) >= Duration::from_millis(1), "the next look is not at once");
+        host.wait(3);
+        assert!(!answered(&host));
+    }
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000 };
+    host.tell(from, epoch, Message::Pong(pong));
+    assert!(answered(&host), "and when there is one it is answered: {:?}", host.sent);
+}
+
+/// Simulator, seed 202. A compare-and-set failed on an update that was not committed; its answer waited. The same request arrived again and
+/// was answered from memory at once; the update was then lost with a crash, and the failure had told of what never was.
+#[test]
+fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
+    let (_, mut host, epoch, member) = served_by_two();
+    let from = Entity::Osd(OsdId(member));
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000 };
+    host.tell(from, epoch, Message::Pong(pong));
+    write(1, epoch, &mut host);
+    let guard = |attempt: u32, host: &mut Host| {
+        let ops = vec![SubOp::AssertExists { exists: false }, SubOp::WriteFull { length: 1 }];
+        ask(10, 1, attempt, ops, vec![Bytes::from_static(b"x")], epoch, host);
+    };
+    let answers = |host: &Host| {
+        let to_client = |(to, message): &&(Entity, Message)| {
+            *to == Entity::Client(ClientId(10))
+                && matches!(message, Message::OpReply(reply, _) if reply.failure.is_some())
+        };
+        host.sent.iter().filter(to_client).count()
+    };
+    guard(1, &mut host);
+    assert_eq!(answers(&host), 0, "the write it saw is not on the member yet");
+    guard(2, &mut host);
+    assert_eq!(answers(&host), 0, "nor does asking again change that");
+    let (interval, version) = host
+        .sent
+        .iter()
+        .find_map(|(_, message)| match message {
+            Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+            _ => None,
+        })
+        .expect("the write went to the member");
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    assert_eq!(answers(&host), 2, "both attempts are answered when it is");
+}
+
+/// Simulator with real monitors, seed 6. Both members of a group were replaced at once while its log was still the whole history: the new
+/// ones adopted it and asked for their activation. The monitors refuse that without a member of the last activated interval, for ever.
+#[test]
+fn members_that_are_all_replaced_are_replaced_in_two_steps() {
+    let mut monitors = Monitors::of(4);
+    for osd in 0..4 {
+        monitors.up(osd, Instance(1 << 16));
+    }
+    monitors.pool(2);
+    let old = monitors.map.pgs[&PG].acting.clone();
+    let interval = monitors.map.pgs[&PG].since;
+    monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: old.clone() }]);
+    let out = |osd: &OsdId| Change::OsdWeight { osd: *osd, weight: nacre_wire::map::Weight::OUT, automatic: false };
+    monitors.commit(old.iter().map(out).collect());
+    let new = monitors.map.pgs[&PG].acting.clone();
+    assert!(new.len() == 2 && new.iter().all(|osd| !old.contains(osd)), "{old:?} {new:?}");
+    let mut host = Host::new(new[0].0);
+    host.tell(MON, monitors.map.epoch, monitors.full());
+    let (interval, epoch) = (monitors.map.pgs[&PG].since, monitors.map.epoch);
+    let version = Version { interval: Epoch(3), number: 1 };
+    for osd in old.iter().chain(&new[1..]) {
+        let mut info = PgInfo::default();
+        if old.contains(osd) {
+            (info.exists, info.head, info.spans) = (true, version, vec![version]);
+        }
+        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0 };
+        host.tell(Entity::Osd(*osd), epoch, Message::PeerInfo(info));
+    }
+    let asked: Vec<&Vec<OsdId>> = host
+        .to_mon
+        .iter()
+        .filter_map(|message| match message {
+            Message::PgTemporaryRequest(request) => Some(&request.acting),
+            _ => None,
+        })
+        .collect();
+    assert!(!asked.is_empty(), "nobody of the last interval acts: {:?}", host.to_mon);
+    assert!(asked.iter().all(|acting| acting[0] == new[0] && old.contains(&acting[1])), "{asked:?}");
+}
+
+/// The member of [`served_by_two`] starts anew with nothing; the primary has one object of two parts to give it.
+fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
+    let (mut monitors, mut host, epoch, member) = served_by_two();
+    let from = Entity::Osd(OsdId(member));
+    write(1, epoch, &mut host);
+    let version = Version { interval: monitors.map.pgs[&PG].since, number: 1 };
+    let interval = version.interval;
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    monitors.down(member, Instance(1 << 16));
+    let now = monitors.up(member, Instance(2 << 16));
+    host.tell(MON, now, monitors.since(epoch));
+    let interval = monitors.map.pgs[&PG].since;
+    let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0 };
+    host.tell(from, now, Message::PeerInfo(info));
+    let missing = vec![Missing { object: ObjectId::named("a"), need: version, have: Version::NONE }];
+    host.tell(from, now, Message::AdoptAck(AdoptAck { pg: PG, interval, head: version, missing, backfill: None }));
+    (host, now, interval, member, version)
+}
+
+fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
+    let part = |message: &Message| match message {
+        Message::Push(push, _) => Some((push.part, push.last)),
+        _ => None,
+    };
+    host.sent_to(to).iter().filter_map(part).collect()
+}
+
+/// Simulator with the real store, seed 439. The acknowledgement of an object's last part was lost. The receiver had put the object into its
+/// place and forgotten how it came; the last part, sent again and again, meant nothing to it; the backfill stood still for ever.
+#[test]
+fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
+    let (mut host, epoch, interval, member, version) = one_object_to_give();
+    assert_eq!(pushes(&mut host, member), [(0, false)]);
+    let ack = PushAck { pg: PG, interval, object: ObjectId::named("a"), version, part: 0, have: true };
+    host.tell(Entity::Osd(OsdId(member)), epoch, Message::PushAck(ack));
+    assert_eq!(pushes(&mut host, member), [(1, true)]);
+    let mut again = Vec::new();
+    for _ in 0..6 {
+        host.wait(500);
+        again.extend(pushes(&mut host, member));
+    }
+    assert_eq!(again[..3], [(1, true), (1, true), (0, false)], "{again:?}");
+}
+
+/// Simulator with the real store, seed 738. A primary received an object that it missed, and began to read it for a client while it was
+/// being made durable. When it was durable, what was known of the object was forgotten; the read came back to find nothing, and the daemon
+/// died of an assertion.
+#[test]
+fn an_object_may_be_read_while_it_is_made_durable() {
+    let mut monitors = Monitors::of(2);
+    for osd in 0..2 {
+        monitors.up(osd, Instance(1 << 16));
+    }
+    monitors.pool(2);
+    let acting = monitors.map.pgs[&PG].acting.clone();
+    let interval = monitors.map.pgs[&PG].since;
+    monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: acting.clone() }]);
+    monitors.down(acting[0].0, Instance(1 << 16));
+    monitors.up(acting[0].0, Instance(2 << 16));
+    let mut host = Host::start(acting[0].0, 2, Host::new(acting[0].0).store);
+    let (from, epoch, interval) = (Entity::Osd(acting[1]), monitors.map.epoch, monitors.map.pgs[&PG].since);
+    host.tell(MON, epoch, monitors.full());
+    // The other member has one object, of which we have nothing.
+    let version = Version { interval: Epoch(3), number: 1 };
+    let has = PgInfo { exists: true, head: version, spans: vec![version], ..PgInfo::default() };
+    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info: has, lease_left_ns: 0 }));
+    let entries = vec![LogEntry {
+        version,
+        prior: Version::NONE,
+        deleted: false,
+        object: ObjectId::named("a"),
+        request: RequestId { client: ClientId(8), instance: Instance(1), sequence: 1 },
+        answered_below: 1,
+        results: Vec::new(),
+        totals: Totals { objects: 1, bytes: 1 },
+    }];
+    let log = LogReply {
+        pg: PG,
+        interval,
+        from: Version::NONE,
+        tail: Version::NONE,
+        head: version,
+        entries,
+        dedup: Dedup::default(),
+        totals: Totals::default(),
+    };
+    host.tell(from, epoch, Message::LogReply(log));
+    let adopted = AdoptAck { pg: PG, interval, head: version, missing: Vec::new(), backfill: None };
+    host.tell(from, epoch, Message::AdoptAck(adopted));
+    let members = monitors.map.pgs[&PG].acting.clone();
+    let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
+    host.tell(MON, after, monitors.since(epoch));
+    host.wait(1000);
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000 };
+    host.tell(from, after, Message::Pong(pong));
+    assert!(
+        host.sent_to(acting[1].0).iter().any(|message| matches!(message, Message::Pull(_))),
+        "it asks for the object"
+    );
+    // The object comes; the store takes its time to make it durable.
+    host.commits = false;
+    let push = Push {
+        pg: PG,
+        interval,
+        object: ObjectId::named("a"),
+        version,
+        absent: false,
+        part: 0,
+        last: true,
+        size: 1,
+        offset: 0,
+        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
+        omap: Vec::new(),
+    };
+    host.tell(from, after, Message::Push(push, vec![Bytes::from_static(b"x")]));
+    host.held = Some(Vec::new());
+    read(2, after, &mut host);
+    // The object's attributes come; its data is asked for.
+    host.release();
+    assert_eq!(host.held.as_ref().map(Vec::len), Some(1));
+    // Now the object is durable, and then the data comes.
+    host.commits = true;
+    host.wait(50);
+    host.release();
+    let answered =
+        |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
+    assert!(host.sent.iter().any(answered), "{:?}", host.sent);
+}
+
+/// Simulator with real monitors, seed 268. Two members had everything, one with a shorter log than the other. Judged by the longer log the
+/// group's new members could follow by log, judged by the shorter they could not: each primary by its own log, the two handed the group to
+/// each other, 38,000 times.
+#[test]
+fn of_those_who_know_everything_the_longest_log_is_the_measure() {
+    let mut monitors = Monitors::of(3);
+    for osd in 0..3 {
+        monitors.up(osd, Instance(1 << 16));
+    }
+    monitors.pool(3);
+    let acting = monitors.map.pgs[&PG].acting.clone();
+    let interval = monitors.map.pgs[&PG].since;
+    monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: acting.clone() }]);
+    monitors.down(acting[0].0, Instance(1 << 16));
+    monitors.up(acting[0].0, Instance(2 << 16));
+    let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
+    let head = Version { interval: Epoch(3), number: 9 };
+    let (low, high) = (acting[1].min(acting[2]), acting[1].max(acting[2]));
+    for longest in [low, high] {
+        let mut host = Host::start(acting[0].0, 2, Host::new(acting[0].0).store);
+        host.tell(MON, epoch, monitors.full());
+        for osd in [low, high] {
+            let tail = if osd == longest { Version::NONE } else { Version { number: 5, ..head } };
+            let info = PgInfo { exists: true, head, tail, spans: vec![head], ..PgInfo::default() };
+            host.tell(
+                Entity::Osd(osd),
+                epoch,
+                Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0 }),
+            );
+        }
+        let asked = host.sent_to(longest.0).iter().any(|message| matches!(message, Message::LogQuery(_)));
+        assert!(asked, "{longest} has the longest log; to the monitors: {:?}", host.to_mon);
+    }
+}
+
+/// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare when backfill held its object's range to compare
+/// it with the target's. The update came after the comparison: what was then pushed was no longer what was compared, the push was given up, and
+/// the backfill stood still for ever.
+#[test]
+fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
+    let mut monitors = Monitors::of(2);
+    for osd in 0..2 {
+        monitors.up(osd, Instance(1 << 16));
+    }
+    monitors.pool_that_needs(1, 2);
+    let (primary, target) = (monitors.map.pgs[&PG].acting[0], monitors.map.pgs[&PG].acting[1]);
+    let mut host = Host::new(primary.0);
+    let interval = monitors.map.pgs[&PG].since;
+    monitors.commit(vec![Change::PgTemporary { pg: PG, interval, acting: vec![primary] }]);
+    let (from, epoch, interval) = (Entity::Osd(target), monitors.map.epoch, monitors.map.pgs[&PG].since);
+    host.tell(MON, epoch, monitors.full());
+    let old = Version { interval: Epoch(1), number: 7 };
+    let info = PgInfo {
+        exists: true,
+        head: old,
+        tail: old,
+        spans: vec![old],
+        backfill: Some(Bytes::new()),
+        ..PgInfo::default()
+    };
+    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0 }));
+    let backfill = Some(Bytes::new());
+    host.tell(
+        from,
+        epoch,
+        Message::AdoptAck(AdoptAck { pg: PG, interval, head: Version::NONE, missing: Vec::new(), backfill }),
+    );
+    let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![primary] }]);
+    host.tell(MON, after, monitors.since(epoch));
+    write(1, after, &mut host);
+    assert!(host.sent_to(target.0).iter().any(|message| matches!(message, Message::ScanQuery(_))));
+    // The compare-and-set waits for its data.
+    host.held = Some(Vec::new());
+    let swap = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::WriteFull { length: 3 }];
+    ask(10, 1, 1, swap, vec![Bytes::from_static(b"abc"), Bytes::from_static(b"xyz")], after, &mut host);
+    let waiting = host.held.take().expect("set above");
+    assert_eq!(waiting.len(), 1);
+    // The range is listed, here and there.
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new() };
+    host.tell(from, after, Message::ScanReply(reply));
+    assert_eq!(pushes(&mut host, target.0), [], "not yet: the object is about to change");
+    host.held = Some(waiting);
+    host.release();
+    host.held = None;
+    host.wait(1000);
+    let versions: Vec<Version> = host
+        .sent_to(target.0)
+        .iter()
+        .filter_map(|message| match message {
+            Message::Push(push, _) => Some(push.version),
+            _ => None,
+        })
+        .collect();
+    assert!(versions.iter().any(|version| version.number == 2), "the object as it is now: {versions:?}");
+}

@@ -1,0 +1,351 @@
+//! A daemon's store on its simulated disk: what is durable when, what a crash leaves, what rots.
+//!
+//! ```text
+//!  role ─submit, read─▶ Disk ─▶ RamStore                      commits in batches, when the schedule says so
+//!                         └──▶ Store ─▶ TestDevice            operations and jobs finish a few at a time, in any order
+//!  crash ─▶ RamStore: a prefix of what was not committed      Store: any part of what was not flushed, in sectors
+//! ```
+//! A crash may fall into a job (a checkpoint of the index) or into the opening of the store: then some prefix of what that wrote is what the
+//! next life finds, as far as it was flushed.
+
+use crate::plan::Disks;
+use crate::rng::Rng;
+use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
+use nacre_store::{
+    CheckOptions, Event, FormatOptions, Job, ObjectStore, OpenOptions, RamStore, Read, ReadError, ReadReply, Store,
+    SubmitError, Token, Transaction, Usage,
+};
+use std::collections::VecDeque;
+
+/// Length of a simulated device in bytes.
+const DEVICE_LENGTH: u64 = 24 << 20;
+/// The log's share of it.
+const WAL_LENGTH: u64 = 1 << 20;
+
+enum Waiting {
+    Submit(Transaction, Token),
+    Read(Read, Token),
+}
+
+/// The real store at work.
+struct Real {
+    store: Store<TestDevice>,
+    device: TestDevice,
+    /// What is durable and what is not.
+    cuts: PowerCuts,
+    jobs: Vec<Job>,
+}
+
+enum Kind {
+    Ram(Box<RamStore>),
+    Real(Box<Real>),
+    /// The real store's device while nobody runs.
+    Off(Image),
+}
+
+/// See the module head.
+pub struct Disk {
+    kind: Kind,
+    options: OpenOptions,
+    /// Refused as busy, and what came after it.
+    waiting: VecDeque<Waiting>,
+    /// The next turn is scheduled.
+    pub scheduled: bool,
+    /// Transactions that the next turn of a RAM store commits.
+    batch: usize,
+}
+
+fn options(deferred_write_max: usize) -> OpenOptions {
+    OpenOptions {
+        deferred_write_max,
+        cache_bytes: 64 << 10,
+        index_cache_bytes: 1 << 20,
+        memtable_bytes: 32 << 10,
+        deferred_bytes: 96 << 10,
+        queue_bytes_max: 512 << 10,
+        ..OpenOptions::default()
+    }
+}
+
+impl Real {
+    fn feed(&mut self) {
+        for step in self.device.take_steps() {
+            self.cuts.step(&step);
+        }
+    }
+    /// Everything that is on the device if nothing is lost.
+    fn whole(&self) -> Image {
+        self.cuts.image(|_, _| true)
+    }
+    fn take_jobs(&mut self) {
+        self.store.jobs(&mut self.jobs);
+    }
+}
+
+/// Opens the store on an image; crashes a few times while doing so, if the dice say so.
+fn open(mut image: Image, options: &OpenOptions, rng: &mut Rng, crash: bool) -> Real {
+    loop {
+        let device = TestDevice::with_image(DEVICE_LENGTH, image.clone());
+        let _ = device.record();
+        let opened = Store::open(device.clone(), device.blocking(), options);
+        let store = opened.unwrap_or_else(|why| panic!("a store does not open after a crash: {why}"));
+        let mut cuts = PowerCuts::new(image);
+        let steps = device.take_steps();
+        if crash && rng.one_in(8) {
+            image = torn(cuts, &steps, rng);
+            continue;
+        }
+        for step in &steps {
+            cuts.step(step);
+        }
+        device.set_completion(Completion::Held);
+        return Real { store, device, cuts, jobs: Vec::new() };
+    }
+}
+
+/// What a crash leaves after a part of these steps.
+fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
+    let done = rng.below(steps.len() as u64 + 1) as usize;
+    for step in &steps[..done] {
+        cuts.step(step);
+    }
+    let loose = cuts.loose();
+    match rng.below(4) {
+        // Nothing that was not flushed.
+        0 => cuts.image(|_, _| false),
+        // The process died, the machine lives: what was written is there.
+        1 => cuts.image(|at, _| cuts.is_written(at)),
+        2 => {
+            let kept: Vec<bool> = (0..loose).map(|_| rng.one_in(2)).collect();
+            cuts.image(|at, _| kept[at])
+        }
+        _ => cuts.image(|_, _| rng.one_in(2)),
+    }
+}
+
+impl Disk {
+    /// A disk with a store that holds one transaction.
+    #[must_use]
+    pub fn new(disks: Disks, deferred_write_max: usize, content: Transaction, rng: &mut Rng) -> Self {
+        let options = options(deferred_write_max);
+        let kind = match disks {
+            Disks::Ram => {
+                let mut store = RamStore::with(nacre_store::ram::Commits::Manual, 1 << 40);
+                store.submit(content, Token(0)).expect("an empty store takes its first transaction");
+                store.commit(usize::MAX);
+                Kind::Ram(Box::new(store.crash(0)))
+            }
+            Disks::Real => {
+                let device = TestDevice::new(DEVICE_LENGTH);
+                let format = FormatOptions { wal_bytes: Some(WAL_LENGTH), ..FormatOptions::default() };
+                nacre_store::format(&device.blocking(), &format).expect("a healthy device of sufficient size");
+                let mut real = open(device.live(), &options, rng, false);
+                real.store.submit(content, Token(0)).expect("an empty store takes its first transaction");
+                real.store.kick();
+                let mut disk = Self::of(Kind::Real(Box::new(real)), options);
+                disk.run_until(|event| matches!(event, Event::Committed(_)).then_some(()));
+                disk.power_off(rng);
+                return disk;
+            }
+        };
+        Self::of(kind, options)
+    }
+
+    fn of(kind: Kind, options: OpenOptions) -> Self {
+        Self { kind, options, waiting: VecDeque::new(), scheduled: false, batch: 0 }
+    }
+
+    fn store(&mut self) -> &mut dyn ObjectStore {
+        match &mut self.kind {
+            Kind::Ram(store) => &mut **store,
+            Kind::Real(real) => &mut real.store,
+            Kind::Off(_) => panic!("the disk of a daemon that does not run"),
+        }
+    }
+
+    /// The daemon starts. `faults`: this, too, may be cut short, and repeated.
+    pub fn power_on(&mut self, rng: &mut Rng, faults: bool) {
+        if let Kind::Off(image) = &mut self.kind {
+            self.kind = Kind::Real(Box::new(open(std::mem::take(image), &self.options, rng, faults)));
+        }
+    }
+
+    /// The daemon is gone, in the middle of whatever it did. Says how much was at stake.
+    pub fn power_off(&mut self, rng: &mut Rng) -> String {
+        self.waiting.clear();
+        (self.scheduled, self.batch) = (false, 0);
+        let kind = std::mem::replace(&mut self.kind, Kind::Off(Image::default()));
+        match kind {
+            Kind::Ram(store) => {
+                let lucky = rng.below(store.uncommitted() as u64 + 1) as usize;
+                let text = format!("{lucky} of {} unflushed transactions survive", store.uncommitted());
+                self.kind = Kind::Ram(Box::new(store.crash(lucky)));
+                text
+            }
+            Kind::Real(mut real) => {
+                real.feed();
+                let text = format!("{} writes were not flushed, {} jobs under way", real.cuts.loose(), real.jobs.len());
+                let mut last = Vec::new();
+                for job in std::mem::take(&mut real.jobs) {
+                    if rng.one_in(2) {
+                        drop(job.run());
+                        last.extend(real.device.take_steps());
+                    }
+                }
+                self.kind = Kind::Off(torn(real.cuts, &last, rng));
+                text
+            }
+            Kind::Off(image) => {
+                self.kind = Kind::Off(image);
+                "it was off".to_owned()
+            }
+        }
+    }
+
+    /// Takes a transaction, now or when the store is no longer busy.
+    pub fn submit(&mut self, transaction: Transaction, token: Token) {
+        self.waiting.push_back(Waiting::Submit(transaction, token));
+        self.offer();
+    }
+    /// Takes a question; it sees every transaction submitted before.
+    pub fn read(&mut self, read: Read, token: Token) {
+        self.waiting.push_back(Waiting::Read(read, token));
+        self.offer();
+    }
+
+    fn offer(&mut self) {
+        while let Some(first) = self.waiting.pop_front() {
+            match first {
+                Waiting::Read(read, token) => self.store().read(read, token),
+                Waiting::Submit(transaction, token) => match self.store().submit(transaction.clone(), token) {
+                    // One that failed says so in an event.
+                    Ok(()) | Err(SubmitError::Failed) => {}
+                    Err(SubmitError::Busy) => {
+                        self.waiting.push_front(Waiting::Submit(transaction, token));
+                        return;
+                    }
+                    Err(why) => panic!("the store refuses what its daemon must write: {why}"),
+                },
+            }
+        }
+    }
+
+    /// Appends what happened.
+    pub fn poll(&mut self, events: &mut Vec<Event>) {
+        let from = events.len();
+        self.store().poll(events);
+        if events[from..].iter().any(|event| matches!(event, Event::Committed(_))) {
+            self.offer();
+        }
+    }
+
+    /// The end of a wake-up: one log write and one flush for what was submitted in it.
+    pub fn kick(&mut self) {
+        self.store().kick();
+        if let Kind::Real(real) = &mut self.kind {
+            real.take_jobs();
+            real.feed();
+        }
+    }
+
+    /// Whether the disk has something to do; if so, a turn is to be scheduled, and this is no longer true until it is over.
+    pub fn wants_turn(&mut self) -> bool {
+        let busy = match &self.kind {
+            Kind::Ram(store) => {
+                if !self.scheduled {
+                    self.batch = store.uncommitted();
+                }
+                self.batch > 0
+            }
+            Kind::Real(real) => real.device.in_flight() > 0 || !real.jobs.is_empty(),
+            Kind::Off(_) => false,
+        };
+        let wants = busy && !self.scheduled;
+        self.scheduled |= busy;
+        wants
+    }
+
+    /// Something of what is under way is finished.
+    pub fn turn(&mut self, rng: &mut Rng) {
+        self.scheduled = false;
+        match &mut self.kind {
+            Kind::Ram(store) => store.commit(self.batch),
+            Kind::Real(real) => {
+                let under_way = real.device.in_flight() as u64;
+                for _ in 0..if under_way > 0 { rng.between(1, under_way) } else { 0 } {
+                    let at = rng.below(real.device.in_flight() as u64);
+                    real.device.complete(at as usize);
+                }
+                // A poll now and then between jobs: their results meet any state of the store.
+                for _ in 0..real.jobs.len() {
+                    if under_way == 0 || rng.one_in(2) {
+                        let at = rng.below(real.jobs.len() as u64) as usize;
+                        let done = real.jobs.swap_remove(at).run();
+                        real.store.on_job(done);
+                    }
+                }
+                real.feed();
+            }
+            Kind::Off(_) => {}
+        }
+    }
+
+    /// Every write and flush fails from now on (after a few more).
+    pub fn break_down(&mut self, rng: &mut Rng) {
+        match &mut self.kind {
+            Kind::Ram(store) => {
+                store.fail(nacre_store::StoreFailure::Device(nacre_store::DeviceError::Os(5)));
+            }
+            Kind::Real(real) => real.device.fail_after(rng.below(4)),
+            Kind::Off(_) => {}
+        }
+    }
+
+    /// Space and work.
+    pub fn usage(&mut self) -> Usage {
+        self.store().usage()
+    }
+
+    fn run_until<T>(&mut self, mut until: impl FnMut(Event) -> Option<T>) -> T {
+        let mut events = Vec::new();
+        for _ in 0..10_000 {
+            self.kick();
+            self.poll(&mut events);
+            if let Some(found) = events.drain(..).find_map(&mut until) {
+                return found;
+            }
+            if let Kind::Real(real) = &mut self.kind {
+                while real.device.in_flight() > 0 {
+                    real.device.complete(0);
+                }
+                for job in std::mem::take(&mut real.jobs) {
+                    let done = job.run();
+                    real.store.on_job(done);
+                }
+            }
+        }
+        panic!("the store does not answer");
+    }
+
+    /// Asks a question and waits for the answer: when all is over.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn ask(&mut self, read: Read) -> Result<ReadReply, ReadError> {
+        let token = Token(u64::MAX);
+        self.store().read(read, token);
+        self.run_until(|event| match event {
+            Event::Read(answered, reply) if answered == token => Some(reply),
+            _ => None,
+        })
+    }
+
+    /// What the offline check finds on the device, if there is one.
+    #[must_use]
+    pub fn findings(&self) -> Vec<String> {
+        let Kind::Real(real) = &self.kind else { return Vec::new() };
+        let device = TestDevice::with_image(DEVICE_LENGTH, real.whole());
+        let report = nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device");
+        report.findings.iter().map(|finding| format!("{finding:?}")).collect()
+    }
+}

@@ -1,0 +1,234 @@
+//! What goes wrong, and when: one fault at a time is begun, many may last at once, until all end.
+//!
+//! Some are aimed: at a primary that is deposed and does not hear of it, at a leader that is cut off, at everybody who has not yet flushed what he
+//! acknowledged. Blind faults find those windows too, but one would wait long for it.
+
+use crate::network::Network;
+use crate::plan::{MS, SECOND};
+use crate::world::{Event, World};
+use nacre_types::{Entity, OsdId, PgId};
+use serde_json::json;
+
+impl World {
+    /// The next fault, and when the one after it comes.
+    pub(crate) fn fault(&mut self) {
+        if !self.faults {
+            return;
+        }
+        let every = self.plan.fault_every_ns;
+        let wait = self.rng.between(every / 4, every * 2);
+        self.after(wait, Event::Fault);
+        let osds = self.osds();
+        let osd = Entity::Osd(*self.rng.pick(&osds));
+        let mons = self.mons();
+        let mon = *self.rng.pick(&mons);
+        // A third of what hits a single daemon hits a monitor.
+        let daemon = if self.rng.one_in(3) { mon } else { osd };
+        match self.rng.below(26) {
+            0..=3 => {
+                let wait = self.down_time();
+                self.crash_for(daemon, wait);
+            }
+            4 => self.everybody_dies(),
+            5 | 6 => self.pause(daemon),
+            7 | 8 => self.partition(true),
+            9 => self.partition(false),
+            10 | 11 => self.slow_disk(daemon),
+            12 => {
+                self.note(|| format!("{osd} is marked down for no reason"));
+                self.order(&json!({"command": "osd down", "osd": osd.to_string()}));
+            }
+            13 | 14 => self.reweight(osd),
+            15 if self.splits_left > 0 => self.split(),
+            16 | 17 => self.depose(),
+            18 => self.isolate_leader(),
+            19 => self.die_before_flush(),
+            20 => self.break_disk(daemon),
+            21 => self.fill_disk(osd),
+            22 => {
+                let now = self.now();
+                let (process, rng) = (self.processes.get_mut(&daemon).expect("a process per daemon"), &mut self.rng);
+                process.clock.change_rate(now, rng);
+                self.note(|| format!("{daemon}'s clock runs at another rate"));
+            }
+            23 => self.break_connections(),
+            _ => {
+                for osd in self.osds() {
+                    self.order(&json!({"command": "osd reweight", "osd": osd.0, "weight": 1}));
+                }
+            }
+        }
+    }
+
+    fn down_time(&mut self) -> u64 {
+        let most = if self.rng.one_in(3) { 8 * SECOND } else { 2 * SECOND };
+        self.rng.between(50 * MS, most)
+    }
+
+    /// Everybody at once: only what is on the disks remains.
+    fn everybody_dies(&mut self) {
+        let monitors_too = self.rng.one_in(2);
+        for who in self.processes.keys().copied().collect::<Vec<_>>() {
+            if monitors_too || matches!(who, Entity::Osd(_)) {
+                let wait = self.rng.between(50 * MS, 3 * SECOND);
+                self.crash_for(who, wait);
+            }
+        }
+    }
+
+    fn pause(&mut self, who: Entity) {
+        let pause = self.rng.between(100 * MS, 4 * SECOND);
+        let until = self.now() + pause;
+        let process = self.process(who);
+        process.busy_until = process.busy_until.max(until);
+        self.note(|| format!("{who} is stopped for {} ms", pause / MS));
+    }
+
+    fn slow_disk(&mut self, who: Entity) {
+        let until = self.now() + self.rng.between(SECOND, 5 * SECOND);
+        self.process(who).slow_until = until;
+        self.note(|| format!("{who}'s disk is slow"));
+    }
+
+    fn reweight(&mut self, osd: Entity) {
+        let weight = *self.rng.pick(&["0", "0", "1", "0.5"]);
+        self.note(|| format!("{osd} gets weight {weight}"));
+        let weight: f64 = weight.parse().expect("a number");
+        self.order(&json!({"command": "osd reweight", "osd": osd.to_string(), "weight": weight}));
+    }
+
+    fn split(&mut self) {
+        let pool = self.ledger.map().and_then(|map| map.pools.values().next()).map(|pool| pool.pg_num);
+        let Some(pg_num) = pool else { return };
+        self.splits_left -= 1;
+        self.note(|| "groups split".to_owned());
+        self.order(&json!({"command": "pool set", "name": crate::world::POOL, "key": "pg_num", "value": pg_num * 2}));
+    }
+
+    fn break_disk(&mut self, who: Entity) {
+        let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+        if process.role.is_some() {
+            process.broken = true;
+            process.disk.break_down(rng);
+            self.note(|| format!("{who}'s disk breaks down"));
+        }
+    }
+
+    fn fill_disk(&mut self, who: Entity) {
+        let until = self.now() + self.rng.between(SECOND, 5 * SECOND);
+        self.process(who).full_until = until;
+        self.note(|| format!("{who}'s disk is full"));
+    }
+
+    /// Connections with monitors break for no reason that anybody would see.
+    fn break_connections(&mut self) {
+        for (who, _) in self.sessions.all() {
+            if self.rng.one_in(3) {
+                self.end_session(who);
+            }
+        }
+        self.note(|| "connections break".to_owned());
+    }
+
+    /// Cuts pairs off for a while. Connections that a cut silences are given up some time later.
+    fn cut_for(&mut self, pairs: std::collections::BTreeSet<(Entity, Entity)>, wait: u64) {
+        let id = self.network.cut(pairs);
+        self.after(wait, Event::Heal(id));
+        for (who, mon) in self.sessions.all() {
+            if self.network.is_broken(who, Entity::Mon(mon)) {
+                let number = self.sessions.number(who);
+                let wait = self.rng.between(SECOND / 2, 6 * SECOND);
+                self.after(wait, Event::BreakSession { who, number });
+            }
+        }
+    }
+
+    /// Cuts some entities off from the others; in one direction only unless `both`.
+    fn partition(&mut self, both: bool) {
+        let (left, right): (Vec<Entity>, Vec<Entity>) = self.everybody().into_iter().partition(|_| self.rng.one_in(3));
+        let way = if both { "both ways" } else { "one way" };
+        self.note(|| format!("cut ({way}) around {:?}", left.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        let wait = self.rng.between(200 * MS, 5 * SECOND);
+        self.cut_for(Network::between(&left, &right, both), wait);
+    }
+
+    /// The leading monitor no longer hears the others, or they it; those who are connected to it may not notice.
+    fn isolate_leader(&mut self) {
+        let leads = |who: &&Entity| self.processes[*who].mon().is_some_and(nacre_mon::Mon::is_leader);
+        let Some(leader) = self.mons().iter().find(leads).copied() else { return };
+        let others: Vec<Entity> = self.mons().into_iter().filter(|mon| *mon != leader).collect();
+        let way = self.rng.below(3);
+        self.note(|| format!("{leader} leads and is cut off ({way})"));
+        let pairs = match way {
+            0 => Network::between(&[leader], &others, true),
+            1 => Network::between(&[leader], &others, false),
+            _ => Network::between(&others, &[leader], false),
+        };
+        let wait = self.rng.between(200 * MS, 4 * SECOND);
+        self.cut_for(pairs, wait);
+    }
+
+    fn some_group(&mut self) -> Option<(PgId, Vec<OsdId>)> {
+        let groups: Vec<PgId> = self.ledger.map()?.pgs.keys().copied().collect();
+        if groups.is_empty() {
+            return None;
+        }
+        let pg = *self.rng.pick(&groups);
+        Some((pg, self.ledger.map()?.pgs[&pg].acting.clone()))
+    }
+
+    /// Takes a group from its primary while that cannot hear of it, and some clients cannot either; its members start anew at once.
+    /// What the old primary may still say, and for how long, is what leases are about.
+    fn depose(&mut self) {
+        let Some((pg, acting)) = self.some_group() else { return };
+        let Some(primary) = acting.first().copied() else { return };
+        let mut alone: Vec<Entity> = vec![Entity::Osd(primary)];
+        for client in &self.clients {
+            if self.rng.one_in(2) {
+                alone.push(Entity::Client(client.role.id()));
+            }
+        }
+        let others: Vec<Entity> = self.everybody().into_iter().filter(|entity| !alone.contains(entity)).collect();
+        self.note(|| format!("{primary} is deposed from {pg} and does not hear of it"));
+        let wait = self.rng.between(100 * MS, 3 * SECOND);
+        self.cut_for(Network::between(&others, &alone, true), wait);
+        self.order(&json!({"command": "osd down", "osd": primary.0}));
+        for osd in acting.into_iter().skip(1) {
+            if self.rng.one_in(2) {
+                let wait = self.rng.between(MS, 60 * MS);
+                self.crash_for(Entity::Osd(osd), wait);
+            }
+        }
+    }
+
+    /// A group's members lose power while their disks are slow; the primary stays away for long. What the others acknowledged must be there.
+    fn die_before_flush(&mut self) {
+        let Some((pg, acting)) = self.some_group() else { return };
+        self.note(|| format!("the members of {pg} lose power"));
+        for (place, osd) in acting.into_iter().enumerate() {
+            let wait =
+                if place == 0 { self.rng.between(2 * SECOND, 6 * SECOND) } else { self.rng.between(MS, 100 * MS) };
+            self.crash_for(Entity::Osd(osd), wait);
+        }
+    }
+
+    /// Everything is repaired.
+    pub(crate) fn end_of_faults(&mut self) {
+        self.note(|| "all faults end".to_owned());
+        self.faults = false;
+        self.network.heal_all();
+        for who in self.processes.keys().copied().collect::<Vec<_>>() {
+            let process = self.process(who);
+            (process.slow_until, process.full_until) = (0, 0);
+            let wait = self.rng.below(SECOND);
+            self.after(wait, Event::Restart(who));
+        }
+        for osd in self.osds() {
+            let is_in = move |map: &nacre_wire::ClusterMap| {
+                map.osds.get(&osd).is_some_and(|info| info.weight == nacre_wire::map::Weight::IN)
+            };
+            self.operator.wish(json!({"command": "osd reweight", "osd": osd.0, "weight": 1}), is_in);
+        }
+        self.after(3 * SECOND, Event::EndOfWork);
+    }
+}

@@ -1,0 +1,113 @@
+//! What must hold at every moment, and when everything is well.
+
+use crate::process::Role;
+use crate::world::World;
+use nacre_types::{Entity, Epoch, OsdId, PgId};
+
+impl World {
+    /// Invariants of each daemon, and those between them.
+    pub(crate) fn check(&self) {
+        for process in self.processes.values() {
+            if let Some(role) = &process.role {
+                role.check();
+            }
+            let Some(osd) = process.osd() else { continue };
+            for group in osd.pgs() {
+                let Some(primary) = group.as_primary() else { continue };
+                for (peer, state) in &primary.peers {
+                    // Nobody has acknowledged what it does not have.
+                    let other = self.processes[&Entity::Osd(*peer)].osd();
+                    let other = other.and_then(|role| role.pgs().find(|other| other.id() == group.id()));
+                    let Some(other) = other.filter(|other| other.interval.since == group.interval.since) else {
+                        continue;
+                    };
+                    let head = other.local.log.head();
+                    let (pg, acked) = (group.id(), state.acked);
+                    assert!(acked <= head, "{pg}: {peer} is said to have {acked}, its log ends at {head}");
+                }
+            }
+        }
+        self.at_most_one_leader_serves();
+    }
+
+    /// Of one term there is one leader; what two of different terms say is judged by the registers' histories.
+    fn at_most_one_leader_serves(&self) {
+        let mut terms: Vec<u64> = Vec::new();
+        for process in self.processes.values() {
+            if let Some(mon) = process.mon().filter(|mon| mon.is_leader()) {
+                terms.push(mon.term());
+            }
+        }
+        terms.sort_unstable();
+        assert!(terms.is_sorted_by(|a, b| a < b), "two leaders in one term: {terms:?}");
+    }
+
+    /// Every group has all its copies, in their places; every monitor that runs knows the newest map.
+    pub(crate) fn is_clean(&self) -> bool {
+        let Some(map) = self.ledger.map() else { return false };
+        let told = self.processes.values().filter_map(|process| process.mon()).all(|mon| mon.epoch() == map.epoch);
+        told && !map.pgs.is_empty()
+            && map.pgs.iter().all(|(pg, record)| {
+                record.acting.len() >= usize::from(self.plan.size)
+                    && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
+            })
+    }
+
+    fn pg_is_clean(&self, osd: OsdId, pg: PgId, since: Epoch) -> bool {
+        let role = self.processes[&Entity::Osd(osd)].osd();
+        let group = role.and_then(|role| role.pgs().find(|group| group.id() == pg));
+        group.is_some_and(|group| group.interval.since == since && group.is_clean())
+    }
+
+    /// What is not well, for people.
+    pub(crate) fn unclean(&self) -> String {
+        let mut lines = String::new();
+        for (who, process) in &self.processes {
+            let session = self.sessions.of(*who);
+            let state = match &process.role {
+                None => "does not run".to_owned(),
+                Some(Role::Mon(mon)) => {
+                    format!(
+                        "leader {:?} leads {} log {:?} {}",
+                        mon.leader(),
+                        mon.is_leader(),
+                        mon.log_bounds(),
+                        mon.epoch()
+                    )
+                }
+                Some(Role::Osd(osd)) => {
+                    format!("{} {} live {} session {session:?}", osd.instance(), osd.epoch(), osd.is_live())
+                }
+            };
+            lines += &format!("\n  {who}: {state}");
+        }
+        let Some(map) = self.ledger.map() else { return lines };
+        for (osd, info) in &map.osds {
+            lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
+        }
+        for (pg, record) in &map.pgs {
+            if record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since)) {
+                continue;
+            }
+            let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
+            let group = primary.and_then(|role| role.pgs().find(|group| group.id() == *pg));
+            let state = group.map(|group| {
+                let phase = group.as_primary().map(|primary| format!("{:?}", primary.phase));
+                let peers = group.as_primary().map(|p| {
+                    p.peers
+                        .iter()
+                        .map(|(o, s)| format!("{o}: missing {} backfill {:?}", s.missing.len(), s.backfill.is_some()))
+                        .collect::<Vec<_>>()
+                });
+                let missing: Vec<_> = group.local.missing.keys().collect();
+                let backfill = group.as_primary().map(|primary| format!("{:?}", primary.backfill));
+                format!("since {} {phase:?} missing {missing:?} peers {peers:?} {backfill:?}", group.interval.since)
+            });
+            lines += &format!(
+                "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",
+                record.since, record.up, record.acting, record.temporary, record.activated
+            );
+        }
+        lines + &self.blocked()
+    }
+}

@@ -1,0 +1,84 @@
+//! What was ever committed, written down beside the cluster: maps and activations.
+//!
+//! Invariants, checked at every epoch that anybody shows:
+//! 1. never two different maps of one epoch, whoever shows them, in whatever life;
+//! 2. the deltas make the maps: applied here, one after the other, they give the same digests;
+//! 3. an interval is activated once; a second activation of it only adds members;
+//! 4. of two successive activations of a group, the later has a member of the earlier: somebody who knows every answered write.
+
+use nacre_mon::Mon;
+use nacre_types::{Entity, Epoch, PgId};
+use nacre_wire::map::{Activation, Digest, MapDelta};
+use nacre_wire::{ClusterMap, Wire};
+use std::collections::BTreeMap;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    digests: BTreeMap<Epoch, Digest>,
+    newest: Option<ClusterMap>,
+    activations: BTreeMap<PgId, Activation>,
+}
+
+impl Ledger {
+    /// The newest committed map that any monitor has shown.
+    #[must_use]
+    pub const fn map(&self) -> Option<&ClusterMap> {
+        self.newest.as_ref()
+    }
+    /// Its epoch.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.newest.as_ref().map_or(Epoch::NONE, |map| map.epoch)
+    }
+
+    /// Somebody shows a map.
+    pub fn see(&mut self, who: Entity, map: &ClusterMap) {
+        let known = self.digests.get(&map.epoch);
+        assert!(known.is_some() || map.epoch == Epoch::NONE, "{who} has {}, which no monitor has shown", map.epoch);
+        assert!(known.is_none_or(|known| *known == map.digest), "{who} has another map of {}", map.epoch);
+    }
+
+    /// A monitor shows what it has applied.
+    pub fn see_monitor(&mut self, who: Entity, mon: &Mon) {
+        let map = mon.map();
+        let Some(newest) = &mut self.newest else {
+            self.digests.insert(map.epoch, map.digest);
+            self.newest = Some(map.clone());
+            return;
+        };
+        if map.epoch > newest.epoch {
+            let deltas = mon.state().and_then(|state| state.deltas_after(newest.epoch));
+            let deltas = deltas.unwrap_or_else(|| panic!("{who} forgot what followed {}", newest.epoch));
+            for bytes in deltas {
+                let delta = MapDelta::from_bytes(&bytes).expect("a committed delta decodes");
+                newest.apply(&delta).unwrap_or_else(|why| panic!("{who}: {}: {why}", delta.epoch));
+                self.digests.insert(newest.epoch, newest.digest);
+                note_activations(&mut self.activations, newest);
+            }
+            newest.check();
+        }
+        self.see(who, map);
+    }
+}
+
+fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap) {
+    known.retain(|pg, _| map.pgs.contains_key(pg));
+    for (pg, record) in &map.pgs {
+        let now = &record.activated;
+        if now.interval == Epoch::NONE {
+            continue;
+        }
+        let Some(before) = known.get(pg) else {
+            known.insert(*pg, now.clone());
+            continue;
+        };
+        let (same, stays) = (before.interval == now.interval, |osd| now.members.contains(osd));
+        assert!(before.interval <= now.interval, "{pg}: activated {} after {}", now.interval, before.interval);
+        assert!(!same || before.members.iter().all(stays), "{pg}: {} lost members: {before:?} {now:?}", now.interval);
+        assert!(same || before.members.iter().any(stays), "{pg}: nobody of {before:?} is in {now:?}");
+        if before != now {
+            known.insert(*pg, now.clone());
+        }
+    }
+}

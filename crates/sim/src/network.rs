@@ -1,0 +1,90 @@
+//! Which messages arrive, and when.
+//!
+//! Between daemons of one kind messages are delayed, lost, doubled and overtake each other; on the connection of a client, or of an OSD with
+//! its monitor, they are delayed, lost and doubled, and overtake nothing. Across a cut nothing arrives.
+
+use crate::plan::{MS, SECOND};
+use crate::rng::Rng;
+use nacre_types::Entity;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names a cut, to end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CutId(u64);
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Network {
+    cuts: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
+    next_cut: u64,
+    /// When the last message of a pair arrives.
+    fifo: BTreeMap<(Entity, Entity), u64>,
+}
+
+impl Network {
+    /// Whether what the first says does not reach the second.
+    #[must_use]
+    pub fn is_cut(&self, from: Entity, to: Entity) -> bool {
+        self.cuts.values().any(|cut| cut.contains(&(from, to)))
+    }
+    /// Whether two do not hear each other, in one direction at least.
+    #[must_use]
+    pub fn is_broken(&self, a: Entity, b: Entity) -> bool {
+        self.is_cut(a, b) || self.is_cut(b, a)
+    }
+
+    /// From now on the first of each pair does not reach the second.
+    pub fn cut(&mut self, pairs: BTreeSet<(Entity, Entity)>) -> CutId {
+        let id = CutId(self.next_cut);
+        self.next_cut += 1;
+        self.cuts.insert(id, pairs);
+        id
+    }
+    /// A cut ends.
+    pub fn heal(&mut self, cut: CutId) {
+        self.cuts.remove(&cut);
+    }
+    /// All cuts end.
+    pub fn heal_all(&mut self) {
+        self.cuts.clear();
+    }
+
+    /// When a message sent now arrives: not at all, once or twice.
+    pub fn route(
+        &mut self,
+        rng: &mut Rng,
+        bad: bool,
+        now: u64,
+        from: Entity,
+        to: Entity,
+    ) -> (Option<u64>, Option<u64>) {
+        if self.is_cut(from, to) {
+            return (None, None);
+        }
+        let peers = matches!((from, to), (Entity::Osd(_), Entity::Osd(_)) | (Entity::Mon(_), Entity::Mon(_)));
+        if bad && rng.one_in(if peers { 60 } else { 300 }) {
+            return (None, None);
+        }
+        let mut delay = rng.between(20_000, 200_000);
+        if bad && rng.one_in(50) {
+            let most = if rng.one_in(4) { 2 * SECOND } else { 50 * MS };
+            delay += rng.below(most);
+        }
+        let mut at = now + delay;
+        if !(bad && peers && rng.one_in(20)) {
+            let last = self.fifo.entry((from, to)).or_insert(0);
+            at = at.max(*last + 1);
+            *last = at;
+        }
+        let again = (bad && rng.one_in(100)).then(|| at + rng.below(3 * SECOND));
+        (Some(at), again)
+    }
+
+    /// Everybody of one side no longer reaches anybody of the other; nor the other way round, if `both`.
+    #[must_use]
+    pub fn between(left: &[Entity], right: &[Entity], both: bool) -> BTreeSet<(Entity, Entity)> {
+        let pairs = left.iter().flat_map(|a| right.iter().map(|b| (*a, *b)));
+        let back = |(a, b): (Entity, Entity)| [Some((a, b)), both.then_some((b, a))].into_iter().flatten();
+        pairs.flat_map(back).collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! What a seed means: the cluster, its load and its faults, before anything happens.
+
+use crate::rng::Rng;
+
+/// Nanoseconds of a millisecond.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000 * MS;
+
+/// What daemons keep their data in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disks {
+    /// The RAM store: a crash keeps a prefix of what was not committed.
+    Ram,
+    /// The real store on a test device: a crash keeps any part of what was not flushed, torn by sectors.
+    Real,
+}
+
+/// See the module head.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// For everything that happens.
+    pub seed: u64,
+    /// How many monitors.
+    pub mons: u32,
+    /// How many OSDs.
+    pub osds: u32,
+    /// What they store on.
+    pub disks: Disks,
+    /// Copies.
+    pub size: u8,
+    /// Copies needed.
+    pub min_size: u8,
+    /// Groups at the beginning.
+    pub pg_num: u32,
+    /// Registers.
+    pub keys: u64,
+    /// Clients.
+    pub clients: u64,
+    /// How long faults last.
+    pub faults_ns: u64,
+    /// Mean time between faults.
+    pub fault_every_ns: u64,
+    /// Messages are lost, doubled, reordered and late.
+    pub bad_network: bool,
+    /// Log entries kept when clean, and at most.
+    pub log: (usize, usize),
+    /// How often groups may split.
+    pub splits: u32,
+    /// How long an OSD may be silent, in milliseconds.
+    pub grace_ms: u64,
+    /// How long an OSD may be down before its data goes elsewhere, in seconds.
+    pub down_out_s: u64,
+    /// Entries of the monitors' log between snapshots.
+    pub compact_entries: u64,
+    /// Bytes up to which the real store writes in place through its log.
+    pub deferred_write_max: usize,
+    /// Blocks of the disks may rot or become unreadable.
+    pub rot: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x6e61_6372_6521);
+        let osds = rng.between(3, 6) as u32;
+        let log = rng.between(3, 60) as usize;
+        let disks = if rng.one_in(3) { Disks::Real } else { Disks::Ram };
+        Self {
+            seed,
+            mons: *rng.pick(&[1, 1, 1, 3, 3, 3, 3, 5]),
+            osds,
+            disks,
+            size: if rng.one_in(5) { 2 } else { 3 },
+            min_size: if rng.one_in(8) { 1 } else { 2 },
+            pg_num: rng.between(1, 6) as u32,
+            // A third of the plans has a few hot registers and many clients: order shows there.
+            keys: if rng.one_in(3) { rng.between(1, 2) } else { rng.between(2, 24) },
+            clients: rng.between(2, 8),
+            faults_ns: rng.between(4, 16) * SECOND,
+            fault_every_ns: rng.between(150, 1500) * MS,
+            bad_network: !rng.one_in(4),
+            log: (log, log + rng.between(1, 80) as usize),
+            splits: rng.below(3) as u32,
+            grace_ms: rng.between(300, 2000),
+            down_out_s: *rng.pick(&[1, 3, 600, 600]),
+            compact_entries: *rng.pick(&[16, 30, 1000]),
+            deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
+            rot: false,
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Over every event in order.
+    pub digest: u128,
+    /// How many events.
+    pub events: u64,
+    /// How many operations were invoked.
+    pub operations: usize,
+    /// Of these, of unknown outcome.
+    pub unknown: usize,
+    /// The last epoch.
+    pub epochs: u64,
+    /// How often a daemon crashed.
+    pub crashes: u64,
+}
