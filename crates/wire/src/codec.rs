@@ -325,10 +325,15 @@ macro_rules! wire_record {
     };
 }
 
-/// An enum of struct-like variants behind a one-byte tag. Tags are never reused.
+/// An enum of struct-like variants behind a one-byte tag. Tags are never reused. `VARIANTS` lists what there is, so that golden
+/// tests cannot forget a new one.
 #[macro_export]
 macro_rules! wire_enum {
     ($t:ident { $($tag:literal => $variant:ident { $($field:ident),* $(,)? }),* $(,)? }) => {
+        impl $t {
+            /// Every tag with its variant's name.
+            pub const VARIANTS: &'static [(u8, &'static str)] = &[$( ($tag, stringify!($variant)), )*];
+        }
         impl $crate::codec::Wire for $t {
             fn put(&self, out: &mut Vec<u8>) {
                 match self {

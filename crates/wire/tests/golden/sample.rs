@@ -1,0 +1,61 @@
+//! One example: its name, its bytes, and how a reader takes such bytes.
+
+use bytes::BytesMut;
+use nacre_types::Epoch;
+use nacre_wire::frame::{Frame, FrameReader};
+use nacre_wire::{Message, Wire};
+use std::fmt::Debug;
+
+/// What a reader made of some bytes.
+pub struct Decoded {
+    /// Whether it is the sample's value.
+    pub same: bool,
+    /// What this version writes for it.
+    pub bytes: Vec<u8>,
+}
+
+type Decoder = Box<dyn Fn(&[u8]) -> Result<Decoded, String>>;
+
+/// See the module head.
+pub struct Sample {
+    /// What it is, as in the golden file; records and frames end in their version.
+    pub name: String,
+    /// What this version writes. Samples of older versions are read only.
+    pub bytes: Vec<u8>,
+    /// Reads.
+    pub decode: Decoder,
+}
+
+/// An example of a value.
+pub fn value<T: Wire + PartialEq + Debug + 'static>(name: &str, value: T) -> Sample {
+    let bytes = value.to_bytes();
+    let decode = move |bytes: &[u8]| {
+        let found = T::from_bytes(bytes).map_err(|why| why.to_string())?;
+        Ok(Decoded { same: found == value, bytes: found.to_bytes() })
+    };
+    Sample { name: name.to_owned(), bytes, decode: Box::new(decode) }
+}
+
+/// An example of a message, as a whole frame.
+pub fn frame(epoch: Epoch, message: Message) -> Sample {
+    let (_, version, _) = message.kind();
+    let name = format!("frame {} v{version}", message.name());
+    let sent = Frame { epoch, message };
+    let bytes = sent.to_bytes();
+    let decode = move |bytes: &[u8]| {
+        let mut buffer = BytesMut::from(bytes);
+        let found = FrameReader::default().poll(&mut buffer).map_err(|why| why.to_string())?;
+        let found = found.ok_or("more bytes are needed")?;
+        if !buffer.is_empty() {
+            return Err("bytes left over".to_owned());
+        }
+        // A payload arrives in one piece, however it was sent.
+        let flat = |frame: &Frame| frame.message.payload().concat();
+        let mut meta = (Vec::new(), Vec::new());
+        found.message.put_meta(&mut meta.0);
+        sent.message.put_meta(&mut meta.1);
+        let same = meta.0 == meta.1 && flat(&found) == flat(&sent) && found.epoch == sent.epoch;
+        Ok(Decoded { same, bytes: found.to_bytes() })
+    };
+    Sample { name, bytes, decode: Box::new(decode) }
+}

@@ -1,0 +1,734 @@
+//! A fixed example of everything that `nacre-wire` encodes. No field has its default value where another is possible: a field that
+//! is forgotten, swapped or cut short shows.
+
+use super::sample::{Sample, frame, value};
+use bytes::Bytes;
+use nacre_types::{
+    ClientId, ClusterId, Entity, Epoch, Generation, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Shard,
+    SnapId, Version,
+};
+use nacre_wire::map::{
+    Activation, Address, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, Protocol, Weight,
+};
+use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::monitor::{
+    Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, LogLine, MapAck,
+    MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, Severity, Subscribe,
+};
+use nacre_wire::msg::replication::{
+    Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, PeerInfo,
+    PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck, ScanQuery,
+    ScanReply, Totals,
+};
+use nacre_wire::{ClusterMap, MapDelta, Message, Wire};
+use std::collections::BTreeMap;
+
+/// Everything.
+pub fn all() -> Vec<Sample> {
+    let mut all = Vec::new();
+    all.extend(basics());
+    all.extend(operations());
+    all.extend(replication());
+    all.extend(monitors());
+    all.extend(map());
+    all.extend(frames());
+    all
+}
+
+fn v(interval: u64, number: u64) -> Version {
+    Version { interval: Epoch(interval), number }
+}
+fn pg() -> PgId {
+    PgId { pool: PoolId(3), seed: 0x2f, shard: Shard(4) }
+}
+fn object() -> ObjectId {
+    ObjectId {
+        namespace: "home".into(),
+        key: "row".into(),
+        name: Name::copy(b"caf\xc3\xa9 \xff"),
+        snapshot: SnapId(11),
+        generation: Generation(12),
+    }
+}
+fn request() -> RequestId {
+    RequestId { client: ClientId(0x1122_3344_5566_7788), instance: Instance(5), sequence: 6 }
+}
+fn bytes(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+fn address() -> Address {
+    Address("127.0.0.1:6800".to_owned())
+}
+
+fn basics() -> Vec<Sample> {
+    vec![
+        value("value Version", v(7, 8)),
+        value("value PgId", pg()),
+        value("value ObjectId", object()),
+        value("value Entity.Mon", Entity::Mon(MonId(1))),
+        value("value Entity.Osd", Entity::Osd(OsdId(2))),
+        value("value Entity.Client", Entity::Client(ClientId(0x0102_0304_0506_0708))),
+        value("value Address", address()),
+        value("value Weight", Weight(0x8000)),
+        value("value Digest", Digest(7).chain(b"nacre")),
+        value("value CrushSection", crush()),
+        value("fields RequestId", request()),
+        value("fields SnapContext", SnapContext { sequence: 9, snapshots: vec![SnapId(9), SnapId(4)] }),
+    ]
+}
+
+fn sub_ops() -> Vec<SubOp> {
+    vec![
+        SubOp::Read { offset: 1, length: 2 },
+        SubOp::Stat {},
+        SubOp::Write { offset: 4096, length: 5 },
+        SubOp::WriteFull { length: 3 },
+        SubOp::Append { length: 4 },
+        SubOp::Zero { offset: 5, length: 6 },
+        SubOp::Truncate { size: 7 },
+        SubOp::Create { exclusive: true },
+        SubOp::Delete {},
+        SubOp::GetAttr { name: "a".into() },
+        SubOp::ListAttrs {},
+        SubOp::SetAttr { name: "b".into(), value: bytes("c") },
+        SubOp::RemoveAttr { name: "d".into() },
+        SubOp::OmapGet { keys: vec![bytes("e"), bytes("f")] },
+        SubOp::OmapList { after: bytes("g"), limit: 8 },
+        SubOp::OmapSet { entries: vec![(bytes("h"), bytes("i"))] },
+        SubOp::OmapRemove { keys: vec![bytes("j")] },
+        SubOp::OmapClear {},
+        SubOp::AssertExists { exists: true },
+        SubOp::AssertVersion { version: v(9, 10) },
+        SubOp::CompareData { offset: 11, length: 1 },
+        SubOp::CompareAttr { name: "k".into(), value: bytes("l") },
+        SubOp::ListObjects { after: bytes("m"), limit: 12 },
+    ]
+}
+
+fn failures() -> Vec<OpFailure> {
+    vec![
+        OpFailure::NotFound {},
+        OpFailure::AlreadyExists {},
+        OpFailure::Guard { index: 3 },
+        OpFailure::WrongTarget {},
+        OpFailure::Superseded {},
+        OpFailure::Fenced {},
+        OpFailure::Full {},
+        OpFailure::TooLarge {},
+        OpFailure::Invalid { why: "no".to_owned() },
+        OpFailure::Corrupt { offset: 4096 },
+        OpFailure::Expired {},
+    ]
+}
+
+fn results() -> Vec<SubReply> {
+    vec![
+        SubReply::Done {},
+        SubReply::Data { length: 5 },
+        SubReply::Stat { size: 6, version: v(7, 8) },
+        SubReply::Value { value: bytes("n") },
+        SubReply::Entries { entries: vec![(bytes("o"), bytes("p"))], more: true },
+        SubReply::Objects { objects: vec![object()], next: Some(bytes("q")) },
+    ]
+}
+
+fn op_request() -> OpRequest {
+    OpRequest {
+        request: request(),
+        answered_below: 5,
+        pg: pg(),
+        object: object(),
+        ops: sub_ops(),
+        flags: 7,
+        fence: Epoch(21),
+        snaps: SnapContext { sequence: 9, snapshots: vec![SnapId(9)] },
+        trace: 22,
+        tenant: 23,
+        deadline_ms: 24,
+        attempt: 25,
+    }
+}
+fn op_reply() -> OpReply {
+    OpReply {
+        request: request(),
+        failure: Some(OpFailure::Guard { index: 1 }),
+        version: v(3, 4),
+        results: results(),
+        attempt: 2,
+    }
+}
+fn op_blocked() -> OpBlocked {
+    OpBlocked { request: request(), reason: "waits for osd.3".to_owned(), since_ms: 2500 }
+}
+
+fn operations() -> Vec<Sample> {
+    let mut all = Vec::new();
+    all.extend(
+        sub_ops().into_iter().zip(SubOp::VARIANTS).map(|(op, (_, name))| value(&format!("variant SubOp.{name}"), op)),
+    );
+    all.extend(
+        failures()
+            .into_iter()
+            .zip(OpFailure::VARIANTS)
+            .map(|(op, (_, name))| value(&format!("variant OpFailure.{name}"), op)),
+    );
+    all.extend(
+        results()
+            .into_iter()
+            .zip(SubReply::VARIANTS)
+            .map(|(op, (_, name))| value(&format!("variant SubReply.{name}"), op)),
+    );
+    all.push(value("record OpRequest v1", op_request()));
+    all.push(value("record OpReply v1", op_reply()));
+    all.push(value("record OpBlocked v1", op_blocked()));
+    all
+}
+
+fn effects() -> Vec<Effect> {
+    vec![
+        Effect::Touch {},
+        Effect::Write { offset: 4096, length: 5 },
+        Effect::Zero { offset: 1, length: 2 },
+        Effect::Truncate { size: 3 },
+        Effect::Remove {},
+        Effect::SetAttr { name: "a".into(), value: bytes("b") },
+        Effect::RemoveAttr { name: "c".into() },
+        Effect::OmapSet { entries: vec![(bytes("d"), bytes("e"))] },
+        Effect::OmapRemove { keys: vec![bytes("f")] },
+        Effect::OmapClear {},
+    ]
+}
+
+fn totals() -> Totals {
+    Totals { objects: 31, bytes: 32 }
+}
+fn entry() -> LogEntry {
+    LogEntry {
+        version: v(5, 6),
+        prior: v(3, 4),
+        deleted: true,
+        object: object(),
+        request: request(),
+        answered_below: 5,
+        results: vec![SubReply::Value { value: bytes("n") }],
+        totals: totals(),
+    }
+}
+fn dedup_record() -> DedupRecord {
+    DedupRecord { request: request(), version: v(5, 6), object: object(), results: vec![SubReply::Done {}] }
+}
+fn mark() -> ClientMark {
+    ClientMark { below: request() }
+}
+fn dedup() -> Dedup {
+    Dedup { records: vec![dedup_record()], marks: vec![mark()] }
+}
+fn missing() -> Missing {
+    Missing { object: object(), need: v(5, 6), have: v(3, 4) }
+}
+fn replicate() -> Replicate {
+    Replicate { pg: pg(), interval: Epoch(5), entry: entry(), effects: effects(), committed: v(5, 4), trim: v(3, 2) }
+}
+fn replicate_ack() -> ReplicateAck {
+    ReplicateAck { pg: pg(), interval: Epoch(5), version: v(5, 6) }
+}
+fn info() -> PgInfo {
+    PgInfo {
+        exists: true,
+        activated: Epoch(4),
+        head: v(5, 6),
+        tail: v(1, 2),
+        spans: vec![v(1, 2), v(5, 6)],
+        committed: v(5, 5),
+        backfill: Some(bytes("cursor")),
+        missing: vec![missing()],
+    }
+}
+fn peer_info() -> PeerInfo {
+    PeerInfo { pg: pg(), interval: Epoch(5), info: info(), lease_left_ns: 500_000_000 }
+}
+fn log_query() -> LogQuery {
+    LogQuery { pg: pg(), interval: Epoch(5), common: v(1, 2) }
+}
+fn log_reply() -> LogReply {
+    LogReply {
+        pg: pg(),
+        interval: Epoch(5),
+        from: v(3, 4),
+        tail: v(1, 2),
+        head: v(5, 6),
+        entries: vec![entry()],
+        dedup: dedup(),
+        totals: totals(),
+    }
+}
+fn adopt() -> Adopt {
+    Adopt {
+        pg: pg(),
+        interval: Epoch(5),
+        from: v(3, 4),
+        tail: v(1, 2),
+        head: v(5, 6),
+        entries: vec![entry()],
+        dedup: dedup(),
+        restart: true,
+        committed: v(5, 5),
+        totals: totals(),
+    }
+}
+fn adopt_ack() -> AdoptAck {
+    AdoptAck { pg: pg(), interval: Epoch(5), head: v(5, 6), missing: vec![missing()], backfill: Some(bytes("cursor")) }
+}
+fn pull() -> Pull {
+    Pull { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6) }
+}
+fn push() -> Push {
+    Push {
+        pg: pg(),
+        interval: Epoch(5),
+        object: object(),
+        version: v(5, 6),
+        absent: true,
+        part: 1,
+        last: true,
+        size: 8192,
+        offset: 4096,
+        attrs: vec![("a".into(), bytes("b"))],
+        omap: vec![(bytes("c"), bytes("d"))],
+    }
+}
+fn push_ack() -> PushAck {
+    PushAck { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6), part: 1, have: true }
+}
+fn scan_query() -> ScanQuery {
+    ScanQuery { pg: pg(), interval: Epoch(5), from: bytes("from"), limit: 100 }
+}
+fn scan_reply() -> ScanReply {
+    ScanReply {
+        pg: pg(),
+        interval: Epoch(5),
+        from: bytes("from"),
+        to: Some(bytes("to")),
+        objects: vec![(object(), v(5, 6))],
+    }
+}
+fn progress() -> Progress {
+    Progress { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")) }
+}
+fn progress_ack() -> ProgressAck {
+    ProgressAck { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")) }
+}
+fn discard() -> Discard {
+    Discard { pg: pg(), interval: Epoch(5) }
+}
+fn peer_query() -> PeerQuery {
+    PeerQuery { pg: pg(), interval: Epoch(5) }
+}
+fn ping() -> Ping {
+    Ping { stamp: 41 }
+}
+fn pong() -> Pong {
+    Pong { stamp: 41, lease_ns: 500_000_000 }
+}
+
+fn replication() -> Vec<Sample> {
+    let mut all = Vec::new();
+    all.extend(
+        effects()
+            .into_iter()
+            .zip(Effect::VARIANTS)
+            .map(|(effect, (_, name))| value(&format!("variant Effect.{name}"), effect)),
+    );
+    all.extend([
+        value("record LogEntry v1", entry()),
+        value("fields Totals", totals()),
+        value("record DedupRecord v1", dedup_record()),
+        value("fields ClientMark", mark()),
+        value("record Dedup v1", dedup()),
+        value("fields Missing", missing()),
+        value("record Replicate v1", replicate()),
+        value("fields ReplicateAck", replicate_ack()),
+        value("record Ping v1", ping()),
+        value("record Pong v1", pong()),
+        value("fields PeerQuery", peer_query()),
+        value("record PgInfo v1", info()),
+        value("record PeerInfo v1", peer_info()),
+        value("fields LogQuery", log_query()),
+        value("record LogReply v1", log_reply()),
+        value("record Adopt v1", adopt()),
+        value("record AdoptAck v1", adopt_ack()),
+        value("fields Pull", pull()),
+        value("record Push v1", push()),
+        value("record PushAck v1", push_ack()),
+        value("fields ScanQuery", scan_query()),
+        value("record ScanReply v1", scan_reply()),
+        value("fields Progress", progress()),
+        value("fields ProgressAck", progress_ack()),
+        value("fields Discard", discard()),
+    ]);
+    all
+}
+
+fn hello() -> Hello {
+    Hello {
+        cluster: ClusterId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
+        from: Entity::Osd(OsdId(2)),
+        instance: Instance(3),
+        to: Some(Entity::Mon(MonId(1))),
+        supported: 7,
+        required: 5,
+        address: Some(address()),
+        auth: bytes("proof"),
+    }
+}
+fn refused() -> Refused {
+    Refused { why: "another cluster".to_owned() }
+}
+fn subscribe() -> Subscribe {
+    Subscribe { have: Epoch(6), digest: Digest(0x77), once: true }
+}
+fn boot() -> Boot {
+    Boot {
+        osd: OsdId(2),
+        instance: Instance(3),
+        address: address(),
+        store: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
+        features: 5,
+        class: "ssd".to_owned(),
+        capacity: 1 << 40,
+        host: "alpha".to_owned(),
+    }
+}
+fn failure_report() -> FailureReport {
+    FailureReport {
+        target: OsdId(2),
+        instance: Instance(3),
+        reporter: OsdId(1),
+        silent_ms: 2500,
+        alive: true,
+        refused: true,
+        itself: true,
+    }
+}
+fn pg_report() -> PgReport {
+    PgReport {
+        pg: pg(),
+        interval: Epoch(5),
+        state: 0x1ff,
+        objects: 1,
+        bytes: 2,
+        degraded: 3,
+        misplaced: 4,
+        unfound: 5,
+        waits_for: vec![OsdId(6)],
+    }
+}
+fn beacon() -> Beacon {
+    Beacon {
+        osd: OsdId(2),
+        instance: Instance(3),
+        total: 1 << 40,
+        used: 1 << 30,
+        pgs: vec![pg_report()],
+        all: true,
+        slow: vec!["a write waits".to_owned()],
+    }
+}
+fn log_line() -> LogLine {
+    LogLine {
+        from: Entity::Osd(OsdId(2)),
+        instance: Instance(3),
+        number: 4,
+        severity: Severity::Warn {},
+        text: "nearly full".to_owned(),
+    }
+}
+fn forward() -> Forward {
+    Forward { from: Entity::Osd(OsdId(2)), via: MonId(1), token: 4, kind: 57, compat: 1, meta: bytes("meta") }
+}
+fn forward_reply() -> ForwardReply {
+    ForwardReply { token: 4, kind: 59, compat: 1, meta: bytes("meta") }
+}
+fn command() -> Command {
+    Command { token: 4, request: r#"{"command":"status"}"#.to_owned() }
+}
+fn command_reply() -> CommandReply {
+    CommandReply { token: 4, error: Some("no such pool".to_owned()), reply: "{}".to_owned() }
+}
+fn activate() -> PgActivateRequest {
+    PgActivateRequest { pg: pg(), interval: Epoch(5), members: vec![OsdId(1), OsdId(2)] }
+}
+fn temporary() -> PgTemporaryRequest {
+    PgTemporaryRequest { pg: pg(), interval: Epoch(5), acting: vec![OsdId(1), OsdId(2)] }
+}
+fn map_full() -> MapFull {
+    MapFull { map: Bytes::from(cluster_map().to_bytes()) }
+}
+fn map_deltas() -> MapDeltas {
+    MapDeltas { deltas: vec![Bytes::from(delta().to_bytes())], newest: Epoch(9) }
+}
+fn map_ack() -> MapAck {
+    MapAck { epoch: Epoch(9) }
+}
+fn raft() -> RaftStep {
+    RaftStep { message: bytes("opaque") }
+}
+fn cluster_log() -> ClusterLog {
+    ClusterLog { lines: vec![log_line()] }
+}
+
+fn monitors() -> Vec<Sample> {
+    let severities = [Severity::Debug {}, Severity::Info {}, Severity::Warn {}, Severity::Error {}];
+    let severities = severities.into_iter().zip(Severity::VARIANTS);
+    let mut all: Vec<Sample> =
+        severities.map(|(severity, (_, name))| value(&format!("variant Severity.{name}"), severity)).collect();
+    all.extend([
+        value("record Hello v1", hello()),
+        value("record Refused v1", refused()),
+        value("record Subscribe v1", subscribe()),
+        value("fields MapFull", map_full()),
+        value("fields MapDeltas", map_deltas()),
+        value("fields MapAck", map_ack()),
+        value("record Boot v1", boot()),
+        value("record FailureReport v1", failure_report()),
+        value("fields PgActivateRequest", activate()),
+        value("fields PgTemporaryRequest", temporary()),
+        value("record PgReport v1", pg_report()),
+        value("record Beacon v1", beacon()),
+        value("record Command v1", command()),
+        value("record CommandReply v1", command_reply()),
+        value("fields RaftStep", raft()),
+        value("record LogLine v1", log_line()),
+        value("fields ClusterLog", cluster_log()),
+        value("record Forward v1", forward()),
+        value("record ForwardReply v1", forward_reply()),
+    ]);
+    all
+}
+
+/// Two hosts, two devices, one rule: small, and enough to place two copies.
+pub const CRUSH: &str = "\
+device 0 osd.0 class ssd
+device 1 osd.1 class hdd
+type 0 osd
+type 1 host
+type 2 root
+host a {
+ id -1
+ alg straw2
+ hash 0
+ item osd.0 weight 1.000
+}
+host b {
+ id -2
+ alg straw2
+ hash 0
+ item osd.1 weight 2.000
+}
+root default {
+ id -3
+ alg straw2
+ hash 0
+ item a weight 1.000
+ item b weight 2.000
+}
+rule replicated {
+ id 0
+ type replicated
+ min_size 1
+ max_size 10
+ step take default
+ step chooseleaf firstn 0 type host
+ step emit
+}
+";
+fn crush() -> CrushSection {
+    CrushSection::parse(CRUSH).expect("a well-formed hierarchy")
+}
+fn pool() -> Pool {
+    Pool {
+        name: "data".into(),
+        protocol: Protocol::Log {},
+        size: 2,
+        min_size: 1,
+        pg_num: 2,
+        pgp_num: 2,
+        rule: 0,
+        created: Epoch(3),
+        flags: 3,
+        erasure: "k2m1".to_owned(),
+        quota_bytes: 1 << 40,
+        quota_objects: 1_000_000,
+    }
+}
+fn osd_info() -> OsdInfo {
+    OsdInfo {
+        up: true,
+        weight: Weight(0x8000),
+        weight_before_auto_out: Some(Weight::IN),
+        instance: Instance(3),
+        address: address(),
+        up_from: Epoch(4),
+        down_at: Epoch(2),
+        store: 0x1234,
+        features: 5,
+    }
+}
+fn activation() -> Activation {
+    Activation { interval: Epoch(4), members: vec![OsdId(0), OsdId(1)], instances: vec![Instance(3), Instance(4)] }
+}
+fn pg_record() -> PgRecord {
+    PgRecord {
+        raw: vec![OsdId(1), OsdId(0)],
+        up: vec![OsdId(0)],
+        acting: vec![OsdId(0)],
+        since: Epoch(4),
+        temporary: vec![OsdId(0), OsdId(1)],
+        activated: activation(),
+    }
+}
+fn mon_info() -> MonInfo {
+    MonInfo { address: address() }
+}
+
+fn changes() -> Vec<Change> {
+    vec![
+        Change::MonSet { mon: MonId(1), info: mon_info() },
+        Change::MonRemove { mon: MonId(2) },
+        Change::OsdNew { osd: OsdId(0), store: 0x1234 },
+        Change::OsdUp { osd: OsdId(0), instance: Instance(3), address: address(), store: 0x1234, features: 5 },
+        Change::OsdDown { osd: OsdId(1), instance: Instance(4) },
+        Change::OsdWeight { osd: OsdId(1), weight: Weight(0x8000), automatic: true },
+        Change::OsdRemove { osd: OsdId(7) },
+        Change::PoolSet { pool: PoolId(3), settings: pool() },
+        Change::PoolRemove { pool: PoolId(2) },
+        Change::Crush { text: CRUSH.to_owned() },
+        Change::Upmap { pg: PgId::replicated(PoolId(3), 1), items: vec![(OsdId(1), OsdId(0))] },
+        Change::PgActivate { pg: PgId::replicated(PoolId(3), 1), interval: Epoch(4), members: vec![OsdId(0)] },
+        Change::PgTemporary { pg: PgId::replicated(PoolId(3), 0), interval: Epoch(4), acting: vec![OsdId(0)] },
+        Change::Fence { entity: Entity::Client(ClientId(9)), instance: Instance(8) },
+        Change::Config { key: "mon.full_ratio".into(), value: Some("0.9".to_owned()) },
+        Change::Flags { flags: 3 },
+        Change::RequireFeatures { features: 5 },
+    ]
+}
+fn delta() -> MapDelta {
+    MapDelta { epoch: Epoch(9), previous: Digest(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10), changes: changes() }
+}
+
+fn cluster_map() -> ClusterMap {
+    let mut map = ClusterMap::empty(ClusterId(0xabc), crush());
+    map.epoch = Epoch(8);
+    map.digest = Digest(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+    map.required_features = 1;
+    map.flags = 2;
+    map.mons = BTreeMap::from([(MonId(1), mon_info())]);
+    let down = OsdInfo { up: false, ..osd_info() };
+    map.osds = BTreeMap::from([(OsdId(0), osd_info()), (OsdId(1), down)]);
+    map.pools = BTreeMap::from([(PoolId(3), pool())]);
+    map.pool_last = PoolId(4);
+    let record = PgRecord { temporary: Vec::new(), ..pg_record() };
+    map.pgs = BTreeMap::from([(PgId::replicated(PoolId(3), 0), pg_record()), (PgId::replicated(PoolId(3), 1), record)]);
+    map.upmaps = BTreeMap::from([(PgId::replicated(PoolId(3), 1), vec![(OsdId(1), OsdId(0))])]);
+    map.fences = Fences::from([(Entity::Client(ClientId(9)), Instance(8))]);
+    map.config = BTreeMap::from([("mon.full_ratio".into(), "0.9".to_owned())]);
+    map.check();
+    map
+}
+
+/// What several deltas make of an empty map, placement included: every daemon, of any version, must come to these very bytes.
+fn history() -> ClusterMap {
+    let mut map = ClusterMap::empty(ClusterId(0xabc), crush());
+    let up = |osd: u32| Change::OsdUp {
+        osd: OsdId(osd),
+        instance: Instance(1),
+        address: address(),
+        store: u128::from(osd) + 1,
+        features: 0,
+    };
+    let new = |osd: u32| Change::OsdNew { osd: OsdId(osd), store: u128::from(osd) + 1 };
+    let grown = Pool { pg_num: 4, pgp_num: 4, ..pool() };
+    let steps = [
+        vec![new(0), new(1), up(0), up(1)],
+        vec![Change::PoolSet { pool: PoolId(3), settings: pool() }],
+        changes(),
+        vec![Change::PoolSet { pool: PoolId(3), settings: grown }],
+        vec![Change::OsdDown { osd: OsdId(1), instance: Instance(1) }],
+    ];
+    for changes in steps {
+        map.apply(&map.delta(changes)).expect("the map's own next delta applies");
+        map.check();
+    }
+    map
+}
+
+fn map() -> Vec<Sample> {
+    let mut all = Vec::new();
+    all.extend(
+        changes()
+            .into_iter()
+            .zip(Change::VARIANTS)
+            .map(|(change, (_, name))| value(&format!("variant Change.{name}"), change)),
+    );
+    all.extend([
+        value("variant Protocol.Log", Protocol::Log {}),
+        value("variant Protocol.Chunk", Protocol::Chunk {}),
+        value("record MonInfo v1", mon_info()),
+        value("record OsdInfo v1", osd_info()),
+        value("record Pool v1", pool()),
+        value("fields Activation", activation()),
+        value("record PgRecord v1", pg_record()),
+        value("record ClusterMap v1", cluster_map()),
+        value("record MapDelta v1", delta()),
+        value("applied history", history()),
+    ]);
+    all
+}
+
+fn frames() -> Vec<Sample> {
+    // One payload in two pieces: what is on the wire does not show where they meet.
+    let data = || vec![bytes("hel"), bytes("lo wonderful payload")];
+    [
+        Message::Hello(hello()),
+        Message::Refused(refused()),
+        Message::OpRequest(op_request(), data()),
+        Message::OpReply(op_reply(), data()),
+        Message::OpBlocked(op_blocked()),
+        Message::Replicate(replicate(), data()),
+        Message::ReplicateAck(replicate_ack()),
+        Message::Ping(ping()),
+        Message::Pong(pong()),
+        Message::PeerQuery(peer_query()),
+        Message::PeerInfo(peer_info()),
+        Message::LogQuery(log_query()),
+        Message::LogReply(log_reply()),
+        Message::Adopt(adopt()),
+        Message::AdoptAck(adopt_ack()),
+        Message::Pull(pull()),
+        Message::Push(push(), data()),
+        Message::PushAck(push_ack()),
+        Message::ScanQuery(scan_query()),
+        Message::ScanReply(scan_reply()),
+        Message::Progress(progress()),
+        Message::ProgressAck(progress_ack()),
+        Message::Discard(discard()),
+        Message::Subscribe(subscribe()),
+        Message::MapFull(map_full()),
+        Message::MapDeltas(map_deltas()),
+        Message::Boot(boot()),
+        Message::FailureReport(failure_report()),
+        Message::PgActivateRequest(activate()),
+        Message::PgTemporaryRequest(temporary()),
+        Message::Beacon(beacon()),
+        Message::Command(command()),
+        Message::CommandReply(command_reply()),
+        Message::Raft(raft()),
+        Message::ClusterLog(cluster_log()),
+        Message::Forward(forward()),
+        Message::ForwardReply(forward_reply()),
+        Message::MapAck(map_ack()),
+    ]
+    .into_iter()
+    .map(|message| frame(Epoch(77), message))
+    .collect()
+}
