@@ -1,4 +1,7 @@
 //! `./x fuzz NAME`: one of the fuzz targets in `fuzz/`, under cargo-fuzz and the nightly toolchain.
+//!
+//! What a run learns goes to the build folder, not to the corpus that is checked in: of that, only small inputs that found
+//! something new are worth keeping. `crates/fuzz` has the targets' bodies, and replays the corpus on stable.
 
 use crate::step::program;
 use crate::workspace::Workspace;
@@ -25,8 +28,18 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if !program("cargo").args(["+nightly", "fuzz", "--version"]).succeeds() {
         bail!("fuzzing needs cargo-fuzz; `cargo install cargo-fuzz` installs it");
     }
+    let folder = workspace.target.join("fuzz");
+    let learned = folder.join("learned").join(name);
+    std::fs::create_dir_all(&learned).with_context(|| format!("creating {}", learned.display()))?;
+    let corpus = workspace.root.join("fuzz/corpus").join(name);
     let limit = format!("-max_total_time={seconds}");
-    program("cargo").args(["+nightly", "fuzz", "run", name, "--", &limit]).run()
+    program("cargo")
+        .args(["+nightly", "fuzz", "run", "--target-dir"])
+        .args([&folder])
+        .args([name])
+        .args([&learned, &corpus])
+        .args(["--", &limit, "-rss_limit_mb=2048", "-malloc_limit_mb=512", "-timeout=30"])
+        .run()
 }
 
 /// The targets there are: `fuzz/fuzz_targets/NAME.rs`.

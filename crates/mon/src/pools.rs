@@ -11,7 +11,7 @@ use crate::options;
 /// Longest pool name, in bytes.
 pub const NAME_LEN_MAX: usize = 255;
 /// Most groups of a pool.
-pub const PG_NUM_MAX: u32 = 65_536;
+pub use nacre_wire::map::PG_NUM_MAX;
 /// Most copies.
 pub const SIZE_MAX: u8 = 10;
 

@@ -288,10 +288,11 @@ macro_rules! wire_fields {
 }
 
 /// A struct that may grow: see the module head. `since N { … }` lists fields that version N added; an older writer's
-/// record gives them their default.
+/// record gives them their default. `verify method` names a method that says what is wrong with a decoded value, if anything: such bytes
+/// do not decode.
 #[macro_export]
 macro_rules! wire_record {
-    ($t:ident version $version:literal compat $compat:literal { $($field:ident),* $(,)? } $(since $n:literal { $($newer:ident),* $(,)? })*) => {
+    ($t:ident version $version:literal compat $compat:literal { $($field:ident),* $(,)? } $(since $n:literal { $($newer:ident),* $(,)? })* $(verify $verify:ident)?) => {
         impl $crate::codec::Wire for $t {
             fn put(&self, out: &mut Vec<u8>) {
                 out.push($version);
@@ -319,6 +320,11 @@ macro_rules! wire_record {
                 if version <= $version {
                     inner.finish(stringify!($t))?;
                 }
+                $(
+                    if record.$verify().is_some() {
+                        return Err($crate::codec::Malformed::Value(stringify!($t)));
+                    }
+                )?
                 Ok(record)
             }
         }

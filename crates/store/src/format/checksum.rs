@@ -1,4 +1,7 @@
 //! CRC32C (Castagnoli, as iSCSI uses it), the one checksum of all formats.
+//!
+//! Under libFuzzer (`cfg(fuzzing)`, which nothing but cargo-fuzz sets) every checksum is the same number: a fuzzer that must guess
+//! checksums tests nothing behind them.
 
 use super::BLOCK;
 use bytes::Bytes;
@@ -6,7 +9,7 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// Of one piece.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    crc32_iscsi(bytes)
+    if cfg!(fuzzing) { 0 } else { crc32_iscsi(bytes) }
 }
 
 /// Of pieces in order, as if they were one.
@@ -20,6 +23,9 @@ impl Crc {
         self.0.update(bytes);
     }
     pub(crate) fn finish(&self) -> u32 {
+        if cfg!(fuzzing) {
+            return 0;
+        }
         u32::try_from(self.0.finalize()).expect("a 32-bit checksum has 32 bits")
     }
 }

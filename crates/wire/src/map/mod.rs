@@ -12,7 +12,7 @@
 //!  temporary sets, activations ───────────────────────────────┘
 //! ```
 //!
-//! Invariants, checked by [`ClusterMap::check`]: every pool has exactly the records of its `pg_num` groups; `since ≤ epoch`;
+//! Invariants, checked by [`ClusterMap::check`] and when a map is decoded: every pool has exactly the records of its `pg_num` groups; `since ≤ epoch`;
 //! an activation is never of a later interval than the current one; acting members exist and are up.
 
 mod delta;
@@ -172,7 +172,19 @@ pub struct Pool {
 }
 wire_record!(Pool version 1 compat 1 {
     name, protocol, size, min_size, pg_num, pgp_num, rule, created, flags, erasure, quota_bytes, quota_objects,
-});
+} verify fault);
+
+/// Most placement groups of a pool.
+pub const PG_NUM_MAX: u32 = 65_536;
+
+impl Pool {
+    /// What is wrong with it, if anything. A map has a record for each group: whoever trusts a number here lets somebody else say how much
+    /// memory every daemon needs.
+    fn fault(&self) -> Option<String> {
+        let fits = (1..=PG_NUM_MAX).contains(&self.pg_num);
+        (!fits).then(|| format!("pool {} has {} groups, not 1 to {PG_NUM_MAX}", self.name, self.pg_num))
+    }
+}
 
 /// Bits of [`Pool::flags`].
 pub mod pool_flag {
@@ -320,7 +332,7 @@ pub struct ClusterMap {
 }
 wire_record!(ClusterMap version 1 compat 1 {
     cluster, epoch, digest, required_features, flags, mons, osds, crush, pools, pool_last, pgs, upmaps, fences, config,
-});
+} verify fault);
 
 impl ClusterMap {
     /// The map before the first change: it knows only its cluster and hierarchy.
@@ -364,16 +376,109 @@ impl ClusterMap {
 
     /// Asserts the invariants of the module head.
     pub fn check(&self) {
+        if let Some(fault) = self.fault() {
+            panic!("the map contradicts itself: {fault}");
+        }
+    }
+
+    /// Which invariant of the module head does not hold. A map that contradicts itself does not decode: everything below relies on these.
+    fn fault(&self) -> Option<String> {
         let expected: u64 = self.pools.values().map(|pool| u64::from(pool.pg_num)).sum();
-        assert_eq!(self.pgs.len() as u64, expected, "one record per placement group");
-        for (pg, record) in &self.pgs {
-            let pool = self.pools.get(&pg.pool).expect("a record belongs to a pool");
-            assert!(pg.seed < pool.pg_num, "{pg} exists in a pool of {} groups", pool.pg_num);
-            assert!(record.since <= self.epoch && record.since != Epoch::NONE, "{pg}: since {}", record.since);
-            assert!(record.activated.interval <= record.since, "{pg}: activated {}", record.activated.interval);
-            for osd in &record.acting {
-                assert!(self.up_osd(*osd).is_some(), "{pg}: {osd} acts but is not up");
+        if self.pgs.len() as u64 != expected {
+            return Some(format!("{} records of {expected} placement groups", self.pgs.len()));
+        }
+        for (id, pool) in &self.pools {
+            if pool.pgp_num == 0 || pool.pgp_num > pool.pg_num {
+                return Some(format!("pool {}: {} of {} groups are placed", pool.name, pool.pgp_num, pool.pg_num));
             }
+            // With the count above: there are these records and no others.
+            let missing =
+                (0..pool.pg_num).map(|seed| PgId::replicated(*id, seed)).find(|pg| !self.pgs.contains_key(pg));
+            if let Some(pg) = missing {
+                return Some(format!("{pg} has no record"));
+            }
+        }
+        self.pgs.iter().find_map(|(pg, record)| {
+            if record.since > self.epoch || record.since == Epoch::NONE {
+                return Some(format!("{pg}: since {} at {}", record.since, self.epoch));
+            }
+            let activated = &record.activated;
+            if activated.interval > record.since || activated.members.len() != activated.instances.len() {
+                return Some(format!("{pg}: activated {}, since {}", activated.interval, record.since));
+            }
+            let down = record.acting.iter().find(|osd| self.up_osd(**osd).is_none())?;
+            Some(format!("{pg}: {down} acts but is not up"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HIERARCHY: &str = "device 0 osd.0\ntype 0 osd\ntype 1 root\nroot default { alg straw2 item osd.0 }\n";
+
+    fn map() -> ClusterMap {
+        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
+        let settings = Pool {
+            name: "p".into(),
+            protocol: Protocol::Log {},
+            size: 1,
+            min_size: 1,
+            pg_num: 3,
+            pgp_num: 3,
+            rule: 0,
+            created: Epoch::NONE,
+            flags: 0,
+            erasure: String::new(),
+            quota_bytes: 0,
+            quota_objects: 0,
+        };
+        map.apply(&map.delta(vec![Change::PoolSet { pool: PoolId(1), settings }])).expect("the next delta");
+        map
+    }
+
+    /// Found by fuzzing: a map whose intervals lay in the future, or whose pools had other groups than records, decoded, and the next
+    /// change made the daemon panic.
+    #[test]
+    fn a_map_that_contradicts_itself_does_not_decode() {
+        let good = map();
+        assert_eq!(ClusterMap::from_bytes(&good.to_bytes()), Ok(good.clone()));
+        let pg = PgId::replicated(PoolId(1), 1);
+        type Spoil = fn(&mut ClusterMap, PgId);
+        let spoils: [(&str, Spoil); 7] = [
+            ("an interval of the future", |map, pg| map.pgs.get_mut(&pg).expect("there").since = Epoch(9)),
+            ("an interval that never began", |map, pg| map.pgs.get_mut(&pg).expect("there").since = Epoch::NONE),
+            ("an activation of the future", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").activated.interval = Epoch(9);
+            }),
+            ("members without instances", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").activated.members.push(OsdId(0));
+            }),
+            ("an OSD that acts and is not there", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").acting.push(OsdId(0));
+            }),
+            ("a group without a record", |map, pg| {
+                let record = map.pgs.remove(&pg).expect("there");
+                map.pgs.insert(PgId::replicated(PoolId(1), 7), record);
+            }),
+            ("no group is placed", |map, _| map.pools.get_mut(&PoolId(1)).expect("there").pgp_num = 0),
+        ];
+        for (what, spoil) in spoils {
+            let mut map = good.clone();
+            spoil(&mut map, pg);
+            assert_eq!(ClusterMap::from_bytes(&map.to_bytes()), Err(Malformed::Value("ClusterMap")), "{what}");
+        }
+    }
+
+    /// Found by reading what fuzzing had to leave out: a pool of four billion groups would have been a record of 150 bytes each in every daemon,
+    /// and one of none a division by zero.
+    #[test]
+    fn a_pool_of_too_many_groups_does_not_decode() {
+        let pool = map().pools[&PoolId(1)].clone();
+        for pg_num in [0, PG_NUM_MAX + 1, u32::MAX] {
+            let pool = Pool { pg_num, ..pool.clone() };
+            assert_eq!(Pool::from_bytes(&pool.to_bytes()), Err(Malformed::Value("Pool")), "{pg_num}");
         }
     }
 }
