@@ -5,6 +5,7 @@
 //!                  ├─▶ verify/   reads only: fmt, clippy, layers, licences, documents
 //!                  ├─▶ suite     ./x test: everything, counted
 //!                  ├─▶ sim       the simulator and the mutants it must catch
+//!                  ├─▶ bench     figures, with their baselines
 //!                  └─▶ dist      what is shipped
 //! ```
 //! A host crate: it runs programs and reads files, so clippy's disallowed lists do not apply here.
@@ -12,6 +13,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
+mod bench;
 mod dist;
 mod fuzz;
 mod install;
@@ -42,7 +44,12 @@ const VERBS: &[Verb] = &[
     ("build", "", "the release binary: target/release/nacre", |_| build()),
     ("sim", "--seed N | --seeds N [--mutant M]", "the whole cluster under simulated faults", sim::run),
     ("mutants", "", "planted bugs that the simulator must catch, each with the seeds it took", |_| sim::mutants()),
-    ("bench", "[ARGS…]", "benchmarks, each with its own baseline; appends to bench/history.ndjson", bench),
+    (
+        "bench",
+        "[--quick] [--base-port PORT] [--dir DIR]",
+        "a cluster of processes beside the disk under it, against the goals; appends to bench/history.ndjson",
+        bench::run,
+    ),
     ("fuzz", "NAME [SECONDS]", "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)", fuzz::run),
     ("dist", "", "dist/: a stripped binary, a systemd unit, a container file", |_| dist::dist()),
 ];
@@ -108,16 +115,4 @@ pub(crate) fn build() -> Result<()> {
 fn fix() -> Result<()> {
     step::cargo(["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"]).run()?;
     step::cargo(["fmt", "--all"]).run()
-}
-
-fn bench(arguments: &[String]) -> Result<()> {
-    let workspace = Workspace::load()?;
-    step::cargo(["bench", "--locked", "--package", "nacre-crush"]).run()?;
-    build()?;
-    let driver = workspace.root.join("bench/run");
-    if !driver.exists() {
-        println!("SKIPPED: the cluster benchmarks, because bench/run does not exist yet");
-        return Ok(());
-    }
-    step::program(&driver).args(arguments).env("NACRE", workspace.binary()).run()
 }

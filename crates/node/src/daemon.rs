@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::directory;
 use crate::error::StartError;
 use crate::locks::Lock;
+use crate::moved::MovedFile;
 use crate::net;
 use crate::reactor::{NodeParts, Reactor};
 use crate::role::Role;
@@ -140,8 +141,10 @@ fn run(
     let mut reactor = reactor(config, waker()?, 1)?;
     reactor.watch_signal(signals()?)?;
     add(&mut reactor)?;
+    let mut moved = MovedFile::new(config, &who.to_string());
     while !reactor.is_signalled() {
         reactor.turn(Duration::from_secs(1));
+        moved.note(|| reactor.moved());
         for line in reactor.take_said() {
             say(&line);
         }

@@ -28,6 +28,7 @@ use crate::conn::{Conn, QUEUE_BYTES_MAX, Received, State, Traffic};
 use crate::error::StartError;
 use crate::hosted::Hosted;
 use crate::links::{self, Links, Session};
+use crate::moved::Moved;
 use crate::net;
 use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
@@ -167,6 +168,12 @@ impl Reactor {
     }
     pub fn traffic(&self) -> Traffic {
         self.traffic
+    }
+    /// Payload bytes received so far, and those copied on their way.
+    pub fn moved(&self) -> Moved {
+        let stores = self.nodes.iter().flatten().filter_map(|node| node.store.as_ref());
+        let inside: u64 = stores.map(|store| store.usage().payload_bytes_copied).sum();
+        Moved { received: self.traffic.payload_in, copied: self.traffic.bytes_copied + inside }
     }
     /// Wake-ups so far.
     pub fn turns(&self) -> u64 {

@@ -2,9 +2,11 @@
 //!
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
+//! * [`disk`]: what the disk does without us;
 //! * [`cpu`]: time that processes have used.
 
 pub mod cpu;
+pub mod disk;
 pub mod object;
 pub mod register;
 
@@ -22,6 +24,8 @@ pub enum Command {
     Object(object::Arguments),
     /// Reads, writes and compare-and-sets on a few objects, written down as a history.
     Register(register::Arguments),
+    /// What the disk does without a cluster: log appends with flushes, and large writes.
+    Disk(disk::Arguments),
 }
 
 /// Runs a benchmark.
@@ -29,8 +33,12 @@ pub enum Command {
 /// # Errors
 /// When the cluster refuses, or something read back is not what was written.
 pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
+    if let Command::Disk(arguments) = command {
+        return disk::run(arguments, out);
+    }
     let mut session = place.connect()?;
     match command {
+        Command::Disk(_) => unreachable!("needs no cluster, and is done"),
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             object::run(arguments, &mut *session, pool, Some(&place.run_folder()), out)

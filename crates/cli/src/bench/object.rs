@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
+use nacre_node::Moved;
 use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp};
@@ -69,7 +70,12 @@ struct Measured {
     longest_gap: Duration,
     failed: u64,
     used: Used,
+    /// Payload bytes that the daemons received and copied; none when they do not say so.
+    moved: Option<Moved>,
 }
+
+/// Daemons write down what they moved once a second.
+const MOVED_DELAY: Duration = Duration::from_millis(1200);
 
 /// Every written block begins with what it is, and goes on with noise drawn from that.
 const BLOCK: usize = 4096;
@@ -206,6 +212,7 @@ fn measure(
     let mut flying = std::collections::BTreeMap::new();
     let (mut next_new, mut random, mut failed) = (0_u64, objects.run | 1, 0_u64);
     let bar = progress::waiting("measuring");
+    let moved_before = moved(run_folder);
     let before = cpu::used(run_folder)?;
     let begun = Instant::now();
     let (mut last, mut longest_gap) = (begun, Duration::ZERO);
@@ -258,7 +265,15 @@ fn measure(
     let elapsed = begun.elapsed();
     let used = cpu::between(&before, &cpu::used(run_folder)?);
     bar.finish_and_clear();
-    Ok(Measured { histogram, elapsed, longest_gap, failed, used })
+    let moved = moved_before.and_then(|before| Some(moved(run_folder)?.since(before)));
+    Ok(Measured { histogram, elapsed, longest_gap, failed, used, moved })
+}
+
+/// What the daemons moved so far, once they have written it down.
+fn moved(run_folder: Option<&Path>) -> Option<Moved> {
+    Moved::of_folder(run_folder?)?;
+    std::thread::sleep(MOVED_DELAY);
+    Moved::of_folder(run_folder?)
 }
 
 /// Reads all that was written; gives the names of what is not right.
@@ -301,12 +316,15 @@ fn remove(objects: &Workset, cluster: &mut dyn Objects) -> Result<()> {
 }
 
 fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, out: &mut Out) -> Result<()> {
-    let Measured { histogram, elapsed, longest_gap, failed, used } = result;
+    let Measured { histogram, elapsed, longest_gap, failed, used, moved } = result;
     let ops = histogram.len();
     let seconds = elapsed.as_secs_f64();
     let rounded = |value: f64| (value * 100.0).round() / 100.0;
     let cpu: u64 = used.values().sum();
     let per_op = if ops == 0 { 0.0 } else { rounded(cpu as f64 / ops as f64) };
+    // Of all that came in through the daemons' sockets: each copy of an object counts.
+    let share = |moved: Moved| (moved.copied as f64 / moved.received as f64 * 1e4).round() / 1e4;
+    let copied = moved.filter(|moved| moved.received > 0).map(share);
     let quantile = |q: f64| histogram.value_at_quantile(q);
     let mode = arguments.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let value: Value = json!({
@@ -326,6 +344,8 @@ fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, ou
         "longest_gap_ms": rounded(longest_gap.as_secs_f64() * 1e3),
         "cpu_us_per_op": per_op,
         "cpu_us": used,
+        "bytes_copied": moved.map(|moved| moved.copied),
+        "bytes_copied_per_byte": copied,
         "verified": wrong.map(|wrong| wrong.is_empty()),
     });
     if out.json() {
@@ -351,6 +371,9 @@ fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, ou
     out.line(&format!("  CPU µs per operation: {per_op}, client and daemons"))?;
     for (name, us) in used {
         out.line(&format!("    {name}: {:.2}", if ops == 0 { 0.0 } else { *us as f64 / ops as f64 }))?;
+    }
+    if let Some(copied) = copied {
+        out.line(&format!("  bytes copied in memory per payload byte between socket and disk: {copied}"))?;
     }
     if *failed > 0 {
         out.line(&format!("  {failed} operations ended without an answer"))?;

@@ -1,0 +1,351 @@
+//! `./x bench`: a cluster of processes against the disk under it, in one run (DESIGN §10).
+//!
+//! ```text
+//!  others' load ─▶ disk alone ─▶ 1 monitor + 3 OSDs (processes, loopback TCP) ─▶ each scenario: objects made, measured, removed ─▶ disk alone
+//!       └──────────────┴──────────────── ratios, table, one line each in bench/history.ndjson ───────────────┘
+//! ```
+//! The disk is measured before and after, and the mean is the baseline: machines are shared. Goals are those of DESIGN §10 and the issue.
+
+use crate::step::cargo;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// One measurement.
+struct Scenario {
+    mode: &'static str,
+    size: u64,
+    depth: u32,
+}
+
+const fn scenario(mode: &'static str, size: u64, depth: u32) -> Scenario {
+    Scenario { mode, size, depth }
+}
+
+const KIB_4: u64 = 4 << 10;
+const MIB_4: u64 = 4 << 20;
+
+const SCENARIOS: &[Scenario] = &[
+    scenario("overwrite", KIB_4, 1),
+    scenario("overwrite", KIB_4, 16),
+    scenario("read", KIB_4, 1),
+    scenario("read", KIB_4, 16),
+    scenario("write", KIB_4, 16),
+    scenario("write", MIB_4, 1),
+    scenario("write", MIB_4, 16),
+    scenario("read", MIB_4, 16),
+];
+/// What fits into a minute.
+const QUICK: &[Scenario] = &[
+    scenario("overwrite", KIB_4, 1),
+    scenario("overwrite", KIB_4, 16),
+    scenario("read", KIB_4, 16),
+    scenario("write", MIB_4, 16),
+];
+
+/// How much is done.
+struct Extent {
+    scenarios: &'static [Scenario],
+    seconds: f64,
+    objects_small: u64,
+    objects_large: u64,
+    disk_seconds: f64,
+}
+const FULL: Extent =
+    Extent { scenarios: SCENARIOS, seconds: 10.0, objects_small: 100_000, objects_large: 1024, disk_seconds: 3.0 };
+const SHORT: Extent =
+    Extent { scenarios: QUICK, seconds: 3.0, objects_small: 2_000, objects_large: 96, disk_seconds: 1.0 };
+
+/// Runs the benchmarks.
+///
+/// # Errors
+/// When something does not run. A goal that is missed is a line of the table, not an error: machines differ.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let (mut quick, mut base_port, mut dir, mut rest) = (false, 17_400_u16, None, arguments.iter());
+    while let Some(argument) = rest.next() {
+        let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "--base-port" => base_port = next()?.parse().context("--base-port takes a port number")?,
+            "--dir" => dir = Some(PathBuf::from(next()?)),
+            other => bail!("`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR"),
+        }
+    }
+    let workspace = Workspace::load()?;
+    if !quick {
+        cargo(["bench", "--locked", "--package", "nacre-crush"]).run()?;
+    }
+    crate::build()?;
+    // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
+    let dir = dir.unwrap_or_else(|| workspace.target.clone()).join("bench-cluster");
+    let lines = measure(&workspace.binary(), &dir, base_port, if quick { &SHORT } else { &FULL })?;
+    let history = workspace.root.join("bench/history.ndjson");
+    let mut file = fs::OpenOptions::new().append(true).create(true).open(&history).context("opening the history")?;
+    for line in &lines {
+        writeln!(file, "{line}").context("writing to the history")?;
+    }
+    println!("\n{} lines added to bench/history.ndjson", lines.len());
+    Ok(())
+}
+
+fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<Vec<Value>> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let load_before = others_load()?;
+    let disk_before = disk(nacre, dir, extent.disk_seconds)?;
+    let mut results = Vec::new();
+    {
+        let cluster = Cluster::start(nacre, &dir.join("cluster"), base_port)?;
+        for scenario in extent.scenarios {
+            println!("{} {} depth {} …", scenario.mode, size_text(scenario.size), scenario.depth);
+            results.push(cluster.bench(scenario, extent)?);
+        }
+    }
+    let disk_after = disk(nacre, dir, extent.disk_seconds)?;
+    let load = f64::midpoint(load_before, others_load()?);
+    fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    let baseline = Baseline {
+        flushes_us: mean(&disk_before, &disk_after, "three_flushes_p50_us")?,
+        write_mb_per_s: mean(&disk_before, &disk_after, "write_mb_per_s")?,
+    };
+    println!(
+        "\ndisk in this run (mean of before and after): three log appends durable in {:.0} µs (p50), {:.0} MB/s of large writes{}",
+        baseline.flushes_us,
+        baseline.write_mb_per_s,
+        if disk_before["unbuffered"] == true { "" } else { ", through the page cache" }
+    );
+    println!("others used {load:.2} of {} processors before and after\n", processors());
+    println!(
+        "{:<22}{:>10}{:>10}{:>9}{:>9}{:>10}{:>9}  goal",
+        "scenario", "ops/s", "MB/s", "p50 µs", "p99 µs", "CPU µs/op", "copied"
+    );
+    let common = json!({
+        "date": text_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
+        "commit": text_of("git", &["describe", "--always", "--dirty"]),
+        "machine": machine(),
+        "others_cpus": (load * 100.0).round() / 100.0,
+        "disk_three_flushes_p50_us": baseline.flushes_us,
+        "disk_write_mb_per_s": baseline.write_mb_per_s,
+        "cluster": "1 mon + 3 osd processes, loopback TCP",
+        "quick": extent.scenarios.len() == QUICK.len(),
+    });
+    let mut lines = Vec::new();
+    for (scenario, result) in extent.scenarios.iter().zip(results) {
+        let goal = Goal::of(scenario, &baseline, &result);
+        println!("{}", row(scenario, &result, goal.as_ref()));
+        let mut line = common.clone();
+        for (key, value) in result.as_object().context("a result is an object")? {
+            line[key] = value.clone();
+        }
+        if let Some(goal) = goal {
+            line["goal"] = json!({ "what": goal.what, "limit": goal.limit, "found": goal.found, "met": goal.is_met() });
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// What the disk did alone.
+struct Baseline {
+    flushes_us: f64,
+    write_mb_per_s: f64,
+}
+
+/// A figure of the issue.
+struct Goal {
+    what: &'static str,
+    limit: f64,
+    found: f64,
+    /// Whether more is better.
+    at_least: bool,
+}
+
+impl Goal {
+    fn of(scenario: &Scenario, baseline: &Baseline, result: &Value) -> Option<Self> {
+        let found = |field: &str| result[field].as_f64().unwrap_or(f64::NAN);
+        let most = |what, limit, found| Some(Self { what, limit, found, at_least: false });
+        match (scenario.mode, scenario.size, scenario.depth) {
+            ("overwrite", KIB_4, 16) => most("CPU µs per operation", 60.0, found("cpu_us_per_op")),
+            ("read", KIB_4, 16) => most("CPU µs per operation", 12.0, found("cpu_us_per_op")),
+            ("overwrite", KIB_4, 1) => {
+                most("p50: 1.5 × three flushes + 100 µs", baseline.flushes_us * 1.5 + 100.0, found("p50_us"))
+            }
+            ("write", MIB_4, 16) => Some(Self {
+                what: "MB/s: 70 % of the disk ÷ 3",
+                limit: baseline.write_mb_per_s * 0.7 / 3.0,
+                found: found("mb_per_s"),
+                at_least: true,
+            }),
+            _ => None,
+        }
+    }
+    fn is_met(&self) -> bool {
+        if self.at_least { self.found >= self.limit } else { self.found <= self.limit }
+    }
+    /// How much better (above 1) or worse than the goal.
+    fn ratio(&self) -> f64 {
+        if self.at_least { self.found / self.limit } else { self.limit / self.found }
+    }
+}
+
+fn row(scenario: &Scenario, result: &Value, goal: Option<&Goal>) -> String {
+    let name = format!("{} {} d{}", scenario.mode, size_text(scenario.size), scenario.depth);
+    let number = |field: &str| result[field].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let copied = result["bytes_copied_per_byte"].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+    let goal = goal.map_or_else(String::new, |goal| {
+        let (sign, verdict) = (if goal.at_least { "≥" } else { "≤" }, if goal.is_met() { "met" } else { "MISSED" });
+        format!("{verdict} ({:.2}×): {} {sign} {:.0}", goal.ratio(), goal.what, goal.limit)
+    });
+    format!(
+        "{name:<22}{:>10}{:>10}{:>9}{:>9}{:>10}{copied:>9}  {goal}",
+        number("ops_per_s"),
+        number("mb_per_s"),
+        number("p50_us"),
+        number("p99_us"),
+        number("cpu_us_per_op"),
+    )
+}
+
+/// Daemons; killed and reaped when dropped.
+struct Cluster {
+    nacre: PathBuf,
+    dir: PathBuf,
+    daemons: Vec<Child>,
+}
+
+impl Cluster {
+    fn start(nacre: &Path, dir: &Path, base_port: u16) -> Result<Self> {
+        let mut cluster = Self { nacre: nacre.to_owned(), dir: dir.to_owned(), daemons: Vec::new() };
+        let port = base_port.to_string();
+        let init = ["cluster", "init", "--mons", "1", "--osds", "3", "--base-port", &port, "--dir"];
+        let made = Command::new(nacre).args(init).arg(dir).stdout(Stdio::null()).status();
+        ensure!(made.context("nacre does not start")?.success(), "`nacre cluster init` failed");
+        for (kind, id) in [("mon", "0"), ("osd", "0"), ("osd", "1"), ("osd", "2")] {
+            let mut daemon = Command::new(nacre);
+            daemon.args([kind, "run", "--id", id, "--config"]).arg(dir).stdout(Stdio::null());
+            cluster.daemons.push(daemon.spawn().with_context(|| format!("{kind}.{id} does not start"))?);
+        }
+        cluster.ask(&["wait", "health-ok", "--timeout", "60"])?;
+        Ok(cluster)
+    }
+
+    /// Runs a command of the cluster; what it prints as JSON.
+    fn ask(&self, arguments: &[&str]) -> Result<Value> {
+        let mut command = Command::new(&self.nacre);
+        command.args(["--json", "--cluster"]).arg(&self.dir).args(arguments).stderr(Stdio::inherit());
+        let output = command.output().context("nacre does not start")?;
+        ensure!(output.status.success(), "`nacre {}` failed ({})", arguments.join(" "), output.status);
+        serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("`nacre {}` printed no JSON", arguments.join(" ")))
+    }
+
+    fn bench(&self, scenario: &Scenario, extent: &Extent) -> Result<Value> {
+        let objects = if scenario.size == KIB_4 { extent.objects_small } else { extent.objects_large };
+        // A bound on new objects, not a wish: they are made until the time is up.
+        let objects = if scenario.mode == "write" && scenario.size == KIB_4 { 10_000_000 } else { objects };
+        let (size, depth) = (scenario.size.to_string(), scenario.depth.to_string());
+        let (seconds, objects) = (extent.seconds.to_string(), objects.to_string());
+        let mut arguments = vec!["bench", "object", scenario.mode, "--size", &size, "--depth", &depth];
+        arguments.extend(["--seconds", &seconds, "--objects", &objects]);
+        self.ask(&arguments)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
+    let mut command = Command::new(nacre);
+    command.args(["--json", "bench", "disk", "--seconds", &seconds.to_string(), "--dir"]).arg(dir);
+    let output = command.stderr(Stdio::inherit()).output().context("nacre does not start")?;
+    ensure!(output.status.success(), "`nacre bench disk` failed ({})", output.status);
+    serde_json::from_slice(&output.stdout).context("`nacre bench disk` printed no JSON")
+}
+
+fn mean(before: &Value, after: &Value, field: &str) -> Result<f64> {
+    let number = |value: &Value| value[field].as_f64().with_context(|| format!("`nacre bench disk` says no {field}"));
+    Ok(f64::midpoint(number(before)?, number(after)?))
+}
+
+/// How many processors others keep busy, over half a second in which we sleep.
+fn others_load() -> Result<f64> {
+    let read = || fs::read_to_string("/proc/stat").context("reading /proc/stat");
+    let (before, pause) = (read()?, Duration::from_millis(500));
+    std::thread::sleep(pause);
+    let ticks = busy_ticks(&read()?).zip(busy_ticks(&before)).context("/proc/stat has another form")?;
+    // Linux counts 100 ticks a second for programs.
+    Ok(ticks.0.saturating_sub(ticks.1) as f64 / 100.0 / pause.as_secs_f64())
+}
+
+/// Ticks in which some processor was not idle: user, nice, system, interrupts, and what a hypervisor took.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> =
+        stat.lines().next()?.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _waiting, interrupts, soft, stolen, ..] = fields[..] else { return None };
+    Some(user + nice + system + interrupts + soft + stolen)
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn machine() -> String {
+    let line = |file: &str, name: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()));
+        value.unwrap_or_else(|| "?".to_owned())
+    };
+    let memory = line("/proc/meminfo", "MemTotal");
+    let kib: u64 = memory.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
+    format!("{} × {}, {} GiB", processors(), line("/proc/cpuinfo", "model name"), kib >> 20)
+}
+
+fn text_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(|_| "?".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn size_text(size: u64) -> String {
+    if size >= 1 << 20 { format!("{} MiB", size >> 20) } else { format!("{} KiB", size >> 10) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_met_or_missed_in_their_own_direction() {
+        let baseline = Baseline { flushes_us: 1000.0, write_mb_per_s: 300.0 };
+        let found = json!({ "cpu_us_per_op": 120.0, "p50_us": 1600, "mb_per_s": 70.0 });
+        let goal = |mode, size, depth| Goal::of(&scenario(mode, size, depth), &baseline, &found);
+        let cpu = goal("overwrite", KIB_4, 16).expect("a goal");
+        assert!(!cpu.is_met() && (cpu.ratio() - 0.5).abs() < 1e-9);
+        assert!(goal("overwrite", KIB_4, 1).expect("a goal").is_met());
+        let large = goal("write", MIB_4, 16).expect("a goal");
+        assert!(large.is_met() && large.ratio() >= 1.0 - 1e-9);
+        assert!(goal("write", KIB_4, 16).is_none());
+        let missing = Goal::of(&scenario("read", KIB_4, 16), &baseline, &json!({})).expect("a goal");
+        assert!(!missing.is_met(), "no figure is no success");
+    }
+
+    #[test]
+    fn idle_and_waiting_processors_are_not_busy() {
+        assert_eq!(busy_ticks("cpu  10 1 5 1000 500 2 3 4 0 0\ncpu0 1 1 1 1\n"), Some(25));
+        assert_eq!(busy_ticks("nonsense"), None);
+    }
+}
