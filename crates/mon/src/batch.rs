@@ -54,7 +54,7 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
         Change::Upmap { pg, .. } | Change::PgActivate { pg, .. } | Change::PgTemporary { pg, .. } => {
             parts.insert(Part::Pg(*pg));
         }
-        Change::Fence { entity, .. } => {
+        Change::Fence { entity, .. } | Change::FenceLift { entity, .. } => {
             parts.insert(Part::Fence(*entity));
         }
         Change::Config { key, .. } => {

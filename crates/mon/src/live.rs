@@ -13,7 +13,7 @@ use nacre_types::{Entity, Epoch, MonId, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, RaftStep, Refused, Severity};
+use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, Refused, Severity};
 use raft::eraftpb::ConfChangeType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -152,6 +152,9 @@ impl Live {
                 let mut mail = Mail::new();
                 self.subscribers.subscribe(&self.state, from, &ask, &mut mail);
                 self.post(mail, out);
+                if matches!(from, Entity::Osd(_)) {
+                    out.extend(self.led().map(|message| Output::Send { to: from, message }));
+                }
             }
             (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
             (
@@ -478,6 +481,9 @@ impl Live {
             }
             self.led_by = led_by;
             self.router.on_leader();
+            if let Some(message) = self.led() {
+                out.extend(self.subscribers.osds().map(|to| Output::Send { to, message: message.clone() }));
+            }
             if leading {
                 let text = format!("{} leads in term {}", self.config.id, led_by.1);
                 let due = self.due(now);
@@ -491,6 +497,12 @@ impl Live {
             }
         }
         self.notice_removal();
+    }
+
+    /// What subscribed OSDs are told of the leader.
+    fn led(&self) -> Option<Message> {
+        let (leader, term) = self.led_by;
+        leader.map(|leader| Message::Led(Led { leader, term }))
     }
 
     fn notice_removal(&mut self) {

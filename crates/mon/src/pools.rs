@@ -3,6 +3,10 @@
 //! Placement groups per pool (CEPH-40): so many that each OSD holds about `mon.pg_per_osd_target` copies over all pools, a power of two
 //! (groups of equal size); never so many that an OSD would hold more than `mon.pg_per_osd_max`.
 
+use nacre_crush::map::RuleKind;
+use nacre_crush::place::{PoolPlacement, raw};
+use nacre_crush::upmap::Upmaps;
+use nacre_crush::{Reweights, Scratch};
 use nacre_types::PoolId;
 use nacre_wire::map::{ClusterMap, Pool, Protocol, Weight, pool_flag};
 
@@ -136,7 +140,60 @@ pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), Strin
     };
     check_pg_num(map, None, &settings)?;
     // Ids enter the hash of placement and are never used again.
-    Ok((PoolId(map.pool_last.0 + 1), settings))
+    let id = PoolId(map.pool_last.0 + 1);
+    check_rule(map, id, &settings)?;
+    Ok((id, settings))
+}
+
+/// Seeds tried to see what a rule can place.
+const SEEDS_TRIED: u32 = 64;
+
+/// The most copies that the rule finds places for, over a sample of groups; OSDs that are down count, those that are out do not.
+fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, String> {
+    let rules = || {
+        let all: Vec<String> = map.crush.map.rules().map(|rule| format!("{} ({})", rule.id, rule.name)).collect();
+        if all.is_empty() { "the hierarchy has none".to_owned() } else { format!("there are {}", all.join(", ")) }
+    };
+    let missing = || format!("there is no placement rule {}; {}", settings.rule, rules());
+    let rule = u8::try_from(settings.rule).map_err(|_| missing())?;
+    if map.crush.map.rule(rule).is_none() {
+        return Err(missing());
+    }
+    let mut reweights = Reweights::default();
+    for (osd, info) in &map.osds {
+        reweights.set(*osd, nacre_crush::Weight(info.weight.0));
+    }
+    let placement = PoolPlacement {
+        pool,
+        pg_num: settings.pg_num,
+        pgp_num: settings.pgp_num,
+        rule,
+        size: usize::from(settings.size),
+        kind: RuleKind::Replicated,
+    };
+    let (upmaps, mut scratch) = (Upmaps::default(), Scratch::default());
+    let mut most = 0;
+    for seed in 0..settings.pg_num.min(SEEDS_TRIED) {
+        let found = raw(&map.crush.map, &placement, seed, &reweights, &upmaps, &mut scratch);
+        let found = found.map_err(|why| format!("placement rule {rule} does not work: {why}"))?;
+        // An OSD of the hierarchy that the map does not know has never existed.
+        let known = found.iter().filter_map(|item| item.device()).filter(|osd| map.osds.contains_key(osd));
+        most = most.max(known.count());
+    }
+    Ok(most)
+}
+
+/// Whether the rule exists and places enough copies for the pool to serve. Before the first OSD nothing can be said.
+fn check_rule(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<(), String> {
+    let most = places(map, pool, settings)?;
+    if osds_in(map) > 0 && most < usize::from(settings.min_size) {
+        return Err(format!(
+            "rule {} finds places for {most} of {} copies, and min_size is {}: the pool would never serve. Add hosts with OSDs, lower size \
+             and min_size, or take another rule (`crush tree` shows the hierarchy)",
+            settings.rule, settings.size, settings.min_size
+        ));
+    }
+    Ok(())
 }
 
 fn pg_num(number: u64) -> Result<u32, String> {
@@ -191,6 +248,9 @@ pub fn set(map: &ClusterMap, pool: PoolId, key: &str, value: u64) -> Result<Pool
     if key == "size" || key == "pg_num" {
         check_pg_num(map, Some(pool), &settings)?;
     }
+    if key == "size" || key == "min_size" {
+        check_rule(map, pool, &settings)?;
+    }
     Ok(settings)
 }
 
@@ -228,6 +288,31 @@ mod tests {
             warnings(&map, &create(&map, &Wishes { size: Some(5), ..named("p") }).expect("allowed").1)[0]
                 .contains("5 copies")
         );
+    }
+
+    /// A pool with a rule that was not there was created, and its groups waited for ever.
+    #[test]
+    fn a_rule_must_exist_and_find_places() {
+        let map = map_with_osds(3);
+        let error = |wishes: &Wishes| create(&map, wishes).expect_err("refused");
+        for rule in [7, 255, 256, 4_000_000_000] {
+            assert!(error(&Wishes { rule: Some(rule), ..named("p") }).contains("there are 0 (replicated)"), "{rule}");
+        }
+        let wide = Wishes { size: Some(5), min_size: Some(4), ..named("p") };
+        assert!(error(&wide).contains("places for 3 of 5 copies"), "{}", error(&wide));
+        // Fewer copies than wanted, and enough to serve: people are warned.
+        assert!(create(&map, &Wishes { size: Some(5), ..named("p") }).is_ok());
+        // Not enough to serve, but nothing can be known yet.
+        assert!(create(&map_with_osds(0), &named("p")).is_ok());
+        let mut map = map.clone();
+        let (id, pool) = create(&map, &named("p")).expect("created");
+        map.pools.insert(id, pool);
+        assert!(set(&map, id, "size", 5).is_ok());
+        map.pools.get_mut(&id).expect("there").size = 5;
+        assert!(set(&map, id, "min_size", 4).expect_err("refused").contains("never serve"));
+        // An OSD that was taken out places nothing.
+        map.osds.values_mut().take(2).for_each(|info| info.weight = Weight::OUT);
+        assert!(create(&map, &named("q")).expect_err("refused").contains("places for 1 of 3"));
     }
 
     #[test]

@@ -89,6 +89,11 @@ impl Subscribers {
         }
     }
 
+    /// The OSDs among them.
+    pub fn osds(&self) -> impl Iterator<Item = Entity> + '_ {
+        self.all.keys().copied().filter(|who| matches!(who, Entity::Osd(_)))
+    }
+
     /// A connection is gone.
     pub fn remove(&mut self, who: Entity) {
         self.all.remove(&who);
@@ -99,7 +104,7 @@ impl Subscribers {
         self.compare_claims(state, mail);
         let concerned = concerned(state, changes);
         self.turn = self.turn.wrapping_add(fanout as u64);
-        let osds: Vec<Entity> = self.all.keys().filter(|who| matches!(who, Entity::Osd(_))).copied().collect();
+        let osds: Vec<Entity> = self.osds().collect();
         let mut chosen: BTreeSet<Entity> = BTreeSet::new();
         if !osds.is_empty() {
             let start = (self.turn % osds.len() as u64) as usize;

@@ -202,6 +202,40 @@ fn an_osd_that_gossip_missed_is_caught_up() {
     }
 }
 
+/// A new leader had no figures of groups that did not change: `status` showed them as unknown until they did.
+#[test]
+fn subscribed_osds_hear_who_leads_and_clients_do_not() {
+    let mut world = World::found(3, 14);
+    let first = world.elect();
+    world.boot_osds(1);
+    let followers: Vec<MonId> = (0..3).map(MonId).filter(|mon| *mon != first).collect();
+    let (osd, client) = (Entity::Osd(OsdId(0)), Entity::Client(ClientId(5)));
+    for who in [osd, client] {
+        for mon in &followers {
+            let map = world.map(*mon).clone();
+            world.subscribe(who, *mon, &map);
+        }
+    }
+    world.run(ms(100));
+    let heard = |world: &World, from: usize| -> Vec<(Entity, MonId, u64)> {
+        let led = world.inbox[from..].iter().filter_map(|(_, _, to, message)| match message {
+            Message::Led(led) => Some((*to, led.leader, led.term)),
+            _ => None,
+        });
+        led.collect()
+    };
+    let at_first = heard(&world, 0);
+    assert!(at_first.iter().any(|(to, leader, _)| (*to, *leader) == (osd, first)), "{at_first:?}");
+    let seen = world.inbox.len();
+    world.crash(first);
+    let second = world.elect();
+    world.run(ms(500));
+    let then = heard(&world, seen);
+    let term = at_first.iter().map(|(.., term)| *term).max().expect("heard");
+    assert!(then.iter().any(|(_, leader, later)| *leader == second && *later > term), "{then:?}");
+    assert!(at_first.iter().chain(&then).all(|(to, ..)| *to == osd), "clients report nothing");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let trace = |seed: u64| {

@@ -6,3 +6,4 @@ mod embedded;
 mod folder;
 mod full;
 mod network;
+mod options;

@@ -31,6 +31,8 @@ struct Peer {
 #[derive(Clone, Debug)]
 pub struct Peers {
     timing: Timing,
+    /// The longest lease that any life of ours grants: options shorten it.
+    lease_max: Duration,
     peers: BTreeMap<OsdId, Peer>,
     granted: BTreeMap<OsdId, Time>,
     /// Until when leases may run that an earlier life of ours granted.
@@ -56,18 +58,32 @@ impl Peers {
     /// Nobody.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
-        Self { timing, peers: BTreeMap::new(), granted: BTreeMap::new(), inherited_until: Time::ZERO }
+        Self {
+            timing,
+            lease_max: timing.lease,
+            peers: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            inherited_until: Time::ZERO,
+        }
     }
 
     /// The daemon starts: whatever an earlier life granted is still running.
     pub fn start(&mut self, now: Time) {
         if !crate::mutant(crate::Mutant::LeaseForgottenAfterRestart) {
-            self.inherited_until = now + self.granted_for();
+            self.inherited_until = now + self.granted_for(self.lease_max);
         }
     }
 
-    fn granted_for(&self) -> Duration {
-        let lease = self.timing.lease;
+    /// Other timing from now on. Leases that were granted run as they were granted.
+    ///
+    /// # Panics
+    /// When it has a longer lease than [`Self::new`] was given: a restart assumes that one.
+    pub fn set_timing(&mut self, timing: Timing) {
+        assert!(timing.lease <= self.lease_max, "options never make leases longer");
+        self.timing = timing;
+    }
+
+    fn granted_for(&self, lease: Duration) -> Duration {
         lease + lease * self.timing.drift_ppm / 1_000_000 * 2
     }
 
@@ -110,7 +126,7 @@ impl Peers {
 
     /// Grants `from` a lease; returns its length.
     pub fn on_ping(&mut self, now: Time, from: OsdId) -> Duration {
-        let until = now + self.granted_for();
+        let until = now + self.granted_for(self.timing.lease);
         let granted = self.granted.entry(from).or_insert(until);
         *granted = (*granted).max(until);
         self.timing.lease

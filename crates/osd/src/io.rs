@@ -73,7 +73,7 @@ pub struct OsdConfig {
 }
 
 /// Protocol timing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Between two pings of a peer.
     pub ping_interval: Duration,
@@ -105,7 +105,7 @@ impl Default for Timing {
 }
 
 /// Sizes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Log entries kept of a clean placement group.
     pub log_entries_min: usize,

@@ -17,7 +17,10 @@ mod heartbeat;
 mod io;
 pub mod key;
 mod mutants;
+pub mod options;
 mod osd;
+#[cfg(test)]
+mod osd_test;
 pub mod pg;
 mod shared;
 #[cfg(test)]

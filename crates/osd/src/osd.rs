@@ -19,7 +19,7 @@ use nacre_store::{Event, Op, Token};
 use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::client::{OpFailure, OpReply};
-use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, LogLine, MapDeltas, PgReport, Subscribe};
+use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, Led, LogLine, MapDeltas, PgReport, Subscribe};
 use nacre_wire::msg::replication::{Ping, Pong};
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// Map changes kept for those who are behind.
 const DELTAS_KEPT: usize = 500;
+/// Beacon intervals between two reports of all groups.
+const REPORT_ALL_EVERY: u32 = 15;
 /// Messages held for a newer map.
 const HELD_MAX: usize = 10_000;
 
@@ -53,6 +55,10 @@ pub struct Osd {
     told: BTreeMap<Entity, (Epoch, Time)>,
     collections: BTreeSet<PoolId>,
     reported: BTreeMap<PgId, PgReport>,
+    /// When all groups are reported again, changed or not: a beacon may be lost on its way through the monitors.
+    report_all_at: Time,
+    /// Who leads the monitors, and in which term: it knows what was reported to it.
+    led: Option<Led>,
     usage: (u64, u64),
     ticked: Time,
     tick_due: Time,
@@ -82,6 +88,8 @@ impl Osd {
             told: BTreeMap::new(),
             collections: BTreeSet::new(),
             reported: BTreeMap::new(),
+            report_all_at: Time::ZERO,
+            led: None,
             usage: (0, 0),
             ticked: now,
             tick_due: now,
@@ -384,6 +392,7 @@ impl Osd {
     }
 
     fn after_map(&mut self) {
+        self.sh.take_options();
         let me = self.id();
         let map = self.sh.map.as_ref().expect("there is a new map");
         let entry = map.osds.get(&me).cloned();
@@ -534,18 +543,33 @@ impl Osd {
 
     // ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    /// A leader that we did not report to knows nothing of our groups.
+    fn on_led(&mut self, led: Led) {
+        if self.led.replace(led) != Some(led) {
+            self.reported.clear();
+            self.beacon_at = self.sh.now;
+            self.sh.wake_at(self.sh.now);
+        }
+    }
+
     fn receive(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        let (to_mon, from_client) = (matches!(from, Entity::Mon(_)), matches!(from, Entity::Client(_)));
         match &message {
-            Message::MapFull(full) => {
+            // Clients have no map to give, and nobody but a monitor may stop an OSD.
+            Message::MapFull(full) if !from_client => {
                 self.on_full_map(&full.map);
                 return;
             }
-            Message::MapDeltas(deltas) => {
+            Message::MapDeltas(deltas) if !from_client => {
                 self.on_deltas(deltas);
                 return;
             }
-            Message::Refused(refused) => {
+            Message::Refused(refused) if to_mon => {
                 self.halt(refused.why.clone());
+                return;
+            }
+            Message::Led(led) if to_mon => {
+                self.on_led(*led);
                 return;
             }
             _ => {}
@@ -553,7 +577,6 @@ impl Osd {
         if let Phase::Loading(_) = self.phase {
             return;
         }
-        let to_mon = matches!(from, Entity::Mon(_));
         let unchecked =
             crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAck(_));
         if epoch > self.epoch() && !to_mon && !unchecked {
@@ -776,6 +799,10 @@ impl Osd {
         }
         let reports: BTreeMap<PgId, PgReport> =
             self.pgs.iter().filter_map(|(id, pg)| Some((*id, pg.report()?))).collect();
+        if self.report_all_at <= now {
+            self.report_all_at = now + self.sh.config.timing.beacon_interval * REPORT_ALL_EVERY;
+            self.reported.clear();
+        }
         let all = self.reported.is_empty();
         let changed = reports.iter().filter(|(id, report)| all || self.reported.get(id) != Some(report));
         let pgs: Vec<PgReport> = changed.map(|(_, report)| report.clone()).collect();

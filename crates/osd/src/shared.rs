@@ -2,7 +2,7 @@
 //! outputs and expected store events are noted down.
 
 use crate::heartbeat::Peers;
-use crate::io::{OsdConfig, Output};
+use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::pg::Awaited;
 use nacre_store::{Op, Read, Token, Transaction};
 use nacre_types::{Entity, Epoch, OsdId, PgId, Time};
@@ -41,6 +41,8 @@ pub struct Shared {
     pub recovering: usize,
     /// Groups with something to recover that found no room.
     pub recovery_waits: std::collections::BTreeSet<PgId>,
+    /// What the host gave: options of the map go over it.
+    given: (Timing, Limits),
 }
 
 /// Store events that are expected, and for what: in order of their tokens, which count up, so that each is found by its number.
@@ -99,6 +101,7 @@ impl Shared {
     pub(crate) fn new(config: OsdConfig) -> Self {
         Self {
             peers: Peers::new(config.timing),
+            given: (config.timing, config.limits),
             config,
             map: None,
             now: Time::ZERO,
@@ -113,6 +116,17 @@ impl Shared {
             recovering: 0,
             recovery_waits: std::collections::BTreeSet::new(),
         }
+    }
+
+    /// Takes what the map's options say, at once.
+    pub fn take_options(&mut self) {
+        let Some(map) = &self.map else { return };
+        let (timing, limits) = crate::options::settings(map, self.given.0, self.given.1);
+        if timing != self.config.timing {
+            self.config.timing = timing;
+            self.peers.set_timing(timing);
+        }
+        self.config.limits = limits;
     }
 
     /// This OSD.

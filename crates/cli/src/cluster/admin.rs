@@ -189,6 +189,11 @@ pub enum Fence {
         #[arg(long)]
         instance: Option<u64>,
     },
+    /// Lift a fence: the lives that it ended may act again.
+    Rm {
+        /// `client.7` or `osd.3`.
+        entity: String,
+    },
 }
 
 /// The cluster log.
@@ -581,6 +586,7 @@ pub fn fence(command: &Fence, cluster: &mut dyn Commands, out: &mut Out) -> Resu
         Fence::Add { entity, instance } => {
             (json!({ "command": "fence add", "entity": entity, "instance": instance }), fields)
         }
+        Fence::Rm { entity } => (json!({ "command": "fence rm", "entity": entity }), fields),
     };
     ask(cluster, out, &request, render).map(drop)
 }

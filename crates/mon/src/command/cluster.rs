@@ -218,9 +218,28 @@ pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, changes, format!("{entity} is fenced up to {instance}"))
 }
 
-pub fn fence_rm(_: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let entity = entity(fields)?;
-    Err(format!("a fence is never lifted, as somebody may rely on it: start a new life of {entity}, which may act"))
+pub fn fence_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (entity, map) = (entity(fields)?, view.map());
+    let Some(instance) = map.fences.get(&entity).copied() else {
+        return Err(format!("{entity} is not fenced; `fence ls` says who is"));
+    };
+    if let Entity::Osd(osd) = entity
+        && !map.osds.contains_key(&osd)
+    {
+        return Err(format!(
+            "{osd} was removed, and its fence keeps its old store out: a new store may take the id as it is"
+        ));
+    }
+    let reply = json!({
+        "entity": entity.to_string(),
+        "instance": instance.0,
+        "warning": "its lives up to this one may act again: whoever took over from them must not rely on the fence any more",
+    });
+    change(
+        reply,
+        vec![Change::FenceLift { entity, instance }],
+        format!("the fence of {entity} up to {instance} is lifted"),
+    )
 }
 
 // ── the cluster log ───────────────────────────────────────────────────────────────────────────────────────────────

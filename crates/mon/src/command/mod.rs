@@ -126,7 +126,7 @@ pub const COMMANDS: &[CommandSpec] = &[
     reads("df", &[], "Space by cluster and pool.", cluster::df),
     writes_("fence add", &["entity", "instance?"], "Ends all lives of a client or OSD up to one.", cluster::fence_add),
     reads("fence ls", &[], "Who may no longer act.", cluster::fence_ls),
-    reads("fence rm", &["entity"], "Explains how a fence ends.", cluster::fence_rm),
+    writes_("fence rm", &["entity"], "Lifts a fence: the lives that it ended may act again.", cluster::fence_rm),
     writes_("flag set", &["flag"], "Sets noout, nodown, nobackfill or norecover.", cluster::flag_set),
     writes_("flag unset", &["flag"], "Clears one of them.", cluster::flag_unset),
     reads("health", &[], "What is wrong, one line each.", cluster::health),

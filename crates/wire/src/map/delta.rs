@@ -115,6 +115,14 @@ pub enum Change {
         /// The last one.
         instance: Instance,
     },
+    /// Lifts a fence: these lives may act again. Names the fence's last life, so that a late wish cannot lift a later fence. For operators who
+    /// know that nobody relies on the fence any more; what is remembered of a client's operations must outlive its fence because of this.
+    FenceLift {
+        /// Whose.
+        entity: Entity,
+        /// The fence's last life; ignored if another fence stands by now.
+        instance: Instance,
+    },
     /// Sets or removes an option.
     Config {
         /// Which.
@@ -151,6 +159,7 @@ wire_enum!(Change {
     15 => Config { key, value },
     16 => Flags { flags },
     17 => RequireFeatures { features },
+    18 => FenceLift { entity, instance },
 });
 
 /// One committed step of the map.
@@ -312,6 +321,11 @@ impl ClusterMap {
             Change::Fence { entity, instance } => {
                 let last = self.fences.entry(*entity).or_insert(*instance);
                 *last = (*last).max(*instance);
+            }
+            Change::FenceLift { entity, instance } => {
+                if self.fences.get(entity) == Some(instance) {
+                    self.fences.remove(entity);
+                }
             }
             Change::Config { key, value } => match value {
                 Some(value) => {

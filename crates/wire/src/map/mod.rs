@@ -481,4 +481,20 @@ mod tests {
             assert_eq!(Pool::from_bytes(&pool.to_bytes()), Err(Malformed::Value("Pool")), "{pg_num}");
         }
     }
+
+    /// An operator lifts the fence that he sees; one that came since stands.
+    #[test]
+    fn lifting_a_fence_names_the_fence() {
+        let (entity, mut map) = (Entity::Osd(OsdId(3)), map());
+        let mut apply = |changes| {
+            map.apply(&map.delta(changes)).expect("the next delta");
+            map.fences.get(&entity).copied()
+        };
+        let lift = |instance| Change::FenceLift { entity, instance: Instance(instance) };
+        assert_eq!(apply(vec![lift(4)]), None, "there is none");
+        assert_eq!(apply(vec![Change::Fence { entity, instance: Instance(4) }]), Some(Instance(4)));
+        assert_eq!(apply(vec![lift(3)]), Some(Instance(4)));
+        assert_eq!(apply(vec![Change::Fence { entity, instance: Instance(9) }, lift(4)]), Some(Instance(9)));
+        assert_eq!(apply(vec![lift(9)]), None);
+    }
 }

@@ -162,4 +162,5 @@ messages! {
     62 v 1 compat 1 Forward(monitor::Forward);
     63 v 1 compat 1 ForwardReply(monitor::ForwardReply);
     64 v 1 compat 1 MapAck(monitor::MapAck);
+    65 v 1 compat 1 Led(monitor::Led);
 }

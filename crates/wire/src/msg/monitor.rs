@@ -73,6 +73,16 @@ pub struct MapAck {
 }
 wire_fields!(MapAck { epoch });
 
+/// Who leads the monitors, told to subscribed OSDs: a new leader knows nothing of their groups, and gets everything with the next beacon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Led {
+    /// The leader.
+    pub leader: MonId,
+    /// Its term: a leader that was elected again has forgotten what it knew.
+    pub term: u64,
+}
+wire_record!(Led version 1 compat 1 { leader, term });
+
 /// An OSD has started. Repeated until the map says it is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {

@@ -12,7 +12,7 @@ use nacre_wire::map::{
 };
 use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::monitor::{
-    Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, LogLine, MapAck,
+    Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, Led, LogLine, MapAck,
     MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
@@ -470,6 +470,9 @@ fn map_deltas() -> MapDeltas {
 fn map_ack() -> MapAck {
     MapAck { epoch: Epoch(9) }
 }
+fn led() -> Led {
+    Led { leader: MonId(1), term: 6 }
+}
 fn raft() -> RaftStep {
     RaftStep { message: bytes("opaque") }
 }
@@ -489,6 +492,7 @@ fn monitors() -> Vec<Sample> {
         value("fields MapFull", map_full()),
         value("fields MapDeltas", map_deltas()),
         value("fields MapAck", map_ack()),
+        value("record Led v1", led()),
         value("record Boot v1", boot()),
         value("record FailureReport v1", failure_report()),
         value("fields PgActivateRequest", activate()),
@@ -610,6 +614,8 @@ fn changes() -> Vec<Change> {
         Change::Config { key: "mon.full_ratio".into(), value: Some("0.9".to_owned()) },
         Change::Flags { flags: 3 },
         Change::RequireFeatures { features: 5 },
+        // Another fence's: it lifts nothing in the example history.
+        Change::FenceLift { entity: Entity::Client(ClientId(9)), instance: Instance(7) },
     ]
 }
 fn delta() -> MapDelta {
@@ -727,6 +733,7 @@ fn frames() -> Vec<Sample> {
         Message::Forward(forward()),
         Message::ForwardReply(forward_reply()),
         Message::MapAck(map_ack()),
+        Message::Led(led()),
     ]
     .into_iter()
     .map(|message| frame(Epoch(77), message))

@@ -1,0 +1,219 @@
+//! The daemon's role next to its code: one OSD with a store in memory, told of a cluster of one.
+
+use crate::io::{Limits, OsdConfig, Output, Timing};
+use crate::osd::Osd;
+use nacre_store::{Event, ObjectStore, RamStore};
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, PoolId, Time};
+use nacre_wire::map::{Address, Change, CrushSection, Pool, Protocol};
+use nacre_wire::msg::monitor::{Beacon, Led, MapDeltas, MapFull, Refused};
+use nacre_wire::{ClusterMap, Message, Wire};
+use std::time::Duration;
+
+const HIERARCHY: &str = "\
+device 0 osd.0
+type 0 osd
+type 1 root
+root default { id -1 alg straw2 item osd.0 weight 1 }
+rule replicated { id 0 type replicated min_size 1 max_size 10 step take default step choose firstn 0 type osd step emit }
+";
+const ME: OsdId = OsdId(0);
+const MON: Entity = Entity::Mon(MonId(0));
+
+/// A host for one OSD that is alone in its cluster.
+struct Rig {
+    osd: Osd,
+    store: RamStore,
+    map: ClusterMap,
+    now: Time,
+    beacons: Vec<(Time, Beacon)>,
+    halted: Option<String>,
+}
+
+impl Rig {
+    /// Up, with two groups of which it is primary, and clean.
+    fn live() -> Self {
+        let mut store = RamStore::new();
+        store.submit(crate::format(ClusterId(1), ME), nacre_store::Token(u64::MAX)).expect("an empty store");
+        store.kick();
+        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
+        let address = Address("here:1".to_owned());
+        let settings = Pool {
+            name: "data".into(),
+            protocol: Protocol::Log {},
+            size: 1,
+            min_size: 1,
+            pg_num: 2,
+            pgp_num: 2,
+            rule: 0,
+            created: Epoch::NONE,
+            flags: 0,
+            erasure: String::new(),
+            quota_bytes: 0,
+            quota_objects: 0,
+        };
+        let up = Change::OsdUp { osd: ME, instance: Instance(1), address: address.clone(), store: 1, features: 0 };
+        let changes = vec![Change::OsdNew { osd: ME, store: 1 }, up, Change::PoolSet { pool: PoolId(1), settings }];
+        map.apply(&map.delta(changes)).expect("the next delta");
+        let config = OsdConfig {
+            id: ME,
+            instance: Instance(1),
+            store: 1,
+            address,
+            class: String::new(),
+            host: "here".to_owned(),
+            capacity: 1 << 40,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        };
+        let now = Time(1_000_000_000);
+        let mut out = Vec::new();
+        let osd = Osd::open(config, now, &mut out);
+        let mut rig = Self { osd, store, map, now, beacons: Vec::new(), halted: None };
+        rig.perform(out);
+        let full = Message::MapFull(MapFull { map: rig.map.to_bytes().into() });
+        rig.hear(MON, full);
+        rig.run(Duration::from_secs(3));
+        assert!(rig.osd.is_live());
+        rig
+    }
+
+    fn perform(&mut self, out: Vec<Output>) {
+        let mut next = out;
+        for _ in 0..1000 {
+            for output in std::mem::take(&mut next) {
+                match output {
+                    Output::Submit { transaction, token } => self.store.submit(transaction, token).expect("room"),
+                    Output::Read { read, token } => self.store.read(read, token),
+                    Output::SendMon { message: Message::Beacon(beacon) } => self.beacons.push((self.now, beacon)),
+                    Output::SendMon { message: Message::PgActivateRequest(ask) } => {
+                        let activate = Change::PgActivate { pg: ask.pg, interval: ask.interval, members: ask.members };
+                        let delta = self.commit(vec![activate]);
+                        self.osd.on_message(self.now, MON, self.map.epoch, delta, &mut next);
+                    }
+                    Output::Halt { why } => self.halted = Some(why),
+                    Output::SendMon { .. } | Output::Send { .. } => {}
+                }
+            }
+            self.store.kick();
+            let mut events: Vec<Event> = Vec::new();
+            self.store.poll(&mut events);
+            for event in events {
+                self.osd.on_store(self.now, event, &mut next);
+            }
+            if next.is_empty() {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    /// The monitors commit a change; the message that tells of it.
+    fn commit(&mut self, changes: Vec<Change>) -> Message {
+        let delta = self.map.delta(changes);
+        self.map.apply(&delta).expect("the next delta");
+        Message::MapDeltas(MapDeltas { deltas: vec![delta.to_bytes().into()], newest: self.map.epoch })
+    }
+
+    fn hear(&mut self, from: Entity, message: Message) {
+        let mut out = Vec::new();
+        self.osd.on_message(self.now, from, self.map.epoch, message, &mut out);
+        self.perform(out);
+    }
+
+    /// Time passes.
+    fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            let next = self.osd.next_deadline().max(self.now + Duration::from_micros(1));
+            if next > end {
+                self.now = end;
+                return;
+            }
+            self.now = next;
+            let mut out = Vec::new();
+            self.osd.on_tick(self.now, &mut out);
+            self.perform(out);
+        }
+    }
+
+    fn set(&mut self, key: &str, value: Option<&str>) {
+        let change = Change::Config { key: key.into(), value: value.map(str::to_owned) };
+        let delta = self.commit(vec![change]);
+        self.hear(MON, delta);
+    }
+
+    fn beacons_in(&mut self, span: Duration) -> usize {
+        self.beacons.clear();
+        self.run(span);
+        self.beacons.len()
+    }
+}
+
+#[test]
+fn an_option_takes_effect_without_a_restart_and_ends_as_it_began() {
+    let mut rig = Rig::live();
+    let span = Duration::from_secs(10);
+    let by_default = rig.beacons_in(span);
+    assert!((4..=7).contains(&by_default), "one in two seconds: {by_default}");
+    rig.set("osd.beacon_interval_ms", Some("200"));
+    let often = rig.beacons_in(span);
+    // It looks at its clock every 150 ms or so.
+    assert!((30..=50).contains(&often), "several a second: {often}");
+    rig.set("osd.beacon_interval_ms", None);
+    rig.run(Duration::from_secs(2));
+    let again = rig.beacons_in(span);
+    assert!((4..=7).contains(&again), "{again}");
+}
+
+#[test]
+fn a_new_leader_of_the_monitors_is_told_everything_once() {
+    let mut rig = Rig::live();
+    let led = |leader, term| Message::Led(Led { leader: MonId(leader), term });
+    rig.hear(MON, led(0, 4));
+    rig.run(Duration::from_secs(3));
+    rig.beacons.clear();
+    rig.run(Duration::from_secs(5));
+    assert!(rig.beacons.iter().all(|(_, beacon)| !beacon.all && beacon.pgs.is_empty()), "nothing has changed");
+    for message in [led(1, 5), led(1, 6)] {
+        rig.beacons.clear();
+        let heard = rig.now;
+        rig.hear(MON, message.clone());
+        rig.run(Duration::from_secs(3));
+        let (at, first) = &rig.beacons[0];
+        assert!(at.since(heard) < Duration::from_millis(200), "at once: {:?}", at.since(heard));
+        assert!(first.all && first.pgs.len() == 2, "{first:?}");
+        assert!(rig.beacons[1..].iter().all(|(_, beacon)| !beacon.all), "once");
+        // The same again, through another monitor: it is known.
+        rig.beacons.clear();
+        rig.hear(Entity::Mon(MonId(2)), message);
+        rig.run(Duration::from_secs(3));
+        assert!(rig.beacons.iter().all(|(_, beacon)| !beacon.all));
+    }
+}
+
+/// A beacon that was lost between two monitors left the leader without a group's state until it changed.
+#[test]
+fn everything_is_reported_again_now_and_then() {
+    let mut rig = Rig::live();
+    rig.beacons.clear();
+    rig.run(Duration::from_secs(70));
+    let full = rig.beacons.iter().filter(|(_, beacon)| beacon.all && beacon.pgs.len() == 2).count();
+    assert!((2..=3).contains(&full), "every half minute: {full}");
+}
+
+/// Any client could stop an OSD with a refusal, and give it a map.
+#[test]
+fn only_monitors_stop_an_osd_and_no_client_gives_it_a_map() {
+    let mut rig = Rig::live();
+    let client = Entity::Client(ClientId(7));
+    rig.hear(client, Message::Refused(Refused { why: "go away".to_owned() }));
+    assert_eq!(rig.halted, None);
+    let before = rig.osd.epoch();
+    let delta = rig.commit(vec![Change::Flags { flags: 1 }]);
+    let mut out = Vec::new();
+    rig.osd.on_message(rig.now, client, before, delta, &mut out);
+    rig.osd.on_message(rig.now, client, before, Message::MapFull(MapFull { map: rig.map.to_bytes().into() }), &mut out);
+    assert_eq!(rig.osd.epoch(), before);
+    rig.hear(MON, Message::Refused(Refused { why: "another history".to_owned() }));
+    assert_eq!(rig.halted.as_deref(), Some("another history"));
+}
