@@ -138,7 +138,7 @@ mod tests {
                 let expected = match option.name {
                     // Held within what goes together.
                     "osd.ping_interval_ms" => value.min(166),
-                    "osd.log_entries_max" => value.max(500),
+                    "osd.log_entries_max" => value.max(Limits::default().log_entries_min as u64),
                     _ => value,
                 };
                 assert_eq!((option.get)(&timing, &limits), expected, "{}", option.name);
