@@ -1,7 +1,8 @@
 //! Messages behind their frames' checksums: what decodes is written and read back as it was, and an operation's parts share its
 //! payload out without a panic.
 //!
-//! Input: the message's place in the list of kinds, the length of the payload (both one byte), meta section, payload.
+//! Input: the message's type number (another one counts around the list of types), the length of the payload (both one byte), meta section,
+//! payload.
 
 use bytes::Bytes;
 use nacre_wire::Message;
@@ -9,7 +10,8 @@ use nacre_wire::msg::PayloadCursor;
 
 pub fn run(input: &[u8]) {
     let [kind, payload_len, rest @ ..] = input else { return };
-    let (kind, _, _, compat) = Message::KINDS[usize::from(*kind) % Message::KINDS.len()];
+    let named = Message::KINDS.iter().find(|(number, ..)| *number == u16::from(*kind));
+    let (kind, _, _, compat) = *named.unwrap_or(&Message::KINDS[usize::from(*kind) % Message::KINDS.len()]);
     let payload_len = usize::from(*payload_len).min(rest.len());
     let (meta, payload) = rest.split_at(rest.len() - payload_len);
     let payload = if payload.is_empty() { Vec::new() } else { vec![Bytes::copy_from_slice(payload)] };

@@ -188,6 +188,13 @@ pub const OPTIONS: &[Spec] = &[
         "Objects that a placement group recovers at a time: fewer leave more to clients.",
     ),
     whole(
+        "osd.recovery_objects_total_max",
+        "32",
+        1,
+        100_000,
+        "Objects that an OSD recovers and backfills at a time, in all its placement groups together.",
+    ),
+    whole(
         "osd.report_grace_ms",
         "1800",
         100,

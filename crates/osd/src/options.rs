@@ -72,6 +72,7 @@ pub const OPTIONS: &[OsdOption] = &[
     option!("osd.ping_interval_ms", 10, 10_000, ms ping_interval),
     option!("osd.push_bytes_max", 64 << 10, 16 << 20, push_bytes: u64),
     option!("osd.recovery_objects_max", 1, 1000, recovery_objects: usize),
+    option!("osd.recovery_objects_total_max", 1, 100_000, recovery_objects_total: usize),
     OsdOption {
         name: "osd.report_grace_ms",
         min: 100,

@@ -10,15 +10,17 @@ use nacre_types::{
 use nacre_wire::map::{
     Activation, Address, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, Protocol, Weight,
 };
-use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::client::{
+    OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
+};
 use nacre_wire::msg::monitor::{
     Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, Led, LogLine, MapAck,
     MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
     Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, PeerInfo,
-    PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck, ScanQuery,
-    ScanReply, Totals,
+    PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
+    ReplicateApplied, ScanQuery, ScanReply, Totals,
 };
 use nacre_wire::{ClusterMap, MapDelta, Message, Wire};
 use std::collections::BTreeMap;
@@ -157,6 +159,9 @@ fn op_reply() -> OpReply {
         attempt: 2,
     }
 }
+fn op_applied() -> OpApplied {
+    OpApplied { request: request(), version: v(3, 4), attempt: 2 }
+}
 fn op_blocked() -> OpBlocked {
     OpBlocked { request: request(), reason: "waits for osd.3".to_owned(), since_ms: 2500 }
 }
@@ -180,6 +185,7 @@ fn operations() -> Vec<Sample> {
     );
     all.push(value("record OpRequest v1", op_request()));
     all.push(value("record OpReply v1", op_reply()));
+    all.push(value("record OpApplied v1", op_applied()));
     all.push(value("record OpBlocked v1", op_blocked()));
     all
 }
@@ -227,7 +233,18 @@ fn missing() -> Missing {
     Missing { object: object(), need: v(5, 6), have: v(3, 4) }
 }
 fn replicate() -> Replicate {
-    Replicate { pg: pg(), interval: Epoch(5), entry: entry(), effects: effects(), committed: v(5, 4), trim: v(3, 2) }
+    Replicate {
+        pg: pg(),
+        interval: Epoch(5),
+        entry: entry(),
+        effects: effects(),
+        committed: v(5, 4),
+        trim: v(3, 2),
+        tell_applied: true,
+    }
+}
+fn replicate_applied() -> ReplicateApplied {
+    ReplicateApplied { pg: pg(), interval: Epoch(5), version: v(5, 6) }
 }
 fn replicate_ack() -> ReplicateAck {
     ReplicateAck { pg: pg(), interval: Epoch(5), version: v(5, 6) }
@@ -347,6 +364,7 @@ fn replication() -> Vec<Sample> {
         value("record Dedup v1", dedup()),
         value("fields Missing", missing()),
         value("record Replicate v1", replicate()),
+        value("record ReplicateApplied v1", replicate_applied()),
         value("fields ReplicateAck", replicate_ack()),
         value("record Ping v1", ping()),
         value("record Pong v1", pong()),
@@ -699,8 +717,10 @@ fn frames() -> Vec<Sample> {
         Message::Refused(refused()),
         Message::OpRequest(op_request(), data()),
         Message::OpReply(op_reply(), data()),
+        Message::OpApplied(op_applied()),
         Message::OpBlocked(op_blocked()),
         Message::Replicate(replicate(), data()),
+        Message::ReplicateApplied(replicate_applied()),
         Message::ReplicateAck(replicate_ack()),
         Message::Ping(ping()),
         Message::Pong(pong()),
