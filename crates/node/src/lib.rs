@@ -52,6 +52,6 @@ pub use directory::{InitOptions, init};
 pub use embedded::Embedded;
 pub use error::{Error, StartError};
 pub use inspect::{StoreReport, inspect};
-pub use net::is_free as port_is_free;
 pub use moved::Moved;
+pub use net::is_free as port_is_free;
 pub use pipelined::Pipelined;

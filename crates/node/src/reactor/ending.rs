@@ -1,0 +1,67 @@
+//! Ends: of connections, and of daemons that stopped by themselves.
+
+use super::Reactor;
+use crate::clock;
+use crate::conn::State;
+use crate::role::{Input, Role};
+use nacre_types::Entity;
+use rustix::io::Errno;
+
+impl Reactor {
+    pub(super) fn drop_conn(&mut self, id: usize) {
+        if let Some(conn) = self.conns[id].take() {
+            if let Some(node) = &mut self.nodes[conn.owner]
+                && let Some(who) = conn.who()
+            {
+                node.links.dropped(who, id);
+            }
+            // Closing the descriptor takes it out of epoll.
+            self.freed.push(id);
+        }
+    }
+
+    /// A connection failed, or its peer went.
+    pub(super) fn lost(&mut self, id: usize, errno: Option<Errno>, _why: &str) {
+        let Some(conn) = &self.conns[id] else { return };
+        let (owner, state, who, dialed) = (conn.owner, conn.state, conn.who(), conn.dialed);
+        self.drop_conn(id);
+        let Some(node) = &mut self.nodes[owner] else { return };
+        let Some(who) = who else { return };
+        let now = clock::now();
+        match state {
+            State::Open => {
+                node.inbox.push_back(Input::Gone(who));
+                node.links.failed(now, who, false);
+            }
+            _ if dialed.is_some() => {
+                node.links.failed(now, who, true);
+                if errno == Some(Errno::CONNREFUSED) {
+                    node.inbox.push_back(Input::Absent(who));
+                }
+            }
+            _ => {}
+        }
+        if let Entity::Mon(mon) = who {
+            node.links.mon.on_lost(now, mon);
+        }
+    }
+
+    /// Ends what stopped by itself: its listener and connections go, so that others notice.
+    pub(super) fn reap(&mut self) {
+        for at in 0..self.nodes.len() {
+            let Some(node) = &mut self.nodes[at] else { continue };
+            let Some(why) = &node.halted else { continue };
+            if let Role::Client(access) = &mut node.role {
+                access.stop(why);
+            }
+            if node.listener.take().is_none() && node.links.is_empty() {
+                continue;
+            }
+            for id in 0..self.conns.len() {
+                if self.conns[id].as_ref().is_some_and(|conn| conn.owner == at && !conn.has_output()) {
+                    self.drop_conn(id);
+                }
+            }
+        }
+    }
+}

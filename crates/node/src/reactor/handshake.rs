@@ -1,0 +1,199 @@
+//! Who is who: dialing, the first frame of a connection, and the one session that a daemon keeps with the monitors.
+
+use super::{Node, Reactor};
+use crate::conn::{Conn, State};
+use crate::links::Session;
+use crate::role::Input;
+use crate::{clock, links, net};
+use nacre_types::{Entity, MonId, Time};
+use nacre_wire::Message;
+use nacre_wire::msg::monitor::{Hello, Refused};
+use rustix::io::Errno;
+
+impl Reactor {
+    pub(super) fn hello(&self, node: &Node, to: Option<Entity>) -> Message {
+        Message::Hello(Hello {
+            cluster: self.cluster,
+            from: node.entity,
+            instance: node.role.instance(),
+            to,
+            supported: 0,
+            required: node.role.map().map_or(0, |map| map.required_features),
+            address: node.address.clone(),
+            auth: bytes::Bytes::new(),
+        })
+    }
+
+    /// The first frame of a connection.
+    pub(super) fn on_greeting(&mut self, id: usize, message: Message) -> bool {
+        let owner = self.conns[id].as_ref().expect("it just received").owner;
+        let Some(node) = &self.nodes[owner] else { return false };
+        let me = node.entity;
+        let conn = self.conns[id].as_ref().expect("it just received");
+        match (message, conn.dialed) {
+            (Message::Hello(hello), None) => {
+                let conns = &self.conns;
+                let known = |conn: usize| conns[conn].as_ref().map(|c| (c.state, c.dialed.is_some(), c.peer));
+                match node.links.judge(&hello, self.cluster, 0, known) {
+                    Ok(replaced) => {
+                        let reply = self.hello(node, Some(hello.from));
+                        if let Some(old) = replaced {
+                            self.drop_conn(old);
+                        }
+                        let conn = self.conns[id].as_mut().expect("not the replaced one");
+                        conn.greet(reply);
+                        self.open(id, hello.from, hello.instance, replaced.is_some());
+                        true
+                    }
+                    Err(why) => {
+                        if !links::is_tie(&why) {
+                            self.say(format!("{me}: refused {}: {why}", hello.from));
+                        }
+                        let conn = self.conns[id].as_mut().expect("it just received");
+                        conn.greet(Message::Refused(Refused { why }));
+                        conn.state = State::Closing;
+                        self.mark_dirty(id);
+                        false
+                    }
+                }
+            }
+            (Message::Hello(hello), Some(expected)) => {
+                if hello.from != expected || hello.cluster != self.cluster {
+                    let why = format!("{} of cluster {} answers in place of {expected}", hello.from, hello.cluster);
+                    self.lost(id, None, &why);
+                    return false;
+                }
+                if hello.required != 0 {
+                    let why =
+                        format!("{expected} needs features {:#x} that this version lacks: upgrade it", hello.required);
+                    self.refused_by(id, expected, why);
+                    return false;
+                }
+                self.open(id, hello.from, hello.instance, false);
+                true
+            }
+            (Message::Refused(refused), Some(expected)) => {
+                self.refused_by(id, expected, refused.why);
+                false
+            }
+            (other, _) => {
+                self.say(format!("{me}: closed a connection that began with {}", other.name()));
+                self.lost(id, None, "");
+                false
+            }
+        }
+    }
+
+    pub(super) fn refused_by(&mut self, id: usize, by: Entity, why: String) {
+        let owner = self.conns[id].as_ref().expect("it just received").owner;
+        let Some(node) = &mut self.nodes[owner] else { return };
+        let me = node.entity;
+        let fatal = node.links.mon.on_refused(by, &why);
+        let line = format!("{me}: {by} refused: {why}");
+        if fatal {
+            node.halt(line.clone());
+        }
+        if !links::is_tie(&why) {
+            self.say(line);
+        }
+        self.lost(id, None, "");
+    }
+
+    pub(super) fn open(&mut self, id: usize, peer: Entity, instance: nacre_types::Instance, replaces: bool) {
+        let conn = self.conns[id].as_mut().expect("it just received");
+        let owner = conn.owner;
+        conn.state = State::Open;
+        conn.peer = Some((peer, instance));
+        self.mark_dirty(id);
+        let Some(node) = &mut self.nodes[owner] else { return };
+        if replaces {
+            node.forget(peer);
+            node.inbox.push_back(Input::Gone(peer));
+        }
+        node.links.opened(peer, id);
+        if let Entity::Mon(mon) = peer
+            && node.links.mon.on_open(mon)
+        {
+            node.inbox.push_back(Input::MonSession);
+        }
+    }
+
+    /// Begins a connection, unless one just failed.
+    pub(super) fn dial(&mut self, node: &mut Node, at: usize, to: Entity) -> Option<usize> {
+        let now = clock::now();
+        if !node.links.may_dial(now, to) {
+            return None;
+        }
+        let address = match to {
+            Entity::Client(_) => return None,
+            // Only OSDs dial monitors, and monitors each other.
+            Entity::Osd(_) if matches!(node.entity, Entity::Mon(_)) => return None,
+            Entity::Mon(mon) => match self.mons.get(&mon) {
+                Some(address) => address.clone(),
+                None => node.role.map()?.mons.get(&mon)?.address.0.clone(),
+            },
+            Entity::Osd(osd) => node.role.map()?.osds.get(&osd)?.address.0.clone(),
+        };
+        let dialed = net::parse(&address).ok_or(Errno::CONNREFUSED).and_then(net::dial);
+        match dialed {
+            Ok(fd) => {
+                let mut conn = Conn::new(fd, at, State::Connecting, Some(to), now);
+                conn.greet(self.hello(node, Some(to)));
+                let id = self.register(conn)?;
+                node.links.dialed(to, id);
+                Some(id)
+            }
+            Err(errno) => {
+                node.links.failed(now, to, true);
+                if errno == Errno::CONNREFUSED {
+                    node.inbox.push_back(Input::Absent(to));
+                }
+                if let Entity::Mon(mon) = to {
+                    node.links.mon.on_lost(now, mon);
+                }
+                None
+            }
+        }
+    }
+
+    /// Keeps one session with a monitor.
+    pub(super) fn seek_monitor(&mut self, node: &mut Node, at: usize, now: Time) {
+        if !node.role.wants_mon_session() {
+            return;
+        }
+        if let Session::Up(mon) = node.links.mon.session {
+            let here = self.local.get(&Entity::Mon(mon));
+            let lives = match here {
+                Some(&other) => self.nodes[other].as_ref().is_some_and(|other| other.halted.is_none()),
+                None => node.links.conn(Entity::Mon(mon)).is_some(),
+            };
+            if lives {
+                return;
+            }
+            node.links.mon.on_lost(now, mon);
+            node.inbox.push_back(Input::Gone(Entity::Mon(mon)));
+        }
+        let listens = |other: &Node| other.role.is_listening() && other.halted.is_none();
+        let here = self.nodes.iter().flatten().find_map(|other| match other.entity {
+            Entity::Mon(mon) if listens(other) => Some(mon),
+            _ => None,
+        });
+        if let Some(mon) = here {
+            node.links.mon.session = Session::Up(mon);
+            node.inbox.push_back(Input::MonSession);
+            return;
+        }
+        if node.links.mon.session != Session::None || now < node.links.mon.retry_at {
+            return;
+        }
+        let mut candidates: Vec<MonId> = self.mons.keys().copied().collect();
+        candidates.extend(node.role.map().into_iter().flat_map(|map| map.mons.keys().copied()));
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.retain(|mon| !self.local.contains_key(&Entity::Mon(*mon)));
+        let Some(mon) = node.links.mon.pick(now, &candidates) else { return };
+        if node.links.conn(Entity::Mon(mon)).is_none() && self.dial(node, at, Entity::Mon(mon)).is_none() {
+            node.links.mon.on_lost(now, mon);
+        }
+    }
+}
