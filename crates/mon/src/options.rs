@@ -167,7 +167,7 @@ pub const OPTIONS: &[Spec] = &[
     ),
     whole(
         "osd.log_entries_min",
-        "200",
+        "100",
         50,
         100_000,
         "Log entries that a placement group keeps while all its members are there.",

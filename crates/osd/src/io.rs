@@ -129,7 +129,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            log_entries_min: 200,
+            log_entries_min: 100,
             log_entries_max: 10_000,
             recovery_objects: 16,
             recovery_objects_total: 32,

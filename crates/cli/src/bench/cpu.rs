@@ -16,6 +16,8 @@ const TICK_US: u64 = 10_000;
 /// When `/proc` cannot be read.
 pub fn used(run: Option<&Path>) -> Result<Used> {
     let me = std::process::id();
+    let program = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    let ours = program("self").context("reading /proc")?;
     let mut pids: BTreeMap<u32, Vec<String>> = BTreeMap::from([(me, vec!["client".to_owned()])]);
     for entry in run.map(std::fs::read_dir).into_iter().flatten().flatten() {
         let path = entry.context("reading the folder of pid files")?.path();
@@ -28,10 +30,8 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
             Some("lock") if name == "up" => signed(&text),
             _ => None,
         };
-        // Files outlive a crash, and the number may then be somebody else's.
-        let pid = pid.filter(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "nacre")
-        });
+        // Files outlive a crash, and the number may then be another program's.
+        let pid = pid.filter(|pid: &u32| program(&pid.to_string()).is_ok_and(|name| name == ours));
         if let Some(pid) = pid {
             pids.entry(pid).or_default().push(name);
         }
