@@ -616,11 +616,8 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     }
 }
 
-/// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare when backfill held its object's range to compare
-/// it with the target's. The update came after the comparison: what was then pushed was no longer what was compared, the push was given up, and
-/// the backfill stood still for ever.
-#[test]
-fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
+/// A primary that serves alone for a member that is being brought up to date and is complete but for this cursor.
+fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
     let mut monitors = Monitors::of(2);
     for osd in 0..2 {
         monitors.up(osd, Instance(1 << 16));
@@ -638,11 +635,10 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
         head: old,
         tail: old,
         spans: vec![old],
-        backfill: Some(Bytes::new()),
+        backfill: backfill.clone(),
         ..PgInfo::default()
     };
     host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0 }));
-    let backfill = Some(Bytes::new());
     host.tell(
         from,
         epoch,
@@ -650,6 +646,16 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
     );
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![primary] }]);
     host.tell(MON, after, monitors.since(epoch));
+    (host, after, interval, target)
+}
+
+/// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare when backfill held its object's range to compare
+/// it with the target's. The update came after the comparison: what was then pushed was no longer what was compared, the push was given up, and
+/// the backfill stood still for ever.
+#[test]
+fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
+    let (host, after, interval, target) = served_for_another(Some(Bytes::new()));
+    let (mut host, from) = (host, Entity::Osd(target));
     write(1, after, &mut host);
     assert!(host.sent_to(target.0).iter().any(|message| matches!(message, Message::ScanQuery(_))));
     // The compare-and-set waits for its data.
@@ -675,4 +681,24 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
         })
         .collect();
     assert!(versions.iter().any(|version| version.number == 2), "the object as it is now: {versions:?}");
+}
+
+/// Simulator with real monitors, seed 205. Backfill was done and the primary asked the monitors to end the temporary acting set; that message
+/// was lost with the connection. Nobody was writing to the group, so nobody looked at it again: it stayed remapped for ever.
+#[test]
+fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
+    let (mut host, ..) = served_for_another(None);
+    let mut asked = || {
+        let ends = |message: &Message| matches!(message, Message::PgTemporaryRequest(ask) if ask.acting.is_empty());
+        std::mem::take(&mut host.to_mon).iter().filter(|message| ends(message)).count()
+    };
+    assert_eq!(asked(), 1);
+    for _ in 0..8 {
+        host.wait(500);
+    }
+    let mut asked = || {
+        let ends = |message: &Message| matches!(message, Message::PgTemporaryRequest(ask) if ask.acting.is_empty());
+        std::mem::take(&mut host.to_mon).iter().filter(|message| ends(message)).count()
+    };
+    assert!(asked() >= 2, "although no client does anything");
 }

@@ -5,9 +5,14 @@
 
 use crate::network::Network;
 use crate::plan::{MS, SECOND};
+use crate::workload::{Aim, register};
 use crate::world::{Event, World};
+use nacre_osd::key;
 use nacre_types::{Entity, OsdId, PgId};
 use serde_json::json;
+
+/// Longest pause, in nanoseconds, of a client that is told what to do.
+const QUICK: u64 = 3 * MS;
 
 impl World {
     /// The next fault, and when the one after it comes.
@@ -16,7 +21,8 @@ impl World {
             return;
         }
         let every = self.plan.fault_every_ns;
-        let wait = self.rng.between(every / 4, every * 2);
+        let (least, most) = if self.plan.aimed { (every / 2, every * 3 / 2) } else { (every / 4, every * 2) };
+        let wait = self.rng.between(least, most);
         self.after(wait, Event::Fault);
         let osds = self.osds();
         let osd = Entity::Osd(*self.rng.pick(&osds));
@@ -24,7 +30,9 @@ impl World {
         let mon = *self.rng.pick(&mons);
         // A third of what hits a single daemon hits a monitor.
         let daemon = if self.rng.one_in(3) { mon } else { osd };
-        match self.rng.below(26) {
+        let which =
+            if self.plan.aimed { *self.rng.pick(&[0, 15, 16, 16, 16, 16, 16, 18, 19, 19]) } else { self.rng.below(26) };
+        match which {
             0..=3 => {
                 let wait = self.down_time();
                 self.crash_for(daemon, wait);
@@ -40,7 +48,7 @@ impl World {
             }
             13 | 14 => self.reweight(osd),
             15 if self.splits_left > 0 => self.split(),
-            16 | 17 => self.depose(),
+            16 | 17 => self.prepare_to_depose(),
             18 => self.isolate_leader(),
             19 => self.die_before_flush(),
             20 => self.break_disk(daemon),
@@ -169,7 +177,17 @@ impl World {
     }
 
     fn some_group(&mut self) -> Option<(PgId, Vec<OsdId>)> {
-        let groups: Vec<PgId> = self.ledger.map()?.pgs.keys().copied().collect();
+        // One that serves, if there is one.
+        let all = &self.ledger.map()?.pgs;
+        let serves = |(pg, record): &(&PgId, &nacre_wire::map::PgRecord)| {
+            let osd = self.processes.get(&Entity::Osd(record.primary()?))?.osd()?;
+            let group = osd.pgs().find(|group| group.id() == **pg)?;
+            group.as_primary().filter(|primary| primary.is_active()).map(|_| ())
+        };
+        let mut groups: Vec<PgId> = all.iter().filter(|entry| serves(entry).is_some()).map(|(pg, _)| *pg).collect();
+        if groups.is_empty() {
+            groups = all.keys().copied().collect();
+        }
         if groups.is_empty() {
             return None;
         }
@@ -177,38 +195,116 @@ impl World {
         Some((pg, self.ledger.map()?.pgs[&pg].acting.clone()))
     }
 
-    /// Takes a group from its primary while that cannot hear of it, and some clients cannot either; its members start anew at once.
-    /// What the old primary may still say, and for how long, is what leases are about.
-    fn depose(&mut self) {
+    /// The registers of a group.
+    fn registers(&self, pg: PgId) -> Vec<u64> {
+        let Some(pool) = self.ledger.map().and_then(|map| map.pools.get(&pg.pool)) else { return Vec::new() };
+        let inside = |key: &u64| key::seed(key::hash(&register(*key)), pool.pg_num) == pg.seed;
+        (0..self.plan.keys).filter(inside).collect()
+    }
+
+    fn aim(&mut self, client: usize, key: u64, reads: bool, think_ns: u64, wait: u64) {
+        let until = self.now() + wait;
+        self.clients[client].aim = Some(Aim { key, reads, think_ns, until });
+        // At once: what it was going to do can wait.
+        self.after(1, Event::WakeClient(client));
+    }
+
+    /// Prepares to take a group from its primary while that cannot hear of it, and some clients cannot either: everybody reads one of its
+    /// registers for a moment, so that no update is under way when it happens.
+    fn prepare_to_depose(&mut self) {
         let Some((pg, acting)) = self.some_group() else { return };
         let Some(primary) = acting.first().copied() else { return };
+        let wait = self.rng.between(50 * MS, 250 * MS);
         let mut alone: Vec<Entity> = vec![Entity::Osd(primary)];
-        for client in &self.clients {
+        let registers = self.registers(pg);
+        for client in 0..self.clients.len() {
             if self.rng.one_in(2) {
-                alone.push(Entity::Client(client.role.id()));
+                alone.push(Entity::Client(self.clients[client].role.id()));
             }
+            if let Some(first) = registers.first() {
+                self.aim(client, *first, true, QUICK, wait);
+            }
+        }
+        self.after(wait, Event::Depose { pg, primary, alone });
+    }
+
+    /// The deed, in one of three ways.
+    ///
+    /// * What the old primary may still say, and for how long, is what *leases* are about: the others write what those with the old primary read,
+    ///   and the other members start anew at once.
+    /// * What it takes for acknowledged is what *intervals* are about: those with the old primary write, and after a while the others hear it
+    ///   again, but it hears only what is short: no map.
+    /// * What it brings back is what activations are about: its *log* gets longer than that of the others, who are answered and write little.
+    pub(crate) fn depose(&mut self, pg: PgId, primary: OsdId, alone: &[Entity]) {
+        if !self.faults {
+            return;
+        }
+        let (leases, logs) = *self.rng.pick(&[(true, false), (false, false), (false, true)]);
+        let wait = self.rng.between(100 * MS, if leases { 3 * SECOND } else { SECOND });
+        let narrow = self.rng.between(SECOND, 3 * SECOND);
+        let registers = self.registers(pg);
+        for client in 0..self.clients.len() {
+            let Some(first) = registers.first() else { break };
+            let apart = alone.contains(&Entity::Client(self.clients[client].role.id()));
+            let key = if leases || !apart { *first } else { *self.rng.pick(&registers) };
+            let think = if logs && !apart { 500 * MS } else { QUICK };
+            self.aim(client, key, apart && leases, think, wait + narrow);
         }
         let others: Vec<Entity> = self.everybody().into_iter().filter(|entity| !alone.contains(entity)).collect();
         self.note(|| format!("{primary} is deposed from {pg} and does not hear of it"));
-        let wait = self.rng.between(100 * MS, 3 * SECOND);
-        self.cut_for(Network::between(&others, &alone, true), wait);
+        self.cut_for(Network::between(&others, alone, true), wait);
         self.order(&json!({"command": "osd down", "osd": primary.0}));
-        for osd in acting.into_iter().skip(1) {
-            if self.rng.one_in(2) {
+        if !leases && !logs {
+            self.after(wait, Event::Squeeze { alone: alone.to_vec(), wait: narrow });
+        }
+        let acting = self.ledger.map().and_then(|map| map.pgs.get(&pg)).map(|record| record.acting.clone());
+        for osd in acting.into_iter().flatten().filter(|osd| *osd != primary) {
+            if leases && self.rng.one_in(2) {
                 let wait = self.rng.between(MS, 60 * MS);
                 self.crash_for(Entity::Osd(osd), wait);
             }
         }
     }
 
-    /// A group's members lose power while their disks are slow; the primary stays away for long. What the others acknowledged must be there.
+    /// Only what is short reaches these from others.
+    pub(crate) fn squeeze(&mut self, alone: &[Entity], wait: u64) {
+        if self.faults {
+            let others: Vec<Entity> = self.everybody().into_iter().filter(|entity| !alone.contains(entity)).collect();
+            self.note(|| format!("only what is short reaches {}", alone[0]));
+            let id = self.network.squeeze(Network::between(&others, alone, false));
+            self.after(wait, Event::Heal(id));
+        }
+    }
+
+    /// A group's members lose power while the others' disks are slow; the primary, whose disk is not, stays away for long. What the others
+    /// acknowledged must be there.
     fn die_before_flush(&mut self) {
-        let Some((pg, acting)) = self.some_group() else { return };
-        self.note(|| format!("the members of {pg} lose power"));
-        for (place, osd) in acting.into_iter().enumerate() {
-            let wait =
-                if place == 0 { self.rng.between(2 * SECOND, 6 * SECOND) } else { self.rng.between(MS, 100 * MS) };
-            self.crash_for(Entity::Osd(osd), wait);
+        let Some((pg, members)) = self.some_group() else { return };
+        self.note(|| format!("the members of {pg} will lose power"));
+        let (wait, away) = (self.rng.between(100 * MS, SECOND), self.rng.between(2 * SECOND, 6 * SECOND));
+        for osd in members.iter().skip(1) {
+            let until = self.now() + wait;
+            let process = self.process(Entity::Osd(*osd));
+            process.slow_until = process.slow_until.max(until);
+        }
+        let registers = self.registers(pg);
+        if !registers.is_empty() {
+            for client in 0..self.clients.len() {
+                let key = *self.rng.pick(&registers);
+                self.aim(client, key, false, QUICK, wait);
+            }
+        }
+        self.after(wait, Event::Blackout { members, away });
+    }
+
+    /// These lose power at once.
+    pub(crate) fn blackout(&mut self, members: &[OsdId], away: u64) {
+        if !self.faults {
+            return;
+        }
+        for (place, osd) in members.iter().enumerate() {
+            let wait = if place == 0 { away } else { self.rng.between(MS, 100 * MS) };
+            self.crash_for(Entity::Osd(*osd), wait);
         }
     }
 

@@ -1,14 +1,18 @@
 //! Which messages arrive, and when.
 //!
 //! Between daemons of one kind messages are delayed, lost, doubled and overtake each other; on the connection of a client, or of an OSD with
-//! its monitor, they are delayed, lost and doubled, and overtake nothing. Across a cut nothing arrives.
+//! its monitor, they are delayed, lost and doubled, and overtake nothing. Across a cut nothing arrives; through a narrow path only what is
+//! short (a path whose largest packet somebody has set too small loses every long message, and no short one).
 
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
 use nacre_types::Entity;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names a cut, to end it.
+/// The longest message, in bytes, that a narrow path lets through: an acknowledgement is shorter, a map's change is longer.
+const SHORT: usize = 60;
+
+/// Names a cut or narrow path, to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CutId(u64);
 
@@ -16,6 +20,7 @@ pub struct CutId(u64);
 #[derive(Debug, Default)]
 pub struct Network {
     cuts: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
+    narrow: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
     next_cut: u64,
     /// When the last message of a pair arrives.
     fifo: BTreeMap<(Entity, Entity), u64>,
@@ -40,25 +45,35 @@ impl Network {
         self.cuts.insert(id, pairs);
         id
     }
-    /// A cut ends.
+    /// From now on only short messages of the first of each pair reach the second.
+    pub fn squeeze(&mut self, pairs: BTreeSet<(Entity, Entity)>) -> CutId {
+        let id = CutId(self.next_cut);
+        self.next_cut += 1;
+        self.narrow.insert(id, pairs);
+        id
+    }
+    /// A cut or narrow path ends.
     pub fn heal(&mut self, cut: CutId) {
         self.cuts.remove(&cut);
+        self.narrow.remove(&cut);
     }
-    /// All cuts end.
+    /// All of them end.
     pub fn heal_all(&mut self) {
         self.cuts.clear();
+        self.narrow.clear();
     }
 
-    /// When a message sent now arrives: not at all, once or twice.
+    /// When a message of so many bytes sent now arrives: not at all, once or twice.
     pub fn route(
         &mut self,
         rng: &mut Rng,
         bad: bool,
         now: u64,
-        from: Entity,
-        to: Entity,
+        (from, to): (Entity, Entity),
+        bytes: usize,
     ) -> (Option<u64>, Option<u64>) {
-        if self.is_cut(from, to) {
+        let lost = bytes > SHORT && self.narrow.values().any(|path| path.contains(&(from, to)));
+        if lost || self.is_cut(from, to) {
             return (None, None);
         }
         let peers = matches!((from, to), (Entity::Osd(_), Entity::Osd(_)) | (Entity::Mon(_), Entity::Mon(_)));

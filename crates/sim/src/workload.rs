@@ -12,6 +12,12 @@ use nacre_types::{ClientId, ObjectId, PoolId, Time};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::time::Duration;
 
+/// The object that is a register.
+#[must_use]
+pub fn register(key: u64) -> ObjectId {
+    ObjectId::named(&format!("register-{key}"))
+}
+
 /// The data of an object whose register has this value.
 #[must_use]
 pub fn content(value: u64) -> Bytes {
@@ -33,6 +39,19 @@ pub fn value_of(data: &[u8]) -> Result<u64, String> {
     }
 }
 
+/// What a client does for a while instead of anything to any register.
+#[derive(Clone, Copy, Debug)]
+pub struct Aim {
+    /// To which register.
+    pub key: u64,
+    /// Only reads, or only updates.
+    pub reads: bool,
+    /// Longest pause between two, in nanoseconds.
+    pub think_ns: u64,
+    /// Until when, in virtual nanoseconds.
+    pub until: u64,
+}
+
 /// One client.
 #[derive(Debug)]
 pub struct SimClient {
@@ -44,6 +63,8 @@ pub struct SimClient {
     think_ns: u64,
     /// No new operations.
     pub finished: bool,
+    /// What it is told to do.
+    pub aim: Option<Aim>,
 }
 
 /// What all clients share.
@@ -77,6 +98,7 @@ impl Workload {
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
             finished: false,
+            aim: None,
         }
     }
 }
@@ -126,9 +148,13 @@ impl SimClient {
     }
 
     fn begin(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
-        let key = rng.below(work.keys);
-        let object = ObjectId::named(&format!("register-{key}"));
-        let kind = *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas]);
+        self.aim.take_if(|aim| aim.until <= now);
+        let (key, kind) = match self.aim {
+            Some(Aim { key, reads: true, .. }) => (key, Kind::Read),
+            Some(Aim { key, .. }) => (key, *rng.pick(&[Kind::Write, Kind::Cas])),
+            None => (rng.below(work.keys), *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas])),
+        };
+        let object = register(key);
         let mut record = Record {
             client: self.name,
             op: kind,
@@ -177,7 +203,8 @@ impl SimClient {
     }
 
     fn end(&mut self, mut record: Record, result: Result<Done, Failure>, now: u64, work: &mut Workload, rng: &mut Rng) {
-        self.next_at = now + rng.below(self.think_ns) + 1;
+        let think = self.aim.map_or(self.think_ns, |aim| aim.think_ns);
+        self.next_at = now + rng.below(think) + 1;
         record.return_ns = Some(now);
         let key: usize = record.key.parse().expect("keys are numbers");
         match (record.op, result) {

@@ -20,7 +20,7 @@ use crate::workload::{SimClient, Workload};
 use nacre_client::Output as ClientOutput;
 use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
-use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, Time};
+use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, Time};
 use nacre_wire::map::{Address, Change};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{Message, Payload};
@@ -81,6 +81,22 @@ pub(crate) enum Event {
     Fault,
     Restart(Entity),
     Heal(CutId),
+    /// A primary is deposed by those who are not alone with it.
+    Depose {
+        pg: PgId,
+        primary: OsdId,
+        alone: Vec<Entity>,
+    },
+    /// These lose power at once; the first stays away for so long.
+    Blackout {
+        members: Vec<OsdId>,
+        away: u64,
+    },
+    /// What reaches these from others, for so long, is only what is short.
+    Squeeze {
+        alone: Vec<Entity>,
+        wait: u64,
+    },
     EndOfFaults,
     EndOfWork,
 }
@@ -304,6 +320,9 @@ impl World {
             Event::Fault => self.fault(),
             Event::Restart(who) => self.restart(who),
             Event::Heal(cut) => self.network.heal(cut),
+            Event::Depose { pg, primary, alone } => self.depose(pg, primary, &alone),
+            Event::Blackout { members, away } => self.blackout(&members, away),
+            Event::Squeeze { alone, wait } => self.squeeze(&alone, wait),
             Event::EndOfFaults => self.end_of_faults(),
             Event::EndOfWork => {
                 self.clients.iter_mut().for_each(|client| client.finished = true);
@@ -588,7 +607,12 @@ impl World {
 
     fn flush_client(&mut self, index: usize) {
         let now = self.now();
+        let ended = self.work.history.len();
         self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
+        for record in &self.work.history[ended..] {
+            let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
+            self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));
+        }
         let client = &mut self.clients[index];
         let mut out = Vec::new();
         client.role.take_outputs(&mut out);
@@ -677,10 +701,11 @@ impl World {
     pub(crate) fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         let bad = self.faults && self.plan.bad_network;
         let now = self.now();
-        let (Some(at), again) = self.network.route(&mut self.rng, bad, now, from, to) else { return };
         // What arrives is what was written: every message goes through its bytes.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
+        let bytes = meta.len() + nacre_wire::msg::payload_len(message.payload());
+        let (Some(at), again) = self.network.route(&mut self.rng, bad, now, (from, to), bytes) else { return };
         self.digest.update(&meta);
         let (kind, _, compat) = message.kind();
         let payload: Payload = message.payload().to_vec();

@@ -29,11 +29,13 @@ pub struct Backfill {
     work: Option<Work>,
     /// When to ask the monitors again to end the temporary set.
     ask_at: Time,
+    /// Asked, and the interval has not ended yet.
+    asked: bool,
 }
 
 impl Backfill {
     pub(super) fn is_busy(&self) -> bool {
-        self.work.is_some()
+        self.work.is_some() || self.asked
     }
 }
 
@@ -93,6 +95,7 @@ impl Pg {
             let complete = up.iter().all(|osd| *osd == sh.config.id || primary.peers.contains_key(osd));
             if !acting_is_up && !up.is_empty() && complete && primary.backfill.ask_at <= now {
                 primary.backfill.ask_at = now + ask_again;
+                primary.backfill.asked = true;
                 sh.wake_at(now + ask_again);
                 self.request_acting(Vec::new(), sh);
             }

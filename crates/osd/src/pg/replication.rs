@@ -108,6 +108,15 @@ impl Pg {
         }
     }
 
+    /// Our log is durable up to here.
+    const fn logged(&self) -> Version {
+        match &self.role {
+            Role::Member(member) => member.logged,
+            Role::Primary(primary) => primary.logged,
+            Role::Stray { .. } => Version::NONE,
+        }
+    }
+
     /// Orders an update and sends it everywhere.
     pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
         let Update { mut effects, payload, mut context, results } = update;
@@ -205,20 +214,15 @@ impl Pg {
     /// An update arrived from the primary.
     pub fn on_replicate(&mut self, from: OsdId, message: Replicate, payload: Payload, sh: &mut Shared) {
         let ours = self.is_current(message.interval) && self.interval.acting.first() == Some(&from);
-        if !ours && !mutant(Mutant::AckIntervalUnchecked) {
+        if !ours {
+            let (pg, interval, version) = (message.pg, message.interval, message.entry.version);
+            if mutant(Mutant::AckIntervalUnchecked) && self.logged().number >= version.number {
+                sh.send(from, Message::ReplicateAck(ReplicateAck { pg, interval, version }));
+            }
             return;
         }
         let head = self.local.log.head();
-        let Some(member) = self.member() else { return };
-        if !ours && member.logged.number >= message.entry.version.number {
-            // Only as the mutant: tells a deposed primary that its update is here.
-            let (pg, interval, version) = (message.pg, message.interval, message.entry.version);
-            sh.send(from, Message::ReplicateAck(ReplicateAck { pg, interval, version }));
-            return;
-        }
-        if !ours || member.adopted.is_none() {
-            return;
-        }
+        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else { return };
         let Replicate { entry, effects, trim, interval, tell_applied, .. } = message;
         if entry.version <= head {
             // Again: if it is durable, the acknowledgement was lost.
