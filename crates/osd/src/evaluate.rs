@@ -243,6 +243,10 @@ impl Run {
             SubOp::Write { offset, length } => self.write(*offset, *length)?,
             SubOp::WriteFull { length } => {
                 let size = self.context.size;
+                if self.context.damaged {
+                    // Otherwise the rest of the last block, of which nobody knows that nothing of it is left, would stay unreadable.
+                    self.effects.push(Effect::Truncate { size: 0 });
+                }
                 self.context.size = 0;
                 self.write(0, *length)?;
                 if *length < size {

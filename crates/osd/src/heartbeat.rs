@@ -25,6 +25,7 @@ struct Peer {
     lease_until: Time,
     refused: bool,
     reported: Option<Time>,
+    nearly_full: bool,
 }
 
 /// All other OSDs we share groups with.
@@ -98,6 +99,7 @@ impl Peers {
                 lease_until: Time::ZERO,
                 refused: false,
                 reported: None,
+                nearly_full: false,
             };
             let peer = old.remove(&osd).filter(|peer| peer.instance == instance).unwrap_or(fresh);
             self.peers.insert(osd, peer);
@@ -115,6 +117,18 @@ impl Peers {
             peer.heard = now;
             peer.refused = false;
         }
+    }
+
+    /// It says whether its store has room.
+    pub fn says_full(&mut self, osd: OsdId, nearly: bool) {
+        if let Some(peer) = self.peers.get_mut(&osd) {
+            peer.nearly_full = nearly;
+        }
+    }
+    /// Whether it last said that its store is nearly full.
+    #[must_use]
+    pub fn is_nearly_full(&self, osd: OsdId) -> bool {
+        self.peers.get(&osd).is_some_and(|peer| peer.nearly_full)
     }
 
     /// Its port refuses connections: the process is gone.

@@ -12,6 +12,10 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+#[cfg(test)]
+mod company;
+#[cfg(test)]
+mod company_stories;
 mod evaluate;
 mod heartbeat;
 mod io;
@@ -22,6 +26,8 @@ mod osd;
 #[cfg(test)]
 mod osd_test;
 pub mod pg;
+#[cfg(test)]
+mod repair_stories;
 mod shared;
 #[cfg(test)]
 mod stories;

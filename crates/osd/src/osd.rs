@@ -29,6 +29,8 @@ use std::time::Duration;
 const DELTAS_KEPT: usize = 500;
 /// Beacon intervals between two reports of all groups.
 const REPORT_ALL_EVERY: u32 = 15;
+/// How many of the next OSDs by id each watches, whatever the placement: so many miss one that is gone, and the monitors believe two.
+const RING: usize = 2;
 /// Messages held for a newer map.
 const HELD_MAX: usize = 10_000;
 
@@ -504,6 +506,10 @@ impl Osd {
         for record in ours {
             peers.extend(record.acting.iter().chain(&record.up).chain(&record.activated.members));
         }
+        // And the next ones by id, in a ring: an OSD that shares no group with anybody is missed by somebody all the same.
+        let up = |osd: &OsdId| map.up_osd(*osd).is_some();
+        let (before, behind): (Vec<OsdId>, Vec<OsdId>) = map.osds.keys().copied().filter(up).partition(|osd| *osd < me);
+        peers.extend(behind.into_iter().filter(|osd| *osd != me).chain(before).take(RING));
         peers.remove(&me);
         let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
         let up: Vec<(OsdId, Instance)> = up.collect();
@@ -642,11 +648,13 @@ impl Osd {
             Message::Ping(ping) => {
                 let lease = sh.peers.on_ping(sh.now, from);
                 let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
-                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns }));
+                let nearly_full = sh.nearly_full;
+                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns, nearly_full }));
                 return;
             }
             Message::Pong(pong) => {
                 let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
+                sh.peers.says_full(from, pong.nearly_full);
                 sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
                 for id in &self.busy {
                     let pg = self.pgs.get_mut(id).expect("busy groups exist");

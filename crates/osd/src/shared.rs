@@ -91,6 +91,8 @@ pub struct Counters {
     pub pushed: u64,
     /// Objects received.
     pub recovered: u64,
+    /// Copies that could not be read and were replaced.
+    pub repaired: u64,
     /// Objects compared by backfill.
     pub scanned: u64,
     /// Reads that had to wait for a lease.

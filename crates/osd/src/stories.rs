@@ -17,18 +17,18 @@ use nacre_wire::msg::replication::{
 use nacre_wire::{Message, Payload, Wire};
 use std::time::Duration;
 
-const MON: Entity = Entity::Mon(MonId(0));
-const PG: PgId = PgId::replicated(PoolId(1), 0);
+pub(crate) const MON: Entity = Entity::Mon(MonId(0));
+pub(crate) const PG: PgId = PgId::replicated(PoolId(1), 0);
 
 /// The monitors: one history of maps.
-struct Monitors {
-    map: ClusterMap,
-    deltas: Vec<(Epoch, Bytes)>,
+pub(crate) struct Monitors {
+    pub(crate) map: ClusterMap,
+    pub(crate) deltas: Vec<(Epoch, Bytes)>,
 }
 
 impl Monitors {
     /// OSDs on hosts of their own, no pool.
-    fn of(osds: u32) -> Self {
+    pub(crate) fn of(osds: u32) -> Self {
         let mut crush = nacre_crush::CrushMap::new();
         for osd in 0..osds {
             let host = format!("host{osd}");
@@ -42,23 +42,23 @@ impl Monitors {
         monitors.commit((0..osds).map(|osd| Change::OsdNew { osd: OsdId(osd), store: store(osd) }).collect());
         monitors
     }
-    fn commit(&mut self, changes: Vec<Change>) -> Epoch {
+    pub(crate) fn commit(&mut self, changes: Vec<Change>) -> Epoch {
         let delta: MapDelta = self.map.delta(changes);
         self.map.apply(&delta).expect("made from this map");
         self.deltas.push((delta.epoch, delta.to_bytes().into()));
         delta.epoch
     }
-    fn up(&mut self, osd: u32, instance: Instance) -> Epoch {
+    pub(crate) fn up(&mut self, osd: u32, instance: Instance) -> Epoch {
         let address = Address(format!("o{osd}"));
         self.commit(vec![Change::OsdUp { osd: OsdId(osd), instance, address, store: u128::from(osd) + 1, features: 0 }])
     }
-    fn down(&mut self, osd: u32, instance: Instance) -> Epoch {
+    pub(crate) fn down(&mut self, osd: u32, instance: Instance) -> Epoch {
         self.commit(vec![Change::OsdDown { osd: OsdId(osd), instance }])
     }
-    fn pool(&mut self, size: u8) -> Epoch {
+    pub(crate) fn pool(&mut self, size: u8) -> Epoch {
         self.pool_that_needs(size, size)
     }
-    fn pool_that_needs(&mut self, min_size: u8, size: u8) -> Epoch {
+    pub(crate) fn pool_that_needs(&mut self, min_size: u8, size: u8) -> Epoch {
         let settings = Pool {
             name: "registers".into(),
             protocol: Protocol::Log {},
@@ -75,32 +75,32 @@ impl Monitors {
         };
         self.commit(vec![Change::PoolSet { pool: PoolId(1), settings }])
     }
-    fn full(&self) -> Message {
+    pub(crate) fn full(&self) -> Message {
         Message::MapFull(MapFull { map: self.map.to_bytes().into() })
     }
-    fn since(&self, epoch: Epoch) -> Message {
+    pub(crate) fn since(&self, epoch: Epoch) -> Message {
         let deltas = self.deltas.iter().filter(|(at, _)| *at > epoch).map(|(_, bytes)| bytes.clone()).collect();
         Message::MapDeltas(MapDeltas { deltas, newest: self.map.epoch })
     }
 }
 
 /// A daemon with its store and a clock that the test turns.
-struct Host {
-    osd: Osd,
-    store: RamStore,
-    now: Time,
+pub(crate) struct Host {
+    pub(crate) osd: Osd,
+    pub(crate) store: RamStore,
+    pub(crate) now: Time,
     /// To the monitors, since last taken.
-    to_mon: Vec<Message>,
+    pub(crate) to_mon: Vec<Message>,
     /// To others, since last taken.
-    sent: Vec<(Entity, Message)>,
-    removed: usize,
+    pub(crate) sent: Vec<(Entity, Message)>,
+    pub(crate) removed: usize,
     /// Whether the store makes durable what it takes.
-    commits: bool,
+    pub(crate) commits: bool,
     /// Answers of the store that are held back, if they are.
-    held: Option<Vec<Event>>,
+    pub(crate) held: Option<Vec<Event>>,
 }
 
-fn config(id: u32, starts: u64) -> OsdConfig {
+pub(crate) fn config(id: u32, starts: u64) -> OsdConfig {
     OsdConfig {
         id: OsdId(id),
         instance: Instance(starts << 16),
@@ -115,13 +115,13 @@ fn config(id: u32, starts: u64) -> OsdConfig {
 }
 
 impl Host {
-    fn new(id: u32) -> Self {
+    pub(crate) fn new(id: u32) -> Self {
         let mut store = RamStore::new();
         store.submit(format(ClusterId(1), OsdId(id)), Token(0)).expect("an empty store takes it");
         store.kick();
         Self::start(id, 1, store)
     }
-    fn start(id: u32, starts: u64, mut store: RamStore) -> Self {
+    pub(crate) fn start(id: u32, starts: u64, mut store: RamStore) -> Self {
         store.poll(&mut Vec::new());
         let now = Time(starts * 1_000_000_000_000);
         let mut out = Vec::new();
@@ -132,11 +132,11 @@ impl Host {
         host
     }
     /// Its process dies and another one begins, on what was durable.
-    fn restart(self, starts: u64) -> Self {
+    pub(crate) fn restart(self, starts: u64) -> Self {
         let id = self.osd.id().0;
         Self::start(id, starts, self.store.crash(0))
     }
-    fn perform(&mut self, mut out: Vec<Output>) {
+    pub(crate) fn perform(&mut self, mut out: Vec<Output>) {
         for round in 0.. {
             assert!(round < 100, "goes round and round: {:?}", out.first());
             for output in out.drain(..) {
@@ -168,25 +168,25 @@ impl Host {
         }
     }
     /// The answers that were held back arrive; later ones are held back again.
-    fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let mut out = Vec::new();
         for event in std::mem::take(self.held.as_mut().expect("they are held back")) {
             self.osd.on_store(self.now, event, &mut out);
         }
         self.perform(out);
     }
-    fn tell(&mut self, from: Entity, epoch: Epoch, message: Message) {
+    pub(crate) fn tell(&mut self, from: Entity, epoch: Epoch, message: Message) {
         let mut out = Vec::new();
         self.osd.on_message(self.now, from, epoch, message, &mut out);
         self.perform(out);
     }
-    fn wait(&mut self, ms: u64) {
+    pub(crate) fn wait(&mut self, ms: u64) {
         self.now = self.now + Duration::from_millis(ms);
         let mut out = Vec::new();
         self.osd.on_tick(self.now, &mut out);
         self.perform(out);
     }
-    fn boots(&mut self) -> Vec<Instance> {
+    pub(crate) fn boots(&mut self) -> Vec<Instance> {
         let instance = |message: Message| match message {
             Message::Boot(boot) => Some(boot.instance),
             _ => None,
@@ -194,7 +194,7 @@ impl Host {
         std::mem::take(&mut self.to_mon).into_iter().filter_map(instance).collect()
     }
     /// Takes what was sent to an OSD.
-    fn sent_to(&mut self, osd: u32) -> Vec<Message> {
+    pub(crate) fn sent_to(&mut self, osd: u32) -> Vec<Message> {
         let (taken, left) =
             std::mem::take(&mut self.sent).into_iter().partition(|(to, _)| *to == Entity::Osd(OsdId(osd)));
         self.sent = left;
@@ -356,7 +356,7 @@ fn a_read_without_a_lease_waits_for_one() {
         _ => None,
     });
     let (interval, version) = version.expect("the write goes to the member");
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
     host.sent.clear();
     read(2, epoch, &mut host);
     assert!(
@@ -371,7 +371,7 @@ fn a_read_without_a_lease_waits_for_one() {
         host.wait(3);
         assert!(!answered(&host));
     }
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000 };
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false };
     host.tell(from, epoch, Message::Pong(pong));
     assert!(answered(&host), "and when there is one it is answered: {:?}", host.sent);
 }
@@ -382,7 +382,7 @@ fn a_read_without_a_lease_waits_for_one() {
 fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     let (_, mut host, epoch, member) = served_by_two();
     let from = Entity::Osd(OsdId(member));
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000 };
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false };
     host.tell(from, epoch, Message::Pong(pong));
     write(1, epoch, &mut host);
     let guard = |attempt: u32, host: &mut Host| {
@@ -408,7 +408,7 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
             _ => None,
         })
         .expect("the write went to the member");
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
     assert_eq!(answers(&host), 2, "both attempts are answered when it is");
 }
 
@@ -459,7 +459,7 @@ fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     write(1, epoch, &mut host);
     let version = Version { interval: monitors.map.pgs[&PG].since, number: 1 };
     let interval = version.interval;
-    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
     monitors.down(member, Instance(1 << 16));
     let now = monitors.up(member, Instance(2 << 16));
     host.tell(MON, now, monitors.since(epoch));
@@ -485,7 +485,7 @@ fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
 fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     let (mut host, epoch, interval, member, version) = one_object_to_give();
     assert_eq!(pushes(&mut host, member), [(0, false)]);
-    let ack = PushAck { pg: PG, interval, object: ObjectId::named("a"), version, part: 0, have: true };
+    let ack = PushAck { pg: PG, interval, object: ObjectId::named("a"), version, part: 0, have: true, damaged: false };
     host.tell(Entity::Osd(OsdId(member)), epoch, Message::PushAck(ack));
     assert_eq!(pushes(&mut host, member), [(1, true)]);
     let mut again = Vec::new();
@@ -526,7 +526,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         request: RequestId { client: ClientId(8), instance: Instance(1), sequence: 1 },
         answered_below: 1,
         results: Vec::new(),
-        totals: Totals { objects: 1, bytes: 1 },
+        totals: Totals { objects: 1, bytes: 1, estimated: false },
     }];
     let log = LogReply {
         pg: PG,
@@ -545,7 +545,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
     host.tell(MON, after, monitors.since(epoch));
     host.wait(1000);
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000 };
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false };
     host.tell(from, after, Message::Pong(pong));
     assert!(
         host.sent_to(acting[1].0).iter().any(|message| matches!(message, Message::Pull(_))),

@@ -27,6 +27,8 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub struct Backfill {
     work: Option<Work>,
+    /// Something in the range could not be read: not before then.
+    pause_until: Option<Time>,
     /// When to ask the monitors again to end the temporary set.
     ask_at: Time,
     /// Asked, and the interval has not ended yet.
@@ -35,7 +37,7 @@ pub struct Backfill {
 
 impl Backfill {
     pub(super) fn is_busy(&self) -> bool {
-        self.work.is_some() || self.asked
+        self.work.is_some() || self.asked || self.pause_until.is_some()
     }
 }
 
@@ -104,6 +106,11 @@ impl Pg {
         if stopped {
             return;
         }
+        if let Some(until) = primary.backfill.pause_until.filter(|until| now < *until) {
+            sh.wake_at(until);
+            return;
+        }
+        primary.backfill.pause_until = None;
         primary.backfill.work = Some(Work {
             target,
             from: from.clone(),
@@ -189,7 +196,7 @@ impl Pg {
             return;
         };
         let Ok(ReadReply::List { keys, more }) = reply else {
-            primary.backfill.work = None;
+            self.abandon_range(sh);
             return;
         };
         // The range ends where the shorter of the two listings does.
@@ -286,9 +293,17 @@ impl Pg {
         let Some(primary) = self.primary() else { return };
         let Some(work) = &mut primary.backfill.work else { return };
         let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else { return };
+        if work.stats == 0 {
+            return;
+        }
         let version = match reply {
             Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
-            _ => Version::NONE,
+            Ok(_) | Err(ReadError::NotFound) => Version::NONE,
+            // What we cannot read is not gone: the target must not be told to remove it.
+            Err(_) => {
+                self.abandon_range(sh);
+                return;
+            }
         };
         ours.insert(object, version);
         work.stats = work.stats.saturating_sub(1);
@@ -332,6 +347,37 @@ impl Pg {
         if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
             self.backfill_tick(sh);
         }
+    }
+
+    /// We have an object again that could not be read when it was to be pushed.
+    pub(super) fn backfill_on_repaired(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
+        let version = work.ours.as_ref().and_then(|ours| ours.get(object)).copied().unwrap_or_default();
+        let target = work.target;
+        if work.compared && work.pushing.contains(object) && version != Version::NONE {
+            self.push_object(target, object, version, sh);
+        }
+    }
+
+    /// The range that the object is in cannot be finished, if one is under way.
+    pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
+        if work.is_some_and(|work| work.pushing.contains(object)) {
+            self.abandon_range(sh);
+        }
+    }
+
+    /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that nobody can read becomes whole.
+    fn abandon_range(&mut self, sh: &mut Shared) {
+        let until = sh.now + sh.config.timing.retry_interval * 25;
+        let Some(primary) = self.primary() else { return };
+        let Some(work) = primary.backfill.work.take() else { return };
+        primary.backfill.pause_until = Some(until);
+        sh.wake_at(until);
+        for object in work.held {
+            self.release_object(&object, sh);
+        }
+        self.process_all_objects(sh);
     }
 
     /// The primary counts on everything before the cursor.

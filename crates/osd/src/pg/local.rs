@@ -249,7 +249,7 @@ impl Local {
     }
 
     /// Notes that the store has to be brought to `need`.
-    fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
+    pub(super) fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
         let missing = Missing { object: object.clone(), need, have };
         self.set(ops, vec![(missing_key(object), missing.to_bytes().into())]);
         self.missing.insert(object.clone(), missing);
@@ -394,10 +394,7 @@ impl Local {
             Some(cursor) if end.as_ref().is_some_and(|end| cursor >= end) => None,
             Some(cursor) => Some(cursor.clone().max(first)),
         };
-        // Estimates: counted again when the primary next scans the group.
-        let share = |n: u64| n / 2;
-        let totals = self.totals();
-        other.base_totals = Totals { objects: share(totals.objects), bytes: share(totals.bytes) };
+        other.estimate_totals(self.totals(), self.pg_num, pg_num);
         other.rewrite(ops);
         other
     }
@@ -410,8 +407,18 @@ impl Local {
         {
             self.backfill = None;
         }
+        self.estimate_totals(self.totals(), self.pg_num, pg_num);
         self.pg_num = pg_num;
         self.rewrite(ops);
+    }
+
+    /// Its share of what `old` groups of the pool held that are `new` ones now; the primary counts what it really is (`count.rs`).
+    fn estimate_totals(&mut self, whole: Totals, old: u32, new: u32) {
+        let share = |n: u64| (u128::from(n) * u128::from(old) / u128::from(new)) as u64;
+        let nothing = whole.objects == 0 && !whole.estimated;
+        let totals = Totals { objects: share(whole.objects), bytes: share(whole.bytes), estimated: !nothing };
+        self.base_totals = totals;
+        self.log.set_totals(totals);
     }
 
     /// Writes everything anew.

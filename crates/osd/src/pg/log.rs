@@ -11,7 +11,7 @@
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
 
 use nacre_types::Version;
-use nacre_wire::msg::replication::LogEntry;
+use nacre_wire::msg::replication::{LogEntry, Totals};
 use std::collections::VecDeque;
 
 /// The log, oldest first. `head` may lie behind the last entry: after a split the other half has that one.
@@ -115,6 +115,13 @@ impl PgLog {
         let (gone, kept) = std::mem::take(&mut self.entries).into_iter().partition(|entry| leaves(entry));
         self.entries = kept;
         Self { tail: self.tail, head: self.head, entries: gone }
+    }
+
+    /// Every entry says that the group holds so much: after a split, when what they say is of the whole.
+    pub fn set_totals(&mut self, totals: Totals) {
+        for entry in &mut self.entries {
+            entry.totals = totals;
+        }
     }
 
     /// Asserts the invariants of the module head.

@@ -12,7 +12,9 @@
 //! * `peering` a new interval finds out what is true (CEPH-52);
 //! * `replication` updates from the primary to the others (CEPH-45);
 //! * `ops` client operations; `object` the queue of one object;
-//! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54).
+//! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
+//! * `count` how much the group holds, after a split;
+//! * `repair` copies that cannot be read any more.
 //!
 //! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was under way.
 //!
@@ -20,6 +22,7 @@
 //! activated interval; `committed ≤ acked[m] ≤ head` for every acting member `m`.
 
 pub mod backfill;
+pub mod count;
 pub mod dedup;
 pub mod local;
 pub mod log;
@@ -27,6 +30,7 @@ pub mod object;
 pub mod ops;
 pub mod peering;
 pub mod recovery;
+pub mod repair;
 pub mod replication;
 pub mod transfer;
 
@@ -108,6 +112,15 @@ pub enum Awaited {
         to: OsdId,
         /// It.
         cursor: Option<Bytes>,
+    },
+    /// Objects in a page of a count.
+    CountList(u64),
+    /// The size of one of them.
+    CountStat {
+        /// Which page.
+        number: u64,
+        /// Which object.
+        position: Bytes,
     },
     /// Objects to be erased.
     EraseList,
@@ -286,7 +299,7 @@ impl Pg {
             Role::Member(_) => false,
             Role::Primary(primary) => primary.has_work(),
         };
-        own || self.transfers.is_busy()
+        own || self.transfers.is_busy() || self.wants_count()
     }
 
     /// Repeats what has not been answered.
@@ -328,6 +341,10 @@ impl Pg {
             (Awaited::BackfillList, StoreOutcome::Read(reply)) => self.on_backfill_list(reply, sh),
             (Awaited::BackfillStat { index }, StoreOutcome::Read(reply)) => self.on_backfill_stat(index, reply, sh),
             (Awaited::CursorStored { to, cursor }, _) => self.on_cursor_stored(to, cursor, sh),
+            (Awaited::CountList(number), StoreOutcome::Read(reply)) => self.on_count_list(number, reply, sh),
+            (Awaited::CountStat { number, position }, StoreOutcome::Read(reply)) => {
+                self.on_count_stat(number, position, reply);
+            }
             (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),
             (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
         }
@@ -430,7 +447,7 @@ impl Pg {
     pub fn report(&self) -> Option<PgReport> {
         let primary = self.as_primary()?;
         let mut state = primary.state_bits();
-        let totals = self.local.totals();
+        let totals = self.totals();
         let wanted = self.interval.size.max(self.interval.acting.len());
         let absent = wanted - self.interval.acting.len();
         let missing: usize =

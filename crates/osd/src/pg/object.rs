@@ -28,6 +28,8 @@ pub struct Context {
     pub size: u64,
     /// Clients' attributes.
     pub attrs: BTreeMap<Name, Bytes>,
+    /// Nobody can read all of it: what replaces it must not keep the rest of a block.
+    pub damaged: bool,
 }
 
 /// An operation in hand.

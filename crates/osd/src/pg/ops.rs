@@ -123,6 +123,7 @@ impl Pg {
 
     /// Executes what is possible at the front of an object's queue.
     pub(super) fn process_object(&mut self, object: &ObjectId, sh: &mut Shared) {
+        self.repair_if_quiet(object, sh);
         while self.step(object, sh).is_none() {}
         let keep = sh.config.limits.contexts;
         if let Some(primary) = self.primary() {
@@ -161,11 +162,17 @@ impl Pg {
         }
         let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
         let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
-        let state = self.primary().expect("serving").objects.get(object);
+        let primary = self.primary().expect("serving");
+        let suspect = primary.damage.is_suspect(object);
+        let state = primary.objects.get(object);
         let front = state.front()?;
         let is_write = front.is_write();
         if having < min_size || (is_write && lacking) {
             return Some(Wait::Degraded);
+        }
+        // What was found damaged is looked at when nothing is under way on it.
+        if suspect {
+            return Some(Wait::Order);
         }
         if state.context.is_none() {
             return Some(Wait::Context);
@@ -197,6 +204,7 @@ impl Pg {
         }
         if let Some(wait) = self.obstacle(object, sh) {
             match wait {
+                Wait::Missing | Wait::Degraded if self.is_lost(object) => self.fail_all(object, 0, sh),
                 Wait::Missing | Wait::Degraded => self.recover_now(object, sh),
                 Wait::Context => self.load_context(object, sh),
                 _ => {}
@@ -243,13 +251,25 @@ impl Pg {
             Ok(ReadReply::Stat(stat)) => state.context = Some(context_of(stat)),
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
-                for op in primary.objects.take_queue(object) {
-                    self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
+                // Not even its version can be read; the log may know it.
+                let last = self.local.log.entries().iter().rev().find(|entry| entry.object == *object);
+                match last.map(|entry| (entry.version, entry.deleted)) {
+                    Some((version, false)) if !self.is_lost(object) => self.suspect(sh.me(), object, version, sh),
+                    _ => {
+                        self.fail_all(object, 0, sh);
+                        return;
+                    }
                 }
-                return;
             }
         }
         self.process_object(object, sh);
+    }
+
+    /// Nobody has the object in a form that can be read.
+    fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
+        for op in self.primary().expect("only primaries have clients").objects.take_queue(object) {
+            self.fail(op, OpFailure::Corrupt { offset }, sh);
+        }
     }
 
     /// Answers a resend of an update, or refuses one that may have been executed.
@@ -278,6 +298,14 @@ impl Pg {
     }
 
     fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
+        // Its client believes this answer: a copy of the request that arrives later must not be executed.
+        if op.is_write() && matches!(failure, OpFailure::Corrupt { .. }) {
+            let seen = self.local.log.head();
+            self.primary()
+                .expect("only primaries fail operations")
+                .failed
+                .insert(op.request.request, (failure.clone(), seen));
+        }
         self.answer(Self::failure_answer(op, failure), None, sh);
     }
 
@@ -313,8 +341,22 @@ impl Pg {
         state.reads -= 1;
         state.exclusive = false;
         match failed {
-            Some(ReadError::Corrupt { offset, .. }) => self.fail(op, OpFailure::Corrupt { offset }, sh),
-            Some(_) => self.fail(op, OpFailure::Corrupt { offset: 0 }, sh),
+            Some(error) if self.is_lost(&object) => {
+                let (ReadError::Corrupt { offset, .. } | ReadError::Device { offset, .. }) = error else {
+                    self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
+                    self.process_object(&object, sh);
+                    return;
+                };
+                self.fail(op, OpFailure::Corrupt { offset }, sh);
+            }
+            // Another member may have a good copy: the operation waits until that is here, and is executed then.
+            Some(_) => {
+                let primary = self.primary().expect("still");
+                let version =
+                    primary.objects.get(&object).context.as_ref().map_or(Version::NONE, |context| context.version);
+                primary.objects.push_front(&object, op);
+                self.suspect(sh.me(), &object, version, sh);
+            }
             None => {
                 if self.execute(op, &replies, sh).is_some() {
                     return;
@@ -332,9 +374,11 @@ impl Pg {
         sh: &mut Shared,
     ) -> Option<Wait> {
         let object = op.request.object.clone();
-        let full = sh.is_full(op.request.pg.pool);
+        // A member cannot refuse what was ordered: it must not come so far.
+        let full = sh.is_full(op.request.pg.pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd));
         let state = self.primary().expect("serving").objects.get(&object);
-        let context = state.context.clone().expect("loaded before anything is executed");
+        let mut context = state.context.clone().expect("loaded before anything is executed");
+        context.damaged = self.is_lost(&object);
         let outcome = evaluate::evaluate(&op.request, &op.payload, &context, data, full);
         let attempt = op.request.attempt;
         let request = op.request.request;
@@ -392,7 +436,13 @@ impl Pg {
         let [SubOp::ListObjects { after, .. }] = &op.request.ops[..] else { return };
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
-            _ => (Vec::new(), false),
+            // No objects yet, not even a collection.
+            Err(ReadError::NotFound) => (Vec::new(), false),
+            // A listing that leaves something out would be a lie.
+            _ => {
+                self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
+                return;
+            }
         };
         // One past the last listed key is where the next listing begins.
         let next = more.then(|| keys.last().map(|last| [&last[..], &[0]].concat().into())).flatten();
@@ -447,5 +497,5 @@ pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
         .iter()
         .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
         .collect();
-    Context { exists: true, version: version.unwrap_or_default(), size: stat.size, attrs }
+    Context { exists: true, version: version.unwrap_or_default(), size: stat.size, attrs, damaged: false }
 }

@@ -96,6 +96,10 @@ pub struct Primary {
     pub objects: Objects,
     /// What recovery is doing.
     pub recovery: super::recovery::Recovery,
+    /// How much the group holds, if its log only estimates that.
+    pub counting: super::count::Counting,
+    /// Copies that cannot be read.
+    pub damage: super::repair::Damage,
     /// What backfill is doing.
     pub backfill: super::backfill::Backfill,
     /// Operations that failed in this interval, in case they arrive twice: the second must fail too. With each the log's head that
@@ -123,6 +127,8 @@ impl Primary {
             committed: Version::NONE,
             objects: Objects::default(),
             recovery: super::recovery::Recovery::default(),
+            counting: super::count::Counting::default(),
+            damage: super::repair::Damage::default(),
             backfill: super::backfill::Backfill::default(),
             failed: BTreeMap::new(),
             retry_at: now,
@@ -227,7 +233,7 @@ impl Pg {
         let old_primary = self.interval.activated.members.first().copied();
         let is_member = self.interval.activated.members.contains(&from);
         let Role { primary } = Role::of(self);
-        primary.infos.insert(from, message.info);
+        let new = primary.infos.insert(from, message.info).is_none();
         if is_member && old_primary != Some(from) {
             // The old primary needed a lease of every member: the first to run out ends its right.
             let end = sh.now + lease + lease * sh.config.timing.drift_ppm / 1_000_000;
@@ -239,7 +245,12 @@ impl Pg {
                 self.peering_advance(sh);
             }
             Phase::Down(_) => self.peering_ask(sh),
-            _ => self.discard_stray(from, sh),
+            _ => {
+                if new {
+                    primary.damage.somebody_new();
+                }
+                self.discard_stray(from, sh);
+            }
         }
     }
 
@@ -624,6 +635,7 @@ impl Pg {
             self.resend_updates(sh);
             self.recovery_tick(sh);
             self.backfill_tick(sh);
+            self.count_tick(sh);
             self.explain_waiting(sh);
         }
         let Role { primary } = Role::of(self);

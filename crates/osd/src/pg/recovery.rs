@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::map::flag;
-use nacre_wire::msg::replication::Pull;
+use nacre_wire::msg::replication::{Pull, PushAck};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What recovery is doing.
@@ -30,6 +30,10 @@ impl Recovery {
     /// Whether everybody can send what he says he has.
     pub(super) fn nobody_refused(&self) -> bool {
         self.refused.is_empty()
+    }
+    /// The object was written to: who could not send it may be able to now.
+    pub(super) fn may_have(&mut self, object: &ObjectId) {
+        self.refused.remove(object);
     }
     pub(super) fn is_busy(&self) -> bool {
         self.unfinished || !self.pulls.is_empty()
@@ -52,9 +56,11 @@ impl Pg {
                 None => info.backfill.as_ref(),
             };
             let inside = cursor.is_none_or(|cursor| crate::key::position(object)[..] < cursor[..]);
-            let current = info.head >= need || primary.is_some_and(|p| p.peers.contains_key(osd));
+            // Who has adopted our log has all that it says, whatever there was when the interval began.
+            let follows = primary.is_some_and(|p| p.is_peered() && p.peers.contains_key(osd));
+            let current = follows || (info.exists && info.head >= need);
             let willing = refused.is_none_or(|refused| !refused.contains(osd));
-            (info.exists && current && !lacks && inside && willing).then_some(*osd)
+            (current && !lacks && inside && willing).then_some(*osd)
         };
         primary.into_iter().flat_map(|p| p.infos.iter()).filter_map(knows)
     }
@@ -120,11 +126,13 @@ impl Pg {
             let until = sh.now + sh.config.timing.retry_interval * 4;
             let (pg, interval) = (self.id(), self.interval.since);
             let pulls = &mut self.primary().expect("recovering").recovery.pulls;
-            if let Some(source) = source
-                && !pulls.contains_key(object)
-            {
-                pulls.insert(object.clone(), (source, until));
-                sh.send(source, Message::Pull(Pull { pg, interval, object: object.clone(), version }));
+            match source {
+                _ if pulls.contains_key(object) => {}
+                Some(source) => {
+                    pulls.insert(object.clone(), (source, until));
+                    sh.send(source, Message::Pull(Pull { pg, interval, object: object.clone(), version }));
+                }
+                None => self.on_no_source(object, sh),
             }
             return;
         }
@@ -133,6 +141,10 @@ impl Pg {
             let need = |peer: &super::peering::PeerState| peer.missing.get(object).map(|missing| missing.need);
             primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, need(peer)?))).collect()
         };
+        // What cannot be read here is not read again and again for others.
+        if self.is_lost(object) {
+            return;
+        }
         for (osd, version) in lacking {
             self.push_object(osd, object, version, sh);
         }
@@ -143,6 +155,8 @@ impl Pg {
         let primary = self.primary().expect("checked by the caller");
         primary.recovery.pulls.remove(object);
         primary.recovery.refused.remove(object);
+        self.note_repaired(sh.me(), object, sh);
+        self.backfill_on_repaired(object, sh);
         self.start_recovery(sh);
         self.process_object(object, sh);
         self.backfill_tick(sh);
@@ -154,26 +168,46 @@ impl Pg {
         if let Some(peer) = primary.peers.get_mut(&to) {
             peer.missing.swap_remove(object);
         }
+        self.note_repaired(to, object, sh);
         self.backfill_on_pushed(to, object, sh);
         self.start_recovery(sh);
         self.process_object(object, sh);
     }
 
-    /// We do not have, at that version, what we meant to push. A backfill's range stays open: its cursor must not pass an object that the
-    /// target lacks.
-    pub(super) fn on_push_failed(&self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        sh.say(
-            nacre_wire::msg::monitor::Severity::Error {},
-            format!("{}: {object} cannot be read here, so {to} does not get it", self.id()),
-        );
+    /// We do not have, at that version, what we meant to push; or have it and cannot read it: then we need it from somebody else first. A
+    /// backfill's range is given up or goes on when we have it: its cursor must not pass an object that the target lacks.
+    pub(super) fn on_push_failed(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        damaged: bool,
+        sh: &mut Shared,
+    ) {
+        if damaged && !self.is_lost(object) {
+            self.suspect(sh.me(), object, version, sh);
+            return;
+        }
+        if !damaged {
+            sh.say(
+                nacre_wire::msg::monitor::Severity::Error {},
+                format!("{}: {object} at {version} is not here, so {to} does not get it", self.id()),
+            );
+        }
+        self.abandon_range_of(object, sh);
     }
 
-    /// A member does not have what we asked for.
-    pub(super) fn on_pull_failed(&mut self, from: OsdId, object: &ObjectId, sh: &mut Shared) {
+    /// A member does not have what we asked for, or cannot read it.
+    pub(super) fn on_pull_failed(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
+        let object = &message.object;
+        let needed = self.local.missing.get(object).is_some_and(|missing| missing.need == message.version);
         let primary = self.primary().expect("checked by the caller");
-        if primary.recovery.pulls.get(object).is_some_and(|(source, _)| *source == from) {
+        if needed && primary.recovery.pulls.get(object).is_some_and(|(source, _)| *source == from) {
             primary.recovery.pulls.remove(object);
             primary.recovery.refused.entry(object.clone()).or_default().insert(from);
+            if message.damaged {
+                self.suspect(from, object, message.version, sh);
+            }
             self.recover_object(object, sh);
         }
     }

@@ -16,7 +16,7 @@
 use super::local::Ops;
 use super::object::{Context, Pending};
 use super::peering::Primary;
-use super::{Awaited, Pg, Role};
+use super::{Awaited, ByObject, Pg, Role};
 use crate::evaluate::{Update, version_effect};
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
@@ -24,7 +24,7 @@ use nacre_store::{ObjectKey, Op};
 use nacre_types::{Entity, ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{OpApplied, OpReply, op_flag};
-use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, ReplicateApplied, Totals};
+use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, ReplicateApplied};
 use nacre_wire::{Message, Payload};
 
 /// A reply, ready to go.
@@ -70,6 +70,8 @@ pub struct Member {
     pub logged: Version,
     /// The primary wants to hear when we have applied what it sent, up to here.
     tell_applied: Version,
+    /// Copies at these versions that we could not read and that the primary may replace.
+    pub(super) damaged: ByObject<Version>,
 }
 
 /// Effects as store operations.
@@ -121,14 +123,12 @@ impl Pg {
     pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
         let Update { mut effects, payload, mut context, results } = update;
         let version = self.local.log.head().next_in(self.interval.since);
-        let old = self.local.totals();
-        let totals = Totals {
-            objects: (old.objects + u64::from(context.exists)).saturating_sub(u64::from(before.exists)),
-            bytes: (old.bytes + context.size).saturating_sub(before.size),
-        };
+        let size = |context: &Context| context.exists.then_some(context.size);
+        let totals = self.totals_after(&op.request.object, size(&before), size(&context));
         if context.exists {
             effects.push(version_effect(version));
         }
+        context.damaged = false;
         context.version = if context.exists { version } else { Version::NONE };
         let entry = LogEntry {
             version,
@@ -166,6 +166,9 @@ impl Pg {
         }
         sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(version));
         let primary = self.primary().expect("only primaries update");
+        // It may have been written anew from end to end.
+        primary.damage.may_be_whole(&object);
+        primary.recovery.may_have(&object);
         let state = primary.objects.get(&object);
         state.context = Some(context);
         state.updates += 1;
@@ -217,7 +220,7 @@ impl Pg {
         if !ours {
             let (pg, interval, version) = (message.pg, message.interval, message.entry.version);
             if mutant(Mutant::AckIntervalUnchecked) && self.logged().number >= version.number {
-                sh.send(from, Message::ReplicateAck(ReplicateAck { pg, interval, version }));
+                sh.send(from, Message::ReplicateAck(ReplicateAck { pg, interval, version, nearly_full: false }));
             }
             return;
         }
@@ -247,9 +250,12 @@ impl Pg {
             return;
         }
         let version = entry.version;
+        let member = self.member().expect("still");
         if tell_applied {
-            self.member().expect("still").tell_applied = version;
+            member.tell_applied = version;
         }
+        // Whether it can be read now shows when somebody reads it.
+        member.damaged.swap_remove(&object);
         self.local.append(entry, &mut ops);
         self.local.trim(trim, &mut ops);
         sh.submit(self.id(), interval, ops, Awaited::Logged(version));
@@ -317,7 +323,7 @@ impl Pg {
         let (pg, interval) = (self.id(), self.interval.since);
         let Some(primary) = self.interval.acting.first().copied() else { return };
         let Some(member) = self.member() else { return };
-        let message = ReplicateAck { pg, interval, version: member.logged };
+        let message = ReplicateAck { pg, interval, version: member.logged, nearly_full: sh.nearly_full };
         sh.send(primary, Message::ReplicateAck(message));
     }
 
@@ -329,6 +335,7 @@ impl Pg {
         }
         let Some(primary) = self.primary() else { return };
         let Some(peer) = primary.peers.get_mut(&from) else { return };
+        sh.peers.says_full(from, message.nearly_full);
         peer.acked = peer.acked.max(message.version.min(head));
         self.advance_committed(sh);
     }
@@ -348,6 +355,7 @@ impl Pg {
             return;
         }
         primary.committed = committed;
+        let any_suspect = primary.damage.has_suspects();
         let mut done = Vec::new();
         while primary.in_flight.front().is_some_and(|update| update.version <= committed) {
             done.push(primary.in_flight.pop_front().expect("just seen"));
@@ -356,7 +364,7 @@ impl Pg {
         for update in done {
             let state = self.primary().expect("still").objects.get(&update.object);
             state.updates -= 1;
-            if state.updates == 0 && state.has_queue() {
+            if state.updates == 0 && (state.has_queue() || any_suspect) {
                 objects.push(update.object);
             }
             for answer in update.answers {

@@ -211,16 +211,19 @@ impl Pg {
             }
             (PushRead::Data, Ok(ReadReply::Data(data))) => outgoing.data = Some(data),
             (PushRead::Omap, Ok(ReadReply::Omap { entries, more })) => outgoing.omap = Some((entries, more)),
-            _ => {
+            (_, reply) => {
                 // Not here at that version, or damaged: somebody else must have it.
+                let damaged = !matches!(reply, Ok(_) | Err(ReadError::NotFound));
                 self.end_outgoing(to, object, sh);
-                let part = u32::MAX;
-                let message = PushAck { pg, interval, object: object.clone(), version, part, have: false };
                 if self.as_primary().is_some() {
-                    self.on_push_failed(to, object, sh);
-                } else {
-                    sh.send(to, Message::PushAck(message));
+                    self.on_push_failed(to, object, version, damaged, sh);
+                    return;
                 }
+                if damaged && let Some(member) = self.member() {
+                    member.damaged.insert(object.clone(), version);
+                }
+                let (part, object) = (u32::MAX, object.clone());
+                sh.send(to, Message::PushAck(PushAck { pg, interval, object, version, part, have: false, damaged }));
                 return;
             }
         }
@@ -261,7 +264,7 @@ impl Pg {
         }
         if !message.have {
             if self.as_primary().is_some() {
-                self.on_pull_failed(from, &message.object, sh);
+                self.on_pull_failed(from, message, sh);
             }
             return;
         }
@@ -322,9 +325,17 @@ impl Pg {
         }
         let wanted = self.local.missing.get(&push.object).map(|missing| missing.need);
         let backfilled = self.local.backfill.is_some() && !self.local.inside_cursor(&push.object);
-        if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled) {
-            // It came already, and the acknowledgement was lost; or it is of no use here.
-            if wanted.is_none() && push.last {
+        // What we said is damaged is taken although our log says that it is here; later copies of this message are not.
+        let damaged = wanted.is_none()
+            && push.part == 0
+            && self.member().is_some_and(|member| {
+                member.damaged.get(&push.object) == Some(&push.version)
+                    && member.damaged.swap_remove(&push.object).is_some()
+            });
+        if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled && !damaged) {
+            // It came already, and the acknowledgement was lost; or it is of no use here. Every part is acknowledged: who sends does not know
+            // that the last would do.
+            if wanted.is_none() {
                 self.send_push_ack(from, &push.object, push.version, push.part, sh);
             }
             return;
@@ -347,6 +358,9 @@ impl Pg {
         }
         incoming.next += 1;
         let mut ops = Ops::new();
+        if damaged && !push.last {
+            self.local.miss(&push.object, push.version, push.version, &mut ops);
+        }
         self.store_part(&push, payload, &mut ops);
         let Push { object, version, part, last, .. } = push;
         sh.submit(self.id(), self.interval.since, ops, Awaited::PartStored { from, object, version, part, last });
@@ -409,7 +423,7 @@ impl Pg {
 
     fn send_push_ack(&self, to: OsdId, object: &ObjectId, version: Version, part: u32, sh: &mut Shared) {
         let (pg, interval, object) = (self.id(), self.interval.since, object.clone());
-        sh.send(to, Message::PushAck(PushAck { pg, interval, object, version, part, have: true }));
+        sh.send(to, Message::PushAck(PushAck { pg, interval, object, version, part, have: true, damaged: false }));
     }
 
     pub(super) fn retry_transfers(&mut self, sh: &mut Shared) {

@@ -108,8 +108,10 @@ pub struct Totals {
     pub objects: u64,
     /// Sum of their sizes in bytes.
     pub bytes: u64,
+    /// A guess since the group was split; nobody has counted yet.
+    pub estimated: bool,
 }
-wire_fields!(Totals { objects, bytes });
+wire_fields!(Totals { objects, bytes, estimated });
 
 /// What is remembered of an operation after its log entry is gone, until the client confirms its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,8 +198,10 @@ pub struct ReplicateAck {
     pub interval: Epoch,
     /// Up to where.
     pub version: Version,
+    /// The sender's store is nearly full: updates that need room should be refused while they still can be.
+    pub nearly_full: bool,
 }
-wire_fields!(ReplicateAck { pg, interval, version });
+wire_fields!(ReplicateAck { pg, interval, version, nearly_full });
 
 /// Are you there? And: grant me a read lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,8 +219,10 @@ pub struct Pong {
     pub stamp: u64,
     /// Nanoseconds; 0 grants none.
     pub lease_ns: u64,
+    /// As in [`ReplicateAck`].
+    pub nearly_full: bool,
 }
-wire_record!(Pong version 1 compat 1 { stamp, lease_ns });
+wire_record!(Pong version 1 compat 1 { stamp, lease_ns, nearly_full });
 
 /// What do you know of this group?
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -397,8 +403,10 @@ pub struct PushAck {
     pub part: u32,
     /// False: cannot push it.
     pub have: bool,
+    /// With `have` false: it is here at that version and cannot be read. Push it to me when you have it from somebody else.
+    pub damaged: bool,
 }
-wire_record!(PushAck version 1 compat 1 { pg, interval, object, version, part, have });
+wire_record!(PushAck version 1 compat 1 { pg, interval, object, version, part, have, damaged });
 
 /// Which objects do you have from here on?
 #[derive(Clone, Debug, PartialEq, Eq)]

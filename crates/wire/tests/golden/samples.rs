@@ -206,7 +206,7 @@ fn effects() -> Vec<Effect> {
 }
 
 fn totals() -> Totals {
-    Totals { objects: 31, bytes: 32 }
+    Totals { objects: 31, bytes: 32, estimated: true }
 }
 fn entry() -> LogEntry {
     LogEntry {
@@ -247,7 +247,7 @@ fn replicate_applied() -> ReplicateApplied {
     ReplicateApplied { pg: pg(), interval: Epoch(5), version: v(5, 6) }
 }
 fn replicate_ack() -> ReplicateAck {
-    ReplicateAck { pg: pg(), interval: Epoch(5), version: v(5, 6) }
+    ReplicateAck { pg: pg(), interval: Epoch(5), version: v(5, 6), nearly_full: true }
 }
 fn info() -> PgInfo {
     PgInfo {
@@ -315,7 +315,7 @@ fn push() -> Push {
     }
 }
 fn push_ack() -> PushAck {
-    PushAck { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6), part: 1, have: true }
+    PushAck { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6), part: 1, have: false, damaged: true }
 }
 fn scan_query() -> ScanQuery {
     ScanQuery { pg: pg(), interval: Epoch(5), from: bytes("from"), limit: 100 }
@@ -345,7 +345,7 @@ fn ping() -> Ping {
     Ping { stamp: 41 }
 }
 fn pong() -> Pong {
-    Pong { stamp: 41, lease_ns: 500_000_000 }
+    Pong { stamp: 41, lease_ns: 500_000_000, nearly_full: true }
 }
 
 fn replication() -> Vec<Sample> {

@@ -1,0 +1,252 @@
+//! Several whole daemons on RAM stores with a network that loses nothing, monitors that agree to everything, and one client: for tests of what
+//! takes more than one daemon. Time passes when the test says so.
+
+use crate::key;
+use crate::stories::{Host, MON, Monitors, PG};
+use bytes::Bytes;
+use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
+use nacre_wire::map::Change;
+use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp};
+use nacre_wire::msg::monitor::PgReport;
+use nacre_wire::{Message, Payload};
+use std::collections::BTreeMap;
+
+const CLIENT: ClientId = ClientId(9);
+
+/// See the module head.
+pub(crate) struct Company {
+    pub(crate) monitors: Monitors,
+    /// Those that run.
+    pub(crate) hosts: BTreeMap<u32, Host>,
+    /// What the client was answered.
+    pub(crate) replies: Vec<(OpReply, Payload)>,
+    /// What the client was told before it was answered; with each how many answers there were by then.
+    pub(crate) early: Vec<(OpApplied, usize)>,
+    /// Lines for the cluster log.
+    pub(crate) log: Vec<String>,
+    /// What primaries last said of their groups.
+    pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
+    /// Who reported whom as silent.
+    pub(crate) accused: std::collections::BTreeSet<(OsdId, OsdId)>,
+    /// Messages of OSDs for which this holds are lost.
+    pub(crate) lose: fn(&Message) -> bool,
+    sequence: u64,
+}
+
+impl Company {
+    /// So many OSDs, all up, and one pool of one group; settled.
+    pub(crate) fn new(osds: u32, min_size: u8, size: u8) -> Self {
+        let mut company = Self::without_pool(osds);
+        let before = company.monitors.map.epoch;
+        company.monitors.pool_that_needs(min_size, size);
+        company.tell_map(before);
+        company.wait(1500);
+        company
+    }
+    /// So many OSDs, all up.
+    pub(crate) fn without_pool(osds: u32) -> Self {
+        let mut monitors = Monitors::of(osds);
+        let hosts: BTreeMap<u32, Host> = (0..osds).map(|osd| (osd, Host::new(osd))).collect();
+        for (osd, host) in &hosts {
+            monitors.up(*osd, host.osd.instance());
+        }
+        let mut company = Self {
+            monitors,
+            hosts,
+            replies: Vec::new(),
+            early: Vec::new(),
+            log: Vec::new(),
+            reports: BTreeMap::new(),
+            accused: std::collections::BTreeSet::new(),
+            lose: |_| false,
+            sequence: 0,
+        };
+        company.tell_map(Epoch::NONE);
+        company
+    }
+
+    /// Everybody hears of the changes since an epoch.
+    pub(crate) fn tell_map(&mut self, since: Epoch) {
+        let epoch = self.monitors.map.epoch;
+        for host in self.hosts.values_mut() {
+            let known = host.osd.map().is_some();
+            let message = if known { self.monitors.since(since) } else { self.monitors.full() };
+            host.tell(MON, epoch, message);
+        }
+        self.settle();
+    }
+    /// The monitors commit something.
+    pub(crate) fn commit(&mut self, changes: Vec<Change>) {
+        let before = self.monitors.map.epoch;
+        self.monitors.commit(changes);
+        self.tell_map(before);
+    }
+    /// A daemon dies, and everybody hears of it.
+    pub(crate) fn kill(&mut self, osd: u32) -> Host {
+        let host = self.hosts.remove(&osd).expect("it runs");
+        self.commit(vec![Change::OsdDown { osd: OsdId(osd), instance: host.osd.instance() }]);
+        host
+    }
+    /// Another life of it begins, on what was durable.
+    pub(crate) fn revive(&mut self, host: Host, starts: u64) {
+        let (id, now) = (host.osd.id().0, self.hosts.values().map(|host| host.now).max().unwrap_or(host.now));
+        let mut host = host.restart(starts);
+        host.now = host.now.max(now);
+        let before = self.monitors.map.epoch;
+        self.monitors.up(id, host.osd.instance());
+        self.hosts.insert(id, host);
+        self.tell_map(before);
+    }
+
+    /// Delivers until nobody has anything to say.
+    pub(crate) fn settle(&mut self) {
+        for round in 0.. {
+            assert!(round < 10_000, "they talk without an end");
+            let mut under_way = Vec::new();
+            let mut requests = Vec::new();
+            for (id, host) in &mut self.hosts {
+                let (from, epoch) = (Entity::Osd(OsdId(*id)), host.osd.epoch());
+                under_way
+                    .extend(std::mem::take(&mut host.sent).into_iter().map(|(to, message)| (from, to, epoch, message)));
+                requests.append(&mut host.to_mon);
+            }
+            if under_way.is_empty() && requests.is_empty() {
+                return;
+            }
+            for (from, to, epoch, message) in under_way {
+                match (to, message) {
+                    (Entity::Osd(osd), message) if !(self.lose)(&message) => {
+                        if let Some(host) = self.hosts.get_mut(&osd.0) {
+                            host.tell(from, epoch, message);
+                        }
+                    }
+                    (Entity::Client(_), Message::OpReply(reply, payload)) => self.replies.push((reply, payload)),
+                    (Entity::Client(_), Message::OpApplied(applied)) => self.early.push((applied, self.replies.len())),
+                    _ => {}
+                }
+            }
+            for request in requests {
+                self.on_request(request);
+            }
+        }
+    }
+
+    fn on_request(&mut self, request: Message) {
+        let since = |company: &Self, pg| company.monitors.map.pgs.get(&pg).map(|record| record.since);
+        match request {
+            Message::PgActivateRequest(m) if since(self, m.pg) == Some(m.interval) => {
+                if self.monitors.map.pgs[&m.pg].activated.interval != m.interval {
+                    self.commit(vec![Change::PgActivate { pg: m.pg, interval: m.interval, members: m.members }]);
+                }
+            }
+            Message::PgTemporaryRequest(m) if since(self, m.pg) == Some(m.interval) => {
+                self.commit(vec![Change::PgTemporary { pg: m.pg, interval: m.interval, acting: m.acting }]);
+            }
+            Message::FailureReport(m) if !m.alive && !m.itself => {
+                self.accused.insert((m.reporter, m.target));
+            }
+            Message::ClusterLog(m) => self.log.extend(m.lines.into_iter().map(|line| line.text)),
+            Message::Beacon(m) => self.reports.extend(m.pgs.into_iter().map(|report| (report.pg, report))),
+            _ => {}
+        }
+    }
+
+    /// Time passes for everybody, in steps.
+    pub(crate) fn wait(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(50) {
+            for host in self.hosts.values_mut() {
+                host.wait(50);
+            }
+            self.settle();
+            for host in self.hosts.values() {
+                host.osd.check();
+            }
+        }
+    }
+
+    /// Who serves the group.
+    pub(crate) fn acting(&self) -> Vec<u32> {
+        self.monitors.map.pgs[&PG].acting.iter().map(|osd| osd.0).collect()
+    }
+    /// The daemon.
+    pub(crate) fn host(&mut self, osd: u32) -> &mut Host {
+        self.hosts.get_mut(&osd).expect("it runs")
+    }
+    /// Sends an operation to the primary; returns its request.
+    pub(crate) fn send(&mut self, object: &str, ops: Vec<SubOp>, data: &[u8], flags: u32) -> OpRequest {
+        self.sequence += 1;
+        let request = OpRequest {
+            request: RequestId { client: CLIENT, instance: Instance(1), sequence: self.sequence },
+            answered_below: self.sequence,
+            pg: self.group(object),
+            object: ObjectId::named(object),
+            ops,
+            flags,
+            fence: Epoch::NONE,
+            snaps: SnapContext::default(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+        };
+        self.resend(&request, data);
+        request
+    }
+    /// Which group an object is in.
+    pub(crate) fn group(&self, object: &str) -> PgId {
+        let pg_num = self.monitors.map.pools[&PG.pool].pg_num;
+        PgId { seed: key::seed(key::hash(&ObjectId::named(object)), pg_num), ..PG }
+    }
+    /// Sends it again to whoever is primary now.
+    pub(crate) fn resend(&mut self, request: &OpRequest, data: &[u8]) {
+        let (primary, epoch) = (self.monitors.map.pgs[&request.pg].acting[0].0, self.monitors.map.epoch);
+        let payload = if data.is_empty() { Payload::new() } else { vec![Bytes::copy_from_slice(data)] };
+        self.host(primary).tell(Entity::Client(CLIENT), epoch, Message::OpRequest(request.clone(), payload));
+    }
+    /// The answer to an operation, when there is one.
+    pub(crate) fn answer(&mut self, request: &OpRequest) -> Option<Result<(Version, Vec<u8>), OpFailure>> {
+        let (reply, payload) = self.replies.iter().find(|(reply, _)| reply.request == request.request)?;
+        Some(match &reply.failure {
+            None => Ok((reply.version, payload.iter().flatten().copied().collect())),
+            Some(failure) => Err(failure.clone()),
+        })
+    }
+    /// An operation and its answer, within a few seconds.
+    pub(crate) fn op(&mut self, object: &str, ops: Vec<SubOp>, data: &[u8]) -> Result<Vec<u8>, OpFailure> {
+        let request = self.send(object, ops, data, 0);
+        self.settle();
+        for _ in 0..100 {
+            if let Some(answer) = self.answer(&request) {
+                return answer.map(|(_, data)| data);
+            }
+            self.wait(50);
+        }
+        panic!("no answer to {request:?}; {:?}", self.reports);
+    }
+    pub(crate) fn write(&mut self, object: &str, data: &[u8]) -> Result<(), OpFailure> {
+        self.op(object, vec![SubOp::WriteFull { length: data.len() as u64 }], data).map(|_| ())
+    }
+    pub(crate) fn read(&mut self, object: &str) -> Result<Vec<u8>, OpFailure> {
+        self.op(object, vec![SubOp::Read { offset: 0, length: 1 << 16 }], &[])
+    }
+
+    /// The object's first block rots at a member.
+    pub(crate) fn rot(&mut self, osd: u32, object: &str) {
+        let place = key::store_key(PG, &ObjectId::named(object));
+        assert!(self.host(osd).store.corrupt(&place, 0), "it has such a block");
+    }
+    /// Whether the member's store can read the object.
+    pub(crate) fn can_read(&mut self, osd: u32, object: &str) -> bool {
+        use nacre_store::ObjectStore;
+        let object = key::store_key(PG, &ObjectId::named(object));
+        let host = self.host(osd);
+        host.store.read(nacre_store::Read::Data { object, offset: 0, length: 1 << 16 }, nacre_store::Token(u64::MAX));
+        let mut events = Vec::new();
+        host.store.poll(&mut events);
+        matches!(events[..], [nacre_store::Event::Read(_, Ok(_))])
+    }
+    /// Whether somebody said it in the cluster log.
+    pub(crate) fn was_said(&self, text: &str) -> bool {
+        self.log.iter().any(|line| line.contains(text))
+    }
+}

@@ -1,0 +1,241 @@
+//! What several daemons owe each other, and their clients, beyond one update: totals after a split, watching, room, early answers.
+
+use crate::company::Company;
+use crate::key;
+use crate::stories::PG;
+use nacre_store::{ObjectStore, Read, ReadReply, Token};
+use nacre_types::{OsdId, PgId};
+use nacre_wire::Message;
+use nacre_wire::map::Change;
+use nacre_wire::msg::client::{OpFailure, SubOp, op_flag};
+use std::collections::BTreeSet;
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+fn split(company: &mut Company, pg_num: u32) {
+    let mut settings = company.monitors.map.pools[&PG.pool].clone();
+    (settings.pg_num, settings.pgp_num) = (pg_num, pg_num);
+    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+}
+
+/// What the store of an OSD holds of a group: objects and bytes.
+fn recount(company: &mut Company, osd: u32, pg: PgId, pg_num: u32) -> (u64, u64) {
+    let host = company.host(osd);
+    let mut ask = |read: Read| {
+        host.store.read(read, Token(u64::MAX));
+        let mut events = Vec::new();
+        host.store.poll(&mut events);
+        match events.pop() {
+            Some(nacre_store::Event::Read(_, Ok(reply))) => reply,
+            other => panic!("{other:?}"),
+        }
+    };
+    let ((from, to), collection) = (key::range(pg.seed, pg_num), key::collection(pg.pool, pg.shard));
+    let ReadReply::List { keys, .. } = ask(Read::List { collection, from, to, limit: usize::MAX }) else {
+        panic!("a list")
+    };
+    let sizes = keys.iter().map(|at| match ask(Read::Stat(nacre_store::ObjectKey::new(collection, at.clone()))) {
+        ReadReply::Stat(Some(stat)) => stat.size,
+        other => panic!("{other:?}"),
+    });
+    let sizes: Vec<u64> = sizes.collect();
+    (sizes.len() as u64, sizes.iter().sum())
+}
+
+/// A split halved the totals and went on from the wrong base for ever.
+#[test]
+fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
+    for seed in 0..4 {
+        let mut dice = Dice(seed);
+        let mut company = Company::new(2, 1, 2);
+        let change = |company: &mut Company, dice: &mut Dice| {
+            let name = format!("object-{}", dice.below(700));
+            let data = vec![1; dice.below(50) as usize];
+            let ops = match dice.below(4) {
+                0 => vec![SubOp::Create { exclusive: false }, SubOp::Delete {}],
+                1 => vec![SubOp::Append { length: data.len() as u64 }],
+                _ => vec![SubOp::WriteFull { length: data.len() as u64 }],
+            };
+            let data = if matches!(ops[0], SubOp::Create { .. }) { Vec::new() } else { data };
+            company.send(&name, ops, &data, 0);
+            company.settle();
+        };
+        for _ in 0..900 {
+            change(&mut company, &mut dice);
+        }
+        company.wait(1000);
+        split(&mut company, 4);
+        company.wait(100);
+        let groups: Vec<PgId> = (0..4).map(|seed| PgId { seed, ..PG }).collect();
+        let estimated = |company: &Company| {
+            let all = company.hosts.values().flat_map(|host| host.osd.pgs());
+            all.filter(|pg| pg.as_primary().is_some() && pg.totals().estimated).count()
+        };
+        assert_eq!(estimated(&company), 4, "nobody has counted yet");
+        // Answers of the stores come late and in bursts, with updates before, between and after them.
+        for round in 0..150 {
+            if round == 0 {
+                company.hosts.values_mut().for_each(|host| host.held = Some(Vec::new()));
+            }
+            for _ in 0..dice.below(6) {
+                change(&mut company, &mut dice);
+            }
+            if dice.below(2) == 0 {
+                company.hosts.values_mut().for_each(|host| host.release());
+                company.settle();
+            }
+            company.wait(50);
+        }
+        for _ in 0..50 {
+            company.hosts.values_mut().for_each(|host| host.release());
+            company.wait(50);
+        }
+        for host in company.hosts.values_mut() {
+            host.release();
+            host.held = None;
+        }
+        company.wait(4000);
+        assert_eq!(estimated(&company), 0, "everybody has counted");
+        for last in [false, true] {
+            if last {
+                // What is counted goes into the log, and to the members.
+                for name in 0..40 {
+                    company.write(&format!("object-{name}"), b"end").expect("written");
+                }
+            }
+            for pg in &groups {
+                let acting: Vec<u32> = company.monitors.map.pgs[pg].acting.iter().map(|osd| osd.0).collect();
+                let expected = recount(&mut company, acting[0], *pg, 4);
+                for osd in acting.iter().take(if last { 2 } else { 1 }) {
+                    let group = company.hosts[osd].osd.pgs().find(|group| group.id() == *pg).expect("it is there");
+                    let totals = group.totals();
+                    assert_eq!(
+                        (totals.objects, totals.bytes, totals.estimated),
+                        (expected.0, expected.1, false),
+                        "{pg} at {osd}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// An OSD that shared no group with anybody was never missed when it died.
+#[test]
+fn whoever_shares_nothing_is_missed_by_two_all_the_same() {
+    for gone in 0..5 {
+        let mut company = Company::without_pool(5);
+        company.wait(1000);
+        drop(company.hosts.remove(&gone));
+        company.wait(1500);
+        assert!(company.accused.is_empty(), "not so soon: {:?}", company.accused);
+        company.wait(1500);
+        let (by, whom): (BTreeSet<OsdId>, BTreeSet<OsdId>) = company.accused.iter().copied().unzip();
+        assert!(by.len() >= 2 && whom == BTreeSet::from([OsdId(gone)]), "{:?}", company.accused);
+    }
+}
+
+/// A replica that filled up before its primary had to halt: what was ordered cannot be refused. Now it says in time how it is, with
+/// heartbeats and with acknowledgements.
+#[test]
+fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
+    let heartbeats: fn(&Message) -> bool = |message| matches!(message, Message::ReplicateAck(_));
+    let acknowledgements: fn(&Message) -> bool = |message| matches!(message, Message::Pong(_));
+    for (place, other_way) in [(1, heartbeats), (2, acknowledgements)] {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"hello").expect("there is room");
+        company.write("b", b"hello").expect("there is room");
+        company.wait(500);
+        let member = company.acting()[place];
+        // What the host says at each wake-up.
+        company.host(member).osd.on_usage(100, 96);
+        if place == 1 {
+            // Acknowledgements are lost meanwhile: the heartbeat says it.
+            company.lose = other_way;
+            company.wait(500);
+            company.lose = |_| false;
+        } else {
+            company.lose = other_way;
+            let last = company.send("a", vec![SubOp::Append { length: 1 }], b"!", 0);
+            company.settle();
+            assert!(matches!(company.answer(&last), Some(Ok(_))), "nobody knew yet");
+        }
+        let refused = company.send("c", vec![SubOp::WriteFull { length: 1 }], b"x", 0);
+        let goes = company.send("b", vec![SubOp::Delete {}], &[], 0);
+        company.settle();
+        company.lose = |_| false;
+        company.wait(500);
+        assert_eq!(company.answer(&refused), Some(Err(OpFailure::Full {})));
+        assert!(matches!(company.answer(&goes), Some(Ok(_))), "what makes room is taken");
+        company.host(member).osd.on_usage(100, 50);
+        company.wait(500);
+        company.write("c", b"x").expect("there is room again");
+    }
+}
+
+/// CEPH-46: applied everywhere, in memory, is told before durable, and to those who asked only.
+#[test]
+fn who_asks_hears_of_applied_before_durable_and_never_after() {
+    for slow in 0..3 {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"hello").expect("written");
+        let slow = company.acting()[slow];
+        company.host(slow).commits = false;
+        let asks = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"one", op_flag::ACK);
+        let does_not = company.send("b", vec![SubOp::WriteFull { length: 3 }], b"two", 0);
+        company.settle();
+        assert!(company.answer(&asks).is_none() && company.answer(&does_not).is_none(), "osd.{slow} has not flushed");
+        let told: Vec<_> = company.early.iter().map(|(applied, _)| applied.request).collect();
+        assert_eq!(told, [asks.request], "once, and the other client did not ask");
+        company.host(slow).commits = true;
+        company.wait(100);
+        assert!(matches!(company.answer(&asks), Some(Ok(_))) && matches!(company.answer(&does_not), Some(Ok(_))));
+        company.wait(2000);
+        assert_eq!(company.early.len(), 1, "nothing more after the answer");
+    }
+    // An update of which a member has not even heard is not applied everywhere.
+    let mut company = Company::new(3, 2, 3);
+    company.lose = |message| matches!(message, Message::Replicate(..));
+    let asks = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"one", op_flag::ACK);
+    company.settle();
+    assert!(company.early.is_empty() && company.answer(&asks).is_none());
+    company.lose = |_| false;
+    company.wait(1500);
+    assert!(matches!(company.answer(&asks), Some(Ok(_))));
+}
+
+/// All members lose power after an update was applied everywhere and before anybody flushed: it is gone. Its client, who keeps it until it
+/// is durable, sends it again, and it happens once.
+#[test]
+fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
+    for survivors in 0..2 {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"x").expect("written");
+        let acting = company.acting();
+        // With one survivor its flush succeeds, and only the answer is lost.
+        for osd in &acting[survivors..] {
+            company.host(*osd).commits = false;
+        }
+        let append = company.send("a", vec![SubOp::Append { length: 1 }], b"y", op_flag::ACK);
+        company.settle();
+        assert_eq!((company.early.len(), company.answer(&append).is_none()), (1, true));
+        let dead: Vec<_> = acting.iter().map(|osd| company.kill(*osd)).collect();
+        for host in dead {
+            company.revive(host, 2);
+        }
+        company.hosts.values_mut().for_each(|host| host.commits = true);
+        company.wait(4000);
+        company.resend(&append, b"y");
+        company.resend(&append, b"y");
+        company.wait(1000);
+        assert!(matches!(company.answer(&append), Some(Ok(_))), "{:?}", company.replies);
+        assert_eq!(company.read("a").expect("read"), b"xy", "exactly once");
+    }
+}

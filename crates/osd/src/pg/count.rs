@@ -1,0 +1,188 @@
+//! Exact totals after a split.
+//!
+//! A split knows how much the whole held, not how much each part does: the parts begin with estimates, marked as such in every log entry
+//! ([`Totals::estimated`]). The primary of a clean group with an estimate counts its objects, a page at a time, while clients go on writing:
+//!
+//! ```text
+//!  positions  first ────────── from ──── end ─────────── last
+//!             counted: updates │ page:   │ not counted yet:
+//!             are added        │ updates │ updates do not matter
+//!                              │ replace what was read
+//! ```
+//! When it is through, the next update carries exact totals, and so does every one after it. A new primary whose log ends with an estimate
+//! counts again. One page per [`crate::Timing::retry_interval`]: nobody waits for a count.
+//!
+//! Invariant: when the count ends, its sum is what the store holds after the last update ordered.
+
+use super::{Awaited, Pg};
+use crate::key;
+use crate::shared::Shared;
+use bytes::Bytes;
+use nacre_store::{ObjectKey, Read, ReadError, ReadReply};
+use nacre_types::ObjectId;
+use nacre_wire::msg::replication::Totals;
+use std::collections::BTreeMap;
+
+/// Objects of one page.
+const PAGE: usize = 256;
+
+/// A count under way.
+#[derive(Debug, Default)]
+pub struct Count {
+    /// Everything before is counted.
+    from: Bytes,
+    sum: Totals,
+    /// `Some` while a page is being read.
+    page: Option<Page>,
+    /// The number that the replies we wait for carry.
+    number: u64,
+}
+
+/// A range whose objects are being read.
+#[derive(Debug, Default)]
+struct Page {
+    /// Where it ends; `None`: with the group.
+    end: Option<Bytes>,
+    /// Sizes by position; `None` for what is not there.
+    sizes: BTreeMap<Bytes, Option<u64>>,
+    waiting: usize,
+    /// What updates since the page was begun made of objects from `from` on: the sizes afterwards.
+    changed: BTreeMap<Bytes, Option<u64>>,
+}
+
+/// What the primary knows of its group's totals.
+#[derive(Debug, Default)]
+pub struct Counting {
+    count: Option<Count>,
+    /// The outcome, until an update carries it.
+    exact: Option<Totals>,
+    /// Something could not be read: not again in this interval.
+    failed: bool,
+    numbers: u64,
+}
+
+impl Pg {
+    /// What the group holds, as well as is known.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.as_primary().and_then(|primary| primary.counting.exact).unwrap_or_else(|| self.local.totals())
+    }
+
+    /// Whether there is something to count, now or later.
+    #[must_use]
+    pub fn wants_count(&self) -> bool {
+        self.local.totals().estimated
+            && self.as_primary().is_some_and(|p| p.is_active() && p.counting.exact.is_none() && !p.counting.failed)
+    }
+
+    /// Begins a count, or its next page.
+    pub(super) fn count_tick(&mut self, sh: &mut Shared) {
+        if !self.wants_count() || !self.is_clean() {
+            return;
+        }
+        let (pg, since) = (self.id(), self.interval.since);
+        let (first, to) = key::range(pg.seed, self.local.pg_num);
+        let counting = &mut self.primary().expect("it wants a count").counting;
+        counting.numbers += 1;
+        let number = counting.numbers;
+        let count = counting.count.get_or_insert_with(|| Count { from: first, ..Count::default() });
+        if count.page.is_some() {
+            return;
+        }
+        count.page = Some(Page::default());
+        count.number = number;
+        let collection = key::collection(pg.pool, pg.shard);
+        let read = Read::List { collection, from: count.from.clone(), to, limit: PAGE };
+        sh.read(pg, since, read, Awaited::CountList(number));
+    }
+
+    fn page_of(&mut self, number: u64) -> Option<&mut Page> {
+        let count = self.primary()?.counting.count.as_mut()?;
+        if count.number == number { count.page.as_mut() } else { None }
+    }
+
+    pub(super) fn on_count_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let (pg, since) = (self.id(), self.interval.since);
+        let Some(page) = self.page_of(number) else { return };
+        let (keys, more) = match reply {
+            Ok(ReadReply::List { keys, more }) => (keys, more),
+            Err(ReadError::NotFound) => (Vec::new(), false),
+            _ => {
+                self.give_up_count();
+                return;
+            }
+        };
+        page.end = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        page.waiting = keys.len();
+        let collection = key::collection(pg.pool, pg.shard);
+        for position in keys {
+            let read = Read::Stat(ObjectKey::new(collection, position.clone()));
+            sh.read(pg, since, read, Awaited::CountStat { number, position });
+        }
+        self.end_page(number);
+    }
+
+    pub(super) fn on_count_stat(&mut self, number: u64, position: Bytes, reply: Result<ReadReply, ReadError>) {
+        let Some(page) = self.page_of(number) else { return };
+        let size = match reply {
+            Ok(ReadReply::Stat(stat)) => stat.map(|stat| stat.size),
+            Err(ReadError::NotFound) => None,
+            _ => {
+                self.give_up_count();
+                return;
+            }
+        };
+        page.sizes.insert(position, size);
+        page.waiting -= 1;
+        self.end_page(number);
+    }
+
+    fn give_up_count(&mut self) {
+        let counting = &mut self.primary().expect("only primaries count").counting;
+        (counting.count, counting.failed) = (None, true);
+    }
+
+    fn end_page(&mut self, number: u64) {
+        if self.page_of(number).is_none_or(|page| page.waiting > 0) {
+            return;
+        }
+        let counting = &mut self.primary().expect("only primaries count").counting;
+        let count = counting.count.as_mut().expect("just seen");
+        let Page { end, mut sizes, changed, .. } = count.page.take().expect("just seen");
+        let inside = |position: &Bytes| end.as_ref().is_none_or(|end| position < end);
+        sizes.extend(changed.into_iter().filter(|(position, _)| inside(position)));
+        for size in sizes.into_values().flatten() {
+            count.sum.objects += 1;
+            count.sum.bytes += size;
+        }
+        match end {
+            Some(end) => count.from = end,
+            None => {
+                counting.exact = Some(count.sum);
+                counting.count = None;
+            }
+        }
+    }
+
+    /// An update is ordered that makes an object of one size (or none) one of another; returns the group's totals after it.
+    pub(super) fn totals_after(&mut self, object: &ObjectId, before: Option<u64>, after: Option<u64>) -> Totals {
+        let step = |totals: Totals| Totals {
+            objects: (totals.objects + u64::from(after.is_some())).saturating_sub(u64::from(before.is_some())),
+            bytes: (totals.bytes + after.unwrap_or(0)).saturating_sub(before.unwrap_or(0)),
+            estimated: totals.estimated,
+        };
+        let totals = step(self.totals());
+        let counting = &mut self.primary().expect("only primaries order updates").counting;
+        // From now on the log says it.
+        counting.exact = None;
+        if let Some(count) = &mut counting.count {
+            let position = key::position(object);
+            if position < count.from {
+                count.sum = step(count.sum);
+            } else if let Some(page) = &mut count.page {
+                page.changed.insert(position, after);
+            }
+        }
+        totals
+    }
+}

@@ -1,0 +1,174 @@
+//! Read repair: a copy that cannot be read is brought anew from a member that can read its own (DESIGN §3, Scrub: the good copy is the one
+//! whose checksum is valid).
+//!
+//! ```text
+//!  read fails ─▶ suspect ──nothing under way on it──▶ missing, durably ──recovery: Pull or Push──▶ read again
+//!                   ▲                                     │ nobody can send it
+//!  a source cannot  │                                     ▼
+//!  read what we ask ┘                       lost: served as far as it can be read, `Corrupt` beyond
+//! ```
+//! Only the primary decides. A member that cannot read what it should send says so (`PushAck::damaged`) and remembers the version: a push of
+//! just that version replaces its copy. A damaged copy is a missing object whose store has the version that is needed (`have == need`): it
+//! stays where it is until a good one is there, so that what can be read of it is not given up for what nobody has.
+//!
+//! Invariants: an object becomes missing here or at a member only while no update of it is under way; a lost object is not missing
+//! for being damaged.
+
+use super::local::Ops;
+use super::{Awaited, Pg};
+use crate::shared::Shared;
+use nacre_types::{ObjectId, OsdId, Version};
+use nacre_wire::msg::monitor::Severity;
+use nacre_wire::msg::replication::Missing;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Copies known to be damaged, and what becomes of them.
+#[derive(Debug, Default)]
+pub struct Damage {
+    /// Whose copies, at which version, were found damaged: to be marked missing as soon as nothing is under way on the object.
+    suspects: BTreeMap<ObjectId, BTreeMap<OsdId, Version>>,
+    /// Whose copies are marked missing for it.
+    marked: BTreeMap<ObjectId, BTreeSet<OsdId>>,
+    /// Nobody who is here has a good copy.
+    lost: BTreeSet<ObjectId>,
+}
+
+impl Damage {
+    /// Whether a copy waits to be marked.
+    pub(super) fn is_suspect(&self, object: &ObjectId) -> bool {
+        self.suspects.contains_key(object)
+    }
+    /// Whether any does.
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+    /// The object was written to, or somebody new is here.
+    pub(super) fn may_be_whole(&mut self, object: &ObjectId) {
+        self.lost.remove(object);
+    }
+    /// Somebody is here who was not asked.
+    pub(super) fn somebody_new(&mut self) {
+        self.lost.clear();
+    }
+}
+
+impl Pg {
+    /// Whether nobody who is here has the object in a form that can be read.
+    pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
+        self.as_primary().is_some_and(|primary| primary.damage.lost.contains(object))
+    }
+
+    /// A copy of the object at `version` cannot be read. The caller goes on with the object's queue.
+    pub(super) fn suspect(&mut self, whose: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+        let pg = self.id();
+        let Some(primary) = self.primary() else { return };
+        if primary.damage.suspects.entry(object.clone()).or_default().insert(whose, version).is_none() {
+            sh.say(
+                Severity::Error {},
+                format!("{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"),
+            );
+        }
+        self.repair_if_quiet(object, sh);
+    }
+
+    /// Marks suspected copies missing, if nothing is under way on the object.
+    pub(super) fn repair_if_quiet(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let me = sh.me();
+        let Some(primary) = self.primary() else { return };
+        if !primary.damage.is_suspect(object) {
+            return;
+        }
+        // Members must not be sent updates of what they miss, and an update that still reads was let through already.
+        let state = primary.objects.existing(object);
+        if state.as_ref().is_some_and(|state| state.updates > 0 || state.exclusive) {
+            return;
+        }
+        let context = state.and_then(|state| state.context.clone());
+        let suspects = primary.damage.suspects.remove(object).expect("just seen");
+        if context.as_ref().is_some_and(|context| !context.exists) {
+            return;
+        }
+        for (osd, found) in suspects {
+            let need = context.as_ref().map_or(found, |context| context.version);
+            if osd == me {
+                self.mark_here(object, need, sh);
+            } else if let Some(primary) = self.primary()
+                && let Some(peer) = primary.peers.get_mut(&osd)
+                && found == need
+                && !peer.missing.contains_key(object)
+            {
+                peer.missing.insert(object.clone(), Missing { object: object.clone(), need, have: need });
+                primary.damage.marked.entry(object.clone()).or_default().insert(osd);
+            }
+        }
+        self.recover_now(object, sh);
+    }
+
+    fn mark_here(&mut self, object: &ObjectId, need: Version, sh: &mut Shared) {
+        if self.local.missing.contains_key(object) {
+            return;
+        }
+        let mut ops = Ops::new();
+        self.local.miss(object, need, need, &mut ops);
+        if self.sources(object).next().is_none() {
+            // Nobody to ask: nothing is written down.
+            self.local.found(object, &mut Ops::new());
+            self.lose(object, sh);
+            return;
+        }
+        let me = sh.me();
+        let primary = self.primary().expect("checked by the caller");
+        primary.damage.marked.entry(object.clone()).or_default().insert(me);
+        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+    }
+
+    fn lose(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let pg = self.id();
+        let primary = self.primary().expect("checked by the caller");
+        if primary.damage.lost.insert(object.clone()) {
+            let text = format!("{pg}: no member that is here has a copy of {object} that can be read from end to end");
+            sh.say(Severity::Error {}, text);
+        }
+        self.abandon_range_of(object, sh);
+    }
+
+    /// Nobody can send an object that we miss. What we have of it, if it is at the version that counts, is better than nothing.
+    pub(super) fn on_no_source(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(missing) = self.local.missing.get(object) else { return };
+        if missing.have != missing.need {
+            // Members that are away may have it: clients wait, unless those who are here have it and cannot read it.
+            let damaged = self.as_primary().is_some_and(|primary| primary.damage.marked.contains_key(object));
+            if damaged {
+                self.lose(object, sh);
+                self.process_object(object, sh);
+            }
+            return;
+        }
+        let mut ops = Ops::new();
+        self.local.found(object, &mut ops);
+        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+        let primary = self.primary().expect("only primaries recover");
+        for osd in primary.damage.marked.remove(object).unwrap_or_default() {
+            if let Some(peer) = primary.peers.get_mut(&osd) {
+                peer.missing.swap_remove(object);
+            }
+        }
+        self.lose(object, sh);
+        self.process_object(object, sh);
+    }
+
+    /// A member, or we ourselves, have the object again.
+    pub(super) fn note_repaired(&mut self, whose: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let pg = self.id();
+        let primary = self.primary().expect("checked by the caller");
+        primary.damage.lost.remove(object);
+        let Some(marked) = primary.damage.marked.get_mut(object) else { return };
+        if marked.remove(&whose) {
+            sh.counters.repaired += 1;
+            sh.say(Severity::Info {}, format!("{pg}: {whose} has a good copy of {object} again"));
+        }
+        if marked.is_empty() {
+            primary.damage.marked.remove(object);
+        }
+    }
+}

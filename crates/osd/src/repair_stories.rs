@@ -1,0 +1,209 @@
+//! Rot at one member, whoever finds it: the client gets its data as long as anybody has it, and the copy is good again.
+
+use crate::company::Company;
+use crate::stories::PG;
+use nacre_types::{ObjectId, OsdId};
+use nacre_wire::map::Change;
+use nacre_wire::msg::client::{OpFailure, SubOp};
+
+fn is_clean(company: &Company) -> bool {
+    let primary = company.acting()[0];
+    company.hosts[&primary].osd.pgs().any(|pg| pg.id() == PG && pg.is_clean())
+}
+
+/// A primary answered `Corrupt` for what two others had.
+#[test]
+fn a_read_of_what_rotted_at_the_primary_is_answered_from_another_copy() {
+    for size in [2, 3] {
+        let mut company = Company::new(3, 2, size);
+        company.write("a", b"hello").expect("written");
+        let primary = company.acting()[0];
+        company.rot(primary, "a");
+        assert_eq!(company.read("a").expect("read"), b"hello");
+        assert!(company.can_read(primary, "a"), "and it is good again where it had rotted");
+        company.wait(3000);
+        assert!(company.was_said("cannot read its copy") && company.was_said("has a good copy"), "{:?}", company.log);
+        assert!(is_clean(&company));
+        company.write("a", b"world").expect("written");
+        assert_eq!(company.read("a").expect("read"), b"world");
+    }
+}
+
+#[test]
+fn an_update_that_reads_first_waits_for_a_good_copy() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let primary = company.acting()[0];
+    company.rot(primary, "a");
+    let swap = vec![SubOp::CompareData { offset: 0, length: 5 }, SubOp::WriteFull { length: 3 }];
+    company.op("a", swap, b"hellobye").expect("it is as compared");
+    assert_eq!(company.read("a").expect("read"), b"bye");
+    assert!(company.can_read(primary, "a"));
+}
+
+/// Part of a block that rotted is overwritten: the store keeps it unreadable, as it should. The members have the whole.
+#[test]
+fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let primary = company.acting()[0];
+    company.rot(primary, "a");
+    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    assert_eq!(company.read("a").expect("read"), b"hELlo");
+    assert!(company.can_read(primary, "a"));
+}
+
+#[test]
+fn rot_found_while_updates_are_in_flight_waits_for_them() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let primary = company.acting()[0];
+    company.rot(primary, "a");
+    // Not acknowledged by the members before the compare-and-set has read.
+    let first = company.send("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL", 0);
+    let swap = vec![SubOp::CompareData { offset: 0, length: 5 }, SubOp::WriteFull { length: 3 }];
+    let second = company.send("a", swap, b"hELlobye", 0);
+    company.wait(1000);
+    assert!(matches!(company.answer(&first), Some(Ok(_))));
+    assert!(matches!(company.answer(&second), Some(Ok(_))), "{:?}", company.replies);
+    assert_eq!(company.read("a").expect("read"), b"bye");
+}
+
+/// The member that is asked for a good copy has none either: the next one is asked, and both are repaired.
+#[test]
+fn a_source_that_cannot_read_says_so_and_is_repaired_too() {
+    for omit in 1..3 {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"hello").expect("written");
+        let acting = company.acting();
+        let (rotten, good) = (acting[omit], acting[3 - omit]);
+        company.rot(acting[0], "a");
+        company.rot(rotten, "a");
+        assert_eq!(company.read("a").expect("read"), b"hello");
+        company.wait(2000);
+        assert!(company.can_read(acting[0], "a"));
+        // Only whoever was asked before the good one is found out.
+        assert_eq!(company.can_read(rotten, "a"), rotten < good, "the members are asked in order");
+        assert!(is_clean(&company));
+        company.write("a", b"world").expect("nobody is left behind");
+    }
+}
+
+#[test]
+fn only_when_nobody_has_a_good_copy_the_client_hears_of_it() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    company.write("b", b"other").expect("written");
+    for osd in company.acting() {
+        company.rot(osd, "a");
+    }
+    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })));
+    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })), "again");
+    assert_eq!(company.read("b").expect("others are as they were"), b"other");
+    company.op("a", vec![SubOp::Stat {}], &[]).expect("what is left of it is served");
+    company.wait(3000);
+    assert!(company.was_said("no member that is here"), "{:?}", company.log);
+    assert_eq!(company.log.iter().filter(|line| line.contains("no member")).count(), 1, "once: {:?}", company.log);
+    company.write("a", b"new").expect("it may be written anew");
+    assert_eq!(company.read("a").expect("read"), b"new");
+    for osd in company.acting() {
+        company.rot(osd, "a");
+    }
+    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })));
+    company.op("a", vec![SubOp::Delete {}], &[]).expect("or go");
+    assert_eq!(company.read("a"), Err(OpFailure::NotFound {}));
+}
+
+#[test]
+fn the_only_copy_is_served_as_far_as_it_can_be_read() {
+    let mut company = Company::new(1, 1, 1);
+    company.write("a", &[7; 8192]).expect("written");
+    let only = company.acting()[0];
+    company.rot(only, "a");
+    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { offset: 0 })));
+    let rest = company.op("a", vec![SubOp::Read { offset: 4096, length: 10 }], &[]);
+    assert_eq!(rest.expect("the second block is good"), [7; 10]);
+    company.write("a", &[8; 8192]).expect("written anew");
+    assert_eq!(company.read("a").expect("read"), [8; 8192]);
+}
+
+/// What was to be repaired when the daemon died is repaired by its next life, and not read before.
+#[test]
+fn damage_is_remembered_like_any_missing_object() {
+    let mut company = Company::new(3, 1, 3);
+    company.write("a", b"hello").expect("written");
+    let acting = company.acting();
+    company.rot(acting[0], "a");
+    company.lose = |message| matches!(message, nacre_wire::Message::Pull(_));
+    let request = company.send("a", vec![SubOp::Read { offset: 0, length: 5 }], &[], 0);
+    company.wait(200);
+    assert!(company.answer(&request).is_none());
+    let dead = company.kill(acting[0]);
+    company.wait(1000);
+    company.lose = |_| false;
+    company.revive(dead, 2);
+    let noted = company.host(acting[0]).osd.pgs().any(|pg| pg.local.missing.contains_key(&ObjectId::named("a")));
+    company.wait(5000);
+    assert!(noted || company.can_read(acting[0], "a"));
+    assert!(is_clean(&company) && company.can_read(acting[0], "a"));
+    assert_eq!(company.read("a").expect("read"), b"hello");
+}
+
+/// An object rotted at the primary while a member that comes back by log waits for it: it is pulled from the third, then pushed.
+#[test]
+fn what_cannot_be_pushed_is_pulled_first() {
+    let mut company = Company::new(3, 2, 3);
+    let acting = company.acting();
+    let dead = company.kill(acting[2]);
+    company.wait(1000);
+    company.write("a", b"hello").expect("written");
+    company.rot(acting[0], "a");
+    company.revive(dead, 2);
+    company.wait(5000);
+    assert!(is_clean(&company), "{:?} {:?} {:?}", company.reports, company.log, company.acting());
+    for osd in acting {
+        assert!(company.can_read(osd, "a"), "osd.{osd}");
+    }
+}
+
+/// A range of a backfill with an object that could not be read stood still until the next interval, and held its objects.
+#[test]
+fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
+    for second_copy in [true, false] {
+        let mut company = Company::new(4, 1, if second_copy { 2 } else { 1 });
+        for name in ["a", "b", "c"] {
+            company.write(name, b"hello").expect("written");
+        }
+        let old = company.acting();
+        company.rot(old[0], "b");
+        // Its successors have nothing, and the log is no longer whole.
+        let everybody = |company: &Company| company.acting() == old;
+        for _ in 0..300 {
+            company.write("c", b"again").expect("written");
+        }
+        assert!(everybody(&company));
+        let out =
+            |osd: &u32| Change::OsdWeight { osd: OsdId(*osd), weight: nacre_wire::map::Weight::OUT, automatic: false };
+        company.commit(old.iter().map(out).collect());
+        company.wait(8000);
+        if second_copy {
+            assert!(
+                is_clean(&company) && company.acting().iter().all(|osd| !old.contains(osd)),
+                "{:?}",
+                company.reports
+            );
+        } else {
+            assert_eq!(company.acting(), old, "the only copy stays where it is");
+            company.write("b", b"fresh").expect("and may be written: the range is not held for ever");
+            company.wait(15_000);
+            assert!(
+                is_clean(&company) && company.acting().iter().all(|osd| !old.contains(osd)),
+                "{:?}",
+                company.reports
+            );
+        }
+        let expected: &[u8] = if second_copy { b"hello" } else { b"fresh" };
+        assert_eq!(company.read("b").expect("read"), expected);
+        assert_eq!(company.read("a").expect("read"), b"hello");
+    }
+}
