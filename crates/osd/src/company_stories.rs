@@ -239,3 +239,37 @@ fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
         assert_eq!(company.read("a").expect("read"), b"xy", "exactly once");
     }
 }
+
+/// Every group that had something to backfill held a range at the same time, and with it the updates of so many objects.
+#[test]
+fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
+    let mut company = Company::new(4, 1, 1);
+    split(&mut company, 16);
+    company.wait(1500);
+    for name in 0..100 {
+        company.write(&format!("object-{name}"), b"hello").expect("written");
+    }
+    company.wait(1000);
+    let old = company.acting()[0];
+    let limit = crate::Limits::default().backfill_groups;
+    company.lose = |message| matches!(message, Message::Progress(_));
+    // Logs are the whole history of these groups, so they would follow by log: they must not.
+    for name in 0..100 {
+        for _ in 0..60 {
+            company.write(&format!("object-{name}"), b"again").expect("written");
+        }
+    }
+    let weight = nacre_wire::map::Weight::OUT;
+    company.commit(vec![Change::OsdWeight { osd: OsdId(old), weight, automatic: false }]);
+    company.wait(2000);
+    let waits = |company: &Company| {
+        let map = &company.monitors.map;
+        map.pgs.values().filter(|record| record.acting == [OsdId(old)] && record.up != record.acting).count()
+    };
+    let ranges = |company: &Company| company.hosts[&old].osd.pgs().filter(|pg| pg.has_range()).count();
+    assert!(waits(&company) > limit, "more groups than may at a time: {}", waits(&company));
+    assert_eq!(ranges(&company), limit);
+    company.lose = |_| false;
+    company.wait(6000);
+    assert_eq!((waits(&company), ranges(&company)), (0, 0), "all have moved");
+}

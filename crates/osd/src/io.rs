@@ -115,6 +115,8 @@ pub struct Limits {
     pub recovery_objects: usize,
     /// Objects that all groups recover at a time.
     pub recovery_objects_total: usize,
+    /// Groups that compare and push a range for backfill at a time: clients' updates of a range wait meanwhile.
+    pub backfill_groups: usize,
     /// Bytes of one push.
     pub push_bytes: u64,
     /// Objects that backfill compares at a time.
@@ -133,8 +135,9 @@ impl Default for Limits {
             log_entries_max: 10_000,
             recovery_objects: 16,
             recovery_objects_total: 32,
+            backfill_groups: 3,
             push_bytes: 1 << 20,
-            scan_objects: 128,
+            scan_objects: 64,
             contexts: 1024,
             client_ops: 4096,
             client_bytes: 64 << 20,

@@ -228,9 +228,9 @@ impl Osd {
     /// Asks all groups anew.
     fn find_busy(&mut self) {
         self.busy.clear();
-        self.sh.recovering = 0;
+        (self.sh.recovering, self.sh.backfilling) = (0, 0);
         for pg in self.pgs.values_mut() {
-            pg.counted = 0;
+            (pg.counted, pg.counted_range) = (0, false);
             note(&mut self.busy, pg, &mut self.sh);
         }
     }
@@ -239,6 +239,18 @@ impl Osd {
     fn share_recovery(&mut self) {
         while self.sh.recovering < self.sh.config.limits.recovery_objects_total
             && let Some(id) = self.sh.recovery_waits.pop_first()
+        {
+            if let Some(pg) = self.pgs.get_mut(&id) {
+                pg.start_recovery(&mut self.sh);
+                note(&mut self.busy, pg, &mut self.sh);
+            }
+        }
+    }
+
+    /// Wakes groups that wait for room to backfill a range.
+    fn share_backfill(&mut self) {
+        while self.sh.backfilling < self.sh.config.limits.backfill_groups
+            && let Some(id) = self.sh.backfill_waits.pop_first()
         {
             if let Some(pg) = self.pgs.get_mut(&id) {
                 pg.start_recovery(&mut self.sh);
@@ -315,6 +327,7 @@ impl Osd {
             }
         }
         self.share_recovery();
+        self.share_backfill();
         self.tick_due = self.next_deadline();
         out.append(&mut self.sh.out);
     }
@@ -851,6 +864,9 @@ impl Osd {
         }
         let recovering: usize = self.pgs.values().map(|pg| pg.counted).sum();
         assert_eq!(self.sh.recovering, recovering, "objects under way were miscounted");
+        let ranges = self.pgs.values().filter(|pg| pg.has_range()).count();
+        assert_eq!(self.sh.backfilling, ranges, "ranges under way were miscounted");
+        assert!(ranges <= self.sh.config.limits.backfill_groups, "{ranges} groups hold a range for backfill");
         if let Some(map) = &self.sh.map {
             map.check();
         }
@@ -861,6 +877,7 @@ impl Osd {
 fn note(busy: &mut BTreeSet<PgId>, pg: &mut Pg, sh: &mut Shared) {
     sh.recovering = sh.recovering + pg.in_recovery() - pg.counted;
     pg.counted = pg.in_recovery();
+    pg.count_range(pg.has_range(), sh);
     if pg.needs_tick() {
         busy.insert(pg.id());
     } else {

@@ -39,6 +39,10 @@ pub struct Shared {
     pub wake: Time,
     /// Objects that recovery and backfill have under way, in all groups together.
     pub recovering: usize,
+    /// Groups with a range of a backfill under way.
+    pub backfilling: usize,
+    /// Groups with something to backfill that found no room.
+    pub backfill_waits: std::collections::BTreeSet<PgId>,
     /// Groups with something to recover that found no room.
     pub recovery_waits: std::collections::BTreeSet<PgId>,
     /// What the host gave: options of the map go over it.
@@ -116,6 +120,8 @@ impl Shared {
             nearly_full: false,
             wake: Time::MAX,
             recovering: 0,
+            backfilling: 0,
+            backfill_waits: std::collections::BTreeSet::new(),
             recovery_waits: std::collections::BTreeSet::new(),
         }
     }

@@ -52,6 +52,8 @@ struct Work {
     theirs: Option<ByObject<Version>>,
     listed: Vec<ObjectId>,
     stats: usize,
+    /// What was ordered before the range was held; `None` while an update in it still reads before it is ordered.
+    ordered: Option<Version>,
     pushing: BTreeSet<ObjectId>,
     held: Vec<ObjectId>,
     compared: bool,
@@ -111,6 +113,12 @@ impl Pg {
             return;
         }
         primary.backfill.pause_until = None;
+        if !self.counted_range && sh.backfilling >= sh.config.limits.backfill_groups {
+            sh.backfill_waits.insert(pg);
+            return;
+        }
+        self.count_range(true, sh);
+        let primary = self.primary().expect("just seen");
         primary.backfill.work = Some(Work {
             target,
             from: from.clone(),
@@ -119,6 +127,7 @@ impl Pg {
             theirs: None,
             listed: Vec::new(),
             stats: 0,
+            ordered: None,
             pushing: BTreeSet::new(),
             held: Vec::new(),
             compared: false,
@@ -126,6 +135,18 @@ impl Pg {
             retry_at: now + sh.config.timing.retry_interval * 2,
         });
         sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit }));
+    }
+
+    /// Whether a range is under way.
+    pub(crate) fn has_range(&self) -> bool {
+        self.as_primary().is_some_and(|primary| primary.backfill.work.is_some())
+    }
+    /// Keeps [`Shared::backfilling`] true.
+    pub(crate) fn count_range(&mut self, has: bool, sh: &mut Shared) {
+        if has != self.counted_range {
+            self.counted_range = has;
+            sh.backfilling = if has { sh.backfilling + 1 } else { sh.backfilling - 1 };
+        }
     }
 
     /// The primary wants to know what we have.
@@ -244,13 +265,23 @@ impl Pg {
         let (pg, since) = (self.id(), self.interval.since);
         let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
+        let head = self.local.log.head();
         let Some(primary) = self.primary() else { return };
-        // An update that still reads what it will change was let through before the range was held.
-        let idle = primary.in_flight.is_empty() && !primary.objects.is_about_to_change();
         let Some(work) = &mut primary.backfill.work else {
             self.start_backfill(sh);
             return;
         };
+        // An update that still reads what it will change was let through before the range was held. What clients do to other objects
+        // meanwhile keeps nobody waiting.
+        let (from, end) = (&work.from, &work.end);
+        let inside = |object: &ObjectId| {
+            let position = key::position(object);
+            position >= *from && end.as_ref().is_none_or(|end| position < *end)
+        };
+        if work.ours.is_some() && work.ordered.is_none() && !primary.objects.is_about_to_change(inside) {
+            work.ordered = Some(head);
+        }
+        let idle = work.ordered.is_some_and(|version| primary.committed >= version);
         let again = work.retry_at <= sh.now;
         if again {
             work.retry_at = sh.now + sh.config.timing.retry_interval * 2;

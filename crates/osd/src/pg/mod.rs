@@ -204,6 +204,8 @@ pub struct Pg {
     pub(crate) scan: Option<backfill::TargetScan>,
     /// Objects under way that [`Shared::recovering`] counts.
     pub(crate) counted: usize,
+    /// Whether [`Shared::backfilling`] counts a range of ours.
+    pub(crate) counted_range: bool,
     erasing: bool,
 }
 
@@ -218,6 +220,7 @@ impl Pg {
             transfers: transfer::Transfers::default(),
             scan: None,
             counted: 0,
+            counted_range: false,
             erasing: false,
         }
     }

@@ -198,10 +198,10 @@ impl Objects {
     pub fn is_idle(&self) -> bool {
         self.queued == 0 && self.readings.is_empty() && self.listings.is_empty()
     }
-    /// Whether an update is under way that has not got its place in the log yet, because it reads first.
+    /// Whether an update of one of these objects is under way that has not got its place in the log yet, because it reads first.
     #[must_use]
-    pub fn is_about_to_change(&self) -> bool {
-        self.readings.values().any(|reading| reading.op.is_write())
+    pub fn is_about_to_change(&self, inside: impl Fn(&ObjectId) -> bool) -> bool {
+        self.readings.values().any(|reading| reading.op.is_write() && inside(&reading.op.request.object))
     }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
