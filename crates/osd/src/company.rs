@@ -26,8 +26,6 @@ pub(crate) struct Company {
     pub(crate) log: Vec<String>,
     /// What primaries last said of their groups.
     pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
-    /// Who reported whom as silent.
-    pub(crate) accused: std::collections::BTreeSet<(OsdId, OsdId)>,
     /// Messages of OSDs for which this holds are lost.
     pub(crate) lose: fn(&Message) -> bool,
     sequence: u64,
@@ -57,7 +55,6 @@ impl Company {
             early: Vec::new(),
             log: Vec::new(),
             reports: BTreeMap::new(),
-            accused: std::collections::BTreeSet::new(),
             lose: |_| false,
             sequence: 0,
         };
@@ -134,16 +131,14 @@ impl Company {
     fn on_request(&mut self, request: Message) {
         let since = |company: &Self, pg| company.monitors.map.pgs.get(&pg).map(|record| record.since);
         match request {
-            Message::PgActivateRequest(m) if since(self, m.pg) == Some(m.interval) => {
-                if self.monitors.map.pgs[&m.pg].activated.interval != m.interval {
-                    self.commit(vec![Change::PgActivate { pg: m.pg, interval: m.interval, members: m.members }]);
-                }
+            Message::PgActivateRequest(m)
+                if since(self, m.pg) == Some(m.interval)
+                    && self.monitors.map.pgs[&m.pg].activated.interval != m.interval =>
+            {
+                self.commit(vec![Change::PgActivate { pg: m.pg, interval: m.interval, members: m.members }]);
             }
             Message::PgTemporaryRequest(m) if since(self, m.pg) == Some(m.interval) => {
                 self.commit(vec![Change::PgTemporary { pg: m.pg, interval: m.interval, acting: m.acting }]);
-            }
-            Message::FailureReport(m) if !m.alive && !m.itself => {
-                self.accused.insert((m.reporter, m.target));
             }
             Message::ClusterLog(m) => self.log.extend(m.lines.into_iter().map(|line| line.text)),
             Message::Beacon(m) => self.reports.extend(m.pgs.into_iter().map(|report| (report.pg, report))),

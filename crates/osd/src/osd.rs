@@ -29,8 +29,6 @@ use std::time::Duration;
 const DELTAS_KEPT: usize = 500;
 /// Beacon intervals between two reports of all groups.
 const REPORT_ALL_EVERY: u32 = 15;
-/// How many of the next OSDs by id each watches, whatever the placement: so many miss one that is gone, and the monitors believe two.
-const RING: usize = 2;
 /// Messages held for a newer map.
 const HELD_MAX: usize = 10_000;
 
@@ -519,10 +517,6 @@ impl Osd {
         for record in ours {
             peers.extend(record.acting.iter().chain(&record.up).chain(&record.activated.members));
         }
-        // And the next ones by id, in a ring: an OSD that shares no group with anybody is missed by somebody all the same.
-        let up = |osd: &OsdId| map.up_osd(*osd).is_some();
-        let (before, behind): (Vec<OsdId>, Vec<OsdId>) = map.osds.keys().copied().filter(up).partition(|osd| *osd < me);
-        peers.extend(behind.into_iter().filter(|osd| *osd != me).chain(before).take(RING));
         peers.remove(&me);
         let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
         let up: Vec<(OsdId, Instance)> = up.collect();
