@@ -702,3 +702,42 @@ fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     };
     assert!(asked() >= 2, "although no client does anything");
 }
+
+/// A block of the primary's copy rotted. The reader is not told so: the operation waits, another member's copy takes the damaged one's place,
+/// and the answer is that.
+#[test]
+fn a_damaged_copy_is_healed_from_another_member() {
+    let (_, mut host, epoch, member) = served_by_two();
+    let from = Entity::Osd(OsdId(member));
+    write(1, epoch, &mut host);
+    let updates = host.sent_to(member);
+    let sent = updates.iter().find_map(|message| match message {
+        Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+        _ => None,
+    });
+    let (interval, version) = sent.expect("the write goes to the member");
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version }));
+    host.tell(from, epoch, Message::Pong(Pong { stamp: host.now.0, lease_ns: 500_000_000 }));
+    assert!(host.store.corrupt(&crate::key::store_key(PG, &ObjectId::named("a")), 0));
+    host.sent.clear();
+    read(2, epoch, &mut host);
+    let pulls = |message: &Message| matches!(message, Message::Pull(pull) if pull.version == version);
+    assert!(host.sent_to(member).iter().any(pulls), "it asks for the other copy");
+    assert!(host.sent.is_empty(), "nobody is told anything yet: {:?}", host.sent);
+    let push = Push {
+        pg: PG,
+        interval,
+        object: ObjectId::named("a"),
+        version,
+        absent: false,
+        part: 0,
+        last: true,
+        size: 3,
+        offset: 0,
+        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
+        omap: Vec::new(),
+    };
+    host.tell(from, epoch, Message::Push(push, vec![Bytes::from_static(b"abc")]));
+    let good = |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, data) if reply.failure.is_none() && data.concat() == b"abc");
+    assert!(host.sent.iter().any(good), "{:?}", host.sent);
+}

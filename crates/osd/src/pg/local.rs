@@ -249,7 +249,7 @@ impl Local {
     }
 
     /// Notes that the store has to be brought to `need`.
-    fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
+    pub(super) fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
         let missing = Missing { object: object.clone(), need, have };
         self.set(ops, vec![(missing_key(object), missing.to_bytes().into())]);
         self.missing.insert(object.clone(), missing);

@@ -80,6 +80,8 @@ pub struct ObjectState {
     pub exclusive: bool,
     /// Recovery or backfill is copying it: updates wait.
     pub held: u32,
+    /// A read found it damaged while updates were on their way: it is looked at again when they are committed.
+    pub damaged: bool,
     used: u64,
 }
 

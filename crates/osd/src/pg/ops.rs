@@ -162,6 +162,7 @@ impl Pg {
         let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
         let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
         let state = self.primary().expect("serving").objects.get(object);
+        state.damaged &= state.updates > 0;
         let front = state.front()?;
         let is_write = front.is_write();
         if having < min_size || (is_write && lacking) {
@@ -171,6 +172,9 @@ impl Pg {
             return Some(Wait::Context);
         }
         if state.exclusive || (is_write && state.reads > 0) {
+            return Some(Wait::Order);
+        }
+        if state.damaged {
             return Some(Wait::Order);
         }
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
@@ -313,8 +317,7 @@ impl Pg {
         state.reads -= 1;
         state.exclusive = false;
         match failed {
-            Some(ReadError::Corrupt { offset, .. }) => self.fail(op, OpFailure::Corrupt { offset }, sh),
-            Some(_) => self.fail(op, OpFailure::Corrupt { offset: 0 }, sh),
+            Some(error) => self.on_damaged(op, error, sh),
             None => {
                 if self.execute(op, &replies, sh).is_some() {
                     return;
@@ -322,6 +325,25 @@ impl Pg {
             }
         }
         self.process_object(&object, sh);
+    }
+
+    /// Our copy of the object failed its checksum, or the disk did not give it: the operation waits for another member's copy, if there is one.
+    fn on_damaged(&mut self, op: Pending, error: ReadError, sh: &mut Shared) {
+        let object = op.request.object.clone();
+        let objects = &mut self.primary().expect("serving").objects;
+        let state = objects.get(&object);
+        if state.updates > 0 {
+            state.damaged = true;
+            objects.push_front(&object, op);
+            return;
+        }
+        let version = state.context.as_ref().map_or(Version::NONE, |context| context.version);
+        if self.heal(&object, version, sh) {
+            self.primary().expect("still").objects.push_front(&object, op);
+        } else {
+            let offset = if let ReadError::Corrupt { offset, .. } = error { offset } else { 0 };
+            self.fail(op, OpFailure::Corrupt { offset }, sh);
+        }
     }
 
     /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.

@@ -53,8 +53,10 @@ impl Pg {
             };
             let inside = cursor.is_none_or(|cursor| crate::key::position(object)[..] < cursor[..]);
             let current = info.head >= need || primary.is_some_and(|p| p.peers.contains_key(osd));
+            // Who had nothing when the interval began has adopted the log since.
+            let exists = info.exists || primary.is_some_and(|p| p.peers.contains_key(osd));
             let willing = refused.is_none_or(|refused| !refused.contains(osd));
-            (info.exists && current && !lacks && inside && willing).then_some(*osd)
+            (exists && current && !lacks && inside && willing).then_some(*osd)
         };
         primary.into_iter().flat_map(|p| p.infos.iter()).filter_map(knows)
     }
@@ -136,6 +138,23 @@ impl Pg {
         for (osd, version) in lacking {
             self.push_object(osd, object, version, sh);
         }
+    }
+
+    /// Our copy of an object cannot be read: it counts as missing, and another member's takes its place. False: nobody else is known to have it.
+    pub(super) fn heal(&mut self, object: &ObjectId, version: Version, sh: &mut Shared) -> bool {
+        if self.local.missing.contains_key(object) {
+            return true;
+        }
+        if self.sources(object).next().is_none() {
+            return false;
+        }
+        let mut ops = super::local::Ops::new();
+        self.local.miss(object, version, Version::NONE, &mut ops);
+        sh.submit(self.id(), self.interval.since, ops, super::Awaited::Nothing);
+        let text = format!("{}: {object} is damaged here and is fetched from another member", self.id());
+        sh.say(nacre_wire::msg::monitor::Severity::Warn {}, text);
+        self.recover_now(object, sh);
+        true
     }
 
     /// We have it now.

@@ -211,14 +211,18 @@ impl Pg {
             }
             (PushRead::Data, Ok(ReadReply::Data(data))) => outgoing.data = Some(data),
             (PushRead::Omap, Ok(ReadReply::Omap { entries, more })) => outgoing.omap = Some((entries, more)),
-            _ => {
+            (_, reply) => {
+                let damaged = matches!(reply, Err(ReadError::Corrupt { .. } | ReadError::Device { .. }));
+                let primary = self.as_primary().is_some();
+                // Before it is let go: nobody may change it between.
+                let heals = primary && damaged && self.heal(object, version, sh);
                 // Not here at that version, or damaged: somebody else must have it.
                 self.end_outgoing(to, object, sh);
                 let part = u32::MAX;
                 let message = PushAck { pg, interval, object: object.clone(), version, part, have: false };
-                if self.as_primary().is_some() {
+                if primary && !heals {
                     self.on_push_failed(to, object, sh);
-                } else {
+                } else if !primary {
                     sh.send(to, Message::PushAck(message));
                 }
                 return;
