@@ -702,3 +702,94 @@ fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     };
     assert!(asked() >= 2, "although no client does anything");
 }
+
+/// A block of the primary's copy rotted. The reader is not told so: the operation waits, another member's copy takes the damaged one's place,
+/// and the answer is that.
+#[test]
+fn a_damaged_copy_is_healed_from_another_member() {
+    let (_, mut host, epoch, member) = served_by_two();
+    let from = Entity::Osd(OsdId(member));
+    write(1, epoch, &mut host);
+    let updates = host.sent_to(member);
+    let sent = updates.iter().find_map(|message| match message {
+        Message::Replicate(update, _) => Some((update.interval, update.entry.version)),
+        _ => None,
+    });
+    let (interval, version) = sent.expect("the write goes to the member");
+    host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
+    host.tell(from, epoch, Message::Pong(Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false }));
+    assert!(host.store.corrupt(&crate::key::store_key(PG, &ObjectId::named("a")), 0));
+    host.sent.clear();
+    read(2, epoch, &mut host);
+    let pulls = |message: &Message| matches!(message, Message::Pull(pull) if pull.version == version);
+    assert!(host.sent_to(member).iter().any(pulls), "it asks for the other copy");
+    assert!(host.sent.is_empty(), "nobody is told anything yet: {:?}", host.sent);
+    let push = Push {
+        pg: PG,
+        interval,
+        object: ObjectId::named("a"),
+        version,
+        absent: false,
+        part: 0,
+        last: true,
+        size: 3,
+        offset: 0,
+        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
+        omap: Vec::new(),
+    };
+    host.tell(from, epoch, Message::Push(push, vec![Bytes::from_static(b"abc")]));
+    let good = |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, data) if reply.failure.is_none() && data.concat() == b"abc");
+    assert!(host.sent.iter().any(good), "{:?}", host.sent);
+}
+
+/// Simulator with real monitors, seed 445. A primary was cut off with leases that ran on. The next interval was activated and waited for them; before
+/// they ended it was over, and the one after it asked only for the leases of *its* primary. It served at once, and the first primary, still within
+/// its lease, answered with what had been overwritten. So an interval asks for its activation only when the leases before it have run out.
+#[test]
+fn an_activation_waits_for_the_old_primarys_leases() {
+    let mut monitors = Monitors::of(3);
+    for osd in 0..3 {
+        monitors.up(osd, Instance(1 << 16));
+    }
+    monitors.pool_that_needs(2, 3);
+    let acting = monitors.map.pgs[&PG].acting.clone();
+    let interval = monitors.map.pgs[&PG].since;
+    monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: acting.clone() }]);
+    monitors.down(acting[0].0, Instance(1 << 16));
+    let mut host = Host::new(acting[1].0);
+    let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
+    // A member starts with what makes the group exist, and as if it had just granted a lease.
+    host.tell(MON, epoch, monitors.full());
+    let from = Entity::Osd(acting[2]);
+    let head = Version { interval: Epoch(3), number: 1 };
+    let info = PgInfo { exists: true, head, spans: vec![head], ..PgInfo::default() };
+    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 300_000_000 }));
+    let log = LogReply {
+        pg: PG,
+        interval,
+        from: Version::NONE,
+        tail: Version::NONE,
+        head,
+        entries: vec![LogEntry {
+            version: head,
+            prior: Version::NONE,
+            deleted: false,
+            object: ObjectId::named("a"),
+            request: RequestId { client: ClientId(8), instance: Instance(1), sequence: 1 },
+            answered_below: 1,
+            results: Vec::new(),
+            totals: Totals { objects: 1, bytes: 1, ..Totals::default() },
+        }],
+        dedup: Dedup::default(),
+        totals: Totals::default(),
+    };
+    host.tell(from, epoch, Message::LogReply(log));
+    host.tell(from, epoch, Message::AdoptAck(AdoptAck { pg: PG, interval, head, missing: Vec::new(), backfill: None }));
+    let asks = |host: &Host| host.to_mon.iter().any(|message| matches!(message, Message::PgActivateRequest(_)));
+    for _ in 0..5 {
+        host.wait(50);
+        assert!(!asks(&host), "the old primary may still answer reads");
+    }
+    host.wait(60);
+    assert!(asks(&host), "its leases are over: {:?}", host.to_mon);
+}

@@ -12,8 +12,8 @@ use crate::plan::Disks;
 use crate::rng::Rng;
 use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
 use nacre_store::{
-    CheckOptions, Event, FormatOptions, Job, ObjectStore, OpenOptions, RamStore, Read, ReadError, ReadReply, Store,
-    SubmitError, Token, Transaction, Usage,
+    CheckOptions, Event, Finding, FormatOptions, Job, ObjectStore, OpenOptions, RamStore, Read, ReadError, ReadReply,
+    Store, SubmitError, Token, Transaction, Usage,
 };
 use std::collections::VecDeque;
 
@@ -51,6 +51,8 @@ pub struct Disk {
     waiting: VecDeque<Waiting>,
     /// The next turn is scheduled.
     pub scheduled: bool,
+    /// Blocks of objects may be damaged.
+    pub rotten: bool,
     /// Transactions that the next turn of a RAM store commits.
     batch: usize,
 }
@@ -152,7 +154,7 @@ impl Disk {
     }
 
     fn of(kind: Kind, options: OpenOptions) -> Self {
-        Self { kind, options, waiting: VecDeque::new(), scheduled: false, batch: 0 }
+        Self { kind, options, waiting: VecDeque::new(), scheduled: false, rotten: false, batch: 0 }
     }
 
     fn store(&mut self) -> &mut dyn ObjectStore {
@@ -301,6 +303,26 @@ impl Disk {
         }
     }
 
+    /// Flips bits in a block of some object, or makes it unreadable as long as the daemon lives. Whether there was one.
+    pub fn rot(&mut self, rng: &mut Rng) -> bool {
+        let Kind::Real(real) = &mut self.kind else { return false };
+        let blocks = real.device.data_blocks(WAL_LENGTH);
+        if blocks.is_empty() {
+            return false;
+        }
+        real.feed();
+        let at = *rng.pick(&blocks);
+        if rng.one_in(3) {
+            real.device.make_unreadable(at);
+        } else {
+            let (byte, bits) = (at + rng.below(4096), 1 << rng.below(8));
+            real.device.rot(byte, bits);
+            real.cuts.rot(byte, bits);
+        }
+        self.rotten = true;
+        true
+    }
+
     /// Space and work.
     pub fn usage(&mut self) -> Usage {
         self.store().usage()
@@ -346,6 +368,7 @@ impl Disk {
         let Kind::Real(real) = &self.kind else { return Vec::new() };
         let device = TestDevice::with_image(DEVICE_LENGTH, real.whole());
         let report = nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device");
-        report.findings.iter().map(|finding| format!("{finding:?}")).collect()
+        let expected = |finding: &&Finding| self.rotten && matches!(finding, Finding::Data { .. });
+        report.findings.iter().filter(|finding| !expected(finding)).map(|finding| format!("{finding:?}")).collect()
     }
 }

@@ -60,6 +60,7 @@ impl World {
                 self.note(|| format!("{daemon}'s clock runs at another rate"));
             }
             23 => self.break_connections(),
+            24 | 25 if self.plan.rot => self.rot(),
             _ => {
                 for osd in self.osds() {
                     self.order(&json!({"command": "osd reweight", "osd": osd.0, "weight": 1}));
@@ -119,6 +120,17 @@ impl World {
             process.broken = true;
             process.disk.break_down(rng);
             self.note(|| format!("{who}'s disk breaks down"));
+        }
+    }
+
+    /// A few blocks of the first OSD's objects.
+    fn rot(&mut self) {
+        let who = Entity::Osd(OsdId(0));
+        for _ in 0..self.rng.between(1, 6) {
+            let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+            if process.disk.rot(rng) {
+                self.note(|| format!("a block of {who}'s disk is damaged"));
+            }
         }
     }
 

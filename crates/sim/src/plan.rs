@@ -57,7 +57,7 @@ pub struct Plan {
     pub compact_entries: u64,
     /// Bytes up to which the real store writes in place through its log.
     pub deferred_write_max: usize,
-    /// Blocks of the disks may rot or become unreadable.
+    /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
     pub rot: bool,
 }
 
@@ -68,6 +68,7 @@ impl Plan {
         let mut rng = Rng::new(seed ^ 0x6e61_6372_6521);
         let osds = rng.between(3, 6) as u32;
         let log = rng.between(3, 60) as usize;
+        let min_size = if rng.one_in(8) { 1 } else { 2 };
         let aimed = rng.one_in(4);
         // Detecting a failure and recovering from it takes seconds: where faults come faster, the cluster hardly ever serves.
         let fault_every_ms = match rng.below(3) {
@@ -82,7 +83,7 @@ impl Plan {
             osds,
             disks,
             size: if rng.one_in(5) { 2 } else { 3 },
-            min_size: if rng.one_in(8) { 1 } else { 2 },
+            min_size,
             pg_num: rng.between(1, 6) as u32,
             // A third of the plans has a few hot registers and many clients: order shows there.
             keys: if rng.one_in(3) { rng.between(1, 2) } else { rng.between(2, 24) },
@@ -97,7 +98,7 @@ impl Plan {
             down_out_s: *rng.pick(&[1, 3, 600, 600]),
             compact_entries: *rng.pick(&[16, 30, 1000]),
             deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
-            rot: false,
+            rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
         }
     }
 }

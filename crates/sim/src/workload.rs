@@ -231,6 +231,12 @@ impl SimClient {
                 record.return_ns = None;
                 record.unknown = true;
             }
+            // Damaged, and those who have other copies were away.
+            (Kind::Read, Err(Failure::Refused(OpFailure::Corrupt { .. }))) => record.fail = true,
+            (_, Err(Failure::Refused(OpFailure::Corrupt { .. }))) => {
+                record.return_ns = None;
+                record.unknown = true;
+            }
             (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) => record.fail = true,
             (kind, Err(failure)) => panic!("a {kind:?} of register {key} failed: {failure}"),
         }

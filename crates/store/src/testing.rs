@@ -10,10 +10,12 @@
 
 use crate::device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
+/// Blocks remembered for tests that let one rot.
+const BLOCKS_KEPT: usize = 256;
 /// What a device never tears.
 pub const SECTOR: usize = 512;
 
@@ -101,6 +103,8 @@ struct State {
     unreadable: BTreeSet<u64>,
     /// Writes or flushes until one fails.
     fuse: Option<u64>,
+    /// Blocks of objects that were written last: offsets.
+    blocks: VecDeque<u64>,
 }
 
 impl State {
@@ -196,6 +200,7 @@ impl TestDevice {
             completion: Completion::AtOnce,
             unreadable: BTreeSet::new(),
             fuse: None,
+            blocks: VecDeque::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -257,6 +262,12 @@ impl TestDevice {
         state.live.read(offset, &mut byte);
         state.live.write(offset, &[byte[0] ^ bits]);
     }
+    /// Where blocks of objects were written last, in the store's data area behind a log of `wal_bytes`.
+    #[must_use]
+    pub fn data_blocks(&self, wal_bytes: u64) -> Vec<u64> {
+        let first = 2 * crate::format::root::SLOT + wal_bytes;
+        self.lock().blocks.iter().copied().filter(|offset| *offset >= first).collect()
+    }
     /// Makes the page at `offset` fail to be read, as a bad sector would.
     pub fn make_unreadable(&self, offset: u64) {
         self.lock().unreadable.insert(offset / PAGE as u64);
@@ -275,6 +286,10 @@ impl Device for TestDevice {
             IoKind::Write { offset, data } => {
                 let (offset, data) = (*offset, Bytes::from(data.concat()));
                 assert!(offset % PAGE as u64 == 0 && data.len() % PAGE == 0, "writes are whole pages");
+                // Objects and log come this way, the index by the blocking face.
+                state.blocks.extend((offset..offset + data.len() as u64).step_by(PAGE));
+                let excess = state.blocks.len().saturating_sub(BLOCKS_KEPT);
+                state.blocks.drain(..excess);
                 state.begin(|id| Step::Write { id, offset, data })
             }
             IoKind::Flush => state.begin(Step::Flush),
@@ -381,6 +396,12 @@ impl PowerCuts {
         true
     }
 
+    /// Flips bits of one byte of what is durable.
+    pub fn rot(&mut self, offset: u64, bits: u8) {
+        let mut byte = [0];
+        self.durable.read(offset, &mut byte);
+        self.durable.write(offset, &[byte[0] ^ bits]);
+    }
     /// Whether a loose write is complete: the death of the process alone does not lose it.
     #[must_use]
     pub fn is_written(&self, at: usize) -> bool {

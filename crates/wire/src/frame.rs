@@ -257,6 +257,7 @@ mod tests {
                     pg: PgId::replicated(PoolId(1), 3),
                     interval: Epoch(5),
                     version: Version { interval: Epoch(5), number: 9 },
+                    nearly_full: false,
                 }),
             },
         ]

@@ -313,10 +313,32 @@ impl Pg {
             self.compare_range(sh);
             return;
         }
+        if again && !work.pushing.is_empty() {
+            self.push_what_is_left(sh);
+            return;
+        }
         if work.pushing.is_empty() && (!work.stored || again) {
             work.stored = true;
             let (target, cursor) = (work.target, work.end.clone());
             sh.send(target, Message::Progress(Progress { pg, interval: since, cursor }));
+        }
+    }
+
+    /// What of the range is not on its way: it could not be read when it was to be sent, and may have been healed since.
+    fn push_what_is_left(&mut self, sh: &mut Shared) {
+        let head = self.local.log.head();
+        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
+        let target = work.target;
+        let version = |object: &ObjectId| work.ours.as_ref().and_then(|ours| ours.get(object)).copied();
+        let left = work.pushing.iter().filter(|object| !self.transfers.is_outgoing(target, object));
+        let left = left.filter(|object| !self.local.missing.contains_key(*object));
+        let left: Vec<_> = left.map(|object| (object.clone(), version(object).unwrap_or_default())).collect();
+        for (object, version) in left {
+            if version == Version::NONE {
+                self.push_absence(target, &object, head, sh);
+            } else {
+                self.push_object(target, &object, version, sh);
+            }
         }
     }
 

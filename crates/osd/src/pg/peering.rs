@@ -4,8 +4,8 @@
 //!  GetInfo     ask everyone who may know: the last activated interval's members, acting, up
 //!  GetLog      fetch the authoritative log, unless ours is it
 //!  Adopting    everyone who serves or is backfilled makes it theirs, durably
-//!  Activating  the monitors commit that this interval may serve (or: Peered, too few members; recovery goes on all the same)
-//!  Active      and, once the prior primary's read leases have run out, serves
+//!  Activating  the prior primary's read leases run out, then the monitors commit that this interval may serve (or: Peered, too few members; recovery goes on all the same)
+//!  Active      serves
 //!
 //!  Down        no member of the last activated interval is up and complete: wait for the map
 //!  Remap       the acting set should be another one: ask the monitors, wait for the map
@@ -618,6 +618,12 @@ impl Pg {
                 for osd in waiting.clone() {
                     self.send_adopt(osd, sh);
                 }
+            }
+            // Not before the old primary's leases have run out. The next interval looks at the last activated one's primary only: were ours
+            // activated now and over at once, nobody would wait for those leases any more (simulator, seed 445: a stale read).
+            Phase::Activating if primary.serve_after > sh.now => {
+                primary.retry_at = primary.retry_at.min(primary.serve_after);
+                sh.wake_at(primary.serve_after);
             }
             Phase::Activating => {
                 let message = PgActivateRequest { pg, interval, members: acting };
