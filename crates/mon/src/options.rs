@@ -110,7 +110,7 @@ pub const OPTIONS: &[Spec] = &[
     ),
     whole(
         "osd.backfill_scan_objects",
-        "128",
+        "64",
         8,
         1_000,
         "Objects that a group compares at a time while it fills a new member: more is faster and holds more client writes back.",
