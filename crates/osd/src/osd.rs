@@ -233,23 +233,9 @@ impl Osd {
         }
     }
 
-    /// Wakes groups that wait for room to recover something.
-    fn share_recovery(&mut self) {
-        while self.sh.recovering < self.sh.config.limits.recovery_objects_total
-            && let Some(id) = self.sh.recovery_waits.pop_first()
-        {
-            if let Some(pg) = self.pgs.get_mut(&id) {
-                pg.start_recovery(&mut self.sh);
-                note(&mut self.busy, pg, &mut self.sh);
-            }
-        }
-    }
-
-    /// Wakes groups that wait for room to backfill a range.
-    fn share_backfill(&mut self) {
-        while self.sh.backfilling < self.sh.config.limits.backfill_groups
-            && let Some(id) = self.sh.backfill_waits.pop_first()
-        {
+    /// Wakes groups that wait for room to recover something or to backfill a range.
+    fn share_room(&mut self) {
+        while let Some(id) = self.sh.next_with_room() {
             if let Some(pg) = self.pgs.get_mut(&id) {
                 pg.start_recovery(&mut self.sh);
                 note(&mut self.busy, pg, &mut self.sh);
@@ -324,8 +310,7 @@ impl Osd {
                 group.send_ack(&mut self.sh);
             }
         }
-        self.share_recovery();
-        self.share_backfill();
+        self.share_room();
         self.tick_due = self.next_deadline();
         out.append(&mut self.sh.out);
     }

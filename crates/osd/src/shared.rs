@@ -126,6 +126,17 @@ impl Shared {
         }
     }
 
+    /// A group that waits for room, when there is some: to recover something first, then to backfill a range.
+    pub fn next_with_room(&mut self) -> Option<PgId> {
+        let limits = &self.config.limits;
+        if self.recovering < limits.recovery_objects_total
+            && let Some(id) = self.recovery_waits.pop_first()
+        {
+            return Some(id);
+        }
+        if self.backfilling < limits.backfill_groups { self.backfill_waits.pop_first() } else { None }
+    }
+
     /// Takes what the map's options say, at once.
     pub fn take_options(&mut self) {
         let Some(map) = &self.map else { return };

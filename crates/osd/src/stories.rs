@@ -553,20 +553,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     );
     // The object comes; the store takes its time to make it durable.
     host.commits = false;
-    let push = Push {
-        pg: PG,
-        interval,
-        object: ObjectId::named("a"),
-        version,
-        absent: false,
-        part: 0,
-        last: true,
-        size: 1,
-        offset: 0,
-        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
-        omap: Vec::new(),
-    };
-    host.tell(from, after, Message::Push(push, vec![Bytes::from_static(b"x")]));
+    host.tell(from, after, copy_of_a(interval, version, b"x"));
     host.held = Some(Vec::new());
     read(2, after, &mut host);
     // The object's attributes come; its data is asked for.
@@ -579,6 +566,24 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     let answered =
         |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
     assert!(host.sent.iter().any(answered), "{:?}", host.sent);
+}
+
+/// The whole object `a` at a version, as another member sends it.
+fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message {
+    let push = Push {
+        pg: PG,
+        interval,
+        object: ObjectId::named("a"),
+        version,
+        absent: false,
+        part: 0,
+        last: true,
+        size: data.len() as u64,
+        offset: 0,
+        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
+        omap: Vec::new(),
+    };
+    Message::Push(push, vec![Bytes::from_static(data)])
 }
 
 /// Simulator with real monitors, seed 268. Two members had everything, one with a shorter log than the other. Judged by the longer log the
@@ -688,19 +693,15 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
 #[test]
 fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     let (mut host, ..) = served_for_another(None);
-    let mut asked = || {
+    let asked = |host: &mut Host| {
         let ends = |message: &Message| matches!(message, Message::PgTemporaryRequest(ask) if ask.acting.is_empty());
         std::mem::take(&mut host.to_mon).iter().filter(|message| ends(message)).count()
     };
-    assert_eq!(asked(), 1);
+    assert_eq!(asked(&mut host), 1);
     for _ in 0..8 {
         host.wait(500);
     }
-    let mut asked = || {
-        let ends = |message: &Message| matches!(message, Message::PgTemporaryRequest(ask) if ask.acting.is_empty());
-        std::mem::take(&mut host.to_mon).iter().filter(|message| ends(message)).count()
-    };
-    assert!(asked() >= 2, "although no client does anything");
+    assert!(asked(&mut host) >= 2, "although no client does anything");
 }
 
 /// A block of the primary's copy rotted. The reader is not told so: the operation waits, another member's copy takes the damaged one's place,
@@ -724,20 +725,7 @@ fn a_damaged_copy_is_healed_from_another_member() {
     let pulls = |message: &Message| matches!(message, Message::Pull(pull) if pull.version == version);
     assert!(host.sent_to(member).iter().any(pulls), "it asks for the other copy");
     assert!(host.sent.is_empty(), "nobody is told anything yet: {:?}", host.sent);
-    let push = Push {
-        pg: PG,
-        interval,
-        object: ObjectId::named("a"),
-        version,
-        absent: false,
-        part: 0,
-        last: true,
-        size: 3,
-        offset: 0,
-        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
-        omap: Vec::new(),
-    };
-    host.tell(from, epoch, Message::Push(push, vec![Bytes::from_static(b"abc")]));
+    host.tell(from, epoch, copy_of_a(interval, version, b"abc"));
     let good = |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, data) if reply.failure.is_none() && data.concat() == b"abc");
     assert!(host.sent.iter().any(good), "{:?}", host.sent);
 }

@@ -301,14 +301,18 @@ impl Pg {
 
     /// Tells clients that asked what is applied on the whole acting set.
     fn tell_applied(&mut self, sh: &mut Shared) {
-        let (acting, me) = (self.interval.acting.clone(), sh.me());
-        let Some(primary) = self.primary() else { return };
+        let me = sh.me();
+        let Role::Primary(primary) = &mut self.role else { return };
+        // Hardly anybody asks, and every update comes by here.
+        if !primary.in_flight.iter().any(|update| update.early) {
+            return;
+        }
         let applied = |osd: &OsdId| match primary.peers.get(osd) {
             _ if *osd == me => primary.applied,
             Some(peer) => peer.applied.max(peer.acked),
             None => Version::NONE,
         };
-        let everywhere = acting.iter().map(applied).min().unwrap_or(Version::NONE);
+        let everywhere = self.interval.acting.iter().map(applied).min().unwrap_or(Version::NONE);
         for update in primary.in_flight.iter_mut().take_while(|update| update.version <= everywhere) {
             if std::mem::take(&mut update.early) {
                 let Answer { to, reply, .. } = update.answers.first().expect("an update answers its client first");
