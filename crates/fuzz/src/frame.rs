@@ -3,7 +3,6 @@
 //!
 //! The first byte says how long the pieces are, and whether checksums are put right: a fuzzer does not guess one.
 
-use bytes::BytesMut;
 use nacre_wire::frame::{Frame, FrameReader, HEADER_LEN, crc32c};
 
 pub fn run(input: &[u8]) {
@@ -26,17 +25,17 @@ pub fn run(input: &[u8]) {
 
 /// The frames, and whether the rest is an error.
 fn cut(bytes: &[u8], piece: usize) -> (Vec<Frame>, bool) {
-    let (mut reader, mut buffer, mut frames) = (FrameReader::default(), BytesMut::new(), Vec::new());
+    let (mut reader, mut frames) = (FrameReader::default(), Vec::new());
     for piece in bytes.chunks(piece) {
-        buffer.extend_from_slice(piece);
+        reader.push(piece);
         loop {
-            match reader.poll(&mut buffer) {
+            match reader.poll() {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
                 Err(_) => return (frames, true),
             }
         }
-        assert!(reader.wants() > buffer.len(), "it asks for bytes that it has");
+        assert!(reader.room().1 > 0, "it always has room");
     }
     (frames, false)
 }

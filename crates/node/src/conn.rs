@@ -12,7 +12,7 @@
 //! long as none of its bytes has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
 use crate::clock;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use nacre_types::{Entity, Epoch, Instance, Time};
 use nacre_wire::msg::client::{OP_BYTES_MAX, SubOp};
 use nacre_wire::msg::payload_len;
@@ -24,10 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::time::Duration;
 
-/// Room made in the receive buffer at a time.
-const RECEIVE_CHUNK: usize = 256 << 10;
-/// A smaller rest of a chunk is not worth a system call.
-const RECEIVE_MIN: usize = 16 << 10;
+/// Encoded heads of frames are kept up to this size when they have left.
+const FRONTS_KEPT: usize = 256 << 10;
 /// Bytes taken off one connection per wake-up, so that one peer cannot starve the others.
 const RECEIVE_TURN: usize = 2 << 20;
 /// A connection whose queue grows beyond this is closed: its peer does not read. Protocols repeat what is lost.
@@ -90,7 +88,7 @@ pub struct Traffic {
     pub sends: u64,
     /// Payload bytes received.
     pub payload_in: u64,
-    /// Bytes moved in memory because a frame began at the end of a receive buffer.
+    /// Bytes moved in memory between receiving and the frame ([`FrameReader::take_copied`]).
     pub bytes_copied: u64,
     /// Replies dropped because their lease had run out when they were released.
     pub late_dropped: u64,
@@ -115,7 +113,6 @@ pub struct Conn {
     /// In the reactor's list of connections to be written.
     pub dirty: bool,
     reader: FrameReader,
-    buffer: BytesMut,
     preamble: VecDeque<u8>,
     fronts: Vec<u8>,
     fronts_base: u64,
@@ -142,7 +139,6 @@ impl Conn {
             interest: (true, false),
             dirty: false,
             reader: FrameReader::default(),
-            buffer: BytesMut::new(),
             preamble: VecDeque::new(),
             fronts: Vec::new(),
             fronts_base: 0,
@@ -240,7 +236,7 @@ impl Conn {
                 return Ok(false);
             }
         }
-        if self.fronts.capacity() > RECEIVE_CHUNK {
+        if self.fronts.capacity() > FRONTS_KEPT {
             self.fronts = Vec::new();
         }
         self.fronts_base += self.fronts.len() as u64;
@@ -334,7 +330,7 @@ impl Conn {
     fn trim_fronts(&mut self) {
         let first = self.queue.front().map_or(self.fronts_base + self.fronts.len() as u64, |frame| frame.start);
         let gone = (first - self.fronts_base) as usize;
-        if gone > RECEIVE_CHUNK {
+        if gone > FRONTS_KEPT {
             self.fronts.drain(..gone);
             self.fronts_base = first;
         }
@@ -342,7 +338,8 @@ impl Conn {
 
     /// The next frame that has been received whole.
     pub fn next_frame(&mut self, traffic: &mut Traffic) -> Result<Option<Frame>, FrameError> {
-        let frame = self.reader.poll(&mut self.buffer)?;
+        let frame = self.reader.poll()?;
+        traffic.bytes_copied += self.reader.take_copied();
         if let Some(frame) = &frame {
             traffic.frames_in += 1;
             traffic.payload_in += payload_len(frame.message.payload()) as u64;
@@ -352,24 +349,17 @@ impl Conn {
 
     /// Receives once. `taken` counts this wake-up's bytes.
     pub fn receive(&mut self, taken: &mut usize, traffic: &mut Traffic) -> Received {
-        let wants = self.reader.wants().saturating_sub(self.buffer.len());
-        let spare = self.buffer.capacity() - self.buffer.len();
-        if spare < wants.max(RECEIVE_MIN) {
-            let before = self.buffer.as_ptr();
-            self.buffer.reserve(wants.max(RECEIVE_CHUNK));
-            if self.buffer.as_ptr() != before {
-                traffic.bytes_copied += self.buffer.len() as u64;
-            }
-        }
-        let room = self.buffer.spare_capacity_mut();
-        let room_len = room.len();
+        let (buffer, most) = self.reader.room();
+        let room = buffer.spare_capacity_mut();
+        let room_len = room.len().min(most);
+        let room = &mut room[..room_len];
         traffic.receives += 1;
         match rustix::net::recv(&self.fd, room, RecvFlags::DONTWAIT) {
             Ok((([], _), _)) => Received::Ended("the peer closed the connection".to_owned()),
             Ok(((filled, _), _)) => {
                 let count = filled.len();
                 // SAFETY: `recv` says that it has initialized these bytes of the spare capacity.
-                unsafe { self.buffer.advance_mut(count) };
+                unsafe { buffer.advance_mut(count) };
                 *taken += count;
                 if count < room_len { Received::Drained } else { Received::More }
             }

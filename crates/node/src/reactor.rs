@@ -18,7 +18,8 @@
 //! | primary | 3 recv, 3 sendmsg, epoll, pwritev, fdatasync (worker) | 0 | 22 µs |
 //! | replica, each of two | recv, sendmsg, epoll, pwritev, fdatasync (worker) | 0 | 15 µs |
 //!
-//! [`Traffic::bytes_copied`] counts what the host itself copies: the head of a frame that began at a receive buffer's end.
+//! [`Traffic::bytes_copied`] counts what the host itself copies: the head of a frame that began at a receive buffer's end, the first few
+//! hundred bytes of a large payload.
 //!
 //! Invariants: `now` is read after the inputs in hand were received; a role's actions are performed in order, before its next input;
 //! per pair of daemons messages are delivered in order, and nothing of a replaced session is delivered after its successor's first.

@@ -159,15 +159,15 @@ fn greet(config: &Config, osd: OsdId, client: u64) -> TcpStream {
     };
     let frame = Frame { epoch: Epoch::NONE, message: Message::Hello(hello) };
     stream.write_all(&frame.to_bytes()).expect("written");
-    let (mut reader, mut buffer) = (FrameReader::default(), bytes::BytesMut::new());
+    let mut reader = FrameReader::default();
     loop {
-        if let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+        if let Some(frame) = reader.poll().expect("well-formed") {
             assert!(matches!(frame.message, Message::Hello(_)), "{:?}", frame.message);
             return stream;
         }
         let mut chunk = [0; 1];
         assert_eq!(stream.read(&mut chunk).expect("answers"), 1, "closed");
-        buffer.extend_from_slice(&chunk);
+        reader.push(&chunk);
     }
 }
 
@@ -280,11 +280,11 @@ fn a_client_that_does_not_read_is_not_read_from() {
     // Once it reads, it gets all. Answers whose leases ran out while it did not read were dropped (on a slow machine, many): like any client, it
     // asks for these again. That it got stuck there on a loaded machine was this test's mistake.
     stream.set_read_timeout(Some(Duration::from_secs(2))).expect("can be set");
-    let (mut reader, mut buffer) = (FrameReader::default(), bytes::BytesMut::new());
+    let mut reader = FrameReader::default();
     let (mut missing, mut chunk) = ((1..=512).collect::<std::collections::BTreeSet<u64>>(), vec![0; 1 << 20]);
     let mut attempt = 1;
     while !missing.is_empty() {
-        while let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+        while let Some(frame) = reader.poll().expect("well-formed") {
             let Message::OpReply(reply, payload) = frame.message else { continue };
             assert_eq!((reply.failure, nacre_wire::msg::payload_len(&payload)), (None, 4 << 20));
             missing.remove(&reply.request.sequence);
@@ -295,7 +295,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
         match stream.read(&mut chunk) {
             Ok(count) => {
                 assert!(count > 0, "closed with {} unanswered", missing.len());
-                buffer.extend_from_slice(&chunk[..count]);
+                reader.push(&chunk[..count]);
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 attempt += 1;

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A frame is written as its header and meta section (one small buffer, encoded here) followed by the payload's pieces as they are;
-//! it is read by cutting both sections out of the receive buffer without copying the payload. Lengths are bounded before anything
-//! is reserved; each section has its own checksum, so a flipped bit is an error of one connection, never wrong data.
+//! it is read by cutting both sections out of the receive buffer without copying the payload; a large payload is received to memory of its
+//! own ([`FrameReader`]). Lengths are bounded before anything is reserved; each section has its own checksum, so a flipped bit is an error of one connection, never wrong data.
 
 use crate::codec::Malformed;
 use crate::msg::{Message, Payload, payload_len};
@@ -190,56 +190,156 @@ impl Header {
     }
 }
 
-/// Cuts frames out of a receive buffer.
+/// A payload of at least this many bytes gets memory of its own: it is received to where it stays, and begins where a disk wants it.
+const LARGE_MIN: usize = 64 << 10;
+/// Where a large payload begins in memory: at a multiple of this, which is what disks want of memory that they read by themselves.
+pub const PAYLOAD_ALIGN: usize = 4096;
+/// Room made in the receive buffer at a time.
+const CHUNK: usize = 256 << 10;
+/// A smaller rest of a chunk is not worth a system call.
+const CHUNK_REST_MIN: usize = 16 << 10;
+/// After a large frame another is likely: its header and meta section fit into this, and little of its payload.
+const PROBE: usize = 512;
+
+/// A frame whose payload is being received.
+#[derive(Debug)]
+struct Large {
+    header: Header,
+    meta: BytesMut,
+    payload: BytesMut,
+}
+
+/// Cuts frames out of what is received.
+///
+/// ```text
+///  small frames   │ frame │ frame │ fra…      many per call, cut out of one buffer
+///  large payload  │ header, meta │            then its own aligned memory, filled to the byte
+/// ```
 #[derive(Debug, Default)]
 pub struct FrameReader {
+    buffer: BytesMut,
     header: Option<Header>,
+    large: Option<Large>,
+    /// The last frame had a large payload.
+    after_large: bool,
+    copied: u64,
+}
+
+fn verify(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), FrameError> {
+    let found = crc32c(bytes);
+    if found == expected { Ok(()) } else { Err(FrameError::Checksum { section, expected, found }) }
+}
+
+fn aligned(length: usize) -> BytesMut {
+    let mut memory = BytesMut::with_capacity(length + PAYLOAD_ALIGN);
+    let skip = memory.as_ptr().align_offset(PAYLOAD_ALIGN);
+    memory.resize(skip, 0);
+    memory.advance(skip);
+    memory
 }
 
 impl FrameReader {
-    /// Takes the next whole frame off the front of `buffer`; `None` when more bytes are needed ([`Self::wants`] says how many).
-    /// The payload shares the buffer's memory.
+    /// Takes the next whole frame; `None` when more bytes are needed. Payloads share the memory they were received to.
     ///
     /// # Errors
     /// [`FrameError`]: close the connection.
-    pub fn poll(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    pub fn poll(&mut self) -> Result<Option<Frame>, FrameError> {
+        if let Some(large) = &self.large {
+            if large.payload.len() < large.header.payload_len {
+                return Ok(None);
+            }
+            let Large { header, meta, payload } = self.large.take().expect("just seen");
+            return whole(header, &meta, payload);
+        }
         let header = match self.header {
             Some(header) => header,
             None => {
-                let Some(bytes) = buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+                let Some(bytes) = self.buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
                 let header = Header::parse(bytes)?;
-                buffer.advance(HEADER_LEN);
+                self.buffer.advance(HEADER_LEN);
                 *self.header.insert(header)
             }
         };
-        if buffer.len() < header.meta_len + header.payload_len {
-            return Ok(None);
+        let is_large = header.payload_len >= LARGE_MIN;
+        if self.buffer.len() >= header.meta_len + header.payload_len {
+            (self.header, self.after_large) = (None, is_large);
+            let meta = self.buffer.split_to(header.meta_len);
+            let payload = self.buffer.split_to(header.payload_len);
+            return whole(header, &meta, payload);
         }
-        self.header = None;
-        let found = crc32c(&buffer[..header.meta_len]);
-        if found != header.meta_crc {
-            return Err(FrameError::Checksum { section: "meta", expected: header.meta_crc, found });
+        if is_large && self.buffer.len() >= header.meta_len {
+            (self.header, self.after_large) = (None, true);
+            let meta = self.buffer.split_to(header.meta_len);
+            let mut payload = aligned(header.payload_len);
+            payload.extend_from_slice(&self.buffer);
+            self.copied += self.buffer.len() as u64;
+            self.buffer.clear();
+            self.large = Some(Large { header, meta, payload });
         }
-        let meta = buffer.split_to(header.meta_len);
-        let payload = if header.payload_len == 0 {
-            Payload::new()
-        } else {
-            let payload = buffer.split_to(header.payload_len).freeze();
-            let found = crc32c(&payload);
-            if found != header.payload_crc {
-                return Err(FrameError::Checksum { section: "payload", expected: header.payload_crc, found });
-            }
-            vec![payload]
-        };
-        let message = Message::decode(header.kind, header.compat, &meta, payload)?;
-        Ok(Some(Frame { epoch: header.epoch, message }))
+        Ok(None)
     }
 
-    /// How many bytes the buffer must hold for the next call to get anywhere.
-    #[must_use]
-    pub fn wants(&self) -> usize {
-        self.header.map_or(HEADER_LEN, |header| header.meta_len + header.payload_len)
+    /// Where to receive, and at most how many bytes: never none, of either.
+    pub fn room(&mut self) -> (&mut BytesMut, usize) {
+        if let Some(Large { header, payload, .. }) = &mut self.large
+            && payload.len() < header.payload_len
+        {
+            let missing = header.payload_len - payload.len();
+            return (payload, missing);
+        }
+        let buffered = self.buffer.len();
+        let (wants, most) = match self.header {
+            None if self.after_large => (HEADER_LEN, PROBE),
+            None => (HEADER_LEN, usize::MAX),
+            // The rest of its head only, so that the payload's first byte is received to where it stays.
+            Some(header) if header.payload_len >= LARGE_MIN && buffered < header.meta_len => {
+                (header.meta_len, header.meta_len - buffered)
+            }
+            Some(header) => (header.meta_len + header.payload_len, usize::MAX),
+        };
+        let wants = wants.saturating_sub(buffered);
+        if self.buffer.capacity() - buffered < wants.max(CHUNK_REST_MIN) {
+            let before = self.buffer.as_ptr();
+            self.buffer.reserve(wants.max(CHUNK));
+            if self.buffer.as_ptr() != before {
+                self.copied += buffered as u64;
+            }
+        }
+        (&mut self.buffer, most)
     }
+
+    /// Takes bytes that were received elsewhere.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (room, most) = self.room();
+            let (now, later) = bytes.split_at(most.min(bytes.len()));
+            room.extend_from_slice(now);
+            bytes = later;
+        }
+    }
+
+    /// Bytes in hand of frames that are not whole yet, their headers apart.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.buffer.len() + self.large.as_ref().map_or(0, |large| large.payload.len())
+    }
+
+    /// Bytes that had to be moved in memory since the last call: of frames that began at a buffer's end, and of large payloads' beginnings.
+    pub fn take_copied(&mut self) -> u64 {
+        std::mem::take(&mut self.copied)
+    }
+}
+
+fn whole(header: Header, meta: &[u8], payload: BytesMut) -> Result<Option<Frame>, FrameError> {
+    verify("meta", meta, header.meta_crc)?;
+    let payload = if payload.is_empty() {
+        Payload::new()
+    } else {
+        verify("payload", &payload, header.payload_crc)?;
+        vec![payload.freeze()]
+    };
+    let message = Message::decode(header.kind, header.compat, meta, payload)?;
+    Ok(Some(Frame { epoch: header.epoch, message }))
 }
 
 #[cfg(test)]
@@ -267,14 +367,59 @@ mod tests {
     fn frames_come_out_as_they_went_in_whatever_the_pieces() {
         let bytes: Vec<u8> = samples().iter().flat_map(Frame::to_bytes).collect();
         for chunk in [1, 7, 39, 40, 41, bytes.len()] {
-            let (mut reader, mut buffer, mut seen) = (FrameReader::default(), BytesMut::new(), Vec::new());
+            let (mut reader, mut seen) = (FrameReader::default(), Vec::new());
             for piece in bytes.chunks(chunk) {
-                buffer.extend_from_slice(piece);
-                while let Some(frame) = reader.poll(&mut buffer).expect("well-formed") {
+                reader.push(piece);
+                while let Some(frame) = reader.poll().expect("well-formed") {
                     seen.push(frame);
                 }
             }
             assert_eq!(seen, samples(), "in pieces of {chunk}");
+            assert_eq!(reader.buffered(), 0);
+        }
+    }
+
+    fn with_payload(length: usize) -> Frame {
+        let payload: Vec<u8> = (0..length).map(|n| (n * 7 + length) as u8).collect();
+        let reply = crate::msg::client::OpReply {
+            request: Default::default(),
+            failure: None,
+            version: Version::NONE,
+            results: vec![],
+            attempt: 1,
+        };
+        Frame { epoch: Epoch(9), message: Message::OpReply(reply, vec![payload.into()]) }
+    }
+
+    /// A socket gives at most what is asked for, often less. Four mebibytes used to be received to wherever the buffer was, and a third of
+    /// them moved once more when it was full.
+    #[test]
+    fn large_payloads_are_received_to_aligned_memory_of_their_own() {
+        let sizes = [100, 4 << 20, 70_000, 1, 1 << 20, 1 << 20, 1 << 20, 300_000, LARGE_MIN, LARGE_MIN - 1, 50];
+        let frames: Vec<Frame> = sizes.into_iter().map(with_payload).collect();
+        let bytes: Vec<u8> = frames.iter().flat_map(Frame::to_bytes).collect();
+        for gives in [333, 4096, 100_000, usize::MAX] {
+            let (mut reader, mut rest, mut seen, mut copied) = (FrameReader::default(), &bytes[..], Vec::new(), 0);
+            while !rest.is_empty() {
+                let (room, most) = reader.room();
+                let spare = room.capacity() - room.len();
+                assert!(most > 0 && spare > 0, "there is always room");
+                let (now, later) = rest.split_at(gives.min(most).min(spare).min(rest.len()));
+                room.extend_from_slice(now);
+                rest = later;
+                while let Some(frame) = reader.poll().expect("well-formed") {
+                    seen.push(frame);
+                }
+                copied += reader.take_copied();
+            }
+            assert!(seen == frames, "gives {gives}");
+            let aligned = |frame: &Frame| frame.message.payload()[0].as_ptr().addr().is_multiple_of(PAYLOAD_ALIGN);
+            // Those that follow a large one, and were not whole when their head was read.
+            for at in [4, 5, 6, 7] {
+                assert!(aligned(&seen[at]), "frame {at}, gives {gives}");
+            }
+            // The first large one follows a small one: up to a buffer full of it was there before its header was read.
+            assert!(copied < (CHUNK + 12 * PROBE) as u64, "{copied} bytes moved, gives {gives}");
         }
     }
 
@@ -285,7 +430,9 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             // The tag (28..32) is covered by the header's checksum like everything else.
-            let outcome = FrameReader::default().poll(&mut BytesMut::from(&damaged[..]));
+            let mut reader = FrameReader::default();
+            reader.push(&damaged);
+            let outcome = reader.poll();
             assert!(outcome.is_err(), "bit {bit}: {outcome:?}");
         }
     }

@@ -1,6 +1,5 @@
 //! One example: its name, its bytes, and how a reader takes such bytes.
 
-use bytes::BytesMut;
 use nacre_types::Epoch;
 use nacre_wire::frame::{Frame, FrameReader};
 use nacre_wire::{Message, Wire};
@@ -43,10 +42,11 @@ pub fn frame(epoch: Epoch, message: Message) -> Sample {
     let sent = Frame { epoch, message };
     let bytes = sent.to_bytes();
     let decode = move |bytes: &[u8]| {
-        let mut buffer = BytesMut::from(bytes);
-        let found = FrameReader::default().poll(&mut buffer).map_err(|why| why.to_string())?;
+        let mut reader = FrameReader::default();
+        reader.push(bytes);
+        let found = reader.poll().map_err(|why| why.to_string())?;
         let found = found.ok_or("more bytes are needed")?;
-        if !buffer.is_empty() {
+        if reader.buffered() > 0 {
             return Err("bytes left over".to_owned());
         }
         // A payload arrives in one piece, however it was sent.
