@@ -2,22 +2,27 @@
 //!
 //! ```text
 //!  read   page cache has it ──preadv2(NOWAIT), here──▶ done        it has not ──▶ worker
-//!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker
+//!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; past the page cache if memory allows
 //!  flush  ──▶ worker: fdatasync
 //! ```
 //! A small write costs less than the hand-over to a worker would, and it saves one wake-up per group commit; it can wait for the
 //! kernel only when dirty pages exceed the kernel's bounds, which the flush that follows every log write prevents.
+//! A large write whose memory lies as the disk wants it goes straight from there to the disk (`O_DIRECT`): through the page cache it would
+//! cost a copy and the kernel's work on a thousand pages. Received payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`).
 //! Segments are written as they are (`pwritev`): no byte is copied by us. An error is reported, never retried; interruptions and short
 //! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
 
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
 use nacre_store::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
+use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::{File, TryLockError};
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Longest write that is made on the reactor's thread.
@@ -28,11 +33,51 @@ const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(5);
 /// Most segments of one system call.
 const SEGMENTS_MAX: usize = 1024;
 
+/// Offsets and lengths of writes past the page cache are multiples of this.
+const DIRECT_UNIT: u64 = 4096;
+/// Their memory begins at a multiple of this: the sector size of nearly every disk. A disk that wants more refuses, and gets buffered writes.
+const DIRECT_MEMORY: usize = 512;
+
 /// The bytes of one file or block device.
 #[derive(Debug)]
 pub struct Blocks {
     file: File,
+    /// The same, opened for writes past the page cache; none where the file system or the disk does without.
+    direct: Option<File>,
+    direct_refused: AtomicBool,
     length: u64,
+}
+
+/// Opens a file once more, for writes past the page cache. Not every file system has that.
+fn open_direct(path: &Path) -> Option<File> {
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    File::options().write(true).custom_flags(flags).open(path).ok()
+}
+
+/// Whether a disk could take it from where it lies.
+fn lies_for_disk(offset: u64, data: &[Bytes]) -> bool {
+    let whole = |length: u64| length.is_multiple_of(DIRECT_UNIT);
+    whole(offset)
+        && data.iter().all(|piece| whole(piece.len() as u64) && piece.as_ptr().addr().is_multiple_of(DIRECT_MEMORY))
+}
+
+fn write_all(file: &File, mut offset: u64, data: &[Bytes]) -> Result<(), Errno> {
+    for batch in data.chunks(SEGMENTS_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|segment| IoSlice::new(segment)).collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match rustix::io::pwritev(file, rest, offset) {
+                Ok(0) => return Err(Errno::NOSPC),
+                Ok(count) => {
+                    offset += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn failed(errno: Errno) -> DeviceError {
@@ -63,7 +108,7 @@ impl Blocks {
         }
         // Also right for block devices, whose metadata says 0.
         let length = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, length })
+        Ok(Self { file, direct: open_direct(path), direct_refused: AtomicBool::new(false), length })
     }
 
     /// Opens a device to look at it while nobody writes to it.
@@ -74,7 +119,7 @@ impl Blocks {
         let mut file = File::open(path)?;
         file.try_lock_shared()?;
         let length = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, length })
+        Ok(Self { file, direct: None, direct_refused: AtomicBool::new(true), length })
     }
 
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
@@ -91,24 +136,28 @@ impl Blocks {
         got == Ok(want)
     }
 
-    fn write_segments(&self, mut offset: u64, data: &[Bytes]) -> Result<(), DeviceError> {
-        self.check(offset, data.iter().map(Bytes::len).sum())?;
-        for batch in data.chunks(SEGMENTS_MAX) {
-            let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|segment| IoSlice::new(segment)).collect();
-            let mut rest = &mut slices[..];
-            while !rest.is_empty() {
-                match rustix::io::pwritev(&self.file, rest, offset) {
-                    Ok(0) => return Err(DeviceError::Os(Errno::NOSPC.raw_os_error())),
-                    Ok(count) => {
-                        offset += count as u64;
-                        IoSlice::advance_slices(&mut rest, count);
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(failed(errno)),
-                }
-            }
+    fn write_segments(&self, offset: u64, data: &[Bytes]) -> Result<(), DeviceError> {
+        let length: usize = data.iter().map(Bytes::len).sum();
+        self.check(offset, length)?;
+        if length > INLINE_WRITE_MAX
+            && lies_for_disk(offset, data)
+            && let Some(result) = self.write_past_cache(offset, data)
+        {
+            return result;
         }
-        Ok(())
+        write_all(&self.file, offset, data).map_err(failed)
+    }
+
+    /// `None`: it cannot be done like this. What was written of it is to be written again.
+    fn write_past_cache(&self, offset: u64, data: &[Bytes]) -> Option<Result<(), DeviceError>> {
+        let direct = self.direct.as_ref().filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
+        match write_all(direct, offset, data) {
+            Err(Errno::INVAL) => {
+                self.direct_refused.store(true, Ordering::Relaxed);
+                None
+            }
+            result => Some(result.map_err(failed)),
+        }
     }
 
     /// Does one operation, blocking.
@@ -218,5 +267,87 @@ impl Device for FileDevice {
     }
     fn length(&self) -> u64 {
         self.blocks.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = 1 << 20;
+
+    struct Folder(std::path::PathBuf);
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("nacre-device-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+    }
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Memory that begins `skip` bytes after where a disk wants it.
+    fn memory(skip: usize, fill: u8) -> Bytes {
+        let mut bytes = BytesMut::zeroed(LARGE + 8192);
+        let start = bytes.as_ptr().align_offset(4096) + skip;
+        bytes.fill(fill);
+        bytes.freeze().slice(start..start + LARGE)
+    }
+
+    /// Large writes go past the page cache, small ones and reads through it: they must not see different disks.
+    #[test]
+    fn writes_past_the_page_cache_and_through_it_see_each_other() {
+        let folder = Folder::new("past");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(16 << 20)).expect("opens");
+        let read = |offset: u64, length: usize| {
+            let mut out = vec![0; length];
+            blocks.read_at(offset, &mut out).expect("reads");
+            out
+        };
+        let write = |offset: u64, data: Vec<Bytes>| blocks.write_segments(offset, &data).expect("writes");
+        for round in 0..4_u8 {
+            // In the page cache and dirty, and clean, and not in it.
+            write(LARGE as u64, vec![Bytes::from(vec![200; 4096])]);
+            if round == 2 {
+                blocks.flush().expect("flushes");
+            }
+            let data = memory(0, round);
+            assert!(lies_for_disk(LARGE as u64, std::slice::from_ref(&data)));
+            let cut: Vec<Bytes> = (0..LARGE / 4096).map(|n| data.slice(n * 4096..(n + 1) * 4096)).collect();
+            write(LARGE as u64, cut);
+            assert!(read(LARGE as u64, LARGE).iter().all(|byte| *byte == round), "round {round}");
+            write(LARGE as u64 + 4096, vec![Bytes::from(vec![100 + round; 4096])]);
+            assert!(read(LARGE as u64 + 4096, 4096).iter().all(|byte| *byte == 100 + round));
+        }
+        // What does not lie right goes through the page cache: of memory, of the place, of the length.
+        let (data, whole) = (memory(1, 9), memory(0, 9));
+        assert!(!lies_for_disk(0, std::slice::from_ref(&data)) && !lies_for_disk(512, std::slice::from_ref(&whole)));
+        assert!(!lies_for_disk(0, &[whole.slice(..LARGE - 512)]));
+        for (offset, data) in [(0, data), (512, whole.clone()), (4096, whole.slice(..LARGE - 512))] {
+            let length = data.len();
+            write(offset, vec![data]);
+            assert!(read(offset, length).iter().all(|byte| *byte == 9), "at {offset}");
+        }
+        let past_the_end = blocks.write_segments((16 << 20) - 4096, &[memory(0, 1)]);
+        assert!(matches!(past_the_end, Err(DeviceError::OutOfRange { .. })), "{past_the_end:?}");
+    }
+
+    /// A disk that refuses (sectors of 4 KiB, memory that it cannot reach) costs one try, not the write.
+    #[test]
+    fn a_refused_direct_write_is_made_through_the_page_cache() {
+        let folder = Folder::new("refused");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
+        // Refused by every file system that can do it at all: there this stands for a disk that wants more than ours.
+        assert!(blocks.write_past_cache(0, &[memory(1, 4)]).is_none(), "memory at an odd address");
+        let data = [memory(0, 5)];
+        assert!(blocks.write_past_cache(0, &data).is_none(), "not tried again");
+        blocks.write_segments(0, &data).expect("writes");
+        let mut out = vec![0; LARGE];
+        blocks.read_at(0, &mut out).expect("reads");
+        assert!(out.iter().all(|byte| *byte == 5));
     }
 }
