@@ -167,10 +167,10 @@ pub const OPTIONS: &[Spec] = &[
     ),
     whole(
         "osd.log_entries_min",
-        "100",
-        50,
+        "32",
+        16,
         100_000,
-        "Log entries that a placement group keeps while all its members are there.",
+        "Log entries that a placement group keeps while all its members are there: so many to twice as many.",
     ),
     whole(
         "osd.ping_interval_ms",

@@ -107,7 +107,8 @@ impl Default for Timing {
 /// Sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Log entries kept of a clean placement group.
+    /// Log entries kept of a clean placement group: from so many to twice as many. Nobody needs them while all members are there (from when one
+    /// is missed, the log grows), and those that a checkpoint of the store meets cost its index an insertion and a removal each.
     pub log_entries_min: usize,
     /// Log entries kept while a member is away, so that it can come back by log.
     pub log_entries_max: usize,
@@ -131,7 +132,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            log_entries_min: 100,
+            log_entries_min: 32,
             log_entries_max: 10_000,
             recovery_objects: 16,
             recovery_objects_total: 32,

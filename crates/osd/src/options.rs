@@ -68,7 +68,7 @@ pub const OPTIONS: &[OsdOption] = &[
         set: |timing, _, value| timing.lease = timing.lease.min(Duration::from_millis(value)),
     },
     option!("osd.log_entries_max", 100, 1_000_000, log_entries_max: usize),
-    option!("osd.log_entries_min", 50, 100_000, log_entries_min: usize),
+    option!("osd.log_entries_min", 16, 100_000, log_entries_min: usize),
     option!("osd.ping_interval_ms", 10, 10_000, ms ping_interval),
     option!("osd.push_bytes_max", 64 << 10, 16 << 20, push_bytes: u64),
     option!("osd.recovery_objects_max", 1, 1000, recovery_objects: usize),

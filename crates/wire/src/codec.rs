@@ -118,7 +118,8 @@ pub trait Wire: Sized {
 
     /// The byte form alone.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        // Most records are some hundred bytes; growing there from nothing would cost more than the encoding.
+        let mut out = Vec::with_capacity(128);
         self.put(&mut out);
         out
     }

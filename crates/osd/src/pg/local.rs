@@ -21,6 +21,7 @@ use nacre_types::{Epoch, ObjectId, PgId, Version};
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals};
 use nacre_wire::{Malformed, Wire, wire_record};
+use std::collections::BTreeSet;
 
 /// The object attribute that holds the object's version.
 pub const VERSION_ATTR: &[u8] = b"_";
@@ -70,7 +71,8 @@ pub struct Local {
 pub type Ops = Vec<Op>;
 
 fn log_key(version: Version) -> Bytes {
-    let mut key = vec![b'l'];
+    let mut key = Vec::with_capacity(17);
+    key.push(b'l');
     key.extend_from_slice(&version.interval.0.to_be_bytes());
     key.extend_from_slice(&version.number.to_be_bytes());
     key.into()
@@ -81,7 +83,8 @@ fn missing_key(object: &ObjectId) -> Bytes {
     key.into()
 }
 fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
-    let mut key = vec![tag];
+    let mut key = Vec::with_capacity(25);
+    key.push(tag);
     key.extend_from_slice(&request.client.0.to_be_bytes());
     key.extend_from_slice(&request.instance.0.to_be_bytes());
     if with_sequence {
@@ -226,7 +229,7 @@ impl Local {
         let gone = self.log.trim(version);
         let Some(last) = gone.last() else { return };
         self.base_totals = last.totals;
-        let mut kept = Vec::new();
+        let (mut kept, mut clients) = (Vec::new(), BTreeSet::new());
         for entry in &gone {
             if let super::dedup::Seen::Done(record) = self.dedup.seen(&entry.request)
                 && record.version == entry.version
@@ -234,12 +237,13 @@ impl Local {
                 kept.push((dedup_key(b'd', &entry.request, true), record.to_bytes().into()));
                 self.dedup.mark_stored(&entry.request);
             }
-            let below = RequestId { sequence: self.dedup.below(&entry.request), ..entry.request };
+            clients.insert((entry.request.client, entry.request.instance));
+        }
+        for (client, instance) in clients {
+            let request = RequestId { client, instance, sequence: 0 };
+            let below = RequestId { sequence: self.dedup.below(&request), ..request };
             kept.push((dedup_key(b'c', &below, false), ClientMark { below }.to_bytes().into()));
         }
-        // One mark per client is enough.
-        kept.sort();
-        kept.dedup_by(|a, b| a.0 == b.0);
         self.set(ops, kept);
         // One range that joins the one before: what the store's memtable holds of the log stays small.
         let after = |version| Bytes::from([&log_key(version)[..], &[0]].concat());

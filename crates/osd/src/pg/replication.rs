@@ -206,7 +206,7 @@ impl Pg {
         let keep = if all_here { limits.log_entries_min } else { limits.log_entries_max };
         let entries = self.local.log.entries();
         // In batches: the fixed part is rewritten at every trim.
-        let slack = (keep / 4).max(1);
+        let slack = if all_here { keep } else { keep / 4 }.max(1);
         if entries.len() < keep + slack {
             return self.local.log.tail();
         }
