@@ -223,7 +223,8 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Health { detail } => return admin::show_health(&mut *place.connect()?, detail.is_some(), out),
         Command::Df => admin::show_df(&mut *place.connect()?, out)?,
         Command::Wait { what: Wish::HealthOk, timeout } => {
-            let took = up::wait(&mut *place.connect()?, Duration::from_secs(timeout))?;
+            let osds = place.config()?.osds.len();
+            let took = up::wait(&mut *place.connect()?, osds, Duration::from_secs(timeout))?;
             if out.json() {
                 out.value(&serde_json::json!({ "healthy": true, "waited_s": took.as_secs_f64() }))?;
             }

@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     out.finish()?;
 
     up.daemons.start_osd(1)?;
-    let took = up::wait(&mut *up.session, RECOVERY)?;
+    let took = up::wait(&mut *up.session, 3, RECOVERY)?;
     timings.push(("recovery", took));
     let recovered = up.daemons.recovered(1).unwrap_or(0);
     ensure!(
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         took.as_secs_f64()
     ))?;
     up.daemons.start_osd(2)?;
-    up::wait(&mut *up.session, RECOVERY)?;
+    up::wait(&mut *up.session, 3, RECOVERY)?;
     if out.json() {
         let seconds: serde_json::Map<_, _> =
             timings.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();

@@ -443,21 +443,33 @@ pub fn show_df(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     ask(cluster, out, &json!({ "command": "df" }), df).map(drop)
 }
 
-/// Waits until nothing is wrong; `seen` is given every answer.
+/// Waits until nothing is wrong; `seen` is given every answer. Monitors do not miss OSDs that never reported: the caller says how many the
+/// cluster's configuration has, so that a cluster that is just being started is not called healthy for the daemons that were first.
 ///
 /// # Errors
 /// When it takes longer than `limit`, with what is still wrong.
-pub fn wait_healthy(cluster: &mut dyn Commands, limit: Duration, seen: &mut dyn FnMut(&Value)) -> Result<Duration> {
+pub fn wait_healthy(
+    cluster: &mut dyn Commands,
+    osds: usize,
+    limit: Duration,
+    seen: &mut dyn FnMut(&Value),
+) -> Result<Duration> {
     let begun = Instant::now();
     loop {
         let reply = cluster.command(&json!({ "command": "health" }))?;
         seen(&reply);
-        if state_of(&reply)? == "ok" {
+        let known = cluster.command(&json!({ "command": "status" }))?["osds"]["count"].as_u64().unwrap_or(0);
+        let unheard = osds.saturating_sub(usize::try_from(known).unwrap_or(usize::MAX));
+        if state_of(&reply)? == "ok" && unheard == 0 {
             return Ok(begun.elapsed());
         }
         if begun.elapsed() >= limit {
-            let wrong = rows(&reply, "checks").iter().map(|check| show("", &check["summary"]));
-            bail!("not healthy after {} s: {}", limit.as_secs(), wrong.collect::<Vec<_>>().join("; "));
+            let checks = rows(&reply, "checks");
+            let mut wrong: Vec<String> = checks.iter().map(|check| show("", &check["summary"])).collect();
+            if unheard > 0 {
+                wrong.push(format!("{unheard} of the {osds} OSDs in the configuration never reported: start them"));
+            }
+            bail!("not healthy after {} s: {}", limit.as_secs(), wrong.join("; "));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -281,9 +281,9 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
 ///
 /// # Errors
 /// As [`admin::wait_healthy`].
-pub fn wait(cluster: &mut dyn Commands, limit: Duration) -> Result<Duration> {
+pub fn wait(cluster: &mut dyn Commands, osds: usize, limit: Duration) -> Result<Duration> {
     let bar = crate::progress::waiting("waiting for HEALTH_OK");
-    let result = admin::wait_healthy(cluster, limit, &mut |_| bar.tick());
+    let result = admin::wait_healthy(cluster, osds, limit, &mut |_| bar.tick());
     bar.finish_and_clear();
     result
 }

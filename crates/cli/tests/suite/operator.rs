@@ -268,6 +268,25 @@ fn damage_is_found_named_and_survived() {
     assert!(String::from_utf8_lossy(&report.stdout).contains("no Nacre store"));
 }
 
+/// A script that started its daemons and waited for HEALTH_OK got it as soon as the first OSD was there, and could then not make a pool.
+#[test]
+fn a_cluster_is_not_healthy_before_its_osds_have_reported() {
+    let mut site = Site::new("reported", 9);
+    let (dir, port) = (site.dir.to_str().expect("readable").to_owned(), site.port.to_string());
+    site.text(&["cluster", "init", "--dir", &dir, "--mons", "1", "--osds", "3", "--base-port", &port]);
+    site.start_by_hand("mon", "0");
+    site.start_by_hand("osd", "1");
+    site.until("up", |site| site.json(&["status"])["osds"]["up"] == 1);
+    let error = site.fails(&["wait", "health-ok", "--timeout", "1"]);
+    assert!(error.contains("2 of the 3 OSDs in the configuration never reported"), "{error}");
+    site.start_by_hand("osd", "0");
+    site.start_by_hand("osd", "2");
+    site.text(&["wait", "health-ok", "--timeout", "60"]);
+    site.text(&["pool", "create", "data"]);
+    site.put("a", "stored");
+    assert_eq!(site.get("a"), "stored");
+}
+
 #[test]
 fn mistakes_are_one_line_and_change_nothing() {
     let site = Site::new("mistakes", 3);
