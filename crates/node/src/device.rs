@@ -3,15 +3,18 @@
 //! ```text
 //!  read   page cache has it ──preadv2(NOWAIT), here──▶ done        it has not ──▶ worker
 //!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; past the page cache if memory allows
-//!  flush  ──▶ worker: fdatasync
+//!  flush  a lone writer's, little to write ──▶ here        else ──▶ worker: fdatasync
 //! ```
 //! A small write costs less than the hand-over to a worker would, and it saves one wake-up per group commit; it can wait for the
 //! kernel only when dirty pages exceed the kernel's bounds, which the flush that follows every log write prevents.
+//! So does the flush for a single writer, as long as the disk is quick: handing it over and being woken again would be a third of what
+//! that writer waits for. With more than one in hand the reactor has better things to do meanwhile.
 //! A large write whose memory lies as the disk wants it goes straight from there to the disk (`O_DIRECT`): through the page cache it would
 //! cost a copy and the kernel's work on a thousand pages. Received payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`).
 //! Segments are written as they are (`pwritev`): no byte is copied by us. An error is reported, never retried; interruptions and short
 //! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
 
+use crate::clock;
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
 use nacre_store::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
@@ -224,30 +227,59 @@ impl BlockingDevice for Blocks {
     }
 }
 
+/// With more than this to write a flush takes long enough to be worth a worker.
+const INLINE_FLUSH_MAX: usize = 256 << 10;
+/// A flush that took longer keeps the next ones off the reactor's thread.
+const SLOW_FLUSH: Duration = Duration::from_millis(1);
+/// So many of them.
+const SLOW_MEMORY: u32 = 1000;
+
 /// The asynchronous face of [`Blocks`].
 pub struct FileDevice {
     blocks: Arc<Blocks>,
     workers: WorkersHandle,
     mailbox: Arc<Mailbox>,
     done: Vec<IoDone>,
+    /// Bytes written since the last flush began.
+    unflushed: usize,
+    /// Flushes for which the disk counts as slow.
+    slow: u32,
 }
 
 impl FileDevice {
     pub fn new(blocks: Arc<Blocks>, workers: WorkersHandle, mailbox: Arc<Mailbox>) -> Self {
-        Self { blocks, workers, mailbox, done: Vec::new() }
+        Self { blocks, workers, mailbox, done: Vec::new(), unflushed: 0, slow: 0 }
     }
 
-    fn at_once(&self, kind: &IoKind) -> Option<Result<Bytes, DeviceError>> {
+    fn flush_at_once(&mut self) -> Option<Result<Bytes, DeviceError>> {
+        let much = std::mem::take(&mut self.unflushed) > INLINE_FLUSH_MAX;
+        if !self.mailbox.take_lone() || much {
+            return None;
+        }
+        if self.slow > 0 {
+            self.slow -= 1;
+            return None;
+        }
+        let begun = clock::now();
+        let result = self.blocks.flush();
+        if clock::now().since(begun) > SLOW_FLUSH {
+            self.slow = SLOW_MEMORY;
+        }
+        Some(result.map(|()| Bytes::new()))
+    }
+
+    fn at_once(&mut self, kind: &IoKind) -> Option<Result<Bytes, DeviceError>> {
         match kind {
             IoKind::Read { offset, length } => {
                 let mut out = BytesMut::zeroed(*length);
                 self.blocks.read_cached(*offset, &mut out).then(|| Ok(out.freeze()))
             }
             IoKind::Write { offset, data } => {
-                let small = data.iter().map(Bytes::len).sum::<usize>() <= INLINE_WRITE_MAX;
-                small.then(|| self.blocks.write_segments(*offset, data).map(|()| Bytes::new()))
+                let length = data.iter().map(Bytes::len).sum::<usize>();
+                self.unflushed += length;
+                (length <= INLINE_WRITE_MAX).then(|| self.blocks.write_segments(*offset, data).map(|()| Bytes::new()))
             }
-            IoKind::Flush => None,
+            IoKind::Flush => self.flush_at_once(),
         }
     }
 }
@@ -334,6 +366,27 @@ mod tests {
         }
         let past_the_end = blocks.write_segments((16 << 20) - 4096, &[memory(0, 1)]);
         assert!(matches!(past_the_end, Err(DeviceError::OutOfRange { .. })), "{past_the_end:?}");
+    }
+
+    /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not where the disk is slow.
+    #[test]
+    fn a_lone_writers_flush_is_made_at_once() {
+        let folder = Folder::new("lone");
+        let blocks = Arc::new(Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens"));
+        let workers = crate::workers::Workers::new(1).expect("threads");
+        let mailbox = Mailbox::new(Arc::new(crate::wake::Waker::new().expect("an event descriptor")));
+        let mut device = FileDevice::new(blocks, workers.handle(), mailbox.clone());
+        let write = |length: usize| IoKind::Write { offset: 0, data: vec![Bytes::from(vec![1; length])] };
+        assert!(device.at_once(&IoKind::Flush).is_none(), "nobody said that the writer is alone");
+        for (length, slow, here) in
+            [(4096, 0, true), (INLINE_FLUSH_MAX + 1, 0, false), (4096, 3, false), (4096, 0, true)]
+        {
+            device.slow = slow;
+            device.at_once(&write(length));
+            mailbox.set_lone(true);
+            assert_eq!(device.at_once(&IoKind::Flush).is_some(), here, "{length} bytes, slow {slow}");
+            assert!(device.at_once(&IoKind::Flush).is_none(), "said once, true once");
+        }
     }
 
     /// A disk that refuses (sectors of 4 KiB, memory that it cannot reach) costs one try, not the write.

@@ -240,8 +240,9 @@ impl Hosted {
     }
 
     /// One log write and one flush for everything submitted, now or when it has company: see the module head. To be called at the end
-    /// of every wake-up, and at [`Self::kick_at`].
-    pub fn kick(&mut self, now: Time) {
+    /// of every wake-up, and at [`Self::kick_at`]. `idle`: the host has nothing else to do, so it may as well wait for a single writer's flush.
+    pub fn kick(&mut self, now: Time, idle: bool) {
+        self.mailbox.set_lone(idle && self.handed.len() == 1);
         if std::mem::take(&mut self.busy) && self.handed.len() == self.unkicked {
             // Nothing is under way whose end would be noticed: what it is busy with, perhaps a checkpoint, must be begun now.
             if self.unkicked > 0 {
@@ -304,7 +305,7 @@ impl Hosted {
             if self.unkicked > 0 {
                 self.kick_now(clock::now());
             } else {
-                self.kick(clock::now());
+                self.kick(clock::now(), false);
             }
             self.poll(&mut events)?;
             for event in events.drain(..) {
@@ -387,7 +388,7 @@ mod tests {
             events.len()
         }
         fn kicks(&mut self, at: u64) -> usize {
-            self.hosted.kick(Time(at));
+            self.hosted.kick(Time(at), false);
             lock(&self.told).kicks
         }
     }

@@ -57,6 +57,8 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 const CLIENT_INBOX_MAX: usize = 1024;
 /// Connections that have not said who they are, per daemon.
 const STRANGERS_MAX: usize = 256;
+/// A turn with no more inputs than these is one of a host that has nothing to do: a single writer's, or a heartbeat's beside it.
+const IDLE_INPUTS: usize = 2;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
 const TOKEN_WAKER: u64 = u64::MAX;
@@ -114,6 +116,8 @@ pub struct Reactor {
     housekeeping_at: Time,
     said: VecDeque<String>,
     turns: u64,
+    /// Inputs that roles were given in this turn.
+    given: usize,
 }
 
 fn io_error(doing: &'static str) -> impl Fn(Errno) -> StartError {
@@ -161,6 +165,7 @@ impl Reactor {
             housekeeping_at: Time::ZERO,
             said: VecDeque::new(),
             turns: 0,
+            given: 0,
         })
     }
 
@@ -286,6 +291,7 @@ impl Reactor {
     /// One wake-up. Sleeps until there is something to do, at most `max`.
     pub fn turn(&mut self, max: Duration) {
         self.turns += 1;
+        self.given = 0;
         self.wait(max);
         self.take_frames();
         let mut busy = true;
@@ -300,9 +306,11 @@ impl Reactor {
             self.waker.wake();
         }
         let now = clock::now();
+        let stores = self.nodes.iter().flatten().filter(|node| node.store.is_some()).count();
+        let idle = stores == 1 && self.given <= IDLE_INPUTS;
         for node in self.nodes.iter_mut().flatten() {
             if let Some(store) = &mut node.store {
-                store.kick(now);
+                store.kick(now, idle);
                 // Each time, not now and then: a fast writer fills what is left of a store within milliseconds.
                 if let Role::Osd(osd, _) = &mut node.role {
                     let (total, used) = store.fullness();

@@ -14,6 +14,8 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub struct Mailbox {
     ready: AtomicBool,
+    /// The next flush is for a lone writer: see `device.rs`.
+    lone: AtomicBool,
     done: Mutex<Done>,
     arrived: Condvar,
     waker: Arc<Waker>,
@@ -31,7 +33,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Mailbox {
     pub fn new(waker: Arc<Waker>) -> Arc<Self> {
-        Arc::new(Self { ready: AtomicBool::new(false), done: Mutex::default(), arrived: Condvar::new(), waker })
+        Arc::new(Self {
+            ready: AtomicBool::new(false),
+            lone: AtomicBool::new(false),
+            done: Mutex::default(),
+            arrived: Condvar::new(),
+            waker,
+        })
     }
 
     fn put(&self, add: impl FnOnce(&mut Done)) {
@@ -43,6 +51,14 @@ impl Mailbox {
         self.waker.wake();
     }
 
+    /// Whether the flush that comes next keeps nobody waiting but one writer.
+    pub fn set_lone(&self, lone: bool) {
+        self.lone.store(lone, Ordering::Relaxed);
+    }
+    /// What was said last, once.
+    pub fn take_lone(&self) -> bool {
+        self.lone.load(Ordering::Relaxed) && self.lone.swap(false, Ordering::Relaxed)
+    }
     /// Something finished without a worker: the store is to be polled.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::SeqCst);

@@ -81,6 +81,7 @@ impl Reactor {
             self.traffic.late_dropped += 1;
             return true;
         }
+        self.given += 1;
         node.role.on_input(now, input, actions);
         self.perform(node, at, actions);
         true
