@@ -24,6 +24,8 @@ const HEALED_MAX: Duration = Duration::from_mins(10);
 const LOOK: Duration = Duration::from_millis(100);
 /// Sizes and how many: some 400 MB, and three times that on the disk.
 const MIX: [(&str, u64, u64); 3] = [("100", 100, 25_000), ("4KiB", 4 << 10, 20_000), ("64KiB", 64 << 10, 5_000)];
+/// Until a death has done what harm it can.
+const HARM: Duration = Duration::from_secs(3);
 /// Objects that were there before and are overwritten without it.
 const OVERWRITTEN: u64 = 5_000;
 
@@ -43,6 +45,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 
     // What is overwritten existed before: it is there when the OSD comes back, and old.
     let load = Load::begin(&cluster, Work { keep: true, objects: OVERWRITTEN, ..overwrite("mixed", 10) })?;
+    load.must_last(HARM)?;
     cluster.kill("osd.0")?;
     cluster.await_osd(0, false, HANG)?;
     let overwritten = load.finish()?;

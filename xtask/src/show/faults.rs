@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 /// For how long an OSD is stopped.
 const STOPPED: Duration = Duration::from_secs(8);
 /// For how many seconds a load works around that.
-const WORKED: u64 = 13;
+const WORKED: u64 = 16;
+/// Until a fault has done what harm it can.
+const HARM: Duration = Duration::from_secs(5);
 const HEALED_MAX: Duration = Duration::from_mins(5);
 /// Until anything that should take a second or two is called a hang.
 const HANG: Duration = Duration::from_mins(1);
@@ -55,6 +57,7 @@ fn commits(site: &mut Site, cluster: &Cluster) -> Result<()> {
 
 fn killed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let load = Load::begin(cluster, overwrite("even", 10))?;
+    load.must_last(HARM)?;
     let at = cluster.kill("osd.0")?;
     let seen = cluster.await_osd(0, false, HANG)?;
     site.figures.note("killed OSD: marked down after", (seen - at).as_secs_f64() * 1e3, "ms");
@@ -63,6 +66,7 @@ fn killed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     site.figures.proved("killed OSD: data read back");
 
     let load = Load::begin(cluster, overwrite("odd", 10))?;
+    load.must_last(HARM)?;
     let begun = cluster.run("osd", 0)?;
     let seen = cluster.await_osd(0, true, HANG)?;
     site.figures.at_most(1.0, "started again under load: up after", (seen - begun).as_secs_f64(), "s");
@@ -81,6 +85,7 @@ fn stopped(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let mut last = None;
     for (at, (what, id, _)) in STOPS.into_iter().enumerate() {
         let who = format!("osd.{id}");
+        next.must_last(HARM)?;
         let stopped = cluster.signal(&who, "STOP")?;
         if let Some(last) = last.replace(stopped) {
             site.figures.at_most(30.0, &format!("{what}: after"), (stopped - last).as_secs_f64(), "s");
@@ -109,6 +114,7 @@ fn said(site: &mut Site, what: &str, load: Load) -> Result<()> {
 fn leader(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let leads = cluster.ask(&["mon", "stat"])?["leader"].as_u64().context("mon stat names no leader")?;
     let load = Load::begin(cluster, overwrite("even", 10))?;
+    load.must_last(HARM)?;
     let at = cluster.kill(&format!("mon.{leads}"))?;
     // Refusals for want of a leader are expected; that they end is what is claimed.
     let changed =

@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Making the objects, draining, reading everything back: what a load may take besides its seconds.
 const BESIDES_MAX: Duration = Duration::from_mins(10);
@@ -20,6 +20,9 @@ const BESIDES_MAX: Duration = Duration::from_mins(10);
 const SHOWN_MAX: Duration = Duration::from_mins(2);
 /// The client waits for the daemons' own counters between making objects and measuring, a little over a second.
 const SETTLED: Duration = Duration::from_secs(2);
+
+/// How long it may have measured when its objects were seen: reports are late, and then there is the pause.
+const SEEN_LATE: Duration = Duration::from_secs(3);
 
 /// What is done.
 #[derive(Clone, Copy)]
@@ -52,6 +55,7 @@ pub struct Load {
     child: Child,
     said: PathBuf,
     seconds: u64,
+    ready: Instant,
 }
 
 impl Load {
@@ -77,7 +81,7 @@ impl Load {
         }
         command.stdin(Stdio::null()).stdout(file.try_clone().context("using a file twice")?).stderr(file);
         let child = command.spawn().context("nacre does not start")?;
-        let mut load = Self { child, said, seconds: work.seconds };
+        let mut load = Self { child, said, seconds: work.seconds, ready: Instant::now() };
         if work.mode != "write" {
             bounded::until("the load's objects are there", SHOWN_MAX, || {
                 ensure!(load.is_running()?, "the load ended before it began: {}", load.text());
@@ -85,15 +89,27 @@ impl Load {
             })?;
             std::thread::sleep(SETTLED);
         }
+        load.ready = Instant::now();
         Ok(load)
     }
 
-    /// Whether it still works.
+    fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait().context("waiting for a load")?.is_none())
+    }
+
+    /// Holds it to measure for so long yet: a fault after its end would be shown to harm nobody.
     ///
     /// # Errors
-    /// When it cannot be waited for.
-    pub fn is_running(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait().context("waiting for a load")?.is_none())
+    /// When that is not certain.
+    pub fn must_last(&self, more: Duration) -> Result<()> {
+        let over = self.ready.elapsed() + SEEN_LATE + more;
+        let enough = over <= Duration::from_secs(self.seconds);
+        ensure!(
+            enough,
+            "this machine is too slow now: the load of {} s may end before the fault does harm",
+            self.seconds
+        );
+        Ok(())
     }
 
     fn text(&self) -> String {
@@ -148,6 +164,15 @@ pub fn field(figures: &Value, name: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_that_may_have_ended_proves_nothing() {
+        let child = std::process::Command::new("true").spawn().expect("starts");
+        let mut load = Load { child, said: PathBuf::new(), seconds: 3600, ready: Instant::now() };
+        load.must_last(Duration::from_secs(60)).expect("an hour is enough");
+        load.seconds = 5;
+        assert!(load.must_last(Duration::from_secs(3)).is_err());
+    }
 
     #[test]
     fn figures_are_found_among_other_output() {

@@ -21,6 +21,8 @@ use std::{fs, iter};
 const UP_MAX: Duration = Duration::from_mins(2);
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const COPY_MAX: Duration = Duration::from_mins(5);
+/// Until a death has done what harm it can.
+const HARM: Duration = Duration::from_secs(3);
 const OSDS: u32 = 4;
 const CHANGES: u32 = 1_500;
 
@@ -123,6 +125,7 @@ fn monitors(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let figures = load.finish()?;
     site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
     let load = Load::begin(cluster, overwrite("clients", 8))?;
+    load.must_last(HARM)?;
     let at = cluster.kill("mon.0")?;
     bounded::until("the map can be changed", UP_MAX, || Ok(cluster.change_map().ok()))?;
     site.figures.at_most(2.0, "the first one killed: the map is changed after", at.elapsed().as_secs_f64(), "s");
