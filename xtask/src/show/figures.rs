@@ -78,13 +78,14 @@ impl Figures {
         let missed = promised.iter().filter(|met| !**met).count();
         format!("{} figures met, {missed} MISSED; {} facts right", promised.len() - missed, self.facts.len())
     }
-    /// For the record.
-    pub fn as_json(&self) -> Value {
+    /// Adds them to a line of the record.
+    pub fn record(&self, line: &mut Value) {
         let figure = |figure: &Figure| {
             let found = (figure.found * 100.0).round() / 100.0;
             json!({ "what": figure.what, "found": found, "unit": figure.unit, "limit": figure.limit, "met": figure.is_met() })
         };
-        json!({ "figures": self.figures.iter().map(figure).collect::<Vec<_>>(), "facts": self.facts })
+        line["figures"] = self.figures.iter().map(figure).collect();
+        line["facts"] = self.facts.clone().into();
     }
 }
 
@@ -109,7 +110,8 @@ mod tests {
         figures.note("some", 3.0, "");
         figures.proved("data");
         assert_eq!(figures.summary(), "1 figures met, 1 MISSED; 1 facts right");
-        let line = figures.as_json();
+        let mut line = json!({ "scenario": "any" });
+        figures.record(&mut line);
         assert_eq!(line["figures"][0]["met"], false);
         assert_eq!(line["figures"][0]["limit"], 1.0);
         assert_eq!(line["facts"][0], "data");

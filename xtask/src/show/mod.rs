@@ -165,7 +165,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             let mut line = machine::stamp();
             line["scenario"] = scenario.name.into();
             line["seconds"] = begun.elapsed().as_secs().into();
-            line["figures"] = figures.as_json();
+            figures.record(&mut line);
             line["error"] = result.err().map(|why| format!("{why:#}")).into();
             let path = workspace.root.join("bench/shown.ndjson");
             let mut file = fs::OpenOptions::new().append(true).create(true).open(path).context("opening the record")?;
