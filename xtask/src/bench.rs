@@ -6,15 +6,20 @@
 //! ```
 //! The disk is measured before and after, and the mean is the baseline: machines are shared. Goals are those of DESIGN §10 and the issue.
 
+use crate::cluster::{Cluster, succeeds};
+use crate::machine;
 use crate::step::cargo;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
+
+/// Longer than any scenario takes with what it prepares and drains: one that takes so long hangs.
+const SCENARIO_MAX: Duration = Duration::from_mins(30);
 
 /// One measurement.
 struct Scenario {
@@ -102,10 +107,10 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
     let disk_before = disk(nacre, dir, extent.disk_seconds)?;
     let mut results = Vec::new();
     {
-        let cluster = Cluster::start(nacre, &dir.join("cluster"), base_port)?;
+        let cluster = Cluster::start(nacre, &dir.join("cluster"), base_port, 1, 3)?;
         for scenario in extent.scenarios {
             println!("{} {} depth {} …", scenario.mode, size_text(scenario.size), scenario.depth);
-            results.push(cluster.bench(scenario, extent)?);
+            results.push(bench(&cluster, scenario, extent)?);
         }
     }
     let disk_after = disk(nacre, dir, extent.disk_seconds)?;
@@ -121,21 +126,22 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
         baseline.write_mb_per_s,
         if disk_before["unbuffered"] == true { "" } else { ", through the page cache" }
     );
-    println!("others used {load:.2} of {} processors before and after\n", processors());
+    println!("others used {load:.2} of {} processors before and after\n", machine::processors());
     println!(
         "{:<22}{:>10}{:>10}{:>9}{:>9}{:>10}{:>9}  goal",
         "scenario", "ops/s", "MB/s", "p50 µs", "p99 µs", "CPU µs/op", "copied"
     );
-    let common = json!({
-        "date": text_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
-        "commit": text_of("git", &["describe", "--always", "--dirty"]),
-        "machine": machine(),
+    let extra = json!({
         "others_cpus": (load * 100.0).round() / 100.0,
         "disk_three_flushes_p50_us": baseline.flushes_us,
         "disk_write_mb_per_s": baseline.write_mb_per_s,
         "cluster": "1 mon + 3 osd processes, loopback TCP",
         "quick": extent.scenarios.len() == QUICK.len(),
     });
+    let mut common = machine::stamp();
+    for (key, value) in extra.as_object().expect("written as one") {
+        common[key] = value.clone();
+    }
     let mut lines = Vec::new();
     for (scenario, result) in extent.scenarios.iter().zip(results) {
         let goal = Goal::of(scenario, &baseline, &result);
@@ -213,66 +219,23 @@ fn row(scenario: &Scenario, result: &Value, goal: Option<&Goal>) -> String {
     )
 }
 
-/// Daemons; killed and reaped when dropped.
-struct Cluster {
-    nacre: PathBuf,
-    dir: PathBuf,
-    daemons: Vec<Child>,
+/// One measurement in a running cluster.
+fn bench(cluster: &Cluster, scenario: &Scenario, extent: &Extent) -> Result<Value> {
+    let objects = if scenario.size == KIB_4 { extent.objects_small } else { extent.objects_large };
+    // A bound on new objects, not a wish: they are made until the time is up.
+    let objects = if scenario.mode == "write" && scenario.size == KIB_4 { 10_000_000 } else { objects };
+    let (size, depth) = (scenario.size.to_string(), scenario.depth.to_string());
+    let (seconds, objects) = (extent.seconds.to_string(), objects.to_string());
+    let mut arguments = vec!["bench", "object", scenario.mode, "--size", &size, "--depth", &depth];
+    arguments.extend(["--seconds", &seconds, "--objects", &objects]);
+    cluster.ask_for(SCENARIO_MAX, &arguments)
 }
 
-impl Cluster {
-    fn start(nacre: &Path, dir: &Path, base_port: u16) -> Result<Self> {
-        let mut cluster = Self { nacre: nacre.to_owned(), dir: dir.to_owned(), daemons: Vec::new() };
-        let port = base_port.to_string();
-        let init = ["cluster", "init", "--mons", "1", "--osds", "3", "--base-port", &port, "--dir"];
-        let made = Command::new(nacre).args(init).arg(dir).stdout(Stdio::null()).status();
-        ensure!(made.context("nacre does not start")?.success(), "`nacre cluster init` failed");
-        for (kind, id) in [("mon", "0"), ("osd", "0"), ("osd", "1"), ("osd", "2")] {
-            let mut daemon = Command::new(nacre);
-            daemon.args([kind, "run", "--id", id, "--config"]).arg(dir).stdout(Stdio::null());
-            cluster.daemons.push(daemon.spawn().with_context(|| format!("{kind}.{id} does not start"))?);
-        }
-        cluster.ask(&["wait", "health-ok", "--timeout", "60"])?;
-        Ok(cluster)
-    }
-
-    /// Runs a command of the cluster; what it prints as JSON.
-    fn ask(&self, arguments: &[&str]) -> Result<Value> {
-        let mut command = Command::new(&self.nacre);
-        command.args(["--json", "--cluster"]).arg(&self.dir).args(arguments).stderr(Stdio::inherit());
-        let output = command.output().context("nacre does not start")?;
-        ensure!(output.status.success(), "`nacre {}` failed ({})", arguments.join(" "), output.status);
-        serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("`nacre {}` printed no JSON", arguments.join(" ")))
-    }
-
-    fn bench(&self, scenario: &Scenario, extent: &Extent) -> Result<Value> {
-        let objects = if scenario.size == KIB_4 { extent.objects_small } else { extent.objects_large };
-        // A bound on new objects, not a wish: they are made until the time is up.
-        let objects = if scenario.mode == "write" && scenario.size == KIB_4 { 10_000_000 } else { objects };
-        let (size, depth) = (scenario.size.to_string(), scenario.depth.to_string());
-        let (seconds, objects) = (extent.seconds.to_string(), objects.to_string());
-        let mut arguments = vec!["bench", "object", scenario.mode, "--size", &size, "--depth", &depth];
-        arguments.extend(["--seconds", &seconds, "--objects", &objects]);
-        self.ask(&arguments)
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for daemon in &mut self.daemons {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-    }
-}
-
-fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
+/// What a disk does alone, as `nacre bench disk` says it.
+pub fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
     let mut command = Command::new(nacre);
     command.args(["--json", "bench", "disk", "--seconds", &seconds.to_string(), "--dir"]).arg(dir);
-    let output = command.stderr(Stdio::inherit()).output().context("nacre does not start")?;
-    ensure!(output.status.success(), "`nacre bench disk` failed ({})", output.status);
-    serde_json::from_slice(&output.stdout).context("`nacre bench disk` printed no JSON")
+    succeeds(&mut command, SCENARIO_MAX)
 }
 
 fn mean(before: &Value, after: &Value, field: &str) -> Result<f64> {
@@ -282,42 +245,9 @@ fn mean(before: &Value, after: &Value, field: &str) -> Result<f64> {
 
 /// How many processors others keep busy, over half a second in which we sleep.
 fn others_load() -> Result<f64> {
-    let read = || fs::read_to_string("/proc/stat").context("reading /proc/stat");
-    let (before, pause) = (read()?, Duration::from_millis(500));
+    let (before, pause) = (machine::busy_seconds()?, Duration::from_millis(500));
     std::thread::sleep(pause);
-    let ticks = busy_ticks(&read()?).zip(busy_ticks(&before)).context("/proc/stat has another form")?;
-    // Linux counts 100 ticks a second for programs.
-    Ok(ticks.0.saturating_sub(ticks.1) as f64 / 100.0 / pause.as_secs_f64())
-}
-
-/// Ticks in which some processor was not idle: user, nice, system, interrupts, and what a hypervisor took.
-fn busy_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> =
-        stat.lines().next()?.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _idle, _waiting, interrupts, soft, stolen, ..] = fields[..] else { return None };
-    Some(user + nice + system + interrupts + soft + stolen)
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-fn machine() -> String {
-    let line = |file: &str, name: &str| {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()));
-        value.unwrap_or_else(|| "?".to_owned())
-    };
-    let memory = line("/proc/meminfo", "MemTotal");
-    let kib: u64 = memory.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-    format!("{} × {}, {} GiB", processors(), line("/proc/cpuinfo", "model name"), kib >> 20)
-}
-
-fn text_of(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    output.map_or_else(|_| "?".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    Ok((machine::busy_seconds()? - before) / pause.as_secs_f64())
 }
 
 fn size_text(size: u64) -> String {
@@ -341,11 +271,5 @@ mod tests {
         assert!(goal("write", KIB_4, 16).is_none());
         let missing = Goal::of(&scenario("read", KIB_4, 16), &baseline, &json!({})).expect("a goal");
         assert!(!missing.is_met(), "no figure is no success");
-    }
-
-    #[test]
-    fn idle_and_waiting_processors_are_not_busy() {
-        assert_eq!(busy_ticks("cpu  10 1 5 1000 500 2 3 4 0 0\ncpu0 1 1 1 1\n"), Some(25));
-        assert_eq!(busy_ticks("nonsense"), None);
     }
 }

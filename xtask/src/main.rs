@@ -6,6 +6,7 @@
 //!                  ├─▶ suite     ./x test: everything, counted
 //!                  ├─▶ sim       the simulator and the mutants it must catch
 //!                  ├─▶ bench     figures, with their baselines
+//!                  ├─▶ show/     what is claimed, tried on clusters of processes
 //!                  └─▶ dist      what is shipped
 //! ```
 //! A host crate: it runs programs and reads files, so clippy's disallowed lists do not apply here.
@@ -14,9 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bounded;
+mod cluster;
 mod dist;
 mod fuzz;
 mod install;
+mod machine;
+mod show;
 mod sim;
 mod step;
 mod suite;
@@ -49,6 +54,12 @@ const VERBS: &[Verb] = &[
         "[--quick] [--base-port PORT] [--dir DIR]",
         "a cluster of processes beside the disk under it, against the goals; appends to bench/history.ndjson",
         bench::run,
+    ),
+    (
+        "show",
+        "[NAME…|all] [--seconds S] [--dir DIR] [--base-port PORT] [--nacre FILE] [--record]",
+        "clusters of processes mistreated: what is claimed, with what was found; without a name, the list",
+        show::run,
     ),
     ("fuzz", "NAME [SECONDS]", "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)", fuzz::run),
     ("dist", "", "dist/: a stripped binary, a systemd unit, a container file", |_| dist::dist()),

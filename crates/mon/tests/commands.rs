@@ -187,6 +187,19 @@ fn pools_are_made_changed_and_removed_deliberately() {
     );
 }
 
+/// `nacre pg ls` sends every field, null where nobody said anything; it was refused with "null is no OSD", so that groups could only be
+/// listed one OSD at a time.
+#[test]
+fn a_field_that_is_null_is_left_out() {
+    let mut world = cluster(3);
+    let all = json!({"command": "pg ls", "pool": null, "osd": null, "state": null});
+    assert_eq!(ask(&mut world, all)["pgs"].as_array().map(Vec::len), Some(8));
+    assert_eq!(ask(&mut world, json!({"command": "osd add", "osd": null}))["id"], 3);
+    assert_eq!(refused(&mut world, json!({"command": "osd out", "osd": null})), "`osd` is missing");
+    // Not "yes": nobody asked about anything.
+    assert_eq!(refused(&mut world, json!({"command": "osd ok-to-stop", "osds": null})), "`osds` is missing");
+}
+
 #[test]
 fn options_are_checked_before_they_are_set() {
     let mut world = cluster(3);

@@ -261,12 +261,13 @@ impl Fields<'_> {
             Some(_) => Err(format!("`{name}` is true or false")),
         }
     }
+    /// Null is as good as left out: command lines send it for what nobody said.
     fn value(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
+        self.0.get(name).filter(|value| !value.is_null())
     }
     /// An OSD of the map, as `3` or `"osd.3"`.
     fn osd(&self, view: &View<'_>) -> Result<OsdId, String> {
-        let value = self.0.get("osd").ok_or_else(|| "`osd` is missing".to_owned())?;
+        let value = self.value("osd").ok_or_else(|| "`osd` is missing".to_owned())?;
         existing_osd(view, value)
     }
     fn pool<'v>(&self, view: &'v View<'_>, field: &str) -> Result<(PoolId, &'v Pool), String> {

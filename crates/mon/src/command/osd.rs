@@ -123,7 +123,7 @@ pub fn down(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let map = view.map();
     let osd = match fields.value("osd") {
-        None | Some(Value::Null) => {
+        None => {
             let free = (0..=OSD_ID_MAX).map(OsdId).find(|osd| !map.osds.contains_key(osd));
             free.ok_or_else(|| format!("all ids up to {OSD_ID_MAX} are taken"))?
         }
@@ -214,7 +214,7 @@ pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
     let stop: BTreeSet<OsdId> = match fields.value("osds") {
         Some(Value::Array(list)) => list.iter().map(|value| existing_osd(view, value)).collect::<Result<_, _>>()?,
         Some(value) => [existing_osd(view, value)?].into(),
-        None => BTreeSet::new(),
+        None => return Err("`osds` is missing".to_owned()),
     };
     let mut held_back = Vec::new();
     let mut affected = 0;

@@ -1,0 +1,239 @@
+//! A cluster of processes over loopback TCP, driven from outside: what `./x bench` measures and `./x show` mistreats.
+//!
+//! ```text
+//!  init ─▶ start (mon.0 … osd.N) ─▶ ask: `nacre --json …` ─▶ kill, stop, resume, start again ─▶ dropped: `nacre down`, then killed
+//! ```
+//! Invariant: every wait has a bound, and no daemon outlives the value. (Ctrl-C does not drop values: see `show/guard.rs`.)
+
+use crate::bounded;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No command that only asks or changes the map takes this long, whatever else the machine does.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// `nacre down` waits 20 s for each of its steps before it kills.
+const DOWN_MAX: Duration = Duration::from_mins(2);
+
+/// Daemons, each a process.
+pub struct Cluster {
+    nacre: PathBuf,
+    dir: PathBuf,
+    daemons: BTreeMap<String, Child>,
+    /// Changes of the map that were asked for.
+    changes: Cell<u32>,
+}
+
+impl Cluster {
+    /// Makes a cluster in a folder that does not exist yet and starts all its daemons; `who` is up afterwards, there are no pools.
+    ///
+    /// # Errors
+    /// When the folder or the ports are taken, or an OSD does not come up.
+    pub fn start(nacre: &Path, dir: &Path, base_port: u16, mons: u32, osds: u32) -> Result<Self> {
+        let mut init = Command::new(nacre);
+        init.args(["cluster", "init", "--mons", &mons.to_string(), "--osds", &osds.to_string()]);
+        init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+        succeeds(&mut init, COMMAND_MAX)?;
+        let mut cluster = Self::at(nacre, dir);
+        for id in 0..mons {
+            cluster.run("mon", id)?;
+        }
+        for id in 0..osds {
+            cluster.run("osd", id)?;
+        }
+        for id in 0..osds {
+            cluster.await_osd(id, true, COMMAND_MAX)?;
+        }
+        Ok(cluster)
+    }
+
+    /// A cluster that exists, none of whose daemons runs as a child of ours.
+    pub fn at(nacre: &Path, dir: &Path) -> Self {
+        Self { nacre: nacre.to_owned(), dir: dir.to_owned(), daemons: BTreeMap::new(), changes: Cell::new(0) }
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Starts a daemon, whose output goes to a log in the folder; gives when that was.
+    ///
+    /// # Errors
+    /// When it does not start. Whether it goes on is not known yet.
+    pub fn run(&mut self, kind: &str, id: u32) -> Result<Instant> {
+        let who = format!("{kind}.{id}");
+        let path = self.dir.join(format!("{who}.log"));
+        let log = File::options().create(true).append(true).open(&path);
+        let log = log.with_context(|| format!("opening {}", path.display()))?;
+        let mut daemon = Command::new(&self.nacre);
+        daemon.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.dir);
+        daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let begun = Instant::now();
+        let child = daemon.spawn().with_context(|| format!("{who} does not start"))?;
+        ensure!(self.daemons.insert(who.clone(), child).is_none(), "{who} runs already");
+        Ok(begun)
+    }
+
+    /// The process of a daemon that this value started.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn pid(&self, who: &str) -> Result<u32> {
+        Ok(self.daemons.get(who).with_context(|| format!("{who} was not started"))?.id())
+    }
+
+    /// All daemons that were started and not killed.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.daemons.values().map(Child::id)
+    }
+
+    /// Kills a daemon as a crash would (`kill -9`).
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self, who: &str) -> Result<Instant> {
+        let mut child = self.daemons.remove(who).with_context(|| format!("{who} was not started"))?;
+        ensure!(child.try_wait().context("waiting for a daemon")?.is_none(), "{who} had ended by itself: see its log");
+        child.kill().with_context(|| format!("killing {who}"))?;
+        let killed = Instant::now();
+        child.wait().with_context(|| format!("waiting for {who}"))?;
+        Ok(killed)
+    }
+
+    /// Sends a signal such as `STOP`.
+    ///
+    /// # Errors
+    /// When the daemon does not run.
+    pub fn signal(&self, who: &str, name: &str) -> Result<Instant> {
+        signal(self.pid(who)?, name)?;
+        Ok(Instant::now())
+    }
+
+    /// `nacre --json --cluster DIR`, to which arguments are added.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.nacre);
+        command.args(["--json", "--cluster"]).arg(&self.dir);
+        command
+    }
+
+    /// Runs a command of the cluster; what it prints as JSON.
+    ///
+    /// # Errors
+    /// What it says; also when it takes longer than a minute.
+    pub fn ask(&self, arguments: &[&str]) -> Result<Value> {
+        self.ask_for(COMMAND_MAX, arguments)
+    }
+
+    /// As [`Self::ask`], with another bound.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ask_for(&self, limit: Duration, arguments: &[&str]) -> Result<Value> {
+        succeeds(self.command().args(arguments), limit)
+    }
+
+    /// Waits until an OSD is up or down; gives when that was seen.
+    ///
+    /// # Errors
+    /// When it does not become so within `limit`, or ended by itself.
+    pub fn await_osd(&mut self, id: u32, up: bool, limit: Duration) -> Result<Instant> {
+        let who = format!("osd.{id}");
+        let word = if up { "up" } else { "down" };
+        bounded::until(&format!("{who} is {word}"), limit, || {
+            if let Some(child) = self.daemons.get_mut(&who)
+                && let Some(status) = child.try_wait().context("waiting for a daemon")?
+            {
+                bail!("{who} ended by itself ({status}): see its log");
+            }
+            let tree = self.ask(&["osd", "tree"])?;
+            Ok((is_up(&tree, id) == Some(up)).then(Instant::now))
+        })
+    }
+
+    /// Commits a change of the map that changes nothing else; gives its epoch.
+    ///
+    /// # Errors
+    /// When the monitors do not agree to it.
+    pub fn change_map(&self) -> Result<u64> {
+        // Another value each time, and never the default: what is so already is no change.
+        self.changes.set(self.changes.get() + 1);
+        let value = (2_001 + self.changes.get() % 500).to_string();
+        let reply = self.ask(&["config", "set", "osd.complain_after_ms", &value])?;
+        reply["epoch"].as_u64().context("nothing was changed: another cluster value has changed the map before")
+    }
+
+    /// Waits until nothing is wrong.
+    ///
+    /// # Errors
+    /// What is still wrong after `limit`.
+    pub fn await_health(&self, limit: Duration) -> Result<()> {
+        let seconds = limit.as_secs().to_string();
+        self.ask_for(limit + COMMAND_MAX, &["wait", "health-ok", "--timeout", &seconds]).map(drop)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for pid in self.pids() {
+            // One that is stopped hears nothing.
+            let _ = signal(pid, "CONT");
+        }
+        if !self.daemons.is_empty() {
+            let _ = bounded::output(Command::new(&self.nacre).args(["down", "--dir"]).arg(&self.dir), DOWN_MAX);
+        }
+        for daemon in self.daemons.values_mut() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+/// Sends a signal to a process.
+///
+/// # Errors
+/// When there is no such process.
+pub fn signal(pid: u32, name: &str) -> Result<()> {
+    let sent = bounded::output(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]), COMMAND_MAX)?;
+    ensure!(sent.status.success(), "kill -{name} {pid}: {}", String::from_utf8_lossy(&sent.stderr).trim());
+    Ok(())
+}
+
+/// Runs `nacre …`; what it prints as JSON, or nothing if it prints nothing or something else.
+///
+/// # Errors
+/// When it does not end well within `limit`, with what it said.
+pub fn succeeds(command: &mut Command, limit: Duration) -> Result<Value> {
+    let output = bounded::output(command, limit)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}` failed ({}): {}", bounded::shown(command), output.status, said.trim());
+    }
+    Ok(serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
+}
+
+fn is_up(tree: &Value, id: u32) -> Option<bool> {
+    let of_hosts = tree["hosts"].as_array().into_iter().flatten().filter_map(|host| host["osds"].as_array()).flatten();
+    let strays = tree["without_a_place"].as_array().into_iter().flatten();
+    of_hosts.chain(strays).find(|osd| osd["id"].as_u64() == Some(id.into()))?["up"].as_bool()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_osd_is_found_with_and_without_a_place() {
+        let tree = json!({
+            "hosts": [{ "host": "a", "osds": [{ "id": 0, "up": true }] }, { "host": "b", "osds": [{ "id": 1, "up": false }] }],
+            "without_a_place": [{ "id": 7, "up": true }],
+        });
+        assert_eq!([0, 1, 7, 8].map(|id| is_up(&tree, id)), [Some(true), Some(false), Some(true), None]);
+    }
+}

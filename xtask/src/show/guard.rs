@@ -1,0 +1,153 @@
+//! Cleans up after a scenario, however it ended: well, with an error, by Ctrl-C or by `kill -9`.
+//!
+//! ```text
+//!  ./x show ──pipe──▶ guard (same program, process group of its own)
+//!     │ ends, in whatever way: the pipe closes
+//!     ✕                 └─▶ programs of the folder: loads killed, stopped ones resumed ─▶ `nacre down` ─▶ killed ─▶ folder removed
+//! ```
+//! Whose processes are meant is read from `/proc`: ours name the scenario's folder on their command lines. So nobody has to keep a list,
+//! and none can be wrong.
+
+use crate::bounded;
+use crate::cluster::signal;
+use anyhow::{Context, Result};
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// `nacre down` kills after some 20 s each what does not end.
+const DOWN_MAX: Duration = Duration::from_mins(2);
+
+/// The cleaning process. When dropped, everything is clean.
+pub struct Guard(Child);
+
+impl Guard {
+    /// Starts one for a folder.
+    ///
+    /// # Errors
+    /// When this program cannot be started again.
+    pub fn start(nacre: &Path, folder: &Path) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command.args(["show", "--guard"]).arg(nacre).arg(folder);
+        // Ctrl-C goes to the terminal's foreground group, which this is not part of.
+        let child = command.stdin(Stdio::piped()).process_group(0).spawn().context("starting the guard")?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = bounded::ended(&mut self.0, DOWN_MAX * 3);
+    }
+}
+
+/// The guard's whole life: waits for the pipe to close, then cleans.
+///
+/// # Errors
+/// When the folder cannot be removed.
+pub fn main(nacre: &Path, folder: &Path) -> Result<()> {
+    // Nothing is ever sent: reading ends when the other end is gone.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    clean(nacre, folder)
+}
+
+/// Stops whatever runs in the folder and removes it.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
+    for (pid, words) in processes(folder) {
+        let _ = signal(pid, if is_daemon(&words) { "CONT" } else { "KILL" });
+    }
+    for cluster in clusters(folder) {
+        // Nothing running there is as good.
+        let _ = bounded::output(Command::new(nacre).args(["down", "--dir"]).arg(cluster), DOWN_MAX);
+    }
+    for (pid, _) in processes(folder) {
+        let _ = signal(pid, "KILL");
+    }
+    match fs::remove_dir_all(folder) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            return Err(why).with_context(|| format!("removing {}", folder.display()));
+        }
+        _ => {}
+    }
+    if let Some(above) = folder.parent() {
+        // Fails while another scenario's is in it.
+        let _ = fs::remove_dir(above);
+    }
+    Ok(())
+}
+
+/// Folders below that hold a cluster.
+fn clusters(folder: &Path) -> Vec<PathBuf> {
+    let below = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    };
+    let first = below(folder);
+    let second = first.iter().flat_map(|folder| below(folder));
+    first.iter().cloned().chain(second).filter(|folder| folder.join("cluster.toml").exists()).collect()
+}
+
+/// Programs that have something of the folder on their command lines, besides this one.
+fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id())
+        .filter_map(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let words: Vec<String> =
+                line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            is_ours(&words, folder).then_some((pid, words))
+        })
+        .collect()
+}
+
+/// Whether a command line is that of `nacre` at work in the folder. An editor with a file of it open is not meant.
+fn is_ours(words: &[String], folder: &Path) -> bool {
+    let is_nacre = words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|name| name == "nacre"));
+    is_nacre && words.iter().skip(1).any(|word| Path::new(word).starts_with(folder))
+}
+
+/// Whether it holds data and is to be told to end.
+fn is_daemon(words: &[String]) -> bool {
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    word(1) == "up" || word(2) == "run" || words.iter().any(|word| word == "up" || word == "tour")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_nacre_in_the_very_folder_is_ours() {
+        let folder = Path::new("/a/show/faults");
+        for (line, ours) in [
+            ("/x/nacre osd run --id 0 --config /a/show/faults/cluster", true),
+            ("/x/nacre --json --cluster /a/show/faults/cluster bench object write", true),
+            ("/x/nacre osd run --id 0 --config /a/show/faults-of-mine/cluster", false),
+            ("/x/nacre osd run --id 0 --config /home/me", false),
+            ("vi /a/show/faults/cluster/cluster.toml", false),
+            ("/y/xtask show --guard /x/nacre /a/show/faults", false),
+        ] {
+            assert_eq!(is_ours(&words(line), folder), ours, "{line}");
+        }
+    }
+
+    #[test]
+    fn daemons_are_told_and_loads_are_not() {
+        assert!(is_daemon(&words("nacre mon run --id 0 --config D")));
+        assert!(is_daemon(&words("nacre up --in-background --dir D")));
+        assert!(is_daemon(&words("nacre --json tour --stay --dir D")));
+        assert!(!is_daemon(&words("nacre --json --cluster D bench object overwrite")));
+    }
+}

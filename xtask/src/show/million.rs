@@ -1,0 +1,96 @@
+//! A million small objects on one OSD: it starts again as if it had few, and needs as little memory.
+
+use super::load::{Load, Work, field};
+use super::site::Site;
+use crate::bounded;
+use crate::cluster::Cluster;
+use crate::machine::resident_mib;
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const OBJECTS: u64 = 1_000_000;
+const HANG: Duration = Duration::from_mins(2);
+/// After a start, until memory is looked at: what it checks at first is done.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// Shows it.
+///
+/// # Errors
+/// When data is not what was written, or the OSD does not come back.
+pub fn run(site: &mut Site) -> Result<()> {
+    let mut cluster = site.cluster(1, 1)?;
+    cluster.ask(&["pool", "create", "many", "--size", "1", "--min-size", "1", "--pg-num", "32"])?;
+    await_serving(&cluster)?;
+    let (_, _, empty) = again(&mut cluster)?;
+    site.figures.note("memory of an empty OSD after a start", empty, "MiB");
+
+    let begun = Instant::now();
+    let work = Work {
+        mode: "write",
+        size: "100",
+        depth: 64,
+        objects: OBJECTS,
+        seconds: 7200,
+        pool: "many",
+        kept: 0,
+        keep: true,
+    };
+    let wrote = Load::begin(&cluster, work)?.finish()?;
+    ensure!(field(&wrote, "ops") == OBJECTS as f64, "not all objects were written: {wrote}");
+    site.figures.note("1,000,000 objects of 100 B: written at", field(&wrote, "ops_per_s"), "/s");
+    site.figures.note("written and read back in", begun.elapsed().as_secs_f64(), "s");
+    site.figures.note("memory then", resident_mib(cluster.pid("osd.0")?)?, "MiB");
+    site.figures.proved("1,000,000 objects read back");
+
+    let (up, serving, full) = again(&mut cluster)?;
+    site.figures.at_most(3.0, "killed and started: up after", up.as_secs_f64(), "s");
+    site.figures.note("killed and started: all groups serve after", serving.as_secs_f64(), "s");
+    site.figures.note("memory after that", full, "MiB");
+    site.figures.at_most(20.0, "more memory than the empty OSD", full - empty, "MiB");
+    let work = Work { mode: "overwrite", objects: 1000, seconds: 3, kept: OBJECTS, keep: false, ..work };
+    Load::begin(&cluster, work)?.finish()?;
+    site.figures.proved("written and read back after the start");
+    Ok(())
+}
+
+/// Kills the OSD and starts it; gives when it was up, when all groups served, and its memory a little later.
+fn again(cluster: &mut Cluster) -> Result<(Duration, Duration, f64)> {
+    cluster.kill("osd.0")?;
+    // It has no neighbour that could miss it; and it must not be taken for up before it is.
+    cluster.ask(&["osd", "down", "0"])?;
+    let begun = cluster.run("osd", 0)?;
+    let up = cluster.await_osd(0, true, HANG)?;
+    await_serving(cluster)?;
+    let serving = begun.elapsed();
+    sleep(SETTLED);
+    Ok((up - begun, serving, resident_mib(cluster.pid("osd.0")?)?))
+}
+
+fn await_serving(cluster: &Cluster) -> Result<()> {
+    bounded::until("all groups serve", HANG, || Ok(is_serving(&cluster.ask(&["status"])?).then_some(())))
+}
+
+/// Whether there are groups and all of them are active.
+fn is_serving(status: &Value) -> bool {
+    let states = status["pgs"]["by_state"].as_object();
+    states.is_some_and(|states| {
+        !states.is_empty() && states.keys().all(|state| state.split('+').any(|word| word == "active"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn groups_serve_when_all_are_active() {
+        let status = |states| json!({ "pgs": { "by_state": states } });
+        assert!(is_serving(&status(json!({ "active+clean": 3 }))));
+        assert!(!is_serving(&status(json!({ "active+clean": 3, "peering": 1 }))));
+        assert!(!is_serving(&status(json!({ "inactive": 1 }))));
+        assert!(!is_serving(&status(json!({}))) && !is_serving(&json!({})));
+    }
+}

@@ -1,0 +1,211 @@
+//! `./x show`: what Nacre claims, tried on clusters of processes, with the figures found.
+//!
+//! ```text
+//!  ./x show NAME… ─▶ for each: site (folder, ports, guard) ─▶ scenario ─▶ figures: what, found, limit, met or MISSED
+//!                                 │                            │              facts: proved, or the scenario is an error
+//!                                 └── guard.rs: a process that cleans up however this one ends
+//! ```
+//! A limit that is missed is a line, since machines differ. Wrong data, a history that cannot be, a refusal or a hang is an error: exit code 1.
+//!
+//! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
+//! * [`load`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the machine; `crate::cluster`: the daemons;
+//! * the others: a scenario each.
+
+mod degraded;
+mod faults;
+mod figures;
+mod files;
+mod guard;
+mod hogs;
+mod load;
+mod million;
+mod moves;
+mod register;
+mod saturate;
+mod site;
+mod tree;
+
+use crate::machine;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, bail, ensure};
+use figures::Figures;
+use site::Site;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Something to show.
+struct Scenario {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&mut Site) -> Result<()>,
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "faults",
+        about: "an OSD killed, two stopped, the leader killed under load: how long clients wait, nothing lost",
+        run: faults::run,
+    },
+    Scenario {
+        name: "register",
+        about: "8 clients on shared registers while OSDs die and hang: the history is linearizable",
+        run: register::run,
+    },
+    Scenario {
+        name: "degraded",
+        about: "50,000 objects written while an OSD is dead: it comes back by its log, under load",
+        run: degraded::run,
+    },
+    Scenario {
+        name: "saturate",
+        about: "all processors and the disk kept busy by others (--seconds, 600 without): no OSD is called down",
+        run: saturate::run,
+    },
+    Scenario {
+        name: "million",
+        about: "1,000,000 objects on one OSD: it starts again in seconds, and needs no memory for them",
+        run: million::run,
+    },
+    Scenario {
+        name: "moves",
+        about: "embedded and processes, 1 and 3 monitors, split groups, OSDs out, in and added: data follows",
+        run: moves::run,
+    },
+    Scenario {
+        name: "tree",
+        about: "10,000 files and 500 MB through the tour: every hash equal, and how much memory is needed",
+        run: tree::run,
+    },
+];
+
+/// What was asked for.
+#[derive(Debug, PartialEq)]
+struct Wish {
+    names: Vec<String>,
+    dir: Option<PathBuf>,
+    base_port: u16,
+    seconds: Option<u64>,
+    nacre: Option<PathBuf>,
+    record: bool,
+}
+
+impl Wish {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut wish =
+            Self { names: Vec::new(), dir: None, base_port: 17_500, seconds: None, nacre: None, record: false };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--dir" => wish.dir = Some(PathBuf::from(next()?)),
+                "--nacre" => wish.nacre = Some(PathBuf::from(next()?)),
+                "--base-port" => wish.base_port = next()?.parse().context("--base-port takes a port number")?,
+                "--seconds" => {
+                    let seconds = next()?.parse().context("--seconds takes a whole number")?;
+                    ensure!((10..=86_400).contains(&seconds), "--seconds must be from 10 to 86,400");
+                    wish.seconds = Some(seconds);
+                }
+                "--record" => wish.record = true,
+                "all" => wish.names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned())),
+                name if SCENARIOS.iter().any(|scenario| scenario.name == name) => wish.names.push(name.to_owned()),
+                other => bail!("there is no scenario `{other}`; ./x show lists them"),
+            }
+        }
+        ensure!(wish.base_port <= 65_000, "--base-port must be at most 65,000: daemons take the following ones");
+        Ok(wish)
+    }
+}
+
+/// Shows what is asked for.
+///
+/// # Errors
+/// When something does not hold. A limit that is missed is none.
+pub fn run(arguments: &[String]) -> Result<()> {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        // What this program starts of itself.
+        ["--guard", nacre, folder] => return guard::main(nacre.as_ref(), folder.as_ref()),
+        ["--hog", ref what @ ..] => return hogs::main(what),
+        _ => {}
+    }
+    let wish = Wish::parse(arguments)?;
+    if wish.names.is_empty() {
+        println!("./x show NAME…, or `all`:\n");
+        for Scenario { name, about, .. } in SCENARIOS {
+            println!("  {name:<10} {about}");
+        }
+        return Ok(());
+    }
+    let workspace = Workspace::load()?;
+    let nacre = match &wish.nacre {
+        Some(given) => given.canonicalize().with_context(|| format!("finding {}", given.display()))?,
+        None => {
+            crate::build()?;
+            workspace.binary()
+        }
+    };
+    let above = match &wish.dir {
+        Some(dir) => std::path::absolute(dir).context("finding --dir")?,
+        None => workspace.target.clone(),
+    };
+    let (mut all, mut wrong) = (Figures::default(), Vec::new());
+    for scenario in SCENARIOS.iter().filter(|scenario| wish.names.iter().any(|name| name == scenario.name)) {
+        println!("\n── {}: {} ──", scenario.name, scenario.about);
+        let begun = Instant::now();
+        let mut site = Site::new(scenario.name, &nacre, &above, wish.base_port, wish.seconds)?;
+        let result = (scenario.run)(&mut site);
+        if let Err(why) = &result {
+            eprintln!("  ERROR {why:#}");
+            site.keep_logs();
+            wrong.push(scenario.name);
+        }
+        let figures = site.close();
+        if wish.record {
+            let mut line = machine::stamp();
+            line["scenario"] = scenario.name.into();
+            line["seconds"] = begun.elapsed().as_secs().into();
+            figures.record(&mut line);
+            line["error"] = result.err().map(|why| format!("{why:#}")).into();
+            let path = workspace.root.join("bench/shown.ndjson");
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(path).context("opening the record")?;
+            writeln!(file, "{line}").context("writing to the record")?;
+        }
+        println!("  took {} s", begun.elapsed().as_secs());
+        all.extend(figures);
+    }
+    println!("\n{}, {} wrong", all.summary(), wrong.len());
+    ensure!(wrong.is_empty(), "{}: not as claimed; the lines above say what", wrong.join(", "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Wish> {
+        Wish::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_and_options_come_in_any_order() {
+        let wish = parse(&["--seconds", "60", "tree", "--base-port", "18000", "faults", "--record"]).expect("fine");
+        assert_eq!(wish.names, ["tree", "faults"]);
+        assert_eq!((wish.seconds, wish.base_port, wish.record), (Some(60), 18_000, true));
+        assert_eq!(parse(&["all"]).expect("fine").names.len(), SCENARIOS.len());
+        assert!(parse(&[]).expect("the list").names.is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_said_before_anything_runs() {
+        for (words, why) in [
+            (&["fault"][..], "there is no scenario `fault`"),
+            (&["--seconds"], "--seconds needs a value"),
+            (&["all", "--seconds", "1"], "from 10"),
+            (&["all", "--base-port", "65530"], "at most 65,000"),
+        ] {
+            let error = format!("{:#}", parse(words).expect_err("a mistake"));
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! One folder through everything that may happen to a cluster in its life; after each step all is read back.
+//!
+//! ```text
+//!  embedded ─▶ processes ─▶ embedded ─▶ processes: 1 ─▶ 3 monitors, the first killed ─▶ groups split
+//!                             a monitor away for 1,500 changes comes back ◀─ OSD out, in, added ◀─┘
+//! ```
+//! A tree imported in the beginning is exported and compared after each step; loads read back what they wrote themselves.
+
+use super::files;
+use super::load::{Load, field, overwrite};
+use super::site::Site;
+use crate::bounded;
+use crate::cluster::{Cluster, succeeds};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, iter};
+
+const UP_MAX: Duration = Duration::from_mins(2);
+const HEALED_MAX: Duration = Duration::from_mins(5);
+const COPY_MAX: Duration = Duration::from_mins(5);
+/// Until a death has done what harm it can.
+const HARM: Duration = Duration::from_secs(3);
+const OSDS: u32 = 4;
+const CHANGES: u32 = 1_500;
+
+/// Shows it.
+///
+/// # Errors
+/// When data is not what was written, or something hangs.
+pub fn run(site: &mut Site) -> Result<()> {
+    let dir = site.dir.join("cluster");
+    let from = site.dir.join("files");
+    files::make(&from, 400, 2)?;
+    let tree = Tree { from, to: site.dir.join("exported") };
+
+    forms(site, &dir, &tree)?;
+    let mut cluster = Cluster::at(&site.nacre, &dir);
+    for (kind, id) in iter::once(("mon", 0)).chain((0..OSDS).map(|id| ("osd", id))) {
+        cluster.run(kind, id)?;
+    }
+    await_clean(&cluster, None)?;
+    monitors(site, &mut cluster)?;
+    tree.is_there(&cluster)?;
+    split(site, &cluster)?;
+    tree.is_there(&cluster)?;
+    placement(site, &mut cluster)?;
+    tree.is_there(&cluster)?;
+    away(site, &mut cluster)?;
+    tree.is_there(&cluster)?;
+    site.figures.proved("the tree imported in the beginning, after every step");
+    cluster.await_health(HEALED_MAX)
+}
+
+/// What is imported once and must stay.
+struct Tree {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl Tree {
+    fn import(&self, cluster: &Cluster) -> Result<()> {
+        succeeds(cluster.command().args(["object", "import", "data"]).arg(&self.from), COPY_MAX).map(drop)
+    }
+    fn is_there(&self, cluster: &Cluster) -> Result<()> {
+        succeeds(cluster.command().args(["object", "export", "data"]).arg(&self.to), COPY_MAX)?;
+        files::same(&self.from, &self.to).context("the tree imported in the beginning")?;
+        fs::remove_dir_all(&self.to).context("removing what was exported")
+    }
+}
+
+/// The same folder in one process, in many, and in one again.
+fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
+    let up = |more: &[&str]| {
+        let mut up = Command::new(&site.nacre);
+        up.args(["--json", "up"]).args(more).arg("--dir").arg(dir);
+        up
+    };
+    let cluster = Cluster::at(&site.nacre, dir);
+    let port = site.base_port.to_string();
+    succeeds(&mut up(&["--detach", "--osds", "4", "--mons", "1", "--base-port", &port]), UP_MAX)?;
+    cluster.ask(&["pool", "create", "clients", "--size", "3", "--pg-num", "32"])?;
+    tree.import(&cluster)?;
+    let verify = |what: &str, site: &mut Site| -> Result<()> {
+        Load::begin(&cluster, overwrite("clients", 3)).and_then(Load::finish).context(what.to_owned())?;
+        tree.is_there(&cluster)?;
+        cluster.ask_for(UP_MAX, &["down"])?;
+        site.figures.proved(what);
+        Ok(())
+    };
+    let (mut processes, mut here) = (up(&["--processes", "--detach"]), up(&[]));
+    verify("nacre up --detach: data read back", site)?;
+    succeeds(&mut processes, UP_MAX)?;
+    verify("nacre up --processes --detach: data read back", site)?;
+    let child = here.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = child.context("nacre does not start")?;
+    let serves = bounded::until("nacre up serves", UP_MAX, || {
+        if let Some(status) = child.try_wait().context("waiting for nacre up")? {
+            bail!("nacre up ended ({status})");
+        }
+        Ok(cluster.ask(&["status"]).ok().filter(is_clean))
+    });
+    let verified = serves.and_then(|_| verify("nacre up: data read back", site));
+    if verified.is_err() {
+        let _ = child.kill();
+    }
+    let status = bounded::ended(&mut child, UP_MAX).context("nacre up, told to end");
+    verified?;
+    ensure!(status?.success(), "nacre up ended badly");
+    Ok(())
+}
+
+/// One monitor becomes three, then the first one dies.
+fn monitors(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let load = Load::begin(cluster, overwrite("clients", 12))?;
+    let begun = Instant::now();
+    for id in [1, 2] {
+        cluster.ask(&["mon", "add", &id.to_string()])?;
+        cluster.run("mon", id)?;
+        await_votes(cluster, id as usize + 1)?;
+    }
+    site.figures.note("from one monitor to three that vote, under load", begun.elapsed().as_secs_f64(), "s");
+    let figures = load.finish()?;
+    site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    let load = Load::begin(cluster, overwrite("clients", 8))?;
+    load.must_last(HARM)?;
+    let at = cluster.kill("mon.0")?;
+    bounded::until("the map can be changed", UP_MAX, || Ok(cluster.change_map().ok()))?;
+    site.figures.at_most(2.0, "the first one killed: the map is changed after", at.elapsed().as_secs_f64(), "s");
+    let figures = load.finish()?;
+    site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    cluster.run("mon", 0)?;
+    await_votes(cluster, 3)?;
+    site.figures.proved("one monitor to three, the first killed: data read back");
+    Ok(())
+}
+
+/// Groups of a pool in use are split.
+fn split(site: &mut Site, cluster: &Cluster) -> Result<()> {
+    cluster.ask(&["pool", "create", "split", "--size", "3", "--pg-num", "16"])?;
+    let load = Load::begin(cluster, overwrite("split", 12))?;
+    let begun = Instant::now();
+    cluster.ask(&["pool", "set", "split", "pg_num", "64"])?;
+    bounded::until("the split groups are clean", HEALED_MAX, || {
+        let groups = cluster.ask(&["pg", "ls", "--pool", "split"])?;
+        let groups = groups["pgs"].as_array().context("pg ls has no pgs")?;
+        Ok((groups.len() == 64 && groups.iter().all(|group| group["state"] == "active+clean")).then_some(()))
+    })?;
+    site.figures.note("16 groups split into 64 under load, clean after", begun.elapsed().as_secs_f64(), "s");
+    let figures = load.finish()?;
+    site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    site.figures.proved("groups split under load: data read back");
+    Ok(())
+}
+
+/// An OSD's data goes elsewhere and comes back; another OSD is added.
+fn placement(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    for (what, empty) in [("out", true), ("in", false), ("add", false)] {
+        let load = Load::begin(cluster, overwrite("clients", 12))?;
+        let begun = Instant::now();
+        let id = if what == "add" {
+            let added = cluster.ask(&["osd", "add"])?;
+            let id = added["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("osd add names no OSD")?;
+            cluster.run("osd", id)?;
+            id
+        } else {
+            cluster.ask(&["osd", what, "0"])?;
+            0
+        };
+        await_clean(cluster, Some((id, empty)))?;
+        site.figures.note(&format!("osd {what} under load: clean after"), begun.elapsed().as_secs_f64(), "s");
+        let figures = load.finish()?;
+        let gap = field(&figures, "longest_gap_ms");
+        site.figures.at_most(1000.0, &format!("osd {what}: longest without an answer"), gap, "ms");
+        site.figures.proved(&format!("osd {what} under load: data read back"));
+    }
+    Ok(())
+}
+
+/// A monitor misses more changes than are kept one by one (`mon.compact_entries`, 1,000); the others compact. All are started again.
+fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    cluster.kill("mon.2")?;
+    let begun = Instant::now();
+    let mut epoch = cluster.change_map()?;
+    for _ in 1..CHANGES {
+        let next = cluster.change_map()?;
+        ensure!(next > epoch, "the map went from epoch {epoch} to {next}");
+        epoch = next;
+    }
+    let rate = f64::from(CHANGES) / begun.elapsed().as_secs_f64();
+    site.figures.note("1,500 changes of the map, one command each, at", rate, "/s");
+    let back = Instant::now();
+    cluster.run("mon", 2)?;
+    await_votes(cluster, 3)?;
+    site.figures.note("a monitor that missed them votes again after", back.elapsed().as_secs_f64(), "s");
+    cluster.kill("mon.1")?;
+    cluster.run("mon", 1)?;
+    await_votes(cluster, 3)?;
+    // Now only these two are left to agree: both must have everything.
+    cluster.kill("mon.0")?;
+    let last = bounded::until("the map can be changed", UP_MAX, || Ok(cluster.change_map().ok()))?;
+    ensure!(last > epoch, "the map went back from epoch {epoch} to {last}");
+    cluster.run("mon", 0)?;
+    await_votes(cluster, 3)?;
+    Load::begin(cluster, overwrite("clients", 3))?.finish()?;
+    site.figures.proved("monitors that compacted, and one that missed it, started again: they agree; data read back");
+    Ok(())
+}
+
+/// Waits until so many monitors vote and are reachable.
+fn await_votes(cluster: &Cluster, count: usize) -> Result<()> {
+    bounded::until(&format!("{count} monitors vote"), UP_MAX, || {
+        Ok(cluster.ask(&["mon", "stat"]).ok().filter(|stat| votes(stat) == count).map(drop))
+    })
+}
+
+fn votes(stat: &Value) -> usize {
+    let votes = |mon: &&Value| matches!(mon["role"].as_str(), Some("leader" | "follower")) && mon["reachable"] == true;
+    stat["mons"].as_array().into_iter().flatten().filter(votes).count()
+}
+
+fn is_clean(status: &Value) -> bool {
+    let states = status["pgs"]["by_state"].as_object();
+    states.is_some_and(|states| !states.is_empty() && states.keys().all(|state| state == "active+clean"))
+}
+
+/// Waits until all groups are clean, and an OSD has none (`true`) or some (`false`).
+fn await_clean(cluster: &Cluster, osd: Option<(u32, bool)>) -> Result<()> {
+    bounded::until("all groups are clean", HEALED_MAX, || {
+        if let Some((id, empty)) = osd {
+            let df = cluster.ask(&["osd", "df"])?;
+            let osds = df["osds"].as_array().context("osd df has no osds")?;
+            let groups = osds.iter().find(|osd| osd["id"] == id).and_then(|osd| osd["pgs"].as_u64());
+            if groups.is_none_or(|groups| (groups == 0) != empty) {
+                return Ok(None);
+            }
+        }
+        Ok(cluster.ask(&["status"]).ok().filter(is_clean).map(drop))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn monitors_that_only_learn_or_are_gone_do_not_vote() {
+        let mon = |role, reachable| json!({ "role": role, "reachable": reachable });
+        let stat = json!({ "mons": [mon("leader", true), mon("follower", true), mon("follower", false), mon("catching up", true)] });
+        assert_eq!(votes(&stat), 2);
+    }
+
+    #[test]
+    fn clean_is_all_groups_and_nothing_else() {
+        let status = |states| json!({ "pgs": { "by_state": states } });
+        assert!(is_clean(&status(json!({ "active+clean": 3 }))));
+        assert!(!is_clean(&status(json!({ "active+clean": 3, "active+degraded": 1 }))));
+        assert!(!is_clean(&status(json!({}))));
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a scenario plays: a folder of its own, ports, and what it found.
+
+use super::figures::Figures;
+use super::guard::{self, Guard};
+use crate::cluster::Cluster;
+use anyhow::{Context, Result};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Ports that a scenario may use, from its first.
+const PORTS: u16 = 20;
+
+/// See the module head.
+pub struct Site {
+    /// The program.
+    pub nacre: PathBuf,
+    /// The scenario's folder, removed in the end.
+    pub dir: PathBuf,
+    /// The first of its ports.
+    pub base_port: u16,
+    /// `--seconds`.
+    pub seconds: Option<u64>,
+    /// What it found.
+    pub figures: Figures,
+    /// Where logs go when it fails.
+    kept: PathBuf,
+    guard: Guard,
+}
+
+impl Site {
+    /// Makes the folder, below `above`; whatever an earlier run left there is ended and removed.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or the ports are taken.
+    pub fn new(name: &str, nacre: &Path, above: &Path, base_port: u16, seconds: Option<u64>) -> Result<Self> {
+        // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
+        let (dir, kept) = (above.join("nacre-show").join(name), above.join("nacre-show-failed").join(name));
+        guard::clean(nacre, &dir)?;
+        for port in base_port..base_port + PORTS {
+            TcpListener::bind(("127.0.0.1", port))
+                .with_context(|| format!("port {port} is taken; --base-port names another first of {PORTS}"))?;
+        }
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let guard = Guard::start(nacre, &dir)?;
+        let figures = Figures::default();
+        Ok(Self { nacre: nacre.to_owned(), dir, base_port, seconds, figures, kept, guard })
+    }
+
+    /// Makes a cluster of processes and starts it.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn cluster(&self, mons: u32, osds: u32) -> Result<Cluster> {
+        Cluster::start(&self.nacre, &self.dir.join("cluster"), self.base_port, mons, osds)
+    }
+
+    /// Saves what daemons and clients said, and says where.
+    pub fn keep_logs(&self) {
+        let _ = fs::remove_dir_all(&self.kept);
+        match copy_texts(&self.dir, &self.kept) {
+            Ok(0) => {}
+            Ok(count) => eprintln!("  {count} logs are kept in {}", self.kept.display()),
+            Err(why) => eprintln!("  the logs cannot be kept in {}: {why}", self.kept.display()),
+        }
+    }
+
+    /// Stops and removes everything; gives what was found.
+    pub fn close(self) -> Figures {
+        drop(self.guard);
+        self.figures
+    }
+}
+
+/// Copies logs, histories and what loads printed of a folder and those below, without telling their folders apart by more than the name.
+fn copy_texts(from: &Path, to: &Path) -> io::Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir(from)? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        let is_text =
+            path.extension().is_some_and(|ending| ["log", "said", "history"].iter().any(|one| ending == *one));
+        if path.is_dir() && !path.is_symlink() {
+            count += copy_texts(&path, &to.join(name))?;
+        } else if is_text {
+            fs::create_dir_all(to)?;
+            fs::copy(&path, to.join(name))?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_kept_and_stores_are_not() {
+        let dir = std::env::temp_dir().join(format!("nacre-show-site-{}", std::process::id()));
+        let (from, to) = (dir.join("from"), dir.join("to"));
+        fs::create_dir_all(from.join("cluster/osd.0")).expect("writable");
+        for name in ["cluster/osd.0.log", "cluster/osd.0/store", "load-1.said"] {
+            fs::write(from.join(name), name).expect("writable");
+        }
+        assert_eq!(copy_texts(&from, &to).expect("copies"), 2);
+        assert!(to.join("cluster/osd.0.log").exists() && !to.join("cluster/osd.0").exists());
+        fs::remove_dir_all(&dir).expect("removable");
+    }
+}
