@@ -13,7 +13,7 @@ use nacre_types::{Entity, Epoch, MonId, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, Refused, Severity};
+use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, Refused, SessionPong, Severity};
 use raft::eraftpb::ConfChangeType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -156,6 +156,10 @@ impl Live {
                 if matches!(from, Entity::Osd(_)) {
                     out.extend(self.led().map(|message| Output::Send { to: from, message }));
                 }
+            }
+            (Message::SessionPing(ping), _) => {
+                let pong = SessionPong { number: ping.number, led: self.consensus.leader().is_some() };
+                out.push(Output::Send { to: from, message: Message::SessionPong(pong) });
             }
             (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
             (

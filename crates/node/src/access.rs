@@ -241,6 +241,11 @@ impl Access {
         }
     }
 
+    /// Whether a command has been sent and not been answered.
+    pub fn awaits_answers(&self) -> bool {
+        self.asked.values().any(|asked| asked.sent)
+    }
+
     pub fn on_mon_session(&mut self, now: Time) {
         self.session = true;
         self.client.on_mon_session(now);

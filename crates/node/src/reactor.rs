@@ -28,9 +28,10 @@ mod handshake;
 mod receiving;
 mod sending;
 mod serving;
+mod sessions;
 
 use crate::clock;
-use crate::conn::{Conn, State, Traffic};
+use crate::conn::{Conn, Traffic};
 use crate::error::StartError;
 use crate::hosted::Hosted;
 use crate::links::Links;
@@ -50,8 +51,6 @@ use std::time::Duration;
 
 /// Rounds of local messages in one turn; what is left waits for the next, after the stores were kicked.
 const ROUNDS_MAX: usize = 64;
-/// A handshake takes at most this long.
-const GREETING_MAX: Duration = Duration::from_secs(5);
 /// Client operations parsed ahead of the role.
 const CLIENT_INBOX_MAX: usize = 1024;
 /// Connections that have not said who they are, per daemon.
@@ -311,10 +310,10 @@ impl Reactor {
         }
         self.open_listeners();
         self.resume_paused();
-        self.flush();
         if self.housekeeping_at <= clock::now() {
             self.keep_house();
         }
+        self.flush();
         self.free.append(&mut self.freed);
         self.reap();
     }
@@ -382,12 +381,8 @@ impl Reactor {
                 store.look_at_room();
             }
         }
-        for id in 0..self.conns.len() {
-            let Some(conn) = &self.conns[id] else { continue };
-            if conn.state != State::Open && now.since(conn.since) > GREETING_MAX {
-                self.lost(id, None, "");
-            }
-        }
+        self.end_slow_greetings();
+        self.watch_sessions();
     }
 }
 

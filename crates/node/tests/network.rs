@@ -2,7 +2,7 @@
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
-use nacre_node::{Cluster, Config, Embedded, Error, RunOptions, StartError, run_mon, run_osd};
+use nacre_node::{Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mon, run_osd};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::msg::monitor::Hello;
 use nacre_wire::{Frame, FrameReader, Message};
@@ -48,10 +48,13 @@ impl Daemon {
         self.0.kill().expect("is ours");
         self.0.wait().expect("ends");
     }
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("runs").success());
+    }
     /// SIGTERM; it must end by itself, and well.
     fn stop(mut self) {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("runs").success());
+        self.signal("-TERM");
         assert!(self.0.wait().expect("ends").success());
     }
 }
@@ -104,6 +107,53 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
     let pool = embedded.cluster().pool("things").wait().expect("a pool");
     assert_eq!(pool.get("late").wait().expect("get"), "written while one is away");
+}
+
+// Went red before sessions were watched: a stopped process keeps its connections, so clients and OSDs kept theirs with a monitor that hung.
+// Their first choice is the first monitor.
+#[test]
+fn a_monitor_that_hangs_loses_its_sessions_to_another() {
+    let folder = Folder::new("hang");
+    let options = InitOptions {
+        base_port: Some(free_ports(6)),
+        mons: 3,
+        osd_bytes: 64 << 20,
+        mon_bytes: 32 << 20,
+        ..InitOptions::default()
+    };
+    init(folder.path(), &options).expect("an empty folder becomes a cluster");
+    let mons: Vec<Daemon> = (0..3).map(|id| Daemon::start("mon", id, folder.path())).collect();
+    let mut osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let cluster = Cluster::connect(folder.path()).expect("a configuration");
+    let wait_up = |count: usize| {
+        for _ in 0..3000 {
+            let map = cluster.map().wait().expect("a monitor has answered");
+            if map.osds.values().filter(|info| info.up).count() == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not {count} OSDs up after 30 s");
+    };
+    wait_up(3);
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    pool.put("a", "before").wait().expect("put");
+    mons[0].signal("-STOP");
+    // A question is asked again over the next session. Within the call's 30 s or never.
+    let pools = cluster.command(serde_json::json!({"command": "pool ls"})).wait().expect("another monitor answers");
+    assert_eq!(pools["pools"][0]["name"], "things");
+    // OSDs report over theirs: two that are left see the third one go, and this client's map says so.
+    osds[2].kill();
+    wait_up(2);
+    pool.put("a", "after").wait().expect("put");
+    // It comes back and follows; nobody minds.
+    mons[0].signal("-CONT");
+    osds[2] = Daemon::start("osd", 2, folder.path());
+    wait_up(3);
+    wait_clean(&cluster);
+    drop(cluster);
+    osds.into_iter().for_each(Daemon::stop);
+    mons.into_iter().for_each(Daemon::stop);
 }
 
 #[test]

@@ -104,6 +104,9 @@ impl Reactor {
         let owner = conn.owner;
         conn.state = State::Open;
         conn.peer = Some((peer, instance));
+        let me = self.nodes[owner].as_ref().map(|node| node.entity);
+        let daemons = [me, Some(peer)].iter().all(|who| !matches!(who, Some(Entity::Client(_)) | None));
+        net::watch(&conn.fd, daemons);
         self.mark_dirty(id);
         let Some(node) = &mut self.nodes[owner] else { return };
         if replaces {

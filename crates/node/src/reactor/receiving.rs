@@ -168,6 +168,11 @@ impl Reactor {
                     if client {
                         conn.note_request(&message);
                     }
+                    if let Entity::Mon(mon) = from
+                        && node.links.mon.current() == Some(mon)
+                    {
+                        node.links.mon.vigil.heard(&message);
+                    }
                     let input = Input::Message { from, epoch, message, before: None };
                     let inbox = if client { &mut node.client_inbox } else { &mut node.inbox };
                     inbox.push_back(input);
