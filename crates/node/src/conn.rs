@@ -8,7 +8,7 @@
 //! Sending: headers and meta sections of all queued frames lie in one buffer, payloads are the pieces they arrived or were read in; one
 //! `sendmsg` takes as many of both as fit. Receiving: one `recv` per wake-up and connection as a rule, payloads share the buffer.
 //!
-//! Invariants: nothing of the role's leaves before the peer has said who it is; a frame with a deadline that has passed is dropped as
+//! Invariants: nothing of the role's leaves, and next to nothing is reserved, before the peer has said who it is; a frame with a deadline that has passed is dropped as
 //! long as none of its bytes has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
 use crate::clock;
@@ -141,7 +141,7 @@ impl Conn {
             paused_at: Time::ZERO,
             interest: (true, false),
             dirty: false,
-            reader: FrameReader::default(),
+            reader: FrameReader::of_stranger(),
             buffer: BytesMut::new(),
             preamble: VecDeque::new(),
             fronts: Vec::new(),
@@ -152,6 +152,13 @@ impl Conn {
             reads: BTreeMap::new(),
             reads_bytes: 0,
         }
+    }
+
+    /// The peer has said who it is.
+    pub fn opened(&mut self, peer: Entity, instance: Instance) {
+        self.state = State::Open;
+        self.peer = Some((peer, instance));
+        self.reader.trust();
     }
 
     /// Who is, or should be, at the other end.
@@ -356,7 +363,9 @@ impl Conn {
         let spare = self.buffer.capacity() - self.buffer.len();
         if spare < wants.max(RECEIVE_MIN) {
             let before = self.buffer.as_ptr();
-            self.buffer.reserve(wants.max(RECEIVE_CHUNK));
+            // A stranger's one frame is short.
+            let chunk = if self.state == State::Open { RECEIVE_CHUNK } else { RECEIVE_MIN };
+            self.buffer.reserve(wants.max(chunk));
             if self.buffer.as_ptr() != before {
                 traffic.bytes_copied += self.buffer.len() as u64;
             }

@@ -77,8 +77,17 @@ pub fn watch(fd: &OwnedFd, daemons: bool) {
 }
 
 /// The next connection, if somebody waits.
-pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
-    let fd = rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()?;
-    let _ = sockopt::set_tcp_nodelay(&fd, true);
-    Some(fd)
+///
+/// # Errors
+/// There is no descriptor or no memory for it, and it still waits.
+pub fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(fd) => {
+            let _ = sockopt::set_tcp_nodelay(&fd, true);
+            Ok(Some(fd))
+        }
+        Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(why),
+        // Nobody waits, or who waited has gone.
+        Err(_) => Ok(None),
+    }
 }

@@ -53,8 +53,14 @@ use std::time::Duration;
 const ROUNDS_MAX: usize = 64;
 /// Client operations parsed ahead of the role.
 const CLIENT_INBOX_MAX: usize = 1024;
-/// Connections that have not said who they are, per daemon.
-const STRANGERS_MAX: usize = 256;
+/// Connections that have not said who they are, of all daemons here together; the oldest goes when there are more.
+const STRANGERS_MAX: usize = 128;
+/// Descriptors that connections leave to stores, logs and whatever else a process opens.
+const DESCRIPTORS_KEPT: usize = 64;
+/// What lasts is said again after so long.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// Connections at most, whatever the process may open.
+const CONNS_MAX: usize = 60_000;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
 const TOKEN_WAKER: u64 = u64::MAX;
@@ -99,6 +105,12 @@ pub struct Reactor {
     local: BTreeMap<Entity, usize>,
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
+    /// So many connections may be open.
+    conns_max: usize,
+    /// There was no descriptor for a connection: none is accepted until the next housekeeping.
+    deaf: bool,
+    /// When people were last told.
+    told_deaf: Option<Time>,
     /// Freed in this turn: events of the same turn may still name them.
     freed: Vec<usize>,
     dirty: Vec<usize>,
@@ -112,6 +124,12 @@ pub struct Reactor {
     housekeeping_at: Time,
     said: VecDeque<String>,
     turns: u64,
+}
+
+/// How many descriptors this process may have.
+fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 fn io_error(doing: &'static str) -> impl Fn(Errno) -> StartError {
@@ -147,6 +165,9 @@ impl Reactor {
             local: BTreeMap::new(),
             conns: Vec::new(),
             free: Vec::new(),
+            conns_max: descriptors().saturating_sub(DESCRIPTORS_KEPT).clamp(16, CONNS_MAX),
+            deaf: false,
+            told_deaf: None,
             freed: Vec::new(),
             dirty: Vec::new(),
             paused: Vec::new(),
@@ -362,6 +383,7 @@ impl Reactor {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else { continue };
             if !node.listening
+                && !self.deaf
                 && node.role.is_listening()
                 && let Some(listener) = &node.listener
             {
@@ -380,6 +402,10 @@ impl Reactor {
             if let Some(store) = &mut node.store {
                 store.look_at_room();
             }
+        }
+        // Whoever waits at the listeners is heard again: `open_listeners` has its turn before the next sleep.
+        if std::mem::take(&mut self.deaf) {
+            self.open_listeners();
         }
         self.end_slow_greetings();
         self.watch_sessions();

@@ -26,6 +26,8 @@ pub const HEADER_LEN: usize = 40;
 pub const META_LEN_MAX: usize = 64 << 20;
 /// Longest payload: the largest operation, with room for its framing.
 pub const PAYLOAD_LEN_MAX: usize = 64 << 20;
+/// Longest frame, header not counted, of somebody who has not said who it is: a [`Hello`](crate::msg::monitor::Hello) or a refusal takes some hundred bytes.
+pub const STRANGER_LEN_MAX: usize = 4 << 10;
 const MAGIC: u32 = u32::from_le_bytes(*b"NCR1");
 
 /// A message with its sender's epoch.
@@ -188,15 +190,37 @@ impl Header {
         }
         Ok(header)
     }
+
+    fn check_of_stranger(&self) -> Result<(), FrameError> {
+        let too_long = |section, length| Err(FrameError::TooLong { section, length });
+        if self.meta_len > STRANGER_LEN_MAX {
+            return too_long("meta", self.meta_len);
+        }
+        // What opens a connection carries no payload.
+        if self.payload_len > 0 { too_long("payload", self.payload_len) } else { Ok(()) }
+    }
 }
 
 /// Cuts frames out of a receive buffer.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     header: Option<Header>,
+    /// Frames are short until [`Self::trust`].
+    stranger: bool,
 }
 
 impl FrameReader {
+    /// Reads frames of somebody unknown: longer ones than [`STRANGER_LEN_MAX`] are refused by their header, before anything is reserved for them.
+    #[must_use]
+    pub fn of_stranger() -> Self {
+        Self { header: None, stranger: true }
+    }
+
+    /// The handshake is done: frames may be as long as any from now on.
+    pub fn trust(&mut self) {
+        self.stranger = false;
+    }
+
     /// Takes the next whole frame off the front of `buffer`; `None` when more bytes are needed ([`Self::wants`] says how many).
     /// The payload shares the buffer's memory.
     ///
@@ -208,6 +232,9 @@ impl FrameReader {
             None => {
                 let Some(bytes) = buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
                 let header = Header::parse(bytes)?;
+                if self.stranger {
+                    header.check_of_stranger()?;
+                }
                 buffer.advance(HEADER_LEN);
                 *self.header.insert(header)
             }
@@ -276,6 +303,38 @@ mod tests {
             }
             assert_eq!(seen, samples(), "in pieces of {chunk}");
         }
+    }
+
+    /// A header that announces so much; nothing follows it.
+    fn announcing(meta_len: usize, payload_len: usize) -> Vec<u8> {
+        let mut bytes = samples()[0].to_bytes()[..HEADER_LEN].to_vec();
+        bytes[8..12].copy_from_slice(&u32::try_from(meta_len).expect("small").to_le_bytes());
+        bytes[12..16].copy_from_slice(&u32::try_from(payload_len).expect("small").to_le_bytes());
+        let sum = crc32c(&bytes[..36]);
+        bytes[36..40].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    // 40 bytes of a stranger made a daemon reserve 128 MiB.
+    #[test]
+    fn a_strangers_header_reserves_next_to_nothing() {
+        let read = |reader: &mut FrameReader, bytes: &[u8]| {
+            let outcome = reader.poll(&mut BytesMut::from(bytes)).map(|frame| frame.is_some());
+            (outcome, reader.wants())
+        };
+        for (meta, payload) in
+            [(STRANGER_LEN_MAX + 1, 0), (META_LEN_MAX, PAYLOAD_LEN_MAX), (0, 1), (8, PAYLOAD_LEN_MAX)]
+        {
+            let bytes = announcing(meta, payload);
+            let (outcome, wants) = read(&mut FrameReader::of_stranger(), &bytes);
+            assert!(matches!(outcome, Err(FrameError::TooLong { .. })), "{meta} and {payload}: {outcome:?}");
+            assert_eq!(wants, HEADER_LEN, "{meta} and {payload}");
+            let mut trusted = FrameReader::of_stranger();
+            trusted.trust();
+            assert_eq!(read(&mut trusted, &bytes), (Ok(false), meta + payload));
+        }
+        let (outcome, wants) = read(&mut FrameReader::of_stranger(), &announcing(STRANGER_LEN_MAX, 0));
+        assert_eq!((outcome, wants), (Ok(false), STRANGER_LEN_MAX));
     }
 
     #[test]
