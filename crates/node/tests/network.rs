@@ -156,6 +156,39 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     mons.into_iter().for_each(Daemon::stop);
 }
 
+// Without pools no OSD shares anything with another: one that hung stayed up for ever.
+#[test]
+fn an_osd_that_nobody_watches_is_missed_by_the_monitors() {
+    let folder = Folder::new("lonely");
+    small(&folder, Some(free_ports(4)));
+    let mon = Daemon::start("mon", 0, folder.path());
+    let osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let cluster = Cluster::connect(folder.path()).expect("a configuration");
+    // Not 30 s: a test has better things to do.
+    for (key, value) in [("osd.beacon_interval_ms", 100), ("mon.osd_beacon_timeout_ms", 3000)] {
+        let request = serde_json::json!({"command": "config set", "key": key, "value": value});
+        cluster.command(request).wait().expect("an option");
+    }
+    let wait_up = |wanted: [bool; 3]| {
+        for _ in 0..3000 {
+            let map = cluster.map().wait().expect("a monitor has answered");
+            if (0..3).map(|osd| map.up_osd(OsdId(osd)).is_some()).eq(wanted) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not {wanted:?} after 30 s");
+    };
+    wait_up([true; 3]);
+    osds[1].signal("-STOP");
+    wait_up([true, false, true]);
+    osds[1].signal("-CONT");
+    wait_up([true; 3]);
+    drop(cluster);
+    osds.into_iter().for_each(Daemon::stop);
+    mon.stop();
+}
+
 #[test]
 fn a_taken_port_and_an_open_address_are_named() {
     let folder = Folder::new("port");
