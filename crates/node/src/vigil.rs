@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ask
-//!                       silent seven times ─▶ give up       told six times that nobody leads ─▶ give up, if there are others
+//!                       silent seven times (twenty: the only monitor) ─▶ give up
+//!                       told six times that nobody leads ─▶ give up, if there are others
 //! ```
 //! Counted in *looks*, not by the clock: a daemon that was itself stopped has looked once, and blames the monitor for no more than that.
 
@@ -17,6 +18,9 @@ use nacre_wire::msg::monitor::SessionPing;
 const ASK_AFTER: u32 = 2;
 /// Looks without a word after which the session is given up: 3.5 s, of which 2.5 s after the first question.
 const SILENT_MAX: u32 = 7;
+/// The same for the only monitor there is: nothing is gained by leaving it but a new connection, should the old one be dead. On a machine that is
+/// overloaded it may just be slow, and what it was asked would be lost.
+const SILENT_ONLY_MAX: u32 = 20;
 /// Answers in a row that nobody leads: some 9 s, longer than a command waits for a majority (`mon.command_wait_ms`), so that whoever asked
 /// for something hears what is wrong rather than that the session ended.
 const UNLED_MAX: u32 = 6;
@@ -50,13 +54,13 @@ impl Vigil {
         }
     }
 
-    /// To be called twice a second. `elsewhere`: there are other monitors to go to.
-    pub fn look(&mut self, elsewhere: bool) -> Look {
+    /// To be called twice a second. `choice`: there are other monitors to go to. `waits`: this one owes an answer, even if only that nobody leads.
+    pub fn look(&mut self, choice: bool, waits: bool) -> Look {
         self.silent = if std::mem::take(&mut self.heard) { 0 } else { self.silent + 1 };
-        if self.silent >= SILENT_MAX {
+        if self.silent >= if choice { SILENT_MAX } else { SILENT_ONLY_MAX } {
             return Look::GiveUp("does not answer");
         }
-        if elsewhere && self.unled >= UNLED_MAX {
+        if choice && !waits && self.unled >= UNLED_MAX {
             return Look::GiveUp("has lost the other monitors");
         }
         if self.silent < ASK_AFTER {
@@ -80,7 +84,7 @@ mod tests {
     fn a_monitor_that_answers_is_kept_for_ever_and_asked_now_and_then() {
         let (mut vigil, mut asked) = (Vigil::default(), 0);
         for _ in 0..1000 {
-            match vigil.look(true) {
+            match vigil.look(true, false) {
                 Look::Fine => {}
                 Look::Ask(_) => {
                     asked += 1;
@@ -94,33 +98,35 @@ mod tests {
 
     // A session with a monitor that hung was kept for ever: nothing was ever asked, and its kernel acknowledged everything.
     #[test]
-    fn a_monitor_that_hangs_is_given_up_after_seven_looks() {
-        let mut vigil = Vigil::default();
-        vigil.heard(&pong(true));
-        vigil.look(true);
-        let looks: Vec<Look> = (0..7).map(|_| vigil.look(true)).collect();
-        assert_eq!(looks.iter().filter(|look| matches!(look, Look::Ask(_))).count(), 5);
-        assert!(matches!(looks[6], Look::GiveUp("does not answer")), "{looks:?}");
+    fn a_monitor_that_hangs_is_given_up_after_seven_looks_the_only_one_after_twenty() {
+        for (choice, most) in [(true, 7), (false, 20)] {
+            let mut vigil = Vigil::default();
+            vigil.heard(&pong(true));
+            vigil.look(choice, false);
+            let looks: Vec<Look> = (0..most).map(|_| vigil.look(choice, true)).collect();
+            assert_eq!(looks.iter().filter(|look| matches!(look, Look::Ask(_))).count(), most - 2);
+            assert!(matches!(looks[most - 1], Look::GiveUp("does not answer")), "{looks:?}");
+        }
     }
 
     #[test]
     fn a_monitor_that_lost_the_others_is_left_if_there_are_others() {
-        for elsewhere in [true, false] {
+        for (choice, waits) in [(true, false), (true, true), (false, false)] {
             let mut vigil = Vigil::default();
             let mut left = false;
             for _ in 0..100 {
-                match vigil.look(elsewhere) {
+                match vigil.look(choice, waits) {
                     Look::Fine => {}
                     Look::Ask(_) => vigil.heard(&pong(false)),
                     Look::GiveUp(_) => left = true,
                 }
             }
-            assert_eq!(left, elsewhere);
+            assert_eq!(left, choice && !waits);
         }
         let mut vigil = Vigil::default();
         for turn in 0..100 {
             vigil.heard(&pong(turn % 5 == 0));
-            assert_eq!(vigil.look(true), Look::Fine, "elections pass");
+            assert_eq!(vigil.look(true, false), Look::Fine, "elections pass");
         }
     }
 }

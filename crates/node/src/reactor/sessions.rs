@@ -43,9 +43,9 @@ impl Reactor {
             let Some(id) = node.links.conn(Entity::Mon(mon)) else { continue };
             // A command that waits for a majority gets its answer, a better one than the end of the session.
             let waits = matches!(&node.role, Role::Client(access) if access.awaits_answers());
-            let elsewhere = node.links.mon.has_choice() && !waits;
+            let choice = node.links.mon.has_choice();
             let (me, epoch) = (node.entity, node.role.epoch());
-            match node.links.mon.vigil.look(elsewhere) {
+            match node.links.mon.vigil.look(choice, waits) {
                 Look::Fine => {}
                 Look::Ask(ping) => {
                     let conn = self.conns[id].as_mut().expect("links name living connections");
