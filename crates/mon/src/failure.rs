@@ -31,6 +31,12 @@ const EXPIRY: Duration = Duration::from_secs(10);
 const EXTRAPOLATED: Duration = Duration::from_millis(1_000);
 /// An OSD that came back this soon after it was marked down for silence was probably marked down wrongly.
 const FLAP: Duration = Duration::from_secs(30);
+/// So many count.
+const FLAPS_MAX: usize = 4;
+/// How much longer an OSD may be silent after so many flaps, in fifths of the grace. Little for the first two: writes wait meanwhile, and
+/// with 2 s of grace they shall wait for no more than 3 s in all though the same OSD hangs twice or three times in a row. An OSD
+/// that goes on flapping is slow rather than dead, and gets up to three times the grace.
+const FLAP_FIFTHS: [u32; FLAPS_MAX + 1] = [0, 1, 2, 5, 10];
 /// Flaps are forgotten, one after the other, in so much time each.
 const FLAP_MEMORY: Duration = Duration::from_secs(600);
 
@@ -125,18 +131,18 @@ impl FailureFilter {
     pub fn on_up(&mut self, awake: Time, osd: OsdId) {
         let Some(history) = self.history.get_mut(&osd) else { return };
         if history.silenced_at.take().is_some_and(|at| awake.since(at) < FLAP) {
-            history.flaps = (history.flaps + 1).min(4);
+            history.flaps = (history.flaps + 1).min(FLAPS_MAX as u32);
             history.last_flap = awake;
         }
     }
 
-    /// The silence that is too long for this OSD: half the grace more for each recent flap, at most three times the grace.
+    /// The silence that is too long for this OSD: longer with each recent flap ([`FLAP_FIFTHS`]).
     fn grace(&self, awake: Time, osd: OsdId, grace: Duration) -> Duration {
         let flaps = self.history.get(&osd).map_or(0, |history| {
             let forgotten = awake.since(history.last_flap).as_secs() / FLAP_MEMORY.as_secs();
-            u64::from(history.flaps).saturating_sub(forgotten)
+            (history.flaps as usize).saturating_sub(usize::try_from(forgotten).unwrap_or(usize::MAX))
         });
-        grace + grace / 2 * u32::try_from(flaps).unwrap_or(4)
+        grace + grace / 5 * FLAP_FIFTHS[flaps.min(FLAPS_MAX)]
     }
 
     /// Who is to be marked down now.

@@ -232,19 +232,40 @@ fn silence_is_extrapolated_for_a_second_only() {
          => -");
 }
 
+// The second time an OSD was stopped within half a minute, writes waited for exactly 3 s: the grace was half as long again after one flap.
 #[test]
-fn whoever_flaps_gets_more_time() {
+fn whoever_flaps_gets_more_time_little_at_first() {
+    let graces = [2000, 2400, 2800, 4000, 6000, 6000];
+    let script = graces.map(|ms| {
+        format!(
+            "1 > 0 silent {early}
+             2 > 0 silent {early}
+             => -
+             1 > 0 silent {ms}
+             2 > 0 silent {ms}
+             => down 0
+             after 3000
+             up 0
+            ",
+            early = ms - 100,
+        )
+    });
+    run(&format!("hosts a b c\n{}", script.concat()));
+}
+
+#[test]
+fn flaps_are_forgotten_one_by_one() {
     run("hosts a b c
          1 > 0 silent 2000
          2 > 0 silent 2000
          => down 0
-         after 3000
          up 0
-         1 > 0 silent 2900
-         2 > 0 silent 2900
+         1 > 0 silent 2300
+         2 > 0 silent 2300
          => -
-         1 > 0 silent 3000
-         2 > 0 silent 3000
+         after 600000
+         1 > 0 silent 2000
+         2 > 0 silent 2000
          => down 0");
 }
 

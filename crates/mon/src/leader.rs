@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::batch::{Batch, Part, Reads};
+use crate::beacons::Beacons;
 use crate::command::{self, CommandSpec, Done, View};
 use crate::failure::{Down, FailureFilter};
 use crate::osds::{self, BootVerdict};
@@ -169,6 +170,8 @@ pub struct Leader {
     pub confirmed: Vec<(u64, Vec<Unproven>)>,
     /// Who is reported.
     pub filter: FailureFilter,
+    /// Who says nothing at all.
+    pub beacons: Beacons,
     /// What OSDs say of themselves.
     pub stats: Stats,
     /// Refusals by reason.
@@ -405,5 +408,6 @@ impl Leader {
         self.waiting.clear();
         self.confirmed.clear();
         self.filter = FailureFilter::default();
+        self.beacons = Beacons::default();
     }
 }

@@ -12,7 +12,8 @@
 //!    │            ├─ subscribers who has which map, who is sent what
 //!    │            ├─ router      requests on their way to the leader and back
 //!    │            └─ leader ──┬─ batch     requests ─▶ one proposal at a time
-//!    └─ open (start)          ├─ failure, osds, pgs, pools   what is proposed, and what is refused
+//!    └─ open (start)          ├─ failure, beacons            who is down
+//!                             ├─ osds, pgs, pools   what else is proposed, and what is refused
 //!                             ├─ stats, health               soft state, and what it means for people
 //!                             └─ command/                    JSON in, JSON out: docs/formats/commands.md
 //! ```
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod beacons;
 mod command;
 mod failure;
 mod health;

@@ -13,7 +13,7 @@ use nacre_types::{Entity, Epoch, MonId, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, Refused, Severity};
+use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, Refused, SessionPong, Severity};
 use raft::eraftpb::ConfChangeType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::command::{self, Quorum, View};
+use crate::failure::Down;
 use crate::hierarchy;
 use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
 use crate::mon::{Counters, MonConfig, Output};
@@ -156,6 +157,10 @@ impl Live {
                     out.extend(self.led().map(|message| Output::Send { to: from, message }));
                 }
             }
+            (Message::SessionPing(ping), _) => {
+                let pong = SessionPong { number: ping.number, led: self.consensus.leader().is_some() };
+                out.push(Output::Send { to: from, message: Message::SessionPong(pong) });
+            }
             (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
             (
                 message @ (Message::Boot(_)
@@ -277,7 +282,10 @@ impl Live {
             Message::PgActivateRequest(request) => self.leader.push(due, Request::Activate(from, request)),
             Message::PgTemporaryRequest(request) => self.leader.push(due, Request::Temporary(from, request)),
             Message::Beacon(beacon) if from == Entity::Osd(beacon.osd) => {
-                if !self.leader.stats.beacon(self.state.map(), beacon) {
+                let (osd, instance) = (beacon.osd, beacon.instance);
+                if self.leader.stats.beacon(self.state.map(), beacon) {
+                    self.leader.beacons.heard(self.awake, osd, instance);
+                } else {
                     self.leader.reject("beacon");
                 }
             }
@@ -554,11 +562,15 @@ impl Live {
         }
         let due = self.due(now);
         for down in self.leader.filter.verdicts(self.awake, self.state.map(), &self.hosts.1) {
-            if down.silent {
-                self.leader.filter.on_silenced(self.awake, down.osd);
-            }
-            self.leader.push(due, Request::Down(down));
+            self.mark_down(due, down);
         }
+    }
+
+    fn mark_down(&mut self, due: Time, down: Down) {
+        if down.silent {
+            self.leader.filter.on_silenced(self.awake, down.osd);
+        }
+        self.leader.push(due, Request::Down(down));
     }
 
     /// Proposes what is due; whether it did.
@@ -623,6 +635,9 @@ impl Live {
             return;
         }
         let due = self.due(now);
+        for down in self.leader.beacons.verdicts(self.awake, self.state.map()) {
+            self.mark_down(due, down);
+        }
         let map = self.state.map();
         for osd in osds::to_take_out(now, map, &self.down_since) {
             self.leader.push(due, Request::TakeOut(osd));

@@ -81,6 +81,13 @@ pub const OPTIONS: &[Spec] = &[
     ),
     fraction("mon.near_full_ratio", "0.85", "An OSD this full raises a warning."),
     whole(
+        "mon.osd_beacon_timeout_ms",
+        "30000",
+        1_000,
+        3_600_000,
+        "How long the monitors hear nothing of an OSD before they mark it down though no other OSD misses it; never less than five times osd.beacon_interval_ms.",
+    ),
+    whole(
         "mon.osd_reporters_min",
         "2",
         1,

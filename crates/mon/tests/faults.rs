@@ -4,7 +4,7 @@ use crate::harness::{CLIENT, Dice, Follower, World, ms};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, OsdId, Time};
 use nacre_wire::map::Digest;
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Beacon, ClusterLog, FailureReport, LogLine, PgActivateRequest, Severity, Subscribe};
+use nacre_wire::msg::monitor::{ClusterLog, FailureReport, LogLine, PgActivateRequest, Severity, Subscribe};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -382,19 +382,6 @@ fn a_command_is_done_once_however_often_leaders_die() {
 
 // ── OSDs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-fn beacon(world: &World, mon: MonId, osd: u32, used: u64) -> Message {
-    let instance = world.map(mon).osds[&OsdId(osd)].instance;
-    Message::Beacon(Beacon {
-        osd: OsdId(osd),
-        instance,
-        total: 1_000,
-        used,
-        pgs: Vec::new(),
-        all: true,
-        slow: Vec::new(),
-    })
-}
-
 #[test]
 fn an_osd_that_is_gone_is_down_within_milliseconds_and_out_after_ten_minutes() {
     let mut world = World::found(3, 41);
@@ -404,9 +391,9 @@ fn an_osd_that_is_gone_is_down_within_milliseconds_and_out_after_ten_minutes() {
     world.report(MonId((leader.0 + 1) % 3), 1, 0, 0, true);
     world.until("down", ms(100), |world| world.map(leader).up_osd(OsdId(0)).is_none());
     assert!(world.now.since(start) < ms(20), "a refused connection is believed at once, through any monitor");
-    world.run(Duration::from_secs(599));
+    world.run_with_beacons(Duration::from_secs(599), &[]);
     assert_ne!(world.map(leader).osds[&OsdId(0)].weight.0, 0, "down is not out");
-    world.run(Duration::from_secs(3));
+    world.run_with_beacons(Duration::from_secs(3), &[]);
     assert_eq!(world.map(leader).osds[&OsdId(0)].weight.0, 0, "now it is");
     let boot = world.boot_message(0, 2);
     world.say(Entity::Osd(OsdId(0)), leader, Epoch(1), boot);
@@ -456,7 +443,7 @@ fn half_the_cluster_losing_power_moves_no_data() {
         world.run(ms(500));
     }
     assert_eq!(world.map(leader).osds.values().filter(|info| info.up).count(), 3, "they are down");
-    world.run(Duration::from_secs(1_300));
+    world.run_with_beacons(Duration::from_secs(1_300), &[]);
     assert!(world.map(leader).osds.values().all(|info| info.weight.0 > 0), "but nobody is out");
     let health = world.command(leader, json!({"command": "health detail"})).expect("answered");
     assert!(health.to_string().contains("OSD_MASS_FAILURE"), "and health says why: {health}");
@@ -475,10 +462,10 @@ fn the_time_an_osd_was_down_survives_the_leaders_death() {
     let leader = world.elect();
     world.boot_osds(5);
     world.report(leader, 1, 0, 0, true);
-    world.run(Duration::from_secs(500));
+    world.run_with_beacons(Duration::from_secs(500), &[]);
     world.crash(leader);
     let other = (0..3).map(MonId).find(|id| *id != leader).expect("three");
-    world.run(Duration::from_secs(103));
+    world.run_with_beacons(Duration::from_secs(103), &[]);
     assert_eq!(world.map(other).osds[&OsdId(0)].weight.0, 0, "every monitor counts for itself");
 }
 
@@ -544,8 +531,7 @@ fn a_full_osd_stops_its_pools_until_there_is_space() {
     };
     for (used, expected) in [([900, 100, 100], false), ([950, 100, 100], true), ([949, 100, 100], false)] {
         for (osd, used) in (0..).zip(used) {
-            let message = beacon(&world, leader, osd, used);
-            world.say(Entity::Osd(OsdId(osd)), leader, Epoch(1), message);
+            world.beacon(leader, osd, used);
         }
         world.run(ms(1_500));
         assert_eq!(full(&mut world), expected, "{used:?}");

@@ -13,7 +13,7 @@ use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, Ti
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Address, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Boot, Command, FailureReport, LogLine, Subscribe};
+use nacre_wire::msg::monitor::{Beacon, Boot, Command, FailureReport, LogLine, Subscribe};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -467,6 +467,31 @@ impl World {
         self.until("the OSDs are up", Duration::from_secs(10), |world| {
             world.map(to).osds.values().filter(|info| info.up).count() >= n as usize
         });
+    }
+
+    /// A beacon of an OSD without groups, as the map knows it now.
+    pub fn beacon(&mut self, to: MonId, osd: u32, used: u64) {
+        let Some(info) = self.map(to).osds.get(&OsdId(osd)) else { return };
+        let (instance, epoch) = (info.instance, self.map(to).epoch);
+        let (osd, pgs, slow) = (OsdId(osd), Vec::new(), Vec::new());
+        let beacon = Beacon { osd, instance, total: 1_000, used, pgs, all: true, slow };
+        self.say(Entity::Osd(osd), to, epoch, Message::Beacon(beacon));
+    }
+
+    /// Runs for so long, while every OSD that is up, but for these, sends its beacon every two seconds through a monitor that runs.
+    pub fn run_with_beacons(&mut self, span: Duration, but: &[u32]) {
+        let end = self.now + span;
+        while self.now < end {
+            let runs = |node: &&Node| node.up && !node.paused;
+            let via = self.nodes.iter().find(|(_, node)| runs(node)).map(|(id, _)| *id);
+            if let Some(via) = via {
+                let up = self.map(via).osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| osd.0);
+                for osd in up.filter(|osd| !but.contains(osd)).collect::<Vec<_>>() {
+                    self.beacon(via, osd, 0);
+                }
+            }
+            self.run(ms(2_000).min(end.since(self.now)));
+        }
     }
 
     pub fn report(&mut self, to: MonId, reporter: u32, target: u32, silent_ms: u64, refused: bool) {

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod basics;
+mod beacons;
 mod commands;
 mod faults;
 mod harness;

@@ -7,6 +7,9 @@
 //! Commands are sent by the host itself: a command that reads is asked again over a new session with the monitors; one that may have
 //! written is answered "unknown" when its session breaks, never sent twice.
 //!
+//! *No such pool* is the monitors' majority's word, never one map's: this client's map may come from a monitor that lags behind. An operation on a
+//! pool that the map has not is held, the monitors are asked for all pools, and it goes on or ends as they say.
+//!
 //! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the client stops.
 
 use crate::error::Error;
@@ -14,10 +17,11 @@ use crate::role::Action;
 use crate::slot::{Gate, Permit, Sender};
 use crate::wake::Waker;
 use nacre_client::{Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
-use nacre_types::{Entity, Epoch, Instance, Time};
+use nacre_types::{Entity, Epoch, Instance, PoolId, Time};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{ClusterMap, Message};
-use std::collections::{BTreeMap, VecDeque};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -32,6 +36,9 @@ pub enum Call {
     /// What has been in flight for longer than this.
     Blocked { than: Duration, reply: Sender<Vec<Blocked>> },
 }
+
+/// How long an answer about the pools is waited for before it is asked again.
+const POOLS_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Inbox {
@@ -92,7 +99,22 @@ struct Asked {
     begun: Time,
     deadline: Time,
     sent: bool,
-    reply: Sender<Result<String, Error>>,
+    reply: For,
+}
+
+/// Whom an answer is for.
+enum For {
+    Caller(Sender<Result<String, Error>>),
+    /// Ourselves: which pools there are.
+    Pools,
+}
+impl For {
+    fn send(self, answer: Result<String, Error>) {
+        match self {
+            Self::Caller(reply) => reply.send(answer),
+            Self::Pools => {}
+        }
+    }
 }
 
 /// See the module head.
@@ -103,6 +125,8 @@ pub struct Access {
     running: BTreeMap<OpId, Running>,
     held: VecDeque<(Time, Call)>,
     asked: BTreeMap<u64, Asked>,
+    /// Pools that the monitors know; our map is to follow.
+    coming: BTreeSet<PoolId>,
     next_token: u64,
     session: bool,
     expire_at: Time,
@@ -113,6 +137,8 @@ pub struct Access {
 
 /// What the callers' map is waited for with.
 const NO_MAP: &str = "no monitor has answered yet; are the monitors running?";
+/// The same when there is one, and it lacks something that exists, or may exist.
+const OLD_MAP: &str = "the monitors have not sent the newest map; `nacre health detail` says what is wrong";
 
 impl Access {
     /// Without a port the host's owner submits and takes completions himself.
@@ -124,6 +150,7 @@ impl Access {
             running: BTreeMap::new(),
             held: VecDeque::new(),
             asked: BTreeMap::new(),
+            coming: BTreeSet::new(),
             next_token: 1,
             session: false,
             expire_at: Time::ZERO,
@@ -149,6 +176,12 @@ impl Access {
             Call::Operate { operation, deadline, reply, permit } => {
                 // The role refuses what it has no room or no map for, and then has not taken it: keep a copy until it has.
                 // It shares the payload's bytes.
+                let pool = operation.pool;
+                if self.client.map().is_some_and(|map| !map.pools.contains_key(&pool)) {
+                    self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
+                    self.ask_for_pools(now);
+                    return;
+                }
                 let room = self.client.map().is_some() && self.held.is_empty();
                 let spare = if room { None } else { Some(operation.clone()) };
                 match self.client.submit(now, operation) {
@@ -167,6 +200,7 @@ impl Access {
             Call::Command { request, writes, deadline, reply } => {
                 let token = self.next_token;
                 self.next_token += 1;
+                let reply = For::Caller(reply);
                 self.asked.insert(token, Asked { request, writes, begun, deadline, sent: false, reply });
                 self.send_commands();
             }
@@ -175,6 +209,40 @@ impl Access {
                 _ => self.held.push_back((begun, Call::Map { at_least, deadline, reply })),
             },
             Call::Blocked { than, reply } => reply.send(self.client.blocked(now, than)),
+        }
+    }
+
+    /// Asks the monitors which pools there are: once, whatever waits for it.
+    fn ask_for_pools(&mut self, now: Time) {
+        if self.asked.values().any(|asked| matches!(asked.reply, For::Pools)) {
+            return;
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let request = json!({ "command": "pool ls" }).to_string();
+        // Those who wait have deadlines of their own; that nobody leads is answered sooner.
+        let deadline = now + POOLS_MAX;
+        let asked = Asked { request, writes: false, begun: now, deadline, sent: false, reply: For::Pools };
+        self.asked.insert(token, asked);
+        self.send_commands();
+    }
+
+    /// The monitors' pools: what waits for others waits in vain.
+    fn on_pools(&mut self, reply: &str) {
+        let Ok(reply) = serde_json::from_str::<Value>(reply) else { return };
+        let Some(pools) = reply.get("pools").and_then(Value::as_array) else { return };
+        self.coming = pools.iter().filter_map(|pool| pool.get("id")?.as_u64().map(PoolId)).collect();
+        for (begun, call) in std::mem::take(&mut self.held) {
+            match call {
+                Call::Operate { operation, reply, .. }
+                    if self.client.map().is_some_and(|map| {
+                        !map.pools.contains_key(&operation.pool) && !self.coming.contains(&operation.pool)
+                    }) =>
+                {
+                    reply.send(Err(Error::NoSuchPool { name: operation.pool.0.to_string() }));
+                }
+                call => self.held.push_back((begun, call)),
+            }
         }
     }
 
@@ -199,11 +267,11 @@ impl Access {
 
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message) {
         if let Message::CommandReply(reply) = message {
-            if let Some(asked) = self.asked.remove(&reply.token) {
-                asked.reply.send(match reply.error {
-                    None => Ok(reply.reply),
-                    Some(why) => Err(Error::Command(why)),
-                });
+            match (self.asked.remove(&reply.token).map(|asked| asked.reply), reply.error) {
+                (Some(For::Pools), None) => self.on_pools(&reply.reply),
+                (Some(to), None) => to.send(Ok(reply.reply)),
+                (Some(to), Some(why)) => to.send(Err(Error::Command(why))),
+                (None, _) => {}
             }
             return;
         }
@@ -239,6 +307,11 @@ impl Access {
             }
             Entity::Client(_) => {}
         }
+    }
+
+    /// Whether a command has been sent and not been answered.
+    pub fn awaits_answers(&self) -> bool {
+        self.asked.values().any(|asked| asked.sent)
     }
 
     pub fn on_mon_session(&mut self, now: Time) {
@@ -282,13 +355,22 @@ impl Access {
             }
             Call::Blocked { .. } => false,
         };
+        // Asked in vain (nobody led, say): again, while somebody waits.
+        let lacks = |operation: &Operation| {
+            let map = self.client.map();
+            map.is_some_and(|map| !map.pools.contains_key(&operation.pool)) && !self.coming.contains(&operation.pool)
+        };
+        if self.held.iter().any(|(_, call)| matches!(call, Call::Operate { operation, .. } if lacks(operation))) {
+            self.ask_for_pools(now);
+        }
         if self.held.iter().any(|(_, call)| is_late(call)) {
             for (begun, call) in std::mem::take(&mut self.held) {
                 if !is_late(&call) {
                     self.held.push_back((begun, call));
                     continue;
                 }
-                let error = Error::TimedOut { waits_for: NO_MAP.to_owned(), waited: now.since(begun) };
+                let waits_for = if self.client.map().is_some() { OLD_MAP } else { NO_MAP };
+                let error = Error::TimedOut { waits_for: waits_for.to_owned(), waited: now.since(begun) };
                 match call {
                     Call::Operate { reply, .. } => reply.send(Err(error)),
                     Call::Map { reply, .. } => reply.send(Err(error)),
@@ -344,5 +426,148 @@ impl Access {
                 Call::Blocked { reply, .. } => reply.send(Vec::new()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::{Receiver, block_on, slot};
+    use nacre_client::ClientConfig;
+    use nacre_types::{ClientId, ClusterId, MonId};
+    use nacre_wire::Wire;
+    use nacre_wire::map::{Change, CrushSection, Pool, Protocol};
+    use nacre_wire::msg::monitor::{CommandReply, MapFull};
+    use std::task::{Context, Poll, Waker as TaskWaker};
+
+    type Answer = Receiver<Result<Done, Error>>;
+    const MON: Entity = Entity::Mon(MonId(0));
+
+    /// A map with pools 1 to `pools`; nobody serves them.
+    fn map(pools: u64) -> ClusterMap {
+        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse("type 0 osd\n").expect("well-formed"));
+        for pool in 1..=pools {
+            let settings = Pool {
+                name: format!("p{pool}").as_str().into(),
+                protocol: Protocol::Log {},
+                size: 3,
+                min_size: 2,
+                pg_num: 1,
+                pgp_num: 1,
+                rule: 0,
+                created: map.epoch,
+                flags: 0,
+                erasure: String::new(),
+                quota_bytes: 0,
+                quota_objects: 0,
+            };
+            let delta = map.delta(vec![Change::PoolSet { pool: PoolId(pool), settings }]);
+            map.apply(&delta).expect("applies");
+        }
+        map
+    }
+
+    struct Case {
+        access: Access,
+        port: Arc<Port>,
+        now: Time,
+    }
+    impl Case {
+        /// A client whose first map, a lagging monitor's, has pool 1 only.
+        fn new() -> Self {
+            let now = Time(1_000_000_000);
+            let port = Port::new(Arc::new(Waker::new().expect("a descriptor")));
+            let client = Client::new(ClientConfig::new(ClientId(7)), now);
+            let mut case = Self { access: Access::new(client, Instance(1), Some(port.clone())), port, now };
+            case.access.on_mon_session(now);
+            case.sees(1);
+            case
+        }
+        fn sees(&mut self, pools: u64) {
+            let map = map(pools);
+            let full = MapFull { map: map.to_bytes().into() };
+            self.access.on_message(self.now, MON, map.epoch, Message::MapFull(full));
+        }
+        fn operate(&mut self, pool: u64) -> Answer {
+            let (reply, receiver) = slot();
+            let permit = block_on(self.port.gate.enter(0));
+            let operation = Operation { pool: PoolId(pool), ..Operation::default() };
+            let deadline = self.now + Duration::from_secs(30);
+            self.port.call(Call::Operate { operation, deadline, reply, permit }).expect("it runs");
+            self.access.take_calls(self.now);
+            receiver
+        }
+        /// Tokens of the questions that were sent since the last call.
+        fn questions(&mut self) -> Vec<u64> {
+            let mut actions = Vec::new();
+            self.access.take_actions(self.now, &mut actions);
+            let command = |action| match action {
+                Action::SendMon { message: Message::Command(command) } => Some(command),
+                _ => None,
+            };
+            let commands = actions.into_iter().filter_map(command);
+            commands.inspect(|command| assert!(command.request.contains("pool ls"))).map(|c| c.token).collect()
+        }
+        fn answer(&mut self, token: u64, answer: Result<&str, &str>) {
+            let (reply, error) = (answer.unwrap_or("{}").to_owned(), answer.err().map(str::to_owned));
+            let message = Message::CommandReply(CommandReply { token, error, reply });
+            self.access.on_message(self.now, MON, Epoch(1), message);
+        }
+        fn waits(&mut self, millis: u64) {
+            for _ in 0..millis / 100 {
+                self.now = self.now + Duration::from_millis(100);
+                self.access.on_tick(self.now);
+            }
+        }
+    }
+    fn ended(answer: &mut Answer) -> Option<Result<Done, Error>> {
+        let mut context = Context::from_waker(TaskWaker::noop());
+        match std::pin::Pin::new(answer).poll(&mut context) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => None,
+        }
+    }
+    use std::future::Future as _;
+
+    // A client whose first map came from a monitor that lagged behind answered at once that there was no such pool.
+    #[test]
+    fn a_pool_that_an_old_map_lacks_is_asked_for_and_waited_for() {
+        let mut case = Case::new();
+        let (mut first, mut second) = (case.operate(2), case.operate(2));
+        let questions = case.questions();
+        assert_eq!(questions.len(), 1, "one question for both");
+        case.answer(questions[0], Ok(r#"{"pools": [{"id": 1}, {"id": 2}]}"#));
+        case.waits(1000);
+        assert!(ended(&mut first).is_none() && ended(&mut second).is_none(), "the map is on its way");
+        assert_eq!(case.questions(), [] as [u64; 0]);
+        case.sees(2);
+        assert_eq!(case.access.client.in_flight(), 2);
+    }
+
+    #[test]
+    fn a_pool_that_the_monitors_do_not_know_does_not_exist() {
+        let mut case = Case::new();
+        let (mut gone, mut there) = (case.operate(3), case.operate(2));
+        let question = case.questions()[0];
+        case.answer(question, Ok(r#"{"pools": [{"id": 1}, {"id": 2}]}"#));
+        assert!(matches!(ended(&mut gone), Some(Err(Error::NoSuchPool { .. }))));
+        assert!(ended(&mut there).is_none());
+    }
+
+    #[test]
+    fn without_a_majority_it_is_asked_again_until_the_callers_deadline() {
+        let mut case = Case::new();
+        let mut call = case.operate(2);
+        for _ in 0..20 {
+            for question in case.questions() {
+                case.answer(question, Err("no monitor majority"));
+            }
+            case.waits(1000);
+            assert!(ended(&mut call).is_none());
+        }
+        assert_eq!(case.questions().len(), 1);
+        case.waits(15_000);
+        let Some(Err(Error::TimedOut { waits_for, .. })) = ended(&mut call) else { panic!("its deadline has passed") };
+        assert_eq!(waits_for, OLD_MAP);
     }
 }

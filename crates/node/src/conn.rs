@@ -8,7 +8,7 @@
 //! Sending: headers and meta sections of all queued frames lie in one buffer, payloads are the pieces they arrived or were read in; one
 //! `sendmsg` takes as many of both as fit. Receiving: one `recv` per wake-up and connection as a rule, payloads share the buffer.
 //!
-//! Invariants: nothing of the role's leaves before the peer has said who it is; a frame with a deadline that has passed is dropped as
+//! Invariants: nothing of the role's leaves, and next to nothing is reserved, before the peer has said who it is; a frame with a deadline that has passed is dropped as
 //! long as none of its bytes has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
 use crate::clock;
@@ -138,7 +138,7 @@ impl Conn {
             paused_at: Time::ZERO,
             interest: (true, false),
             dirty: false,
-            reader: FrameReader::default(),
+            reader: FrameReader::of_stranger(),
             preamble: VecDeque::new(),
             fronts: Vec::new(),
             fronts_base: 0,
@@ -148,6 +148,13 @@ impl Conn {
             reads: BTreeMap::new(),
             reads_bytes: 0,
         }
+    }
+
+    /// The peer has said who it is.
+    pub fn opened(&mut self, peer: Entity, instance: Instance) {
+        self.state = State::Open;
+        self.peer = Some((peer, instance));
+        self.reader.trust();
     }
 
     /// Who is, or should be, at the other end.

@@ -40,6 +40,7 @@ mod reactor;
 mod role;
 mod slot;
 pub mod stop;
+mod vigil;
 mod wake;
 mod workers;
 

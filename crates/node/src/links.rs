@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::conn::State;
+use crate::vigil::Vigil;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
@@ -146,9 +147,15 @@ pub struct MonSession {
     /// Monitors that refused us since one last accepted.
     refused: BTreeSet<MonId>,
     candidates: usize,
+    /// Over the session that is up.
+    pub vigil: Vigil,
 }
 
 impl MonSession {
+    /// Whether there is more than one monitor to have a session with.
+    pub fn has_choice(&self) -> bool {
+        self.candidates > 1
+    }
     pub fn current(&self) -> Option<MonId> {
         match self.session {
             Session::Up(mon) => Some(mon),
@@ -177,6 +184,7 @@ impl MonSession {
         let ours = self.session == Session::Dialing(mon);
         if ours {
             self.session = Session::Up(mon);
+            self.vigil = Vigil::default();
             self.failures = 0;
             self.refused.clear();
         }

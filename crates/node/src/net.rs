@@ -5,6 +5,10 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// For so long a daemon may leave unread what another sends it, in milliseconds.
+const UNREAD_MAX_MS: u32 = 15_000;
 
 /// What an address as written in the configuration or the map means.
 pub fn parse(address: &str) -> Option<SocketAddr> {
@@ -59,9 +63,31 @@ pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Lets the kernel end a connection whose peer's machine is gone: an idle one after some 25 s, and one between daemons when what was sent is not
+/// acknowledged, or not read, for 15 s. (A client's may stand still for longer: an OSD that has enough to do does not read from it.)
+pub fn watch(fd: &OwnedFd, daemons: bool) {
+    // Best effort: without these the roles' own deadlines still hold, only the connection lives on.
+    let _ = sockopt::set_socket_keepalive(fd, true);
+    let _ = sockopt::set_tcp_keepidle(fd, Duration::from_secs(10));
+    let _ = sockopt::set_tcp_keepintvl(fd, Duration::from_secs(5));
+    let _ = sockopt::set_tcp_keepcnt(fd, 3);
+    if daemons {
+        let _ = sockopt::set_tcp_user_timeout(fd, UNREAD_MAX_MS);
+    }
+}
+
 /// The next connection, if somebody waits.
-pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
-    let fd = rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC).ok()?;
-    let _ = sockopt::set_tcp_nodelay(&fd, true);
-    Some(fd)
+///
+/// # Errors
+/// There is no descriptor or no memory for it, and it still waits.
+pub fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(fd) => {
+            let _ = sockopt::set_tcp_nodelay(&fd, true);
+            Ok(Some(fd))
+        }
+        Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(why),
+        // Nobody waits, or who waited has gone.
+        Err(_) => Ok(None),
+    }
 }

@@ -29,9 +29,10 @@ mod handshake;
 mod receiving;
 mod sending;
 mod serving;
+mod sessions;
 
 use crate::clock;
-use crate::conn::{Conn, State, Traffic};
+use crate::conn::{Conn, Traffic};
 use crate::error::StartError;
 use crate::hosted::Hosted;
 use crate::links::Links;
@@ -51,12 +52,16 @@ use std::time::Duration;
 
 /// Rounds of local messages in one turn; what is left waits for the next, after the stores were kicked.
 const ROUNDS_MAX: usize = 64;
-/// A handshake takes at most this long.
-const GREETING_MAX: Duration = Duration::from_secs(5);
 /// Client operations parsed ahead of the role.
 const CLIENT_INBOX_MAX: usize = 1024;
-/// Connections that have not said who they are, per daemon.
-const STRANGERS_MAX: usize = 256;
+/// Connections that have not said who they are, of all daemons here together; the oldest goes when there are more.
+const STRANGERS_MAX: usize = 128;
+/// Descriptors that connections leave to stores, logs and whatever else a process opens.
+const DESCRIPTORS_KEPT: usize = 64;
+/// What lasts is said again after so long.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// Connections at most, whatever the process may open.
+const CONNS_MAX: usize = 60_000;
 /// A turn with no more inputs than these is one of a host that has nothing to do: a single writer's, or a heartbeat's beside it.
 const IDLE_INPUTS: usize = 2;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -103,6 +108,12 @@ pub struct Reactor {
     local: BTreeMap<Entity, usize>,
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
+    /// So many connections may be open.
+    conns_max: usize,
+    /// There was no descriptor for a connection: none is accepted until the next housekeeping.
+    deaf: bool,
+    /// When people were last told.
+    told_deaf: Option<Time>,
     /// Freed in this turn: events of the same turn may still name them.
     freed: Vec<usize>,
     dirty: Vec<usize>,
@@ -118,6 +129,12 @@ pub struct Reactor {
     turns: u64,
     /// Inputs that roles were given in this turn.
     given: usize,
+}
+
+/// How many descriptors this process may have.
+fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 fn io_error(doing: &'static str) -> impl Fn(Errno) -> StartError {
@@ -153,6 +170,9 @@ impl Reactor {
             local: BTreeMap::new(),
             conns: Vec::new(),
             free: Vec::new(),
+            conns_max: descriptors().saturating_sub(DESCRIPTORS_KEPT).clamp(16, CONNS_MAX),
+            deaf: false,
+            told_deaf: None,
             freed: Vec::new(),
             dirty: Vec::new(),
             paused: Vec::new(),
@@ -320,10 +340,10 @@ impl Reactor {
         }
         self.open_listeners();
         self.resume_paused();
-        self.flush();
         if self.housekeeping_at <= clock::now() {
             self.keep_house();
         }
+        self.flush();
         self.free.append(&mut self.freed);
         self.reap();
     }
@@ -372,6 +392,7 @@ impl Reactor {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else { continue };
             if !node.listening
+                && !self.deaf
                 && node.role.is_listening()
                 && let Some(listener) = &node.listener
             {
@@ -391,12 +412,12 @@ impl Reactor {
                 store.look_at_room();
             }
         }
-        for id in 0..self.conns.len() {
-            let Some(conn) = &self.conns[id] else { continue };
-            if conn.state != State::Open && now.since(conn.since) > GREETING_MAX {
-                self.lost(id, None, "");
-            }
+        // Whoever waits at the listeners is heard again: `open_listeners` has its turn before the next sleep.
+        if std::mem::take(&mut self.deaf) {
+            self.open_listeners();
         }
+        self.end_slow_greetings();
+        self.watch_sessions();
     }
 }
 

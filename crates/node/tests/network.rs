@@ -2,7 +2,7 @@
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
-use nacre_node::{Cluster, Config, Embedded, Error, RunOptions, StartError, run_mon, run_osd};
+use nacre_node::{Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mon, run_osd};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::msg::monitor::Hello;
 use nacre_wire::{Frame, FrameReader, Message};
@@ -48,10 +48,13 @@ impl Daemon {
         self.0.kill().expect("is ours");
         self.0.wait().expect("ends");
     }
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("runs").success());
+    }
     /// SIGTERM; it must end by itself, and well.
     fn stop(mut self) {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("runs").success());
+        self.signal("-TERM");
         assert!(self.0.wait().expect("ends").success());
     }
 }
@@ -104,6 +107,86 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
     let pool = embedded.cluster().pool("things").wait().expect("a pool");
     assert_eq!(pool.get("late").wait().expect("get"), "written while one is away");
+}
+
+// Went red before sessions were watched: a stopped process keeps its connections, so clients and OSDs kept theirs with a monitor that hung.
+// Their first choice is the first monitor.
+#[test]
+fn a_monitor_that_hangs_loses_its_sessions_to_another() {
+    let folder = Folder::new("hang");
+    let options = InitOptions {
+        base_port: Some(free_ports(6)),
+        mons: 3,
+        osd_bytes: 64 << 20,
+        mon_bytes: 32 << 20,
+        ..InitOptions::default()
+    };
+    init(folder.path(), &options).expect("an empty folder becomes a cluster");
+    let mons: Vec<Daemon> = (0..3).map(|id| Daemon::start("mon", id, folder.path())).collect();
+    let mut osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let cluster = Cluster::connect(folder.path()).expect("a configuration");
+    let wait_up = |count: usize| {
+        for _ in 0..3000 {
+            let map = cluster.map().wait().expect("a monitor has answered");
+            if map.osds.values().filter(|info| info.up).count() == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not {count} OSDs up after 30 s");
+    };
+    wait_up(3);
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    pool.put("a", "before").wait().expect("put");
+    mons[0].signal("-STOP");
+    // A question is asked again over the next session. Within the call's 30 s or never.
+    let pools = cluster.command(serde_json::json!({"command": "pool ls"})).wait().expect("another monitor answers");
+    assert_eq!(pools["pools"][0]["name"], "things");
+    // OSDs report over theirs: two that are left see the third one go, and this client's map says so.
+    osds[2].kill();
+    wait_up(2);
+    pool.put("a", "after").wait().expect("put");
+    // It comes back and follows; nobody minds.
+    mons[0].signal("-CONT");
+    osds[2] = Daemon::start("osd", 2, folder.path());
+    wait_up(3);
+    wait_clean(&cluster);
+    drop(cluster);
+    osds.into_iter().for_each(Daemon::stop);
+    mons.into_iter().for_each(Daemon::stop);
+}
+
+// Without pools no OSD shares anything with another: one that hung stayed up for ever.
+#[test]
+fn an_osd_that_nobody_watches_is_missed_by_the_monitors() {
+    let folder = Folder::new("lonely");
+    small(&folder, Some(free_ports(4)));
+    let mon = Daemon::start("mon", 0, folder.path());
+    let osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let cluster = Cluster::connect(folder.path()).expect("a configuration");
+    // Not 30 s: a test has better things to do.
+    for (key, value) in [("osd.beacon_interval_ms", 100), ("mon.osd_beacon_timeout_ms", 3000)] {
+        let request = serde_json::json!({"command": "config set", "key": key, "value": value});
+        cluster.command(request).wait().expect("an option");
+    }
+    let wait_up = |wanted: [bool; 3]| {
+        for _ in 0..3000 {
+            let map = cluster.map().wait().expect("a monitor has answered");
+            if (0..3).map(|osd| map.up_osd(OsdId(osd)).is_some()).eq(wanted) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("not {wanted:?} after 30 s");
+    };
+    wait_up([true; 3]);
+    osds[1].signal("-STOP");
+    wait_up([true, false, true]);
+    osds[1].signal("-CONT");
+    wait_up([true; 3]);
+    drop(cluster);
+    osds.into_iter().for_each(Daemon::stop);
+    mon.stop();
 }
 
 #[test]
@@ -205,6 +288,20 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     let mut stream = greet(&config, OsdId(0), 8);
     stream.write_all(&giant).expect("written");
     closed(stream);
+    // What is allowed later is not allowed before the handshake: it would be reserved for whoever sends 40 bytes.
+    let mut large = giant.clone();
+    large[8..12].copy_from_slice(&(64_u32 << 20).to_le_bytes());
+    large[12..16].copy_from_slice(&(64_u32 << 20).to_le_bytes());
+    let sum = nacre_wire::frame::crc32c(&large[..36]);
+    large[36..40].copy_from_slice(&sum.to_le_bytes());
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(&config.osds[&OsdId(1)].address).expect("listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+        stream.write_all(&large).expect("written");
+        let mut byte = [0; 1];
+        // Closed at once, not when the handshake has taken too long: the test would take 100 s.
+        assert!(!matches!(stream.read(&mut byte), Ok(1)), "a stranger is not answered");
+    }
     // A monitor's port is no more trusting, and who says nothing at all is not waited for.
     let mut stream = TcpStream::connect(&config.mons[&nacre_types::MonId(0)].address).expect("listens");
     stream.write_all(&giant).expect("written");
@@ -226,7 +323,94 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
         said.iter().any(|line| line.contains("client.8") && line.contains("4294967295 bytes is more than")),
         "{said:?}"
     );
+    assert!(
+        said.iter()
+            .any(|line| line.starts_with("osd.1") && line.contains("a stranger") && line.contains("67108864 bytes")),
+        "{said:?}"
+    );
     assert!(said.iter().any(|line| line.starts_with("mon.0") && line.contains("4294967295 bytes")), "{said:?}");
+}
+
+// More strangers than are heard at a time, none of whom says anything. They kept out whoever came after them; now the oldest of them goes.
+#[test]
+fn a_crowd_of_strangers_keeps_nobody_out() {
+    let folder = Folder::new("crowd");
+    let config = small(&folder, Some(free_ports(4)));
+    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
+    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let crowd: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens")).collect();
+    drop(greet(&config, OsdId(0), 5));
+    pool.put("a", "unharmed").wait().expect("put");
+    drop(crowd);
+    assert!(embedded.halted().is_empty());
+}
+
+/// Not a test: a client of the next one, in a process that may open few files.
+#[test]
+fn crowded_daemon() {
+    let Ok(what) = std::env::var("NACRE_TEST_CROWD") else { return };
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    setrlimit(Resource::Nofile, Rlimit { current: Some(128), maximum: Some(128) })
+        .expect("fewer may always be asked for");
+    let config = Config::load(Path::new(&what)).expect("a cluster");
+    let _ = run_mon(&config, MonId(0), &RunOptions::default(), &mut |line| eprintln!("{line}"));
+}
+
+// A process without descriptors left turned round and round: whoever waited at its listener woke it again at once, for ever. Clients that said
+// who they are have no bound of their own.
+#[test]
+fn a_daemon_out_of_descriptors_waits_and_goes_on() {
+    let folder = Folder::new("descriptors");
+    let config = small(&folder, Some(free_ports(4)));
+    let child = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "network::crowded_daemon", "--nocapture"])
+        .env("NACRE_TEST_CROWD", folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut mon = Daemon(child);
+    let address = config.mons[&MonId(0)].address.clone();
+    let connect = || {
+        for _ in 0..2000 {
+            match TcpStream::connect(&address) {
+                Ok(stream) => return stream,
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        panic!("the monitor does not listen after 20 s");
+    };
+    let hello = |client: u64| {
+        let from = Entity::Client(ClientId(client));
+        let to = Some(Entity::Mon(MonId(0)));
+        let (cluster, auth) = (config.cluster, bytes::Bytes::new());
+        let hello = Hello { cluster, from, instance: Instance(1), to, supported: 0, required: 0, address: None, auth };
+        Frame { epoch: Epoch::NONE, message: Message::Hello(hello) }.to_bytes()
+    };
+    let crowd: Vec<TcpStream> = (0..200)
+        .map(|client| {
+            let mut stream = connect();
+            stream.write_all(&hello(100 + client)).expect("written");
+            stream
+        })
+        .collect();
+    let stderr = mon.0.stderr.take().expect("piped");
+    let (sender, said) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
+        lines.filter(|line| line.contains("no more connections can be taken")).for_each(|line| drop(sender.send(line)));
+    });
+    said.recv_timeout(Duration::from_secs(20)).expect("it says what is wrong");
+    // And serves again once there is room.
+    drop(crowd);
+    let mut stream = connect();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+    stream.write_all(&hello(1)).expect("written");
+    assert_eq!(stream.read(&mut [0; 1]).expect("answers"), 1);
+    mon.kill();
+    reading.join().expect("reads to the end");
+    assert_eq!(said.iter().count(), 0, "and says it once");
 }
 
 /// Resident memory of this process, in bytes.

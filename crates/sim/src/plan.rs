@@ -59,6 +59,8 @@ pub struct Plan {
     pub deferred_write_max: usize,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
     pub rot: bool,
+    /// How often OSDs send beacons, and after how long without one they are down, in milliseconds: often so short that faults alone do it.
+    pub beacons_ms: (u64, u64),
 }
 
 impl Plan {
@@ -99,6 +101,7 @@ impl Plan {
             compact_entries: *rng.pick(&[16, 30, 1000]),
             deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
+            beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
         }
     }
 }

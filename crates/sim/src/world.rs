@@ -152,6 +152,8 @@ impl World {
                 config("osd.failure_grace_ms", plan.grace_ms),
                 config("mon.down_out_interval_s", plan.down_out_s),
                 config("mon.compact_entries", plan.compact_entries),
+                config("osd.beacon_interval_ms", plan.beacons_ms.0),
+                config("mon.osd_beacon_timeout_ms", plan.beacons_ms.1),
             ],
         };
         let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));

@@ -26,6 +26,8 @@ pub const HEADER_LEN: usize = 40;
 pub const META_LEN_MAX: usize = 64 << 20;
 /// Longest payload: the largest operation, with room for its framing.
 pub const PAYLOAD_LEN_MAX: usize = 64 << 20;
+/// Longest frame, header not counted, of somebody who has not said who it is: a [`Hello`](crate::msg::monitor::Hello) or a refusal takes some hundred bytes.
+pub const STRANGER_LEN_MAX: usize = 4 << 10;
 const MAGIC: u32 = u32::from_le_bytes(*b"NCR1");
 
 /// A message with its sender's epoch.
@@ -188,6 +190,15 @@ impl Header {
         }
         Ok(header)
     }
+
+    fn check_of_stranger(&self) -> Result<(), FrameError> {
+        let too_long = |section, length| Err(FrameError::TooLong { section, length });
+        if self.meta_len > STRANGER_LEN_MAX {
+            return too_long("meta", self.meta_len);
+        }
+        // What opens a connection carries no payload.
+        if self.payload_len > 0 { too_long("payload", self.payload_len) } else { Ok(()) }
+    }
 }
 
 /// A payload of at least this many bytes gets memory of its own: it is received to where it stays, and begins where a disk wants it.
@@ -219,6 +230,8 @@ struct Large {
 pub struct FrameReader {
     buffer: BytesMut,
     header: Option<Header>,
+    /// Frames are short until [`Self::trust`].
+    stranger: bool,
     large: Option<Large>,
     /// The last frame had a large payload.
     after_large: bool,
@@ -239,6 +252,17 @@ fn aligned(length: usize) -> BytesMut {
 }
 
 impl FrameReader {
+    /// Reads frames of somebody unknown: longer ones than [`STRANGER_LEN_MAX`] are refused by their header, before anything is reserved for them.
+    #[must_use]
+    pub fn of_stranger() -> Self {
+        Self { stranger: true, ..Self::default() }
+    }
+
+    /// The handshake is done: frames may be as long as any from now on.
+    pub fn trust(&mut self) {
+        self.stranger = false;
+    }
+
     /// Takes the next whole frame; `None` when more bytes are needed. Payloads share the memory they were received to.
     ///
     /// # Errors
@@ -256,6 +280,9 @@ impl FrameReader {
             None => {
                 let Some(bytes) = self.buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
                 let header = Header::parse(bytes)?;
+                if self.stranger {
+                    header.check_of_stranger()?;
+                }
                 self.buffer.advance(HEADER_LEN);
                 *self.header.insert(header)
             }
@@ -300,7 +327,9 @@ impl FrameReader {
         let wants = wants.saturating_sub(buffered);
         if self.buffer.capacity() - buffered < wants.max(CHUNK_REST_MIN) {
             let before = self.buffer.as_ptr();
-            self.buffer.reserve(wants.max(CHUNK));
+            // A stranger's one frame is short.
+            let chunk = if self.stranger { CHUNK_REST_MIN } else { CHUNK };
+            self.buffer.reserve(wants.max(chunk));
             if self.buffer.as_ptr() != before {
                 self.copied += buffered as u64;
             }
@@ -421,6 +450,41 @@ mod tests {
             // The first large one follows a small one: up to a buffer full of it was there before its header was read.
             assert!(copied < (CHUNK + 12 * PROBE) as u64, "{copied} bytes moved, gives {gives}");
         }
+    }
+
+    /// A header that announces so much; nothing follows it.
+    fn announcing(meta_len: usize, payload_len: usize) -> Vec<u8> {
+        let mut bytes = samples()[0].to_bytes()[..HEADER_LEN].to_vec();
+        bytes[8..12].copy_from_slice(&u32::try_from(meta_len).expect("small").to_le_bytes());
+        bytes[12..16].copy_from_slice(&u32::try_from(payload_len).expect("small").to_le_bytes());
+        let sum = crc32c(&bytes[..36]);
+        bytes[36..40].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    // 40 bytes of a stranger made a daemon reserve 128 MiB.
+    #[test]
+    fn a_strangers_header_reserves_next_to_nothing() {
+        let read = |reader: &mut FrameReader, bytes: &[u8]| {
+            reader.push(bytes);
+            let outcome = reader.poll().map(|frame| frame.is_some());
+            let (room, _) = reader.room();
+            (outcome, room.capacity())
+        };
+        for (meta, payload) in
+            [(STRANGER_LEN_MAX + 1, 0), (META_LEN_MAX, PAYLOAD_LEN_MAX), (0, 1), (8, PAYLOAD_LEN_MAX)]
+        {
+            let bytes = announcing(meta, payload);
+            let (outcome, reserved) = read(&mut FrameReader::of_stranger(), &bytes);
+            assert!(matches!(outcome, Err(FrameError::TooLong { .. })), "{meta} and {payload}: {outcome:?}");
+            assert!(reserved <= 2 * CHUNK_REST_MIN, "{reserved} bytes reserved for {meta} and {payload}");
+            let mut trusted = FrameReader::of_stranger();
+            trusted.trust();
+            let (outcome, reserved) = read(&mut trusted, &bytes);
+            assert!(outcome == Ok(false) && reserved >= meta, "{reserved} for {meta} and {payload}");
+        }
+        let (outcome, reserved) = read(&mut FrameReader::of_stranger(), &announcing(STRANGER_LEN_MAX, 0));
+        assert!(outcome == Ok(false) && reserved <= 2 * CHUNK_REST_MIN, "{reserved} bytes reserved");
     }
 
     #[test]

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const OPERATION_MAX: Duration = Duration::from_secs(30);
 /// For how long a first map, or a map with a pool just made, is waited for.
 const MAP_MAX: Duration = Duration::from_secs(10);
+/// After so long without the pool in the map, the monitors are asked whether there is one.
+const MAP_ASK: Duration = Duration::from_millis(500);
 /// Operations that one connection keeps in flight; the client's own bound is a little higher.
 const IN_FLIGHT_MAX: usize = 1000;
 
@@ -157,24 +159,38 @@ impl Connection {
         }
     }
 
-    /// Waits until the map knows the pool: it may have been made a moment ago.
+    /// Waits until the map knows the pool: it may have been made a moment ago, and the map may come from a monitor that lags behind. That it
+    /// was removed is the monitors' majority's word.
     fn await_pool(&mut self, pool: PoolId) -> Result<u32> {
         let begun = Instant::now();
+        let mut asked = false;
         loop {
             let map = self.data.client().map();
             if let Some(found) = map.and_then(|map| map.pools.get(&pool)) {
                 return Ok(found.pg_num);
             }
+            let known = map.is_some();
+            if known && !asked && begun.elapsed() > MAP_ASK {
+                asked = true;
+                if !self.exists(pool)? {
+                    bail!("the pool was removed");
+                }
+            }
             if begun.elapsed() > MAP_MAX {
-                let known = map.is_some();
                 bail!(if known {
-                    "the pool was removed"
+                    "the monitors have not sent the newest map; `nacre health detail` says what is wrong"
                 } else {
                     "no monitor has answered; are the monitors running?"
                 });
             }
             self.turn();
         }
+    }
+
+    fn exists(&self, pool: PoolId) -> Result<bool> {
+        let reply = self.commands.command(serde_json::json!({ "command": "pool ls" })).wait()?;
+        let pools = reply.get("pools").and_then(Value::as_array);
+        Ok(pools.into_iter().flatten().any(|known| known.get("id").and_then(Value::as_u64) == Some(pool.0)))
     }
 }
 

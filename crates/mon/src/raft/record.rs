@@ -228,24 +228,6 @@ pub fn repeated(entries: Vec<Entry>) -> RepeatedField<Entry> {
 mod tests {
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
-    }
-
-    #[test]
-    fn the_bytes_are_those_of_the_document() {
-        let who = Identity { cluster: ClusterId(0x0102), mon: MonId(3) };
-        assert_eq!(hex(&who.to_bytes()), "01011400000002010000000000000000000000000000030000 00".replace(' ', ""));
-        let hard = HardRecord { term: 5, vote: 2, commit: 9 };
-        assert_eq!(hex(&hard.to_bytes()), "010118000000050000000000000002000000000000000900000000000000");
-        assert_eq!(hex(&entry_key(258)), "650000000000000102");
-        let entry = EntryRecord { index: 1, term: 2, kind: 0, data: Bytes::from_static(b"x"), context: Bytes::new() };
-        assert_eq!(
-            hex(&entry.to_bytes()),
-            "01011a000000010000000000000002000000000000000001000000780000 0000".replace(' ', "")
-        );
-    }
-
     #[test]
     fn entries_come_back_as_they_went() {
         for kind in 0..3 {

@@ -102,8 +102,10 @@ impl Reactor {
     pub(super) fn open(&mut self, id: usize, peer: Entity, instance: nacre_types::Instance, replaces: bool) {
         let conn = self.conns[id].as_mut().expect("it just received");
         let owner = conn.owner;
-        conn.state = State::Open;
-        conn.peer = Some((peer, instance));
+        conn.opened(peer, instance);
+        let me = self.nodes[owner].as_ref().map(|node| node.entity);
+        let daemons = [me, Some(peer)].iter().all(|who| !matches!(who, Some(Entity::Client(_)) | None));
+        net::watch(&conn.fd, daemons);
         self.mark_dirty(id);
         let Some(node) = &mut self.nodes[owner] else { return };
         if replaces {

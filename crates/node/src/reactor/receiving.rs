@@ -3,13 +3,15 @@
 //! Strangers are heard before acquaintances (`links.rs` on simultaneous dialing). A connection whose daemon has enough to do is paused: its
 //! bytes stay in the kernel, which slows the client down.
 
-use super::{CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER};
+use super::{CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER};
 use crate::conn::{Conn, Received, State};
 use crate::role::Input;
 use crate::{clock, net};
-use nacre_types::Entity;
+use nacre_types::{Entity, Time};
 use nacre_wire::Frame;
 use rustix::event::epoll;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
 
 impl Reactor {
     /// Accepts and receives. Strangers before acquaintances: see `links.rs` on simultaneous dialing.
@@ -69,16 +71,54 @@ impl Reactor {
         let now = clock::now();
         loop {
             let Some(listener) = self.nodes[owner].as_ref().and_then(|node| node.listener.as_ref()) else { return };
-            let Some(fd) = net::accept(listener) else { return };
-            let strangers = self.conns.iter().flatten().filter(|c| c.owner == owner && c.peer.is_none()).count();
-            if strangers >= STRANGERS_MAX {
-                continue;
+            let fd = match net::accept(listener) {
+                Ok(Some(fd)) => fd,
+                Ok(None) => return,
+                Err(why) => return self.stop_listening(why),
+            };
+            self.make_room();
+            if self.conns.iter().flatten().count() >= self.conns_max {
+                return self.stop_listening(Errno::MFILE);
             }
             let conn = Conn::new(fd, owner, State::Greeting, None, now);
             if let Some(id) = self.register(conn) {
                 self.receive(id);
             }
         }
+    }
+
+    /// Strangers are few: the oldest goes. Whoever is what it says has said so within milliseconds.
+    fn make_room(&mut self) {
+        let strangers = self.conns.iter().enumerate().filter_map(|(id, conn)| Some((id, conn.as_ref()?)));
+        let strangers = strangers.filter(|(_, conn)| conn.dialed.is_none() && conn.peer.is_none());
+        let waiting: Vec<(Time, usize)> = strangers.map(|(id, conn)| (conn.since, id)).collect();
+        if waiting.len() >= STRANGERS_MAX
+            && let Some((_, oldest)) = waiting.into_iter().min()
+        {
+            self.lost(oldest, None, "");
+        }
+    }
+
+    /// No descriptor is left for a connection. Who waits at the listeners would wake us again and again: they are not looked at until the next
+    /// housekeeping, when perhaps some are free.
+    fn stop_listening(&mut self, why: Errno) {
+        self.deaf = true;
+        for node in self.nodes.iter_mut().flatten() {
+            if std::mem::take(&mut node.listening)
+                && let Some(listener) = &node.listener
+            {
+                let removed = epoll::delete(&self.epoll, listener.as_fd());
+                assert!(removed.is_ok(), "the listener is registered: {removed:?}");
+            }
+        }
+        let (most, now) = (self.conns_max, clock::now());
+        if self.told_deaf.is_some_and(|at| now.since(at) < TELL_AGAIN) {
+            return;
+        }
+        self.told_deaf = Some(now);
+        self.say(format!(
+            "no more connections can be taken ({why}; {most} at most): raise the limit of open files (`ulimit -n`), or close some clients"
+        ));
     }
 
     pub(super) fn register(&mut self, mut conn: Conn) -> Option<usize> {
@@ -167,6 +207,11 @@ impl Reactor {
                     let Frame { epoch, message } = frame;
                     if client {
                         conn.note_request(&message);
+                    }
+                    if let Entity::Mon(mon) = from
+                        && node.links.mon.current() == Some(mon)
+                    {
+                        node.links.mon.vigil.heard(&message);
                     }
                     let input = Input::Message { from, epoch, message, before: None };
                     let inbox = if client { &mut node.client_inbox } else { &mut node.inbox };

@@ -163,4 +163,6 @@ messages! {
     63 v 1 compat 1 ForwardReply(monitor::ForwardReply);
     64 v 1 compat 1 MapAck(monitor::MapAck);
     65 v 1 compat 1 Led(monitor::Led);
+    66 v 1 compat 1 SessionPing(monitor::SessionPing);
+    67 v 1 compat 1 SessionPong(monitor::SessionPong);
 }

@@ -83,6 +83,24 @@ pub struct Led {
 }
 wire_record!(Led version 1 compat 1 { leader, term });
 
+/// Are you there? From whoever has a session with a monitor and has heard nothing for a while: a process that hangs keeps its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionPing {
+    /// Counts the questions of one session.
+    pub number: u64,
+}
+wire_record!(SessionPing version 1 compat 1 { number });
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionPong {
+    /// The question's.
+    pub number: u64,
+    /// Whether it knows who leads the monitors; one that does not can neither carry anything out nor tell of a new map.
+    pub led: bool,
+}
+wire_record!(SessionPong version 1 compat 1 { number, led });
+
 /// An OSD has started. Repeated until the map says it is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {

@@ -4,6 +4,7 @@
 //! [`nothing_is_without_golden_bytes`], which asks the tag tables and reads the sources for what there is.
 //! How to add bytes, and why the old ones stay, is in `docs/formats/wire.md`.
 
+mod check;
 mod file;
 mod meter;
 mod sample;
@@ -15,8 +16,7 @@ use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::msg::replication::Effect;
 use sample::Sample;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
 const GOLDEN: &str = include_str!("golden.txt");
 
@@ -26,84 +26,23 @@ const GOLDEN: &str = include_str!("golden.txt");
 const PER_BYTE: usize = 512;
 const BESIDES: usize = 256 << 10;
 
-/// The examples' names without those that have a newer version: these are read, and written no more.
-fn newest_versions() -> BTreeSet<String> {
-    let mut newest: BTreeMap<String, (u32, String)> = BTreeMap::new();
-    for name in samples::all().into_iter().map(|sample| sample.name) {
-        let (plain, version) = name.rsplit_once(" v").unwrap_or((&name, "0"));
-        let this = (version.parse().expect("a version is a number"), name.clone());
-        let best = newest.entry(plain.to_owned()).or_insert_with(|| this.clone());
-        if this > *best {
-            *best = this;
-        }
-    }
-    newest.into_values().map(|(_, name)| name).collect()
-}
-
 #[test]
 fn every_example_is_written_as_it_always_was() {
-    let golden = file::parse(GOLDEN);
-    let newest = newest_versions();
-    let written = samples::all().into_iter().filter(|sample| newest.contains(&sample.name));
-    let differing = written.filter(|sample| golden.get(&sample.name) != Some(&sample.bytes));
-    let lines: Vec<String> = differing.map(|sample| file::print(&sample.name, &sample.bytes)).collect();
-    let lines = lines.concat();
-    assert!(lines.is_empty(), "not as in golden.txt; docs/formats/wire.md says what to do. Now:\n{lines}");
+    check::written_as_ever(GOLDEN, &samples::all());
 }
 
 #[test]
 fn every_golden_byte_string_still_reads_as_it_did() {
-    let golden = file::parse(GOLDEN);
-    let mut samples: BTreeMap<String, Sample> = samples::all().into_iter().map(|s| (s.name.clone(), s)).collect();
-    for (name, bytes) in golden {
-        let sample = samples.remove(&name).unwrap_or_else(|| panic!("{name} has golden bytes, and no example"));
-        let decoded = (sample.decode)(&bytes).unwrap_or_else(|why| panic!("{name}: {why}"));
-        assert!(decoded.same, "{name} reads as another value");
-    }
-    assert!(samples.is_empty(), "no golden bytes: {:?}", samples.keys());
-}
-
-/// The names in `macro!(Name …` of a source text, with the version where there is one.
-fn declared(source: &str, macro_name: &str) -> Vec<(String, Option<u8>)> {
-    let mut found = Vec::new();
-    // At a line's beginning: tests inside the sources indent theirs.
-    for line in source.lines().filter_map(|line| line.strip_prefix(macro_name)) {
-        let Some(rest) = line.strip_prefix("!(") else { continue };
-        let mut words = rest.split([' ', '{']);
-        let name = words.next().expect("split gives one part").to_owned();
-        let version = (words.next() == Some("version")).then(|| words.next().expect("a version follows"));
-        found.push((name, version.map(|version| version.parse().expect("a version is a number"))));
-    }
-    found
-}
-
-fn sources(folder: &Path, into: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).expect("the crate's sources are there") {
-        let path = entry.expect("a readable folder").path();
-        if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            into.push(std::fs::read_to_string(&path).expect("sources are text"));
-        }
-    }
+    check::read_as_ever(GOLDEN, samples::all());
 }
 
 #[test]
 fn nothing_is_without_golden_bytes() {
     let golden = file::parse(GOLDEN);
-    let mut wanted = BTreeSet::new();
+    let texts = check::sources(env!("CARGO_MANIFEST_DIR"));
+    let mut wanted = check::wanted(&texts);
     for (_, name, version, _) in Message::KINDS {
         wanted.insert(format!("frame {name} v{version}"));
-    }
-    let mut texts = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut texts);
-    for text in &texts {
-        for (name, version) in declared(text, "wire_record") {
-            let newest = version.unwrap_or_else(|| panic!("{name} has no version"));
-            // All that ever were: an old daemon may still send them.
-            wanted.extend((1..=newest).map(|version| format!("record {name} v{version}")));
-        }
-        wanted.extend(declared(text, "wire_fields").into_iter().map(|(name, _)| format!("fields {name}")));
     }
     let enums: [(&str, &[(u8, &str)]); 7] = [
         ("Change", Change::VARIANTS),
@@ -115,7 +54,7 @@ fn nothing_is_without_golden_bytes() {
         ("SubReply", SubReply::VARIANTS),
     ];
     let known: BTreeSet<&str> = enums.iter().map(|(name, _)| *name).collect();
-    for (name, _) in texts.iter().flat_map(|text| declared(text, "wire_enum")) {
+    for (name, _) in texts.iter().flat_map(|text| check::declared(text, "wire_enum")) {
         assert!(known.contains(name.as_str()), "{name} is an enum that this test does not know: add its VARIANTS");
     }
     for (name, variants) in enums {

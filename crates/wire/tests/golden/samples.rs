@@ -15,7 +15,8 @@ use nacre_wire::msg::client::{
 };
 use nacre_wire::msg::monitor::{
     Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, Led, LogLine, MapAck,
-    MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, Severity, Subscribe,
+    MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, SessionPing, SessionPong,
+    Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
     Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, PeerInfo,
@@ -488,6 +489,12 @@ fn map_deltas() -> MapDeltas {
 fn map_ack() -> MapAck {
     MapAck { epoch: Epoch(9) }
 }
+fn session_ping() -> SessionPing {
+    SessionPing { number: 12 }
+}
+fn session_pong() -> SessionPong {
+    SessionPong { number: 12, led: true }
+}
 fn led() -> Led {
     Led { leader: MonId(1), term: 6 }
 }
@@ -511,6 +518,8 @@ fn monitors() -> Vec<Sample> {
         value("fields MapDeltas", map_deltas()),
         value("fields MapAck", map_ack()),
         value("record Led v1", led()),
+        value("record SessionPing v1", session_ping()),
+        value("record SessionPong v1", session_pong()),
         value("record Boot v1", boot()),
         value("record FailureReport v1", failure_report()),
         value("fields PgActivateRequest", activate()),
@@ -754,6 +763,8 @@ fn frames() -> Vec<Sample> {
         Message::ForwardReply(forward_reply()),
         Message::MapAck(map_ack()),
         Message::Led(led()),
+        Message::SessionPing(session_ping()),
+        Message::SessionPong(session_pong()),
     ]
     .into_iter()
     .map(|message| frame(Epoch(77), message))

@@ -1,0 +1,146 @@
+//! OSDs that nobody misses: whoever sends no beacon for long is down.
+//!
+//! OSDs watch those they share placement groups with ([`crate::failure`]). One that shares none, or none with anybody alive, has nobody to
+//! report it; its beacons stop all the same. (Not in the paper; Ceph has `mon_osd_report_timeout`.)
+//!
+//! ```text
+//!  led, or the OSD came up ──▶ counted from now ──beacon──▶ counted from now
+//!                                    │ mon.osd_beacon_timeout_ms, or five beacons if that is longer
+//!                                    ├─ few are silent ──▶ down
+//!                                    └─ most are ────────▶ down after twice the time: more probably it is our network
+//! ```
+//! Far slower than reports, and meant to be: here one silent channel is all there is to go by. That no data moves when half the cluster is
+//! lost is [`crate::osds::mass_failure`]'s business, whoever found it out.
+//!
+//! Invariant: nobody is blamed for what this monitor did not hear while it did not lead, or stood still: counting starts with the leadership
+//! ([`Beacons::default`] knows nobody), and goes by the leader's awake time (see `failure.rs`).
+
+use nacre_types::{Instance, OsdId, Time};
+use nacre_wire::map::{ClusterMap, flag};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::failure::Down;
+use crate::options;
+
+/// So many beacons in a row must be missing, however short the timeout is set.
+const MISSED_MIN: u32 = 5;
+
+/// When each OSD was last heard of, in awake time.
+#[derive(Clone, Debug, Default)]
+pub struct Beacons {
+    heard: BTreeMap<OsdId, (Instance, Time)>,
+}
+
+impl Beacons {
+    /// This life said something.
+    pub fn heard(&mut self, awake: Time, osd: OsdId, instance: Instance) {
+        self.heard.insert(osd, (instance, awake));
+    }
+
+    /// Who is to be marked down now. To be called every second or so: an OSD's time begins when it is first seen up here.
+    pub fn verdicts(&mut self, awake: Time, map: &ClusterMap) -> Vec<Down> {
+        let up: BTreeMap<OsdId, Instance> =
+            map.osds.iter().filter(|(_, info)| info.up).map(|(osd, info)| (*osd, info.instance)).collect();
+        self.heard.retain(|osd, (instance, _)| up.get(osd) == Some(instance));
+        for (osd, instance) in &up {
+            self.heard.entry(*osd).or_insert((*instance, awake));
+        }
+        if map.flags & flag::NO_DOWN != 0 {
+            return Vec::new();
+        }
+        let timeout = timeout(map);
+        let silent_for = |needed: Duration| -> Vec<Down> {
+            let silent = self.heard.iter().filter(|(_, (_, at))| awake.since(*at) >= needed);
+            silent.map(|(osd, (instance, _))| verdict(*osd, *instance, needed)).collect()
+        };
+        let silent = silent_for(timeout);
+        let most = silent.len() >= 2 && silent.len() * 2 > up.len();
+        if most { silent_for(timeout * 2) } else { silent }
+    }
+}
+
+fn timeout(map: &ClusterMap) -> Duration {
+    let several = options::duration(map, "osd.beacon_interval_ms") * MISSED_MIN;
+    options::duration(map, "mon.osd_beacon_timeout_ms").max(several)
+}
+
+fn verdict(osd: OsdId, instance: Instance, silent: Duration) -> Down {
+    Down { osd, instance, why: format!("no beacon for {} s", silent.as_secs()), silent: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::map_with_osds;
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// A leader that has led for long, whose OSDs all just sent a beacon.
+    fn led(osds: u32) -> (ClusterMap, Beacons, Time) {
+        let (map, mut beacons) = (map_with_osds(osds as usize), Beacons::default());
+        let now = Time(1_000_000_000_000);
+        (0..osds).for_each(|osd| beacons.heard(now, OsdId(osd), map.osds[&OsdId(osd)].instance));
+        (map, beacons, now)
+    }
+    fn who(verdicts: &[Down]) -> Vec<u32> {
+        verdicts.iter().map(|down| down.osd.0).collect()
+    }
+
+    // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share groups with it would have reported it.
+    #[test]
+    fn whoever_sends_no_beacon_for_long_is_down() {
+        for all in 1..6 {
+            let (map, mut beacons, start) = led(all);
+            let late = start + TIMEOUT;
+            (1..all).for_each(|osd| beacons.heard(late, OsdId(osd), map.osds[&OsdId(osd)].instance));
+            assert_eq!(beacons.verdicts(late - Duration::from_nanos(1), &map), []);
+            let down = beacons.verdicts(late, &map);
+            assert_eq!((who(&down), down[0].instance), (vec![0], map.osds[&OsdId(0)].instance));
+            assert!(down[0].silent && down[0].why == "no beacon for 30 s", "{down:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_was_not_heard_by_a_new_leader_has_all_its_time() {
+        let (map, _, start) = led(3);
+        let mut new = Beacons::default();
+        assert_eq!(new.verdicts(start, &map), []);
+        assert_eq!(new.verdicts(start + TIMEOUT / 2, &map), []);
+        (1..3).for_each(|osd| new.heard(start + TIMEOUT, OsdId(osd), map.osds[&OsdId(osd)].instance));
+        assert_eq!(who(&new.verdicts(start + TIMEOUT, &map)), [0]);
+    }
+
+    #[test]
+    fn a_new_life_has_all_its_time_and_an_old_ones_beacon_is_not_its_own() {
+        let (mut map, mut beacons, start) = led(3);
+        let old = map.osds[&OsdId(0)].instance;
+        map.osds.get_mut(&OsdId(0)).expect("exists").instance = Instance(old.0 + 1);
+        let late = start + TIMEOUT;
+        beacons.heard(late - Duration::from_secs(1), OsdId(0), old);
+        (1..3).for_each(|osd| beacons.heard(late, OsdId(osd), map.osds[&OsdId(osd)].instance));
+        assert_eq!(beacons.verdicts(late, &map), [], "first seen up just now");
+        (1..3).for_each(|osd| beacons.heard(late + TIMEOUT, OsdId(osd), map.osds[&OsdId(osd)].instance));
+        assert_eq!(who(&beacons.verdicts(late + TIMEOUT, &map)), [0]);
+    }
+
+    #[test]
+    fn the_silence_of_most_is_believed_after_twice_the_time() {
+        let (map, mut beacons, start) = led(4);
+        beacons.heard(start + TIMEOUT, OsdId(3), map.osds[&OsdId(3)].instance);
+        assert_eq!(beacons.verdicts(start + TIMEOUT, &map), []);
+        beacons.heard(start + TIMEOUT * 2, OsdId(3), map.osds[&OsdId(3)].instance);
+        assert_eq!(who(&beacons.verdicts(start + TIMEOUT * 2, &map)), [0, 1, 2]);
+    }
+
+    #[test]
+    fn no_down_holds_and_rare_beacons_are_waited_for() {
+        let (mut map, mut beacons, start) = led(1);
+        map.flags = flag::NO_DOWN;
+        assert_eq!(beacons.verdicts(start + TIMEOUT, &map), []);
+        map.flags = 0;
+        map.config.insert("osd.beacon_interval_ms".into(), "10000".into());
+        assert_eq!(beacons.verdicts(start + TIMEOUT, &map), []);
+        assert_eq!(who(&beacons.verdicts(start + Duration::from_secs(50), &map)), [0]);
+    }
+}

@@ -1,0 +1,108 @@
+//! OSDs that nobody watches: their beacons stop, and they are down. Whoever is well is never blamed for what monitors did not hear.
+
+use crate::harness::{World, ms};
+use nacre_types::{MonId, OsdId};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn up(world: &World) -> Vec<u32> {
+    let leader = world.leader().expect("somebody leads");
+    world.map(leader).osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| osd.0).collect()
+}
+
+// An OSD that shared no placement group with anybody stayed up for ever: only those who share one report each other.
+#[test]
+fn an_osd_that_nobody_watches_is_down_half_a_minute_after_its_last_beacon() {
+    for osds in 1..4 {
+        let mut world = World::found(3, 70 + u64::from(osds));
+        world.elect();
+        world.boot_osds(osds);
+        world.run_with_beacons(ms(10_000), &[]);
+        world.run_with_beacons(TIMEOUT - ms(4_000), &[0]);
+        assert_eq!(up(&world), (0..osds).collect::<Vec<_>>());
+        world.run_with_beacons(ms(6_000), &[0]);
+        assert_eq!(up(&world), (1..osds).collect::<Vec<_>>());
+        let leader = world.leader().expect("leads");
+        let log = world.command(leader, serde_json::json!({"command": "log last", "n": 10})).expect("answered");
+        assert!(log.to_string().contains("osd.0 is down: no beacon for 30 s"), "{log}");
+    }
+}
+
+#[test]
+fn a_new_leader_gives_everybody_all_the_time() {
+    let mut world = World::found(3, 80);
+    let first = world.elect();
+    world.boot_osds(3);
+    world.run_with_beacons(ms(5_000), &[]);
+    world.run_with_beacons(TIMEOUT - ms(5_000), &[0, 1, 2]);
+    world.crash(first);
+    world.elect();
+    world.restart(first, 0);
+    world.run_with_beacons(TIMEOUT - ms(3_000), &[0, 1, 2]);
+    assert_eq!(up(&world), [0, 1, 2], "25 s under the first and 27 s under the second are no 30 s under one");
+    // And once more.
+    let second = world.leader().expect("leads");
+    world.crash(second);
+    world.elect();
+    world.restart(second, 0);
+    world.run_with_beacons(TIMEOUT - ms(3_000), &[0, 1, 2]);
+    assert_eq!(up(&world), [0, 1, 2]);
+}
+
+// Went red when beacons were counted by the clock instead of by awake time.
+#[test]
+fn a_monitor_that_was_stopped_blames_nobody() {
+    let mut world = World::found(1, 81);
+    let leader = world.elect();
+    world.boot_osds(3);
+    world.run_with_beacons(ms(5_000), &[]);
+    for _ in 0..5 {
+        world.pause(leader);
+        world.run(Duration::from_secs(300));
+        world.resume(leader);
+        // The OSDs' connections are new: their beacons come a little later.
+        world.run(ms(1_500));
+        assert_eq!(up(&world), [0, 1, 2]);
+        world.run_with_beacons(ms(2_000), &[]);
+    }
+}
+
+// What was not heard while nobody led, nobody owes. Went red when a leader that stepped down kept its dates.
+#[test]
+fn a_leader_without_a_majority_blames_nobody_before_or_after() {
+    let mut world = World::found(3, 82);
+    let leader = world.elect();
+    world.boot_osds(3);
+    let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
+    world.run_with_beacons(ms(5_000), &[]);
+    for round in 0..3 {
+        for other in &others {
+            world.crash(*other);
+        }
+        world.run(TIMEOUT * 4);
+        for other in &others {
+            world.restart(*other, 0);
+        }
+        world.elect();
+        world.run(ms(3_000));
+        assert_eq!(up(&world), [0, 1, 2], "round {round}");
+        world.run_with_beacons(ms(5_000), &[]);
+    }
+    assert!(world.map(leader).up_osd(OsdId(0)).is_some());
+}
+
+// CEPH-50: the monitors find out late that everybody is gone, and that still moves no data.
+#[test]
+fn everybody_falling_silent_is_believed_late_and_moves_no_data() {
+    let mut world = World::found(3, 83);
+    let leader = world.elect();
+    world.boot_osds(4);
+    world.run_with_beacons(ms(5_000), &[]);
+    world.run_with_beacons(TIMEOUT * 2 - ms(4_000), &[1, 2, 3]);
+    assert_eq!(up(&world), [0, 1, 2, 3]);
+    world.run_with_beacons(ms(6_000), &[1, 2, 3]);
+    assert_eq!(up(&world), [0]);
+    world.run_with_beacons(Duration::from_secs(1_300), &[]);
+    assert!(world.map(leader).osds.values().all(|info| info.weight.0 > 0), "nobody is out");
+}

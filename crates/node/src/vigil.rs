@@ -1,0 +1,132 @@
+//! Whether the monitor at the other end of a session still works.
+//!
+//! A process that hangs keeps its connections: its kernel goes on acknowledging. And a monitor that works but has lost the others is of no
+//! use to anybody either. So a session in which nothing has come for a while is asked, and given up when it stays silent, or when its monitor
+//! says again and again that nobody leads.
+//!
+//! ```text
+//!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ask
+//!                       silent seven times (twenty: the only monitor) ─▶ give up
+//!                       told six times that nobody leads ─▶ give up, if there are others
+//! ```
+//! Counted in *looks*, not by the clock: a daemon that was itself stopped has looked once, and blames the monitor for no more than that.
+
+use nacre_wire::Message;
+use nacre_wire::msg::monitor::SessionPing;
+
+/// Looks without a word before the monitor is asked.
+const ASK_AFTER: u32 = 2;
+/// Looks without a word after which the session is given up: 3.5 s, of which 2.5 s after the first question.
+const SILENT_MAX: u32 = 7;
+/// The same for the only monitor there is: nothing is gained by leaving it but a new connection, should the old one be dead. On a machine that is
+/// overloaded it may just be slow, and what it was asked would be lost.
+const SILENT_ONLY_MAX: u32 = 20;
+/// Answers in a row that nobody leads: some 9 s, longer than a command waits for a majority (`mon.command_wait_ms`), so that whoever asked
+/// for something hears what is wrong rather than that the session ended.
+const UNLED_MAX: u32 = 6;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Vigil {
+    heard: bool,
+    silent: u32,
+    unled: u32,
+    number: u64,
+}
+
+/// What is to be done after a look.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing.
+    Fine,
+    /// Send this.
+    Ask(SessionPing),
+    /// End the session and take another monitor; why, for people.
+    GiveUp(&'static str),
+}
+
+impl Vigil {
+    /// The monitor said something.
+    pub fn heard(&mut self, message: &Message) {
+        self.heard = true;
+        if let Message::SessionPong(pong) = message {
+            self.unled = if pong.led { 0 } else { self.unled + 1 };
+        }
+    }
+
+    /// To be called twice a second. `choice`: there are other monitors to go to. `waits`: this one owes an answer, even if only that nobody leads.
+    pub fn look(&mut self, choice: bool, waits: bool) -> Look {
+        self.silent = if std::mem::take(&mut self.heard) { 0 } else { self.silent + 1 };
+        if self.silent >= if choice { SILENT_MAX } else { SILENT_ONLY_MAX } {
+            return Look::GiveUp("does not answer");
+        }
+        if choice && !waits && self.unled >= UNLED_MAX {
+            return Look::GiveUp("has lost the other monitors");
+        }
+        if self.silent < ASK_AFTER {
+            return Look::Fine;
+        }
+        self.number += 1;
+        Look::Ask(SessionPing { number: self.number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::msg::monitor::SessionPong;
+
+    fn pong(led: bool) -> Message {
+        Message::SessionPong(SessionPong { number: 1, led })
+    }
+
+    #[test]
+    fn a_monitor_that_answers_is_kept_for_ever_and_asked_now_and_then() {
+        let (mut vigil, mut asked) = (Vigil::default(), 0);
+        for _ in 0..1000 {
+            match vigil.look(true, false) {
+                Look::Fine => {}
+                Look::Ask(_) => {
+                    asked += 1;
+                    vigil.heard(&pong(true));
+                }
+                Look::GiveUp(why) => panic!("it {why}"),
+            }
+        }
+        assert!((300..=500).contains(&asked), "{asked} questions in 500 s");
+    }
+
+    // A session with a monitor that hung was kept for ever: nothing was ever asked, and its kernel acknowledged everything.
+    #[test]
+    fn a_monitor_that_hangs_is_given_up_after_seven_looks_the_only_one_after_twenty() {
+        for (choice, most) in [(true, 7), (false, 20)] {
+            let mut vigil = Vigil::default();
+            vigil.heard(&pong(true));
+            vigil.look(choice, false);
+            let looks: Vec<Look> = (0..most).map(|_| vigil.look(choice, true)).collect();
+            assert_eq!(looks.iter().filter(|look| matches!(look, Look::Ask(_))).count(), most - 2);
+            assert!(matches!(looks[most - 1], Look::GiveUp("does not answer")), "{looks:?}");
+        }
+    }
+
+    #[test]
+    fn a_monitor_that_lost_the_others_is_left_if_there_are_others() {
+        for (choice, waits) in [(true, false), (true, true), (false, false)] {
+            let mut vigil = Vigil::default();
+            let mut left = false;
+            for _ in 0..100 {
+                match vigil.look(choice, waits) {
+                    Look::Fine => {}
+                    Look::Ask(_) => vigil.heard(&pong(false)),
+                    Look::GiveUp(_) => left = true,
+                }
+            }
+            assert_eq!(left, choice && !waits);
+        }
+        let mut vigil = Vigil::default();
+        for turn in 0..100 {
+            vigil.heard(&pong(turn % 5 == 0));
+            assert_eq!(vigil.look(true, false), Look::Fine, "elections pass");
+        }
+    }
+}
