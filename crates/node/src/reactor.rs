@@ -1,8 +1,8 @@
-//! The loop: everything that is ready, then the roles, then one kick per store and one write per connection.
+//! The loop: everything that is ready, then the roles, then one write per connection and one kick per store.
 //!
 //! ```text
-//!  sleep ─▶ accept · recv ─▶ frames ─┐             ┌─▶ submit, read ─▶ kick the store once
-//!  (epoll)  workers' results ────────┼▶ now ─▶ role ┼─▶ frames queued ─▶ one sendmsg per connection
+//!  sleep ─▶ accept · recv ─▶ frames ─┐             ┌─▶ frames queued ─▶ one sendmsg per connection
+//!  (epoll)  workers' results ────────┼▶ now ─▶ role ┼─▶ submit, read ─▶ then kick the store once
 //!           callers' calls ──────────┘     ▲       └─▶ to a daemon of this process: by value, same turn ─┐
 //!                                          └──────────────────────────────────────────────────────────────┘
 //! ```
@@ -325,6 +325,20 @@ impl Reactor {
             // There is more: do not sleep.
             self.waker.wake();
         }
+        self.open_listeners();
+        self.resume_paused();
+        if self.housekeeping_at <= clock::now() {
+            self.keep_house();
+        }
+        // Before the log: the others' copies are on their way while ours is written.
+        self.flush();
+        self.kick_stores();
+        self.free.append(&mut self.freed);
+        self.reap();
+    }
+
+    /// One group for each store's log.
+    fn kick_stores(&mut self) {
         let now = clock::now();
         let stores = self.nodes.iter().flatten().filter(|node| node.store.is_some()).count();
         let idle = stores == 1 && self.given <= IDLE_INPUTS;
@@ -338,14 +352,6 @@ impl Reactor {
                 }
             }
         }
-        self.open_listeners();
-        self.resume_paused();
-        if self.housekeeping_at <= clock::now() {
-            self.keep_house();
-        }
-        self.flush();
-        self.free.append(&mut self.freed);
-        self.reap();
     }
 
     fn next_deadline(&self) -> Time {
