@@ -75,6 +75,8 @@ pub(crate) struct Applied {
     pub(crate) direct: BTreeMap<u64, BlockData>,
     /// Collections created, removed, or with another object count.
     pub(crate) collections: BTreeMap<CollectionId, Option<u64>>,
+    /// Objects that have, or had, an omap, and under which number now.
+    pub(crate) omaps: Vec<(ObjectKey, Option<u64>)>,
     pub(crate) cursor: u64,
     pub(crate) inline_bytes: u64,
     pub(crate) poisoned: u64,
@@ -89,6 +91,9 @@ struct Open {
 }
 
 impl Open {
+    fn omap(&self) -> Option<u64> {
+        self.head.has_omap.then_some(self.head.number)
+    }
     fn has_blocks(&self) -> bool {
         let touched = || self.shards.values().any(|(shard, _)| !shard.is_empty());
         !self.head.shards.is_empty() || !self.head.first.is_empty() || touched()
@@ -122,6 +127,8 @@ struct Slot {
     /// In a box: it is some thousand bytes that every operation takes out and puts back.
     open: Option<Box<Open>>,
     existed: bool,
+    /// Number of the object that was here, if it had an omap.
+    omap: Option<u64>,
     changed: bool,
 }
 
@@ -188,28 +195,19 @@ impl<'a> Attempt<'a> {
                 o.head.attrs.remove(name);
                 Ok(())
             })?,
-            Op::OmapSet { object, entries } => self.with_omap(object, true, |a, o| {
-                o.head.has_omap |= !entries.is_empty();
+            Op::OmapSet { object, entries } => self.with_omap(object, Some(!entries.is_empty()), |a, number| {
                 for (key, value) in entries {
-                    a.records.insert(keys::omap(o.head.number, key), Some(value.clone()));
+                    a.records.insert(keys::omap(number, key), Some(value.clone()));
                 }
-                Ok(())
             })?,
-            Op::OmapRemove { object, keys } => self.with_omap(object, false, |a, o| {
-                if o.head.has_omap {
-                    for key in keys {
-                        a.records.insert(keys::omap(o.head.number, key), None);
-                    }
+            Op::OmapRemove { object, keys } => self.with_omap(object, None, |a, number| {
+                for key in keys {
+                    a.records.insert(keys::omap(number, key), None);
                 }
-                Ok(())
             })?,
-            Op::OmapRemoveRange { object, from, to } => self.with_omap(object, false, |a, o| {
-                let number = o.head.number;
+            Op::OmapRemoveRange { object, from, to } => self.with_omap(object, None, |a, number| {
                 let end = to.as_ref().map_or_else(|| keys::end(keys::TAG_OMAP, number), |to| keys::omap(number, to));
-                if o.head.has_omap {
-                    a.remove_range(keys::omap(number, from), end);
-                }
-                Ok(())
+                a.remove_range(keys::omap(number, from), end);
             })?,
             Op::OmapClear(object) => self.with(object, false, |a, o| {
                 a.clear_omap(o);
@@ -257,7 +255,8 @@ impl<'a> Attempt<'a> {
             }
             None => None,
         };
-        let slot = Slot { existed: open.is_some(), open, changed: false };
+        let omap = open.as_ref().and_then(|open| open.omap());
+        let slot = Slot { existed: open.is_some(), omap, open, changed: false };
         self.objects.insert(object.clone(), slot);
         Ok(())
     }
@@ -288,18 +287,26 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// As [`Self::with`], for work on the omap: the head stays as it is unless this gives the object its first entry. A group's log
-    /// grows at every update; rewriting the head of its object each time would be half of the records.
-    fn with_omap(
-        &mut self,
-        object: &ObjectKey,
-        create: bool,
-        work: impl FnOnce(&mut Self, &mut Open) -> Step<()>,
-    ) -> Step<()> {
+    /// Works on the omap of the object with this number, creating the object if `fills` says whether it gets entries, skipping it if it is absent or
+    /// has no omap otherwise. Its head stays as it is unless this gives it its first entry: a group's log grows at every update, and
+    /// rewriting the head of its object each time would be half of the records, looking at it a fifth of the work.
+    fn with_omap(&mut self, object: &ObjectKey, fills: Option<bool>, work: impl FnOnce(&mut Self, u64)) -> Step<()> {
+        if let Some(&number) = self.world.tables.omaps.get(object)
+            && !self.objects.contains_key(object)
+        {
+            work(self, number);
+            return Ok(());
+        }
         self.load(object)?;
         let slot = &self.objects[object];
         let before = slot.open.as_ref().map(|open| (slot.changed, open.head.has_omap));
-        self.with(object, create, work)?;
+        self.with(object, fills.is_some(), |a, o| {
+            o.head.has_omap |= fills == Some(true);
+            if fills.is_some() || o.head.has_omap {
+                work(a, o.head.number);
+            }
+            Ok(())
+        })?;
         let slot = self.objects.get_mut(object).expect("slots stay");
         if let (Some((changed, had)), Some(open)) = (before, &slot.open)
             && had == open.head.has_omap
@@ -437,6 +444,10 @@ impl<'a> Attempt<'a> {
         for (key, mut slot) in std::mem::take(&mut self.objects) {
             let delta = i64::from(slot.open.is_some()) - i64::from(slot.existed);
             *counts.entry(key.collection).or_default() += delta;
+            let omap = slot.open.as_ref().and_then(|open| open.omap());
+            if slot.omap.or(omap).is_some() {
+                self.out.omaps.push((key.clone(), omap));
+            }
             if !slot.changed {
                 continue;
             }

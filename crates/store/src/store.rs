@@ -55,6 +55,7 @@ use bytes::Bytes;
 use commit::{Building, Group};
 use cycle::Cycle;
 pub(crate) use cycle::StateRecord;
+use indexmap::IndexMap;
 use lookup::Lookups;
 pub(crate) use lookup::ScanFor;
 use reading::Reads;
@@ -215,6 +216,7 @@ impl<D: Device> Store<D> {
                 active: Default::default(),
                 frozen: None,
                 staged: BTreeMap::new(),
+                omaps: IndexMap::default(),
                 indexed_numbers: from.next_number,
             },
             pending: PendingBlocks::default(),
@@ -427,6 +429,9 @@ impl<D: Device> Store<D> {
                 _ => self.tables.cache.update(&key, &value),
             }
             self.tables.active.set(key, value);
+        }
+        for (object, number) in applied.omaps {
+            self.tables.note_omap(object, number);
         }
         for (id, count) in applied.collections {
             match count {

@@ -1,9 +1,12 @@
 //! The layers of memory in front of the index, and blocks that are not at their place yet.
 
+use crate::api::ObjectKey;
 use crate::cache::Cache;
 use crate::format::checksum::BlockData;
 use crate::memtable::{Known, MemTable};
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,11 +18,29 @@ pub(crate) struct Tables {
     pub(crate) frozen: Option<Arc<MemTable>>,
     /// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
     pub(crate) staged: BTreeMap<Bytes, Option<Bytes>>,
+    /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is here is what the heads say.
+    pub(crate) omaps: IndexMap<ObjectKey, u64, FixedState>,
     /// Objects numbered from here on have nothing in the index.
     pub(crate) indexed_numbers: u64,
 }
 
+/// So many numbers are kept: groups of an OSD, and a good many objects besides.
+const OMAPS_MAX: usize = 4096;
+
 impl Tables {
+    /// The object has an omap under this number now, or none.
+    pub(crate) fn note_omap(&mut self, object: ObjectKey, number: Option<u64>) {
+        match number {
+            Some(number) => {
+                if self.omaps.len() >= OMAPS_MAX {
+                    self.omaps.clear();
+                }
+                self.omaps.insert(object, number);
+            }
+            None => drop(self.omaps.swap_remove(&object)),
+        }
+    }
+
     /// The record under `key`, or that there is none; `None` if only the index knows.
     pub(crate) fn get(&mut self, key: &Bytes) -> Option<Option<Bytes>> {
         if let Some(value) = self.cache.get(key) {
