@@ -75,6 +75,9 @@ pub struct Hosted {
     unkicked: usize,
     /// When the first of them came.
     unkicked_since: Time,
+    /// Since the last look; and it has been told to rest since.
+    written_to: bool,
+    rests: bool,
     /// When the group under way was started.
     kicked_at: Option<Time>,
     /// Transactions in the last group, and how long it took.
@@ -99,6 +102,8 @@ impl Hosted {
             touched: false,
             unkicked: 0,
             unkicked_since: Time::ZERO,
+            written_to: false,
+            rests: false,
             kicked_at: None,
             last_group: (0, Duration::ZERO),
             jobs: Vec::new(),
@@ -135,6 +140,7 @@ impl Hosted {
         match (self.store.submit(transaction, token), spare) {
             (Ok(()), _) => {
                 self.room.take(size);
+                self.written_to = true;
                 self.handed.push_back(size);
                 self.handed_bytes += size;
                 self.touched = true;
@@ -286,6 +292,17 @@ impl Hosted {
     /// Asks the store how much room there is; to be called now and then, since freed room is noticed only here.
     pub fn look_at_room(&mut self) {
         self.room = Room::of(&self.store.usage());
+    }
+    /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their
+    /// place keep the buffers in memory that they were received in, many megabytes.
+    pub fn rest(&mut self) {
+        if std::mem::take(&mut self.written_to) || !self.handed.is_empty() {
+            self.rests = false;
+        } else if !std::mem::replace(&mut self.rests, true) {
+            self.store.rest();
+            self.begin_jobs();
+            self.touched = true;
+        }
     }
     /// Total and used bytes, as of a moment ago. Near the end it counts what may still be asked for: what is kept for deletes, or may be
     /// needed by what is under way, is as good as used.

@@ -416,6 +416,7 @@ impl Reactor {
             let Some(node) = &mut self.nodes[at] else { continue };
             if let Some(store) = &mut node.store {
                 store.look_at_room();
+                store.rest();
             }
         }
         // Whoever waits at the listeners is heard again: `open_listeners` has its turn before the next sleep.

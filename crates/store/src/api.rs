@@ -637,6 +637,8 @@ pub trait ObjectStore {
     fn read(&mut self, read: Read, token: Token);
     /// Groups everything submitted since the last call into one log write and one flush. Call once per wake-up.
     fn kick(&mut self);
+    /// Nothing has been asked for a while: what memory holds for writers to come may go to its place now.
+    fn rest(&mut self) {}
     /// Appends what happened since the last call. Never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);
     /// Appends work that needs blocking I/O. Run each with [`Job::run`], in any order, on any thread, and hand the

@@ -176,6 +176,8 @@ pub struct Store<D> {
     group: Option<Group>,
     cycle: Option<Cycle>,
     cycles: u64,
+    /// Nobody wants anything: blocks that wait in the log need not.
+    resting: bool,
     /// What was committed when blocks to write back were last looked for.
     planned_at: u64,
     /// Applying waits for log space or memory; only a checkpoint helps.
@@ -246,6 +248,7 @@ impl<D: Device> Store<D> {
             group: None,
             cycle: None,
             cycles: 0,
+            resting: false,
             planned_at: 0,
             stalled: false,
             lookups: Lookups::default(),
@@ -555,7 +558,9 @@ impl<D: Device> ObjectStore for Store<D> {
                 return Err(SubmitError::TooLarge { size: size as u64, max: max as u64 });
             }
         }
-        if self.queue_bytes + self.building.bytes() + size > self.limits.queue_bytes_max.max(max) {
+        // A single one, however large, is taken by a store that has nothing else in hand.
+        let in_hand = self.queue_bytes + self.building.bytes();
+        if in_hand > 0 && in_hand + size > self.limits.queue_bytes_max {
             return Err(SubmitError::Busy);
         }
         let promise = Promise::of(&transaction);
@@ -570,6 +575,7 @@ impl<D: Device> ObjectStore for Store<D> {
             }
         }
         self.submitted += 1;
+        self.resting = false;
         self.promised.units += promise.units;
         self.promised.index += promise.index;
         self.queue_bytes += size;
@@ -597,6 +603,12 @@ impl<D: Device> ObjectStore for Store<D> {
 
     fn kick(&mut self) {
         self.kicked = self.submitted;
+        self.advance();
+    }
+
+    fn rest(&mut self) {
+        // A few may stay: somebody who writes a block now and then should not pay for each twice at once.
+        self.resting = self.pending.deferred > self.limits.deferred_blocks / 16;
         self.advance();
     }
 

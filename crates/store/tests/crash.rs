@@ -53,6 +53,9 @@ fn record(seed: u64, transactions: u64) -> Recording {
         if rng.chance(70) {
             rig.turn();
         }
+        if rng.chance(3) {
+            rig.store.rest();
+        }
     }
     rig.settle();
     assert!(rig.store.usage().checkpoints > 1, "cuts inside checkpoints are the point: {:?}", rig.store.usage());

@@ -37,6 +37,9 @@ fn run(seed: u64, transactions: u64) {
         if rng.chance(60) {
             rig.turn();
         }
+        if rng.chance(3) {
+            rig.store.rest();
+        }
         if rng.chance(10) {
             let object = key(format!("o{}", rng.below(8)));
             let (offset, length) = (rng.below(30_000), rng.below(60_000));

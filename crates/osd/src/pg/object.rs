@@ -156,7 +156,10 @@ impl Objects {
     /// An operation on it came: behind the others.
     pub fn push(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
-        self.get(object).queue.push_back(op);
+        let queue = &mut self.get(object).queue;
+        // Nearly always the only one; room for four would be a kilobyte.
+        queue.reserve_exact(1);
+        queue.push_back(op);
     }
     /// Back to the front: it could not be executed after all.
     pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
@@ -165,7 +168,12 @@ impl Objects {
     }
     /// The operation at the front.
     pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {
-        let op = self.existing(object)?.queue.pop_front()?;
+        let queue = &mut self.existing(object)?.queue;
+        let op = queue.pop_front()?;
+        if queue.is_empty() {
+            // An idle object stays in the cache, its room does not.
+            *queue = VecDeque::new();
+        }
         self.queued -= 1;
         Some(op)
     }

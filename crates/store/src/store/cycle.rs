@@ -155,7 +155,7 @@ impl<D: Device> Store<D> {
             // Nothing is between the log and the memtable: it can be frozen without waiting for a group.
             self.maybe_freeze();
         }
-        let many = self.pending.deferred > self.limits.deferred_blocks;
+        let many = self.pending.deferred > self.limits.deferred_blocks || self.resting;
         if self.cycle.is_none() && many && self.planned_at != self.committed {
             // Once per commit: if all of them wait for the log, there is nothing to write yet.
             self.planned_at = self.committed;
