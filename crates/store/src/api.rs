@@ -637,7 +637,7 @@ pub trait ObjectStore {
     fn read(&mut self, read: Read, token: Token);
     /// Groups everything submitted since the last call into one log write and one flush. Call once per wake-up.
     fn kick(&mut self);
-    /// Nothing has been asked for a while: what memory holds for writers to come may go to its place now.
+    /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index records, may go to its place now.
     fn rest(&mut self) {}
     /// Appends what happened since the last call. Never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);

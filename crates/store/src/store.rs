@@ -609,6 +609,7 @@ impl<D: Device> ObjectStore for Store<D> {
     fn rest(&mut self) {
         // A few may stay: somebody who writes a block now and then should not pay for each twice at once.
         self.resting = self.pending.deferred > self.limits.deferred_blocks / 16;
+        self.wants_checkpoint |= self.tables.active.bytes() > self.limits.memtable_bytes / 8;
         self.advance();
     }
 
