@@ -152,7 +152,7 @@ pub const OPTIONS: &[Spec] = &[
     ),
     whole(
         "osd.contexts_per_pg_max",
-        "128",
+        "1024",
         16,
         1_000_000,
         "Objects per placement group whose state is kept in memory after their last operation.",

@@ -122,7 +122,7 @@ pub struct Limits {
     pub push_bytes: u64,
     /// Objects that backfill compares at a time.
     pub scan_objects: u32,
-    /// Object contexts cached per group: some 400 bytes each, a kilobyte with attributes.
+    /// Object contexts cached per group: some 400 bytes each, a kilobyte with attributes; fewer cost a look into the store per update of a cold object.
     pub contexts: usize,
     /// Client operations in hand; more are not taken from the connections (see [`crate::Osd::wants_client_work`]).
     pub client_ops: usize,
@@ -139,7 +139,7 @@ impl Default for Limits {
             backfill_groups: 3,
             push_bytes: 1 << 20,
             scan_objects: 64,
-            contexts: 128,
+            contexts: 1024,
             client_ops: 4096,
             client_bytes: 64 << 20,
         }
