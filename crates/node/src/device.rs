@@ -15,6 +15,7 @@
 //! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
 
 use crate::clock;
+use crate::windows::{Way, Windows};
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
 use nacre_store::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
@@ -35,6 +36,8 @@ const LOCK_TRIES: u32 = 100;
 const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(5);
 /// Most segments of one system call.
 const SEGMENTS_MAX: usize = 1024;
+/// The same past the page cache, 1 MiB of blocks: meanwhile file systems hold a lock that the log's next write waits for.
+const DIRECT_SEGMENTS_MAX: usize = 256;
 
 /// Offsets and lengths of writes past the page cache are multiples of this.
 const DIRECT_UNIT: u64 = 4096;
@@ -48,6 +51,8 @@ pub struct Blocks {
     /// The same, opened for writes past the page cache; none where the file system or the disk does without.
     direct: Option<File>,
     direct_refused: AtomicBool,
+    /// Who writes where and how.
+    windows: Windows,
     length: u64,
 }
 
@@ -64,8 +69,8 @@ fn lies_for_disk(offset: u64, data: &[Bytes]) -> bool {
         && data.iter().all(|piece| whole(piece.len() as u64) && piece.as_ptr().addr().is_multiple_of(DIRECT_MEMORY))
 }
 
-fn write_all(file: &File, mut offset: u64, data: &[Bytes]) -> Result<(), Errno> {
-    for batch in data.chunks(SEGMENTS_MAX) {
+fn write_all(file: &File, mut offset: u64, data: &[Bytes], segments: usize) -> Result<(), Errno> {
+    for batch in data.chunks(segments) {
         let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|segment| IoSlice::new(segment)).collect();
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
@@ -111,7 +116,13 @@ impl Blocks {
         }
         // Also right for block devices, whose metadata says 0.
         let length = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, direct: open_direct(path), direct_refused: AtomicBool::new(false), length })
+        Ok(Self {
+            file,
+            direct: open_direct(path),
+            direct_refused: AtomicBool::new(false),
+            windows: Windows::default(),
+            length,
+        })
     }
 
     /// Opens a device to look at it while nobody writes to it.
@@ -122,7 +133,7 @@ impl Blocks {
         let mut file = File::open(path)?;
         file.try_lock_shared()?;
         let length = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, direct: None, direct_refused: AtomicBool::new(true), length })
+        Ok(Self { file, direct: None, direct_refused: AtomicBool::new(true), windows: Windows::default(), length })
     }
 
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
@@ -148,13 +159,26 @@ impl Blocks {
         {
             return result;
         }
-        write_all(&self.file, offset, data).map_err(failed)
+        let _writing = self.windows.enter(Way::Through, offset, length as u64);
+        write_all(&self.file, offset, data, SEGMENTS_MAX).map_err(failed)
+    }
+
+    /// Writes through the page cache, if nobody has to be waited for.
+    fn write_now(&self, offset: u64, data: &[Bytes]) -> Option<Result<(), DeviceError>> {
+        let length = data.iter().map(Bytes::len).sum();
+        if let Err(error) = self.check(offset, length) {
+            return Some(Err(error));
+        }
+        let _writing = self.windows.try_enter(Way::Through, offset, length as u64)?;
+        Some(write_all(&self.file, offset, data, SEGMENTS_MAX).map_err(failed))
     }
 
     /// `None`: it cannot be done like this. What was written of it is to be written again.
     fn write_past_cache(&self, offset: u64, data: &[Bytes]) -> Option<Result<(), DeviceError>> {
         let direct = self.direct.as_ref().filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
-        match write_all(direct, offset, data) {
+        let length: usize = data.iter().map(Bytes::len).sum();
+        let _writing = self.windows.enter(Way::Past, offset, length as u64);
+        match write_all(direct, offset, data, DIRECT_SEGMENTS_MAX) {
             Err(Errno::INVAL) => {
                 self.direct_refused.store(true, Ordering::Relaxed);
                 None
@@ -199,6 +223,7 @@ impl BlockingDevice for Blocks {
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.check(offset, data.len())?;
+        let _writing = self.windows.enter(Way::Through, offset, data.len() as u64);
         let (mut offset, mut rest) = (offset, data);
         while !rest.is_empty() {
             match rustix::io::pwrite(&self.file, rest, offset) {
@@ -277,7 +302,10 @@ impl FileDevice {
             IoKind::Write { offset, data } => {
                 let length = data.iter().map(Bytes::len).sum::<usize>();
                 self.unflushed += length;
-                (length <= INLINE_WRITE_MAX).then(|| self.blocks.write_segments(*offset, data).map(|()| Bytes::new()))
+                if length > INLINE_WRITE_MAX {
+                    return None;
+                }
+                self.blocks.write_now(*offset, data).map(|result| result.map(|()| Bytes::new()))
             }
             IoKind::Flush => self.flush_at_once(),
         }
@@ -366,6 +394,49 @@ mod tests {
         }
         let past_the_end = blocks.write_segments((16 << 20) - 4096, &[memory(0, 1)]);
         assert!(matches!(past_the_end, Err(DeviceError::OutOfRange { .. })), "{past_the_end:?}");
+    }
+
+    /// Blocks of both kinds lie side by side, and the kernel looks after them by the megabyte (`windows.rs`). On ext4, whose own lock keeps
+    /// the two apart, this is right in any case; elsewhere a flush would fail, and a daemon whose flush fails stops.
+    #[test]
+    fn neighbours_written_in_both_ways_at_once_do_not_harm_each_other() {
+        const AT: u64 = 8 << 20;
+        let folder = Folder::new("neighbours");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(32 << 20)).expect("opens");
+        // Long runs make long folios.
+        let write = |offset: u64, data: Bytes| blocks.write_segments(offset, &[data]).expect("writes");
+        write(AT, Bytes::from(vec![1; (4 << 20) + 1]));
+        blocks.flush().expect("flushes");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..200_u32 {
+                    write(AT, memory(0, round as u8));
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            scope.spawn(|| {
+                let small = Bytes::from(vec![7; 4096]);
+                for n in (0..256_u64).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                    let offset = AT + LARGE as u64 + n * 4096;
+                    write(offset, small.clone());
+                }
+            });
+            scope.spawn(|| {
+                let mut out = vec![0; 64 << 10];
+                for n in (0..32_u64).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                    blocks.read_at(AT + n * (64 << 10), &mut out).expect("reads");
+                }
+            });
+            while !done.load(Ordering::Relaxed) {
+                blocks.flush().expect("flushes");
+            }
+        });
+        blocks.flush().expect("flushes");
+        let mut out = vec![0; 2 * LARGE];
+        blocks.read_at(AT, &mut out).expect("reads");
+        assert!(out[..LARGE].iter().all(|byte| *byte == 199), "past the cache");
+        assert!(out[LARGE..].iter().all(|byte| *byte == 7), "through it");
     }
 
     /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not where the disk is slow.

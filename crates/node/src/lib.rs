@@ -42,6 +42,7 @@ mod slot;
 pub mod stop;
 mod vigil;
 mod wake;
+mod windows;
 mod workers;
 
 pub use clock::cpu_ns;

@@ -1,0 +1,128 @@
+//! Writes through the page cache and past it, kept apart.
+//!
+//! A write past the cache ends by dropping what the cache has of its range. The kernel does that by folios, which may be megabytes
+//! long and hold our neighbours' blocks: if one of them was dirtied meanwhile, the folio cannot be dropped, what it has of our range is
+//! stale, and the kernel says so by failing the file's next flush. So the two kinds never run at the same time in one window. (ext4 and XFS see
+//! to that by a lock of the file; a block device has none.)
+//!
+//! ```text
+//!  through ──┬─ nobody past the cache in its windows ──▶ writes      past ──┬─ nobody through the cache in its windows ──▶ writes
+//!            └─ waits (a worker), or is handed to one (the reactor)         └─ waits
+//! ```
+//! Invariant: of two entries of different kinds in `inside`, no window belongs to both.
+
+use std::ops::RangeInclusive;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// No folio is longer (ext4 stops there, others earlier), and each begins at a multiple of its length.
+const WINDOW: u64 = 8 << 20;
+
+/// How somebody writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Through,
+    Past,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    way: Way,
+    windows: RangeInclusive<u64>,
+}
+
+impl Entry {
+    fn new(way: Way, offset: u64, length: u64) -> Self {
+        Self { way, windows: offset / WINDOW..=(offset + length.max(1) - 1) / WINDOW }
+    }
+    fn excludes(&self, other: &Self) -> bool {
+        let (a, b) = (&self.windows, &other.windows);
+        self.way != other.way && a.start() <= b.end() && b.start() <= a.end()
+    }
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Windows {
+    inside: Mutex<Vec<Entry>>,
+    left: Condvar,
+}
+
+/// Somebody is writing. Ends when dropped.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    windows: &'a Windows,
+    entry: Entry,
+}
+
+impl Windows {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.inside.lock().unwrap_or_else(|_| panic!("a thread panicked while it wrote; nothing can be trusted"))
+    }
+
+    /// Waits until it can be written there in this way.
+    pub fn enter(&self, way: Way, offset: u64, length: u64) -> Writing<'_> {
+        let entry = Entry::new(way, offset, length);
+        let mut inside = self.lock();
+        while inside.iter().any(|other| other.excludes(&entry)) {
+            inside = self.left.wait(inside).unwrap_or_else(|_| panic!("a thread panicked while it wrote"));
+        }
+        inside.push(entry.clone());
+        Writing { windows: self, entry }
+    }
+
+    /// As [`Self::enter`], for whoever must not wait.
+    pub fn try_enter(&self, way: Way, offset: u64, length: u64) -> Option<Writing<'_>> {
+        let entry = Entry::new(way, offset, length);
+        let mut inside = self.lock();
+        if inside.iter().any(|other| other.excludes(&entry)) {
+            return None;
+        }
+        inside.push(entry.clone());
+        Some(Writing { windows: self, entry })
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut inside = self.windows.lock();
+        let at = inside.iter().position(|entry| *entry == self.entry).expect("it entered");
+        inside.swap_remove(at);
+        drop(inside);
+        self.windows.left.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_ways_exclude_each_other_where_windows_meet() {
+        let windows = Windows::default();
+        let past = windows.enter(Way::Past, WINDOW, WINDOW);
+        assert!(windows.try_enter(Way::Past, WINDOW + 4096, 4096).is_some(), "the same way");
+        assert!(windows.try_enter(Way::Through, 2 * WINDOW, 4096).is_some(), "the next window");
+        assert!(windows.try_enter(Way::Through, 0, WINDOW).is_some(), "the one before");
+        assert!(windows.try_enter(Way::Through, 0, WINDOW + 1).is_none(), "one byte too many");
+        assert!(windows.try_enter(Way::Through, 2 * WINDOW - 1, 1).is_none());
+        drop(past);
+        let through = windows.try_enter(Way::Through, WINDOW, 1).expect("it has left");
+        let again = windows.try_enter(Way::Through, WINDOW, 1).expect("as many as like");
+        drop(through);
+        assert!(windows.try_enter(Way::Past, WINDOW, 4096).is_none(), "one of two equals is still there");
+        drop(again);
+        assert!(windows.try_enter(Way::Past, WINDOW, 4096).is_some());
+    }
+
+    #[test]
+    fn whoever_waits_gets_in_when_the_last_has_left() {
+        let windows = Windows::default();
+        let (first, second) = (windows.enter(Way::Through, 0, 1), windows.enter(Way::Through, 1, 1));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(windows.enter(Way::Past, 0, 4096)));
+            drop(first);
+            drop(second);
+            waits.join().expect("it got in");
+        });
+    }
+}
