@@ -217,6 +217,12 @@ pub fn succeeds(command: &mut Command, limit: Duration) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
 }
 
+/// Whether there are groups, and the states of all of them are `so`.
+pub fn all_groups(status: &Value, so: impl Fn(&str) -> bool) -> bool {
+    let states = status["pgs"]["by_state"].as_object();
+    states.is_some_and(|states| !states.is_empty() && states.keys().all(|state| so(state)))
+}
+
 fn is_up(tree: &Value, id: u32) -> Option<bool> {
     let of_hosts = tree["hosts"].as_array().into_iter().flatten().filter_map(|host| host["osds"].as_array()).flatten();
     let strays = tree["without_a_place"].as_array().into_iter().flatten();

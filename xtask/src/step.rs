@@ -1,5 +1,6 @@
 //! Running one program: shown, timed, and with its tests counted.
 
+use crate::bounded::shown;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -39,18 +40,12 @@ impl Step {
         self
     }
 
-    fn shown(&self) -> String {
-        let name = std::path::Path::new(self.0.get_program()).file_name().unwrap_or_default();
-        let words = std::iter::once(name).chain(self.0.get_args());
-        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-    }
-
     /// Runs it with this terminal.
     ///
     /// # Errors
     /// When it does not start or does not end well.
     pub fn run(mut self) -> Result<()> {
-        let shown = self.shown();
+        let shown = shown(&self.0);
         println!("$ {shown}");
         let status = self.0.status().with_context(|| format!("`{shown}` does not start"))?;
         if !status.success() {
@@ -70,7 +65,7 @@ impl Step {
     /// # Errors
     /// When it does not start.
     pub fn count(mut self) -> Result<(bool, Tally)> {
-        let shown = self.shown();
+        let shown = shown(&self.0);
         println!("$ {shown}");
         let mut child = self.0.stdout(Stdio::piped()).spawn().with_context(|| format!("`{shown}` does not start"))?;
         let mut tally = Tally::default();

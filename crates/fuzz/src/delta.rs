@@ -5,7 +5,7 @@
 
 use nacre_crush::text;
 use nacre_types::{ClusterId, Instance, OsdId, PoolId};
-use nacre_wire::map::{Address, Change, CrushSection, Pool, Protocol};
+use nacre_wire::map::{Address, Change, CrushSection, Pool};
 use nacre_wire::{ClusterMap, MapDelta, Wire};
 use std::sync::OnceLock;
 
@@ -44,20 +44,7 @@ pub fn sample() -> &'static ClusterMap {
                 features: 0,
             });
         }
-        let settings = Pool {
-            name: "data".into(),
-            protocol: Protocol::Log {},
-            size: 3,
-            min_size: 2,
-            pg_num: 4,
-            pgp_num: 4,
-            rule: 0,
-            created: map.epoch,
-            flags: 0,
-            erasure: String::new(),
-            quota_bytes: 0,
-            quota_objects: 0,
-        };
+        let settings = Pool { created: map.epoch, ..Pool::replicated("data".into(), 3, 2, 4) };
         changes.push(Change::PoolSet { pool: PoolId(1), settings });
         map.apply(&map.delta(changes)).expect("the next delta");
         map.check();

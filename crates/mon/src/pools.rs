@@ -8,7 +8,7 @@ use nacre_crush::place::{PoolPlacement, raw};
 use nacre_crush::upmap::Upmaps;
 use nacre_crush::{Reweights, Scratch};
 use nacre_types::PoolId;
-use nacre_wire::map::{ClusterMap, Pool, Protocol, Weight, pool_flag};
+use nacre_wire::map::{ClusterMap, Pool, Weight, pool_flag};
 
 use crate::options;
 
@@ -124,20 +124,7 @@ pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), Strin
         Some(number) => pg_num(number)?,
     };
     let rule = u32::try_from(wishes.rule.unwrap_or(0)).map_err(|_| "rule is a small number".to_owned())?;
-    let settings = Pool {
-        name: name.into(),
-        protocol: Protocol::Log {},
-        size: copies,
-        min_size,
-        pg_num,
-        pgp_num: pg_num,
-        rule,
-        created: map.epoch.next(),
-        flags: 0,
-        erasure: String::new(),
-        quota_bytes: 0,
-        quota_objects: 0,
-    };
+    let settings = Pool { rule, created: map.epoch.next(), ..Pool::replicated(name.into(), copies, min_size, pg_num) };
     check_pg_num(map, None, &settings)?;
     // Ids enter the hash of placement and are never used again.
     let id = PoolId(map.pool_last.0 + 1);

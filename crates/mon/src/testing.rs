@@ -1,7 +1,7 @@
 //! Small maps for unit tests.
 
 use nacre_types::{ClusterId, Instance, OsdId, PoolId};
-use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, Pool, Protocol};
+use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, Pool};
 
 use crate::hierarchy::{self, Place, WEIGHT_ONE};
 
@@ -29,20 +29,7 @@ pub fn map_with_osds(n: usize) -> ClusterMap {
 
 /// The same with pool 1 of so many groups, size 3, min_size 2.
 pub fn with_pool(mut map: ClusterMap, pg_num: u32) -> ClusterMap {
-    let settings = Pool {
-        name: "data".into(),
-        protocol: Protocol::Log {},
-        size: 3,
-        min_size: 2,
-        pg_num,
-        pgp_num: pg_num,
-        rule: 0,
-        created: map.epoch,
-        flags: 0,
-        erasure: String::new(),
-        quota_bytes: 0,
-        quota_objects: 0,
-    };
+    let settings = Pool { created: map.epoch, ..Pool::replicated("data".into(), 3, 2, pg_num) };
     let delta = map.delta(vec![Change::PoolSet { pool: PoolId(1), settings }]);
     map.apply(&delta).expect("applies");
     map

@@ -6,6 +6,15 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Monitors, one of which leads, and OSDs that are up and have sent beacons for a while.
+fn at_work(mons: u32, osds: u32, seed: u64) -> (World, MonId) {
+    let mut world = World::found(mons, seed);
+    let leader = world.elect();
+    world.boot_osds(osds);
+    world.run_with_beacons(ms(5_000), &[]);
+    (world, leader)
+}
+
 fn up(world: &World) -> Vec<u32> {
     let leader = world.leader().expect("somebody leads");
     world.map(leader).osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| osd.0).collect()
@@ -31,10 +40,7 @@ fn an_osd_that_nobody_watches_is_down_half_a_minute_after_its_last_beacon() {
 
 #[test]
 fn a_new_leader_gives_everybody_all_the_time() {
-    let mut world = World::found(3, 80);
-    let first = world.elect();
-    world.boot_osds(3);
-    world.run_with_beacons(ms(5_000), &[]);
+    let (mut world, first) = at_work(3, 3, 80);
     world.run_with_beacons(TIMEOUT - ms(5_000), &[0, 1, 2]);
     world.crash(first);
     world.elect();
@@ -53,10 +59,7 @@ fn a_new_leader_gives_everybody_all_the_time() {
 // Went red when beacons were counted by the clock instead of by awake time.
 #[test]
 fn a_monitor_that_was_stopped_blames_nobody() {
-    let mut world = World::found(1, 81);
-    let leader = world.elect();
-    world.boot_osds(3);
-    world.run_with_beacons(ms(5_000), &[]);
+    let (mut world, leader) = at_work(1, 3, 81);
     for _ in 0..5 {
         world.pause(leader);
         world.run(Duration::from_secs(300));
@@ -71,11 +74,8 @@ fn a_monitor_that_was_stopped_blames_nobody() {
 // What was not heard while nobody led, nobody owes. Went red when a leader that stepped down kept its dates.
 #[test]
 fn a_leader_without_a_majority_blames_nobody_before_or_after() {
-    let mut world = World::found(3, 82);
-    let leader = world.elect();
-    world.boot_osds(3);
+    let (mut world, leader) = at_work(3, 3, 82);
     let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
-    world.run_with_beacons(ms(5_000), &[]);
     for round in 0..3 {
         for other in &others {
             world.crash(*other);
@@ -95,10 +95,7 @@ fn a_leader_without_a_majority_blames_nobody_before_or_after() {
 // CEPH-50: the monitors find out late that everybody is gone, and that still moves no data.
 #[test]
 fn everybody_falling_silent_is_believed_late_and_moves_no_data() {
-    let mut world = World::found(3, 83);
-    let leader = world.elect();
-    world.boot_osds(4);
-    world.run_with_beacons(ms(5_000), &[]);
+    let (mut world, leader) = at_work(3, 4, 83);
     world.run_with_beacons(TIMEOUT * 2 - ms(4_000), &[1, 2, 3]);
     assert_eq!(up(&world), [0, 1, 2, 3]);
     world.run_with_beacons(ms(6_000), &[1, 2, 3]);

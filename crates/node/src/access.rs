@@ -177,7 +177,7 @@ impl Access {
                 // The role refuses what it has no room or no map for, and then has not taken it: keep a copy until it has.
                 // It shares the payload's bytes.
                 let pool = operation.pool;
-                if self.client.map().is_some_and(|map| !map.pools.contains_key(&pool)) {
+                if self.lacks(pool) {
                     self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
                     self.ask_for_pools(now);
                     return;
@@ -212,6 +212,11 @@ impl Access {
         }
     }
 
+    /// Whether there is a map, and it has not the pool.
+    fn lacks(&self, pool: PoolId) -> bool {
+        self.client.map().is_some_and(|map| !map.pools.contains_key(&pool))
+    }
+
     /// Asks the monitors which pools there are: once, whatever waits for it.
     fn ask_for_pools(&mut self, now: Time) {
         if self.asked.values().any(|asked| matches!(asked.reply, For::Pools)) {
@@ -235,9 +240,7 @@ impl Access {
         for (begun, call) in std::mem::take(&mut self.held) {
             match call {
                 Call::Operate { operation, reply, .. }
-                    if self.client.map().is_some_and(|map| {
-                        !map.pools.contains_key(&operation.pool) && !self.coming.contains(&operation.pool)
-                    }) =>
+                    if self.lacks(operation.pool) && !self.coming.contains(&operation.pool) =>
                 {
                     reply.send(Err(Error::NoSuchPool { name: operation.pool.0.to_string() }));
                 }
@@ -356,11 +359,9 @@ impl Access {
             Call::Blocked { .. } => false,
         };
         // Asked in vain (nobody led, say): again, while somebody waits.
-        let lacks = |operation: &Operation| {
-            let map = self.client.map();
-            map.is_some_and(|map| !map.pools.contains_key(&operation.pool)) && !self.coming.contains(&operation.pool)
-        };
-        if self.held.iter().any(|(_, call)| matches!(call, Call::Operate { operation, .. } if lacks(operation))) {
+        let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
+        if self.held.iter().any(|(_, call)| matches!(call, Call::Operate { operation, .. } if unknown(operation.pool)))
+        {
             self.ask_for_pools(now);
         }
         if self.held.iter().any(|(_, call)| is_late(call)) {
@@ -436,7 +437,7 @@ mod tests {
     use nacre_client::ClientConfig;
     use nacre_types::{ClientId, ClusterId, MonId};
     use nacre_wire::Wire;
-    use nacre_wire::map::{Change, CrushSection, Pool, Protocol};
+    use nacre_wire::map::{Change, CrushSection, Pool};
     use nacre_wire::msg::monitor::{CommandReply, MapFull};
     use std::task::{Context, Poll, Waker as TaskWaker};
 
@@ -447,20 +448,7 @@ mod tests {
     fn map(pools: u64) -> ClusterMap {
         let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse("type 0 osd\n").expect("well-formed"));
         for pool in 1..=pools {
-            let settings = Pool {
-                name: format!("p{pool}").as_str().into(),
-                protocol: Protocol::Log {},
-                size: 3,
-                min_size: 2,
-                pg_num: 1,
-                pgp_num: 1,
-                rule: 0,
-                created: map.epoch,
-                flags: 0,
-                erasure: String::new(),
-                quota_bytes: 0,
-                quota_objects: 0,
-            };
+            let settings = Pool { created: map.epoch, ..Pool::replicated(format!("p{pool}").as_str().into(), 3, 2, 1) };
             let delta = map.delta(vec![Change::PoolSet { pool: PoolId(pool), settings }]);
             map.apply(&delta).expect("applies");
         }

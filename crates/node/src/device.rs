@@ -155,7 +155,7 @@ impl Blocks {
         self.check(offset, length)?;
         if length > INLINE_WRITE_MAX
             && lies_for_disk(offset, data)
-            && let Some(result) = self.write_past_cache(offset, data)
+            && let Some(result) = self.write_past_cache(offset, data, length)
         {
             return result;
         }
@@ -174,9 +174,8 @@ impl Blocks {
     }
 
     /// `None`: it cannot be done like this. What was written of it is to be written again.
-    fn write_past_cache(&self, offset: u64, data: &[Bytes]) -> Option<Result<(), DeviceError>> {
+    fn write_past_cache(&self, offset: u64, data: &[Bytes], length: usize) -> Option<Result<(), DeviceError>> {
         let direct = self.direct.as_ref().filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
-        let length: usize = data.iter().map(Bytes::len).sum();
         let _writing = self.windows.enter(Way::Past, offset, length as u64);
         match write_all(direct, offset, data, DIRECT_SEGMENTS_MAX) {
             Err(Errno::INVAL) => {
@@ -466,9 +465,9 @@ mod tests {
         let folder = Folder::new("refused");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
         // Refused by every file system that can do it at all: there this stands for a disk that wants more than ours.
-        assert!(blocks.write_past_cache(0, &[memory(1, 4)]).is_none(), "memory at an odd address");
+        assert!(blocks.write_past_cache(0, &[memory(1, 4)], LARGE).is_none(), "memory at an odd address");
         let data = [memory(0, 5)];
-        assert!(blocks.write_past_cache(0, &data).is_none(), "not tried again");
+        assert!(blocks.write_past_cache(0, &data, LARGE).is_none(), "not tried again");
         blocks.write_segments(0, &data).expect("writes");
         let mut out = vec![0; LARGE];
         blocks.read_at(0, &mut out).expect("reads");

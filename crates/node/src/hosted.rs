@@ -24,6 +24,9 @@ const SURELY_TAKEN: usize = 256 << 10;
 /// With less room than this a store may be busy at any time: it counts what it might need at most, until a checkpoint shows what it does.
 const ROOM_SURELY: u64 = 64 << 20;
 
+/// A store may rest at the second look after it was last written to.
+const RESTS_AFTER: u32 = 2;
+
 enum Waiting {
     Submit(Transaction, Token),
     Read(Read, Token),
@@ -75,9 +78,8 @@ pub struct Hosted {
     unkicked: usize,
     /// When the first of them came.
     unkicked_since: Time,
-    /// Since the last look; and it has been told to rest since.
-    written_to: bool,
-    rests: bool,
+    /// Looks at it since it was last written to.
+    looks: u32,
     /// When the group under way was started.
     kicked_at: Option<Time>,
     /// Transactions in the last group, and how long it took.
@@ -102,8 +104,7 @@ impl Hosted {
             touched: false,
             unkicked: 0,
             unkicked_since: Time::ZERO,
-            written_to: false,
-            rests: false,
+            looks: RESTS_AFTER - 1,
             kicked_at: None,
             last_group: (0, Duration::ZERO),
             jobs: Vec::new(),
@@ -140,7 +141,7 @@ impl Hosted {
         match (self.store.submit(transaction, token), spare) {
             (Ok(()), _) => {
                 self.room.take(size);
-                self.written_to = true;
+                self.looks = 0;
                 self.handed.push_back(size);
                 self.handed_bytes += size;
                 self.touched = true;
@@ -296,9 +297,8 @@ impl Hosted {
     /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their
     /// place keep the buffers in memory that they were received in, many megabytes.
     pub fn rest(&mut self) {
-        if std::mem::take(&mut self.written_to) || !self.handed.is_empty() {
-            self.rests = false;
-        } else if !std::mem::replace(&mut self.rests, true) {
+        self.looks = if self.handed.is_empty() { self.looks.saturating_add(1) } else { 1 };
+        if self.looks == RESTS_AFTER {
             self.store.rest();
             self.begin_jobs();
             self.touched = true;

@@ -325,11 +325,11 @@ impl Reactor {
             // There is more: do not sleep.
             self.waker.wake();
         }
-        self.open_listeners();
-        self.resume_paused();
         if self.housekeeping_at <= clock::now() {
             self.keep_house();
         }
+        self.open_listeners();
+        self.resume_paused();
         // Before the log: the others' copies are on their way while ours is written.
         self.flush();
         self.kick_stores();
@@ -419,10 +419,8 @@ impl Reactor {
                 store.rest();
             }
         }
-        // Whoever waits at the listeners is heard again: `open_listeners` has its turn before the next sleep.
-        if std::mem::take(&mut self.deaf) {
-            self.open_listeners();
-        }
+        // Whoever waits at the listeners is heard again.
+        self.deaf = false;
         self.end_slow_greetings();
         self.watch_sessions();
     }

@@ -3,8 +3,8 @@
 use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::osd::Osd;
 use nacre_store::{Event, ObjectStore, RamStore};
-use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, PoolId, Time};
-use nacre_wire::map::{Address, Change, CrushSection, Pool, Protocol};
+use nacre_types::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PoolId, Time};
+use nacre_wire::map::{Address, Change, CrushSection, Pool};
 use nacre_wire::msg::monitor::{Beacon, Led, MapDeltas, MapFull, Refused};
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::time::Duration;
@@ -37,20 +37,7 @@ impl Rig {
         store.kick();
         let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
         let address = Address("here:1".to_owned());
-        let settings = Pool {
-            name: "data".into(),
-            protocol: Protocol::Log {},
-            size: 1,
-            min_size: 1,
-            pg_num: 2,
-            pgp_num: 2,
-            rule: 0,
-            created: Epoch::NONE,
-            flags: 0,
-            erasure: String::new(),
-            quota_bytes: 0,
-            quota_objects: 0,
-        };
+        let settings = Pool::replicated("data".into(), 1, 1, 2);
         let up = Change::OsdUp { osd: ME, instance: Instance(1), address: address.clone(), store: 1, features: 0 };
         let changes = vec![Change::OsdNew { osd: ME, store: 1 }, up, Change::PoolSet { pool: PoolId(1), settings }];
         map.apply(&map.delta(changes)).expect("the next delta");

@@ -7,7 +7,7 @@ use crate::osd::Osd;
 use bytes::Bytes;
 use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
-use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool, Protocol};
+use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool};
 use nacre_wire::msg::client::{OpRequest, RequestId, SnapContext, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::msg::replication::{
@@ -59,20 +59,7 @@ impl Monitors {
         self.pool_that_needs(size, size)
     }
     pub(crate) fn pool_that_needs(&mut self, min_size: u8, size: u8) -> Epoch {
-        let settings = Pool {
-            name: "registers".into(),
-            protocol: Protocol::Log {},
-            size,
-            min_size,
-            pg_num: 1,
-            pgp_num: 1,
-            rule: 0,
-            created: Epoch::NONE,
-            flags: 0,
-            erasure: String::new(),
-            quota_bytes: 0,
-            quota_objects: 0,
-        };
+        let settings = Pool::replicated("registers".into(), size, min_size, 1);
         self.commit(vec![Change::PoolSet { pool: PoolId(1), settings }])
     }
     pub(crate) fn full(&self) -> Message {

@@ -291,7 +291,7 @@ impl<'a> Attempt<'a> {
     /// has no omap otherwise. Its head stays as it is unless this gives it its first entry: a group's log grows at every update, and
     /// rewriting the head of its object each time would be half of the records, looking at it a fifth of the work.
     fn with_omap(&mut self, object: &ObjectKey, fills: Option<bool>, work: impl FnOnce(&mut Self, u64)) -> Step<()> {
-        if let Some(&number) = self.world.tables.omaps.get(object)
+        if let Some(&number) = self.world.tables.omap_numbers.get(object)
             && !self.objects.contains_key(object)
         {
             work(self, number);

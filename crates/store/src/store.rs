@@ -218,7 +218,7 @@ impl<D: Device> Store<D> {
                 active: Default::default(),
                 frozen: None,
                 staged: BTreeMap::new(),
-                omaps: IndexMap::default(),
+                omap_numbers: IndexMap::default(),
                 indexed_numbers: from.next_number,
             },
             pending: PendingBlocks::default(),

@@ -19,7 +19,7 @@ pub(crate) struct Tables {
     /// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
     pub(crate) staged: BTreeMap<Bytes, Option<Bytes>>,
     /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is here is what the heads say.
-    pub(crate) omaps: IndexMap<ObjectKey, u64, FixedState>,
+    pub(crate) omap_numbers: IndexMap<ObjectKey, u64, FixedState>,
     /// Objects numbered from here on have nothing in the index.
     pub(crate) indexed_numbers: u64,
 }
@@ -32,12 +32,12 @@ impl Tables {
     pub(crate) fn note_omap(&mut self, object: ObjectKey, number: Option<u64>) {
         match number {
             Some(number) => {
-                if self.omaps.len() >= OMAPS_MAX {
-                    self.omaps.clear();
+                if self.omap_numbers.len() >= OMAPS_MAX {
+                    self.omap_numbers.clear();
                 }
-                self.omaps.insert(object, number);
+                self.omap_numbers.insert(object, number);
             }
-            None => drop(self.omaps.swap_remove(&object)),
+            None => drop(self.omap_numbers.swap_remove(&object)),
         }
     }
 

@@ -273,7 +273,7 @@ impl FrameReader {
                 return Ok(None);
             }
             let Large { header, meta, payload } = self.large.take().expect("just seen");
-            return whole(header, &meta, payload);
+            return whole(header, &meta, payload).map(Some);
         }
         let header = match self.header {
             Some(header) => header,
@@ -292,7 +292,7 @@ impl FrameReader {
             (self.header, self.after_large) = (None, is_large);
             let meta = self.buffer.split_to(header.meta_len);
             let payload = self.buffer.split_to(header.payload_len);
-            return whole(header, &meta, payload);
+            return whole(header, &meta, payload).map(Some);
         }
         if is_large && self.buffer.len() >= header.meta_len {
             (self.header, self.after_large) = (None, true);
@@ -359,7 +359,7 @@ impl FrameReader {
     }
 }
 
-fn whole(header: Header, meta: &[u8], payload: BytesMut) -> Result<Option<Frame>, FrameError> {
+fn whole(header: Header, meta: &[u8], payload: BytesMut) -> Result<Frame, FrameError> {
     verify("meta", meta, header.meta_crc)?;
     let payload = if payload.is_empty() {
         Payload::new()
@@ -368,7 +368,7 @@ fn whole(header: Header, meta: &[u8], payload: BytesMut) -> Result<Option<Frame>
         vec![payload.freeze()]
     };
     let message = Message::decode(header.kind, header.compat, meta, payload)?;
-    Ok(Some(Frame { epoch: header.epoch, message }))
+    Ok(Frame { epoch: header.epoch, message })
 }
 
 #[cfg(test)]

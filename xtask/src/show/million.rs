@@ -3,7 +3,7 @@
 use super::load::{Load, Work, field};
 use super::site::Site;
 use crate::bounded;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, all_groups};
 use crate::machine::resident_mib;
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -74,10 +74,7 @@ fn await_serving(cluster: &Cluster) -> Result<()> {
 
 /// Whether there are groups and all of them are active.
 fn is_serving(status: &Value) -> bool {
-    let states = status["pgs"]["by_state"].as_object();
-    states.is_some_and(|states| {
-        !states.is_empty() && states.keys().all(|state| state.split('+').any(|word| word == "active"))
-    })
+    all_groups(status, |state| state.split('+').any(|word| word == "active"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::files;
 use super::load::{Load, field, overwrite};
 use super::site::Site;
 use crate::bounded;
-use crate::cluster::{Cluster, succeeds};
+use crate::cluster::{Cluster, all_groups, succeeds};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -222,8 +222,7 @@ fn votes(stat: &Value) -> usize {
 }
 
 fn is_clean(status: &Value) -> bool {
-    let states = status["pgs"]["by_state"].as_object();
-    states.is_some_and(|states| !states.is_empty() && states.keys().all(|state| state == "active+clean"))
+    all_groups(status, |state| state == "active+clean")
 }
 
 /// Waits until all groups are clean, and an OSD has none (`true`) or some (`false`).

@@ -456,15 +456,15 @@ pub fn wait_healthy(
 ) -> Result<Duration> {
     let begun = Instant::now();
     loop {
-        let reply = cluster.command(&json!({ "command": "health" }))?;
-        seen(&reply);
-        let known = cluster.command(&json!({ "command": "status" }))?["osds"]["count"].as_u64().unwrap_or(0);
+        let status = cluster.command(&json!({ "command": "status" }))?;
+        seen(&status);
+        let (health, known) = (&status["health"], status["osds"]["count"].as_u64().unwrap_or(0));
         let unheard = osds.saturating_sub(usize::try_from(known).unwrap_or(usize::MAX));
-        if state_of(&reply)? == "ok" && unheard == 0 {
+        if state_of(health)? == "ok" && unheard == 0 {
             return Ok(begun.elapsed());
         }
         if begun.elapsed() >= limit {
-            let checks = rows(&reply, "checks");
+            let checks = rows(health, "checks");
             let mut wrong: Vec<String> = checks.iter().map(|check| show("", &check["summary"])).collect();
             if unheard > 0 {
                 wrong.push(format!("{unheard} of the {osds} OSDs in the configuration never reported: start them"));

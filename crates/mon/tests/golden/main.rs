@@ -121,11 +121,7 @@ fn every_golden_byte_string_still_reads_as_it_did() {
 
 #[test]
 fn no_record_is_without_golden_bytes() {
-    let golden = file::parse(GOLDEN);
-    let wanted = check::wanted(&check::sources(env!("CARGO_MANIFEST_DIR")));
-    assert!(wanted.len() >= 12, "the sources declare fewer records than there were: {wanted:?}");
-    let missing: Vec<&String> = wanted.iter().filter(|name| !golden.contains_key(*name)).collect();
-    assert!(missing.is_empty(), "no golden bytes: {missing:?}; docs/formats/wire.md says how to add them");
+    check::nothing_is_without(GOLDEN, &check::wanted(&check::sources(env!("CARGO_MANIFEST_DIR"))), 12);
 }
 
 // Its bytes are the library's, not ours: another version of it must read what this one wrote.

@@ -178,6 +178,25 @@ wire_record!(Pool version 1 compat 1 {
 pub const PG_NUM_MAX: u32 = 65_536;
 
 impl Pool {
+    /// One that replicates by the log, placed by rule 0, without limits; as if it had always been there.
+    #[must_use]
+    pub fn replicated(name: Name, size: u8, min_size: u8, pg_num: u32) -> Self {
+        Self {
+            name,
+            protocol: Protocol::Log {},
+            size,
+            min_size,
+            pg_num,
+            pgp_num: pg_num,
+            rule: 0,
+            created: Epoch::NONE,
+            flags: 0,
+            erasure: String::new(),
+            quota_bytes: 0,
+            quota_objects: 0,
+        }
+    }
+
     /// What is wrong with it, if anything. A map has a record for each group: whoever trusts a number here lets somebody else say how much
     /// memory every daemon needs.
     fn fault(&self) -> Option<String> {
@@ -420,20 +439,7 @@ mod tests {
 
     fn map() -> ClusterMap {
         let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
-        let settings = Pool {
-            name: "p".into(),
-            protocol: Protocol::Log {},
-            size: 1,
-            min_size: 1,
-            pg_num: 3,
-            pgp_num: 3,
-            rule: 0,
-            created: Epoch::NONE,
-            flags: 0,
-            erasure: String::new(),
-            quota_bytes: 0,
-            quota_objects: 0,
-        };
+        let settings = Pool::replicated("p".into(), 1, 1, 3);
         map.apply(&map.delta(vec![Change::PoolSet { pool: PoolId(1), settings }])).expect("the next delta");
         map
     }

@@ -71,6 +71,14 @@ pub fn wanted(texts: &[String]) -> BTreeSet<String> {
     wanted
 }
 
+/// Everything that is wanted has golden bytes; there were `least` such things once.
+pub fn nothing_is_without(golden: &str, wanted: &BTreeSet<String>, least: usize) {
+    let golden = file::parse(golden);
+    assert!(wanted.len() >= least, "the sources declare fewer things than there were: {wanted:?}");
+    let missing: Vec<&String> = wanted.iter().filter(|name| !golden.contains_key(*name)).collect();
+    assert!(missing.is_empty(), "no golden bytes: {missing:?}; docs/formats/wire.md says how to add them");
+}
+
 /// All sources of a crate: `folder` is where its manifest lies.
 pub fn sources(folder: &str) -> Vec<String> {
     fn gather(folder: &Path, into: &mut Vec<String>) {
