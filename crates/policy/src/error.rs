@@ -1,0 +1,102 @@
+//! How a script fails: one type for compiling, running, and running out.
+
+use std::fmt;
+
+/// Error numbers as Linux has them, for object interfaces and status codes (a status is negative).
+pub mod errno {
+    /// Not permitted: a read-only method wrote.
+    pub const EPERM: i32 = 1;
+    /// No such object, attribute, key or class.
+    pub const ENOENT: i32 = 2;
+    /// A script failed by itself.
+    pub const EIO: i32 = 5;
+    /// The call allocated too much.
+    pub const ENOMEM: i32 = 12;
+    /// It exists already.
+    pub const EEXIST: i32 = 17;
+    /// An argument makes no sense.
+    pub const EINVAL: i32 = 22;
+    /// The method was registered as read-only, and wrote.
+    pub const EROFS: i32 = 30;
+    /// A number cannot be carried exactly.
+    pub const ERANGE: i32 = 34;
+    /// Classes call each other too deeply.
+    pub const ELOOP: i32 = 40;
+    /// No such attribute.
+    pub const ENODATA: i32 = 61;
+    /// Out of instructions.
+    pub const ETIME: i32 = 62;
+    /// Output too long.
+    pub const EMSGSIZE: i32 = 90;
+    /// No such method.
+    pub const EOPNOTSUPP: i32 = 95;
+}
+
+/// Why a script failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The text does not compile.
+    Syntax,
+    /// `error()`, a wrong type, a wrong argument.
+    Runtime,
+    /// An uncaught error of the object interface, or a method's negative return value: the errno, positive.
+    Errno(i32),
+    /// Out of instructions. Nothing the script does can prevent it.
+    Instructions,
+    /// Out of memory. The VM is usable afterwards.
+    Memory,
+    /// Recursion too deep: Lua frames, C frames or classes.
+    Depth,
+    /// Output, log or a text too long.
+    Output,
+    /// A number that cannot be carried exactly: beyond ±(2^53 - 1), a fraction where an integer belongs, not a number.
+    Number,
+    /// No such class, method or entry function.
+    Missing,
+    /// The class promised the portable profile, or to read only, and does otherwise.
+    Profile,
+}
+
+impl Kind {
+    /// The status a class call ends with: a negative errno.
+    #[must_use]
+    pub const fn status(self) -> i32 {
+        -match self {
+            Self::Syntax | Self::Runtime => errno::EIO,
+            Self::Errno(number) => number,
+            Self::Instructions => errno::ETIME,
+            Self::Memory => errno::ENOMEM,
+            Self::Depth => errno::ELOOP,
+            Self::Output => errno::EMSGSIZE,
+            Self::Number => errno::ERANGE,
+            Self::Missing => errno::EOPNOTSUPP,
+            Self::Profile => errno::EPERM,
+        }
+    }
+}
+
+/// A script's failure, with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptError {
+    /// Why.
+    pub kind: Kind,
+    /// Name of the chunk that failed, as [`Chunk`](crate::Chunk) was given it.
+    pub script: String,
+    /// Line in that chunk, from 1, where one is known.
+    pub line: Option<u32>,
+    /// What is wrong, without the place. At most [`MESSAGE_MAX`](crate::budget::MESSAGE_MAX) bytes.
+    pub message: String,
+    /// Frames, innermost first, such as `zlog:17 in function write`. Shortened to [`STACK_MAX`](crate::budget::STACK_MAX).
+    pub stack: Vec<String>,
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.script, self.message),
+            None => write!(f, "{}: {}", self.script, self.message),
+        }
+    }
+}
+
+impl std::error::Error for ScriptError {}

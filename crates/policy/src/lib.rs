@@ -1,0 +1,42 @@
+//! Lua in a sandbox: object classes (Malacology, Sevilla et al., EuroSys 2017, §4.2 "Data I/O"; MAL-20 to MAL-29) and, on the same machine, policies,
+//! validators and balancers (MAL-07, MAL-24, UNI-01).
+//!
+//! ```text
+//!            call: class, method, input, budget           effects, as they happen
+//!   host ────────────────────────────────────▶ ClassVm ───────────────────────────▶ O: Object (the host's, moved in)
+//!        ◀──────────────────────────────────── │     │
+//!          (O, Done(status, output) | Wait)    │     └─ vm/prelude.luau: the environment a script sees
+//!                                              └─ vm/: Luau, through mlua; named nowhere else
+//! ```
+//!
+//! A program can fail; it cannot hurt. Every call has a budget of instructions and memory, sees an environment of its own, and has no way to a
+//! clock, a file, or another call's state. What it does to its object is the host's transaction, kept or dropped as a whole.
+//!
+//! Invariants (tests/):
+//! 1. Same chunk, input, object, request, seed and budget: same status, output, log, effects and instructions, in every process and whatever ran
+//!    in the VM before.
+//! 2. A call whose budget is spent ends; no `pcall`, metamethod or error handler keeps it going.
+//! 3. Nothing a call did is visible to the next one but what it did to its object.
+//! 4. A number crosses the border exactly or not at all.
+//!
+//! Start reading at [`object`] (what a class can do), [`class`] (what a call is), `vm/prelude.luau` (what a script sees), [`vm`].
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod chunk;
+pub mod class;
+pub mod error;
+mod guard;
+pub mod object;
+pub mod value;
+pub mod vm;
+
+pub use budget::Budget;
+pub use chunk::{Chunk, Profile};
+pub use class::{
+    Call, CallEnd, CallOutcome, Class, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Target,
+};
+pub use error::{Kind, ScriptError, errno};
+pub use object::{Object, Page, Severity, Stat, Stop};
+pub use value::{INTEGER_MAX, Value};
+pub use vm::{ClassVm, Ran, Run, Vm, VmStats};
