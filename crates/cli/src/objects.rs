@@ -157,7 +157,7 @@ pub fn head_of(ended: Ended) -> Result<Option<Head>> {
     let mut head = Head { data: done.payload, ..Head::default() };
     for reply in done.results {
         match reply {
-            SubReply::Stat { size, version } => (head.size, head.version) = (size, version),
+            SubReply::Stat { size, version, .. } => (head.size, head.version) = (size, version),
             SubReply::Entries { entries, .. } => {
                 head.attrs = entries.into_iter().map(|(name, value)| (Name::from(name), value)).collect();
             }
@@ -261,7 +261,11 @@ pub mod memory {
                     }
                     (SubOp::Delete {}, found) => *found = None,
                     (SubOp::Stat {}, Some(found)) => {
-                        result = SubReply::Stat { size: found.data.len() as u64, version: version(found.version) };
+                        result = SubReply::Stat {
+                            size: found.data.len() as u64,
+                            version: version(found.version),
+                            modified_ms: 0,
+                        };
                     }
                     (SubOp::ListAttrs {}, Some(found)) => {
                         let entry =

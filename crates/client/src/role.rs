@@ -23,13 +23,22 @@ pub struct ClientConfig {
     pub bytes_max: u64,
     /// An operation without an answer is sent again after this.
     pub retry_interval: Duration,
+    /// What the wall clock said at [`Time::ZERO`], in milliseconds since 1970; 0 if nobody knows.
+    pub unix_ms_at_zero: u64,
 }
 
 impl ClientConfig {
     /// The usual limits.
     #[must_use]
     pub const fn new(id: ClientId) -> Self {
-        Self { id, instance: Instance(1), ops_max: 1024, bytes_max: 128 << 20, retry_interval: Duration::from_secs(2) }
+        Self {
+            id,
+            instance: Instance(1),
+            ops_max: 1024,
+            bytes_max: 128 << 20,
+            retry_interval: Duration::from_secs(2),
+            unix_ms_at_zero: 0,
+        }
     }
 }
 
@@ -274,6 +283,7 @@ impl Client {
             tenant: 0,
             deadline_ms: 0,
             attempt: op.attempt,
+            unix_ms: self.config.unix_ms_at_zero + now.0 / 1_000_000,
         };
         let message = Message::OpRequest(request, op.operation.payload.clone());
         self.out.push(Output::Send { to: osd, message });
@@ -344,7 +354,7 @@ impl Client {
 
 impl ObjectCluster for Client {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ack: true, ..Capabilities::default() }
+        Capabilities { ack: true, exec: true, exec_reads_own_writes: true, ..Capabilities::default() }
     }
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {

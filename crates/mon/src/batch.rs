@@ -32,6 +32,10 @@ pub enum Part {
     Flags,
     /// The required features.
     Features,
+    /// Programs.
+    Programs,
+    /// What clients may do.
+    Clients,
 }
 
 /// What a change writes.
@@ -65,6 +69,12 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
         }
         Change::RequireFeatures { .. } => {
             parts.insert(Part::Features);
+        }
+        Change::ProgramInstall { .. } | Change::ProgramActivate { .. } | Change::ProgramRemove { .. } => {
+            parts.insert(Part::Programs);
+        }
+        Change::ClientSet { .. } | Change::ClientRemove { .. } => {
+            parts.insert(Part::Clients);
         }
     }
 }

@@ -441,7 +441,7 @@ impl Pool {
         call(async move {
             match operation.await {
                 Ok(done) => match one(done)? {
-                    SubReply::Stat { size, version } => Ok(Some(Stat { size, version })),
+                    SubReply::Stat { size, version, .. } => Ok(Some(Stat { size, version })),
                     _ => Err(Error::Unexpected("stat")),
                 },
                 Err(Error::Refused(OpFailure::NotFound {})) => Ok(None),

@@ -87,7 +87,7 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
 /// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits himself.
 pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>) -> Result<Entity, StartError> {
     let id = ClientId(directory::random_u128() as u64);
-    let config = ClientConfig::new(id);
+    let config = ClientConfig { unix_ms_at_zero: clock::unix_ms_at_zero(), ..ClientConfig::new(id) };
     let instance: Instance = config.instance;
     let client = Client::new(config, clock::now());
     let entity = Entity::Client(id);

@@ -28,6 +28,7 @@ mod device;
 pub mod directory;
 mod embedded;
 mod error;
+mod evaluator;
 mod hosted;
 mod inspect;
 mod links;

@@ -35,6 +35,7 @@ pub enum Action {
     SendMon { message: Message },
     Submit { transaction: Transaction, token: Token },
     Read { read: Read, token: Token },
+    Evaluate(Box<nacre_osd::EvaluateJob>),
     Say(String),
     Halt(String),
 }
@@ -135,6 +136,13 @@ impl Role {
         self.take_actions(now, actions);
     }
 
+    pub fn on_evaluated(&mut self, now: Time, evaluated: nacre_osd::Evaluated, actions: &mut Vec<Action>) {
+        if let Self::Osd(osd, out) = self {
+            osd.on_evaluated(now, evaluated, out);
+        }
+        self.take_actions(now, actions);
+    }
+
     pub fn on_tick(&mut self, now: Time, actions: &mut Vec<Action>) {
         match self {
             Self::Mon(mon, out) => mon.on_tick(now, out),
@@ -181,6 +189,7 @@ impl From<nacre_osd::Output> for Action {
             Output::SendMon { message } => Self::SendMon { message },
             Output::Submit { transaction, token } => Self::Submit { transaction, token },
             Output::Read { read, token } => Self::Read { read, token },
+            Output::Evaluate { job } => Self::Evaluate(job),
             Output::Halt { why } => Self::Halt(why),
         }
     }

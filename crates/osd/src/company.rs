@@ -183,6 +183,7 @@ impl Company {
             tenant: 0,
             deadline_ms: 0,
             attempt: 1,
+            unix_ms: 0,
         };
         self.resend(&request, data);
         request

@@ -1,28 +1,24 @@
 //! What an operation does to an object: conditions in, effects out. No state, no I/O.
 //!
-//! Parts are evaluated in order against the object as the parts before left it, except that data and omap are read as they were before
-//! the operation; an operation that would read its own data is refused rather than answered wrongly. The first condition that does not hold ends
-//! it without effects.
+//! Parts are evaluated in order, each on the object as the parts before it left it (`view.rs`). The first that fails ends the operation without
+//! effects. Where something must be read first, the outcome says what; then the operation is evaluated again, from its beginning.
 
-use crate::pg::local::VERSION_ATTR;
+use crate::fetched::{Fetched, Want};
+use crate::pg::local::{VERSION_ATTR, version_value};
 use crate::pg::object::Context;
+use crate::view::{OMAP_KEY_MAX, OMAP_VALUE_MAX, Stop, View};
 use bytes::Bytes;
-use nacre_store::{Read, ReadReply};
-use nacre_types::{Name, PgId, Version};
+use nacre_types::{Name, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{
-    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, SUB_OPS_MAX,
-    SubOp, SubReply,
+    ATTR_BYTES_MAX, ATTR_NAME_MAX, CALL_OUTPUT_BYTES_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure,
+    OpRequest, SUB_OPS_MAX, SubOp, SubReply,
 };
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::{Payload, Wire};
-use std::collections::BTreeMap;
 
 /// Clients' attributes are stored behind this prefix.
 pub const USER_ATTR: &[u8] = b"u";
-/// Longest omap key and value.
-const OMAP_KEY_MAX: usize = 4096;
-const OMAP_VALUE_MAX: usize = 1 << 20;
 
 /// What an operation does.
 #[derive(Debug)]
@@ -38,6 +34,24 @@ pub enum Outcome {
         /// Data of the reads.
         payload: Payload,
     },
+    /// These have to be read before it can be said.
+    Read {
+        /// At least one.
+        wants: Vec<Want>,
+        /// What was read before.
+        fetched: Fetched,
+    },
+    /// A method takes longer than this thread should.
+    Heavy {
+        /// What was read before.
+        fetched: Fetched,
+    },
+}
+
+impl Outcome {
+    const fn failed(failure: OpFailure) -> Self {
+        Self::Answer { failure: Some(failure), results: Vec::new(), payload: Payload::new() }
+    }
 }
 
 /// A change of an object.
@@ -51,6 +65,39 @@ pub struct Update {
     pub context: Context,
     /// One for each part.
     pub results: Vec<SubReply>,
+}
+
+/// Methods of classes, for whoever evaluates. The object is handed over for the call and comes back.
+pub trait Methods {
+    /// Calls a method. `index` is the part's.
+    fn call(
+        &mut self,
+        index: u32,
+        class: &Name,
+        method: &Name,
+        input: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>);
+    /// Runs a script that came with the operation.
+    fn eval(
+        &mut self,
+        index: u32,
+        script: &[u8],
+        handler: &Name,
+        input: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>);
+}
+
+/// What a method returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Called {
+    /// The activation that ran; 0 for a script that came with the call.
+    pub activation: u64,
+    /// Zero or positive.
+    pub status: u32,
+    /// For the caller.
+    pub output: Bytes,
 }
 
 /// Whether the operation is one at all: counts, lengths and names within bounds.
@@ -76,19 +123,14 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
         Some(end) if end <= OBJECT_BYTES_MAX => Ok(()),
         _ => Err(OpFailure::TooLarge {}),
     };
-    let mut data_changed = false;
-    let writes = request.ops.iter().any(SubOp::is_write);
+    // Of a call nobody knows yet whether it writes.
+    let writes = request.ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
     for op in &request.ops {
         match op {
-            SubOp::Read { length, .. } if *length > OP_BYTES_MAX => return Err(OpFailure::TooLarge {}),
-            SubOp::Read { .. } | SubOp::OmapGet { .. } | SubOp::OmapList { .. } | SubOp::CompareData { .. }
-                if data_changed =>
-            {
-                return invalid("data or omap cannot be read after the same operation changed it");
+            SubOp::Read { length, .. } | SubOp::Checksum { length, .. } if *length > OP_BYTES_MAX => {
+                return Err(OpFailure::TooLarge {});
             }
-            SubOp::Read { .. } if writes => {
-                return invalid("an operation that writes cannot return data; read it in another");
-            }
+            SubOp::Read { .. } if writes => return invalid(READ_OF_WRITE),
             SubOp::Write { offset, length }
             | SubOp::Zero { offset, length }
             | SubOp::CompareData { offset, length } => {
@@ -112,261 +154,225 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
             SubOp::ListObjects { .. } if request.ops.len() > 1 => return invalid("a listing stands alone"),
             _ => {}
         }
-        data_changed |= op.is_write() && !matches!(op, SubOp::SetAttr { .. } | SubOp::RemoveAttr { .. });
     }
     Ok(())
 }
 
-/// What has to be read before the operation can be evaluated, by index of the part.
-#[must_use]
-pub fn needed_reads(request: &OpRequest, pg: PgId) -> Vec<(usize, Read)> {
-    let object = || crate::key::store_key(pg, &request.object);
-    let read = |(index, op): (usize, &SubOp)| {
-        let read = match op {
-            SubOp::Read { offset, length } | SubOp::CompareData { offset, length } => {
-                Read::Data { object: object(), offset: *offset, length: *length }
-            }
-            SubOp::OmapGet { keys } => Read::OmapGet { object: object(), keys: keys.clone() },
-            SubOp::OmapList { after, limit } => Read::Omap {
-                object: object(),
-                from: if after.is_empty() {
-                    std::ops::Bound::Unbounded
-                } else {
-                    std::ops::Bound::Excluded(after.clone())
-                },
-                to: None,
-                limit_entries: (*limit as usize).clamp(1, 10_000),
-                limit_bytes: 4 << 20,
-            },
-            _ => return None,
-        };
-        Some((index, read))
-    };
-    request.ops.iter().enumerate().filter_map(read).collect()
-}
+const READ_OF_WRITE: &str = "an operation that writes cannot return data; read it in another";
 
-/// Evaluates the operation on the object. `data` has what [`needed_reads`] asked for; a part without a reply found no object.
-#[must_use]
+/// Evaluates the operation on the object, with what was read for it so far.
 pub fn evaluate(
     request: &OpRequest,
     payload: &Payload,
     context: &Context,
-    data: &BTreeMap<usize, ReadReply>,
+    fetched: Fetched,
     full: bool,
+    may_write: bool,
+    methods: &mut dyn Methods,
 ) -> Outcome {
+    if fetched.is_exhausted() {
+        let why = "it reads too many separate places of the object, or too much; read larger pieces at once, or less";
+        return Outcome::failed(OpFailure::Invalid { why: why.to_owned() });
+    }
     let mut run = Run {
-        context: context.clone(),
-        effects: Vec::new(),
-        written: Payload::new(),
+        view: View::new(context.clone(), fetched),
         results: Vec::new(),
         returned: Payload::new(),
         input: PayloadCursor::new(payload.clone()),
-        grows: false,
     };
     for (index, op) in request.ops.iter().enumerate() {
-        if let Err(failure) = run.part(index, op, data.get(&index)) {
-            return Outcome::Answer { failure: Some(failure), results: Vec::new(), payload: Payload::new() };
+        match run.part(index, op, methods) {
+            Ok(()) => {}
+            Err(Stop::Fail(failure)) => return Outcome::failed(failure),
+            Err(Stop::Heavy) => return Outcome::Heavy { fetched: run.view.fetched },
+            Err(Stop::Wait) => {
+                for op in &request.ops[index + 1..] {
+                    run.look_ahead(op);
+                }
+                let View { wanted, fetched, .. } = run.view;
+                assert!(!wanted.is_empty(), "a part waits for nothing");
+                return Outcome::Read { wants: wanted, fetched };
+            }
         }
     }
-    if !request.ops.iter().any(SubOp::is_write) {
-        return Outcome::Answer { failure: None, results: run.results, payload: run.returned };
+    let Run { view, results, returned, .. } = run;
+    if may_write && !returned.is_empty() {
+        return Outcome::failed(OpFailure::Invalid { why: READ_OF_WRITE.to_owned() });
     }
-    let attrs: usize = run.context.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
-    let failure = if full && run.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
-        Some(OpFailure::Full {})
-    } else if attrs > ATTR_BYTES_MAX || run.results.to_bytes().len() > OUTPUT_BYTES_MAX {
-        Some(OpFailure::TooLarge {})
-    } else {
-        None
-    };
-    match failure {
-        Some(_) => Outcome::Answer { failure, results: Vec::new(), payload: Payload::new() },
-        None => {
-            let Run { context, effects, written, results, .. } = run;
-            Outcome::Update(Update { effects, payload: written, context, results })
-        }
+    if view.effects.is_empty() {
+        return Outcome::Answer { failure: None, results, payload: returned };
     }
+    let attrs: usize = view.context.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
+    let attrs = attrs + view.context.header.len();
+    if full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
+        return Outcome::failed(OpFailure::Full {});
+    }
+    if attrs > ATTR_BYTES_MAX {
+        return Outcome::failed(OpFailure::TooLarge {});
+    }
+    if results.to_bytes().len() > OUTPUT_BYTES_MAX {
+        let why = format!("an operation that writes may return {OUTPUT_BYTES_MAX} bytes, and this one returns more");
+        return Outcome::failed(OpFailure::Invalid { why });
+    }
+    let View { effects, written, context, .. } = view;
+    Outcome::Update(Update { effects, payload: written, context, results })
 }
 
 struct Run {
-    context: Context,
-    effects: Vec<Effect>,
-    written: Payload,
+    view: View,
     results: Vec<SubReply>,
     returned: Payload,
     input: PayloadCursor,
-    grows: bool,
 }
 
 impl Run {
     fn take(&mut self, length: u64) -> Payload {
         self.input.take(length as usize).expect("the payload is as long as its parts say: validated")
     }
-
-    fn exists(&self) -> Result<(), OpFailure> {
-        if self.context.exists { Ok(()) } else { Err(OpFailure::NotFound {}) }
-    }
-
-    fn write(&mut self, offset: u64, length: u64) -> Result<(), OpFailure> {
-        let end = offset.checked_add(length).filter(|end| *end <= OBJECT_BYTES_MAX).ok_or(OpFailure::TooLarge {})?;
-        let data = self.take(length);
-        self.written.extend(data);
-        if length == 0 {
-            self.effects.push(Effect::Touch {});
-        } else {
-            self.effects.push(Effect::Write { offset, length });
-            self.context.size = self.context.size.max(end);
+    fn take_whole(&mut self, length: u64) -> Bytes {
+        match &self.take(length)[..] {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
         }
-        self.touch();
-        Ok(())
     }
 
-    fn touch(&mut self) {
-        self.context.exists = true;
-        self.grows = true;
+    /// An earlier part waits for something to be read: what this one will want, as far as can be seen, can be read with it.
+    fn look_ahead(&mut self, op: &SubOp) {
+        let view = &mut self.view;
+        let _ = match op {
+            SubOp::Read { offset, length }
+            | SubOp::CompareData { offset, length }
+            | SubOp::Checksum { offset, length } => view.read(*offset, *length).map(drop),
+            SubOp::OmapGet { keys } => view.omap_get_many(keys).map(drop),
+            SubOp::OmapList { after, limit } => list(view, after, *limit).map(drop),
+            _ => Ok(()),
+        };
     }
 
-    fn part(&mut self, index: usize, op: &SubOp, data: Option<&ReadReply>) -> Result<(), OpFailure> {
-        let guard = OpFailure::Guard { index: u32::try_from(index).expect("few parts") };
+    fn part(&mut self, index: usize, op: &SubOp, methods: &mut dyn Methods) -> Result<(), Stop> {
+        let index = u32::try_from(index).expect("few parts");
+        let guard = Stop::Fail(OpFailure::Guard { index });
         let mut result = SubReply::Done {};
         match op {
-            SubOp::Read { .. } => {
-                self.exists()?;
-                let Some(ReadReply::Data(pieces)) = data else { return Err(OpFailure::NotFound {}) };
-                result = SubReply::Data { length: nacre_wire::msg::payload_len(pieces) as u64 };
-                self.returned.extend(pieces.iter().cloned());
+            SubOp::Read { offset, length } => {
+                let pieces = self.view.read(*offset, *length)?;
+                result = SubReply::Data { length: nacre_wire::msg::payload_len(&pieces) as u64 };
+                self.returned.extend(pieces);
+            }
+            SubOp::Checksum { offset, length } => {
+                let (crc, length) = self.view.checksum(*offset, *length)?;
+                result = SubReply::Checksum { crc, length };
             }
             SubOp::Stat {} => {
-                self.exists()?;
-                result = SubReply::Stat { size: self.context.size, version: self.context.version };
+                self.view.exists()?;
+                let Context { size, version, modified_ms, .. } = self.view.context;
+                result = SubReply::Stat { size, version, modified_ms };
             }
-            SubOp::Write { offset, length } => self.write(*offset, *length)?,
+            SubOp::Write { offset, length } => {
+                let data = self.take(*length);
+                self.view.write(*offset, data)?;
+            }
             SubOp::WriteFull { length } => {
-                let size = self.context.size;
-                if self.context.damaged {
-                    // Otherwise the rest of the last block, of which nobody knows that nothing of it is left, would stay unreadable.
-                    self.effects.push(Effect::Truncate { size: 0 });
-                }
-                self.context.size = 0;
-                self.write(0, *length)?;
-                if *length < size {
-                    self.effects.push(Effect::Truncate { size: *length });
-                }
+                let data = self.take(*length);
+                self.view.write_full(data)?;
             }
-            SubOp::Append { length } => self.write(self.context.size, *length)?,
-            SubOp::Zero { offset, length } => {
-                // Only what exists: the size does not change.
-                let end = (offset + length).min(self.context.size);
-                self.effects.push(Effect::Touch {});
-                if *offset < end {
-                    self.effects.push(Effect::Zero { offset: *offset, length: end - offset });
-                }
-                self.touch();
+            SubOp::Append { length } => {
+                let data = self.take(*length);
+                self.view.write(self.view.context.size, data)?;
             }
-            SubOp::Truncate { size } => {
-                self.effects.push(Effect::Truncate { size: *size });
-                let shrinks = *size <= self.context.size && self.context.exists;
-                self.context.size = *size;
-                self.context.exists = true;
-                self.grows |= !shrinks;
-            }
-            SubOp::Create { exclusive } => {
-                if *exclusive && self.context.exists {
-                    return Err(OpFailure::AlreadyExists {});
-                }
-                self.effects.push(Effect::Touch {});
-                self.touch();
-            }
-            SubOp::Delete {} => {
-                self.exists()?;
-                self.effects.clear();
-                self.written.clear();
-                self.effects.push(Effect::Remove {});
-                self.context = Context { version: self.context.version, ..Context::default() };
-            }
-            SubOp::GetAttr { name } => {
-                self.exists()?;
-                let value = self.context.attrs.get(name).cloned().ok_or(OpFailure::NotFound {})?;
-                result = SubReply::Value { value };
-            }
+            SubOp::Zero { offset, length } => self.view.zero(*offset, *length)?,
+            SubOp::Truncate { size } => self.view.truncate(*size)?,
+            SubOp::Create { exclusive } => self.view.create(*exclusive)?,
+            SubOp::Delete {} => self.view.remove()?,
+            SubOp::GetAttr { name } => result = SubReply::Value { value: self.view.attr(name)? },
             SubOp::ListAttrs {} => {
-                self.exists()?;
+                self.view.exists()?;
                 let entry = |(name, value): (&Name, &Bytes)| (Bytes::copy_from_slice(name.as_bytes()), value.clone());
-                result = SubReply::Entries { entries: self.context.attrs.iter().map(entry).collect(), more: false };
+                let entries = self.view.context.attrs.iter().map(entry).collect();
+                result = SubReply::Entries { entries, more: false };
             }
-            SubOp::SetAttr { name, value } => {
-                self.effects.push(Effect::SetAttr { name: stored_attr(name), value: value.clone() });
-                self.context.attrs.insert(name.clone(), value.clone());
-                self.touch();
+            SubOp::SetAttr { name, value } => self.view.set_attr(name, value.clone())?,
+            SubOp::RemoveAttr { name } => self.view.remove_attr(name)?,
+            SubOp::OmapGet { keys } => {
+                result = SubReply::Entries { entries: self.view.omap_get_many(keys)?, more: false };
             }
-            SubOp::RemoveAttr { name } => {
-                self.exists()?;
-                self.context.attrs.remove(name).ok_or(OpFailure::NotFound {})?;
-                self.effects.push(Effect::RemoveAttr { name: stored_attr(name) });
+            SubOp::OmapList { after, limit } => {
+                let (entries, more) = list(&mut self.view, after, *limit)?;
+                result = SubReply::Entries { entries, more };
             }
-            SubOp::OmapGet { .. } | SubOp::OmapList { .. } => {
-                self.exists()?;
-                let Some(ReadReply::Omap { entries, more }) = data else { return Err(OpFailure::NotFound {}) };
-                result = SubReply::Entries { entries: entries.clone(), more: *more };
-            }
-            SubOp::OmapSet { entries } => {
-                self.effects.push(Effect::OmapSet { entries: entries.clone() });
-                self.touch();
-            }
-            SubOp::OmapRemove { keys } => {
-                self.exists()?;
-                self.effects.push(Effect::OmapRemove { keys: keys.clone() });
-            }
-            SubOp::OmapClear {} => {
-                self.exists()?;
-                self.effects.push(Effect::OmapClear {});
-            }
+            SubOp::OmapSet { entries } => self.view.omap_set(entries.clone())?,
+            SubOp::OmapRemove { keys } => self.view.omap_remove(keys.clone())?,
+            SubOp::OmapClear {} => self.view.omap_clear()?,
             SubOp::AssertExists { exists } => {
-                if self.context.exists != *exists {
+                if self.view.context.exists != *exists {
                     return Err(guard);
                 }
             }
             SubOp::AssertVersion { version } => {
-                if !self.context.exists || self.context.version != *version {
+                if !self.view.context.exists || self.view.context.version != *version {
                     return Err(guard);
                 }
             }
-            SubOp::CompareData { length, .. } => {
+            SubOp::CompareData { offset, length } => {
                 let wanted = self.take(*length);
-                let found: &[Bytes] = match data {
-                    Some(ReadReply::Data(pieces)) => pieces,
-                    _ => &[],
-                };
+                let found = if self.view.context.exists { self.view.read(*offset, *length)? } else { Vec::new() };
                 if !wanted.iter().flatten().eq(found.iter().flatten()) {
                     return Err(guard);
                 }
             }
             SubOp::CompareAttr { name, value } => {
-                if self.context.attrs.get(name).map_or(&[][..], |value| &value[..]) != &value[..] {
+                if self.view.context.attrs.get(name).map_or(&[][..], |value| &value[..]) != &value[..] {
                     return Err(guard);
                 }
+            }
+            SubOp::Call { class, method, length } => {
+                let input = self.take_whole(*length);
+                let view = std::mem::take(&mut self.view);
+                result = self.called(methods.call(index, class, method, input, view))?;
+            }
+            SubOp::Eval { script, handler, input } => {
+                let script = self.take_whole(*script);
+                let input = self.take_whole(*input);
+                let view = std::mem::take(&mut self.view);
+                result = self.called(methods.eval(index, &script, handler, input, view))?;
             }
             SubOp::ListObjects { .. } => unreachable!("listings are not evaluated on an object"),
         }
         self.results.push(result);
         Ok(())
     }
+
+    fn called(&mut self, (view, called): (View, Result<Called, Stop>)) -> Result<SubReply, Stop> {
+        self.view = view;
+        let Called { activation, status, output } = called?;
+        if output.len() > CALL_OUTPUT_BYTES_MAX {
+            let why = format!("the method returned {} bytes; {CALL_OUTPUT_BYTES_MAX} are allowed", output.len());
+            return Err(Stop::Fail(OpFailure::Invalid { why }));
+        }
+        Ok(SubReply::Called { activation, status, output })
+    }
 }
 
-fn stored_attr(name: &Name) -> Name {
+fn list(view: &mut View, after: &Bytes, limit: u32) -> Result<(Vec<(Bytes, Bytes)>, bool), Stop> {
+    let after = Some(after).filter(|after| !after.is_empty());
+    view.omap_list(after, (limit as usize).clamp(1, 10_000))
+}
+
+pub(crate) fn stored_attr(name: &Name) -> Name {
     Name::copy(&[USER_ATTR, name.as_bytes()].concat())
 }
 
-/// The effect that gives the object its version.
+/// The effect that gives the object its version, and says when it was changed.
 #[must_use]
-pub fn version_effect(version: Version) -> Effect {
-    Effect::SetAttr { name: Name::copy(VERSION_ATTR), value: version.to_bytes().into() }
+pub fn version_effect(version: Version, modified_ms: u64) -> Effect {
+    Effect::SetAttr { name: Name::copy(VERSION_ATTR), value: version_value(version, modified_ms) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::ObjectId;
+    use nacre_types::{ObjectId, PgId};
     use nacre_wire::msg::client::RequestId;
 
     fn request(ops: Vec<SubOp>) -> OpRequest {
@@ -383,6 +389,16 @@ mod tests {
             tenant: 0,
             deadline_ms: 0,
             attempt: 0,
+            unix_ms: 0,
+        }
+    }
+    struct NoMethods;
+    impl Methods for NoMethods {
+        fn call(&mut self, _: u32, _: &Name, _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
+            (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why: String::new() })))
+        }
+        fn eval(&mut self, _: u32, _: &[u8], _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
+            (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why: String::new() })))
         }
     }
     fn existing(size: u64) -> Context {
@@ -392,12 +408,12 @@ mod tests {
         let payload = if payload.is_empty() { vec![] } else { vec![Bytes::copy_from_slice(payload)] };
         let request = request(ops);
         validate(&request, &payload).expect("valid");
-        evaluate(&request, &payload, context, &BTreeMap::new(), false)
+        evaluate(&request, &payload, context, Fetched::default(), false, true, &mut NoMethods)
     }
     fn update(outcome: Outcome) -> Update {
         match outcome {
             Outcome::Update(update) => update,
-            Outcome::Answer { failure, .. } => panic!("{failure:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -433,13 +449,14 @@ mod tests {
         assert!(refused(vec![SubOp::Write { offset: 0, length: u64::MAX }, SubOp::Append { length: 2 }], b"x"));
         assert!(refused(vec![SubOp::Write { offset: 0, length: 2 }], b"x"));
         assert!(refused(vec![SubOp::Append { length: 1 }, SubOp::Read { offset: 0, length: 1 }], b"x"));
+        assert!(refused(vec![SubOp::Eval { script: u64::MAX, handler: "f".into(), input: 2 }], b"x"));
         assert!(refused(vec![SubOp::ListObjects { after: Bytes::new(), limit: 1 }, SubOp::Stat {}], b""));
     }
 
     #[test]
     fn a_full_cluster_still_shrinks() {
         let full = |ops: Vec<SubOp>, payload: Payload| {
-            evaluate(&request(ops), &payload, &existing(10), &BTreeMap::new(), true)
+            evaluate(&request(ops), &payload, &existing(10), Fetched::default(), true, true, &mut NoMethods)
         };
         assert!(matches!(full(vec![SubOp::Delete {}], vec![]), Outcome::Update(_)));
         assert!(matches!(full(vec![SubOp::Truncate { size: 1 }], vec![]), Outcome::Update(_)));

@@ -42,6 +42,12 @@ pub enum Output {
         /// Names it.
         token: Token,
     },
+    /// Evaluate an operation that takes longer than this thread should, with a [`crate::Runtime`] of somebody who has the time; then
+    /// [`crate::Osd::on_evaluated`].
+    Evaluate {
+        /// What.
+        job: Box<crate::EvaluateJob>,
+    },
     /// Stop the daemon: going on could hurt.
     Halt {
         /// For people: what is wrong and what to do.

@@ -12,28 +12,35 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod builtin;
 #[cfg(test)]
 mod company;
 #[cfg(test)]
 mod company_stories;
 mod evaluate;
+mod fetched;
 mod heartbeat;
 mod io;
 pub mod key;
+mod methods;
 mod mutants;
 pub mod options;
 mod osd;
 #[cfg(test)]
 mod osd_test;
+mod patches;
 pub mod pg;
+pub mod programs;
 #[cfg(test)]
 mod repair_stories;
 mod shared;
 #[cfg(test)]
 mod stories;
+mod view;
 
 pub use boot::{DaemonRecord, format};
 pub use io::{Limits, OsdConfig, Output, Timing};
+pub use methods::{EvaluateJob, Evaluated, Runtime};
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};

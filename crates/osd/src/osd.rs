@@ -11,15 +11,19 @@
 use crate::boot::{Loading, Progress};
 use crate::io::{OsdConfig, Output};
 use crate::key;
+use crate::methods::{Complaint, Evaluated};
 use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
+use crate::programs::{Ask, Programs};
 use crate::shared::{Counters, Shared};
 use bytes::Bytes;
 use nacre_store::{Event, Op, Token};
-use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId, Time};
+use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::client::{OpFailure, OpReply};
-use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, Led, LogLine, MapDeltas, PgReport, Subscribe};
+use nacre_wire::msg::monitor::{
+    Beacon, Boot, ClusterLog, FailureReport, Led, LogLine, MapDeltas, PgReport, Severity, Subscribe,
+};
 use nacre_wire::msg::replication::{Ping, Pong};
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -65,6 +69,8 @@ pub struct Osd {
     beacon_at: Time,
     log_number: u64,
     map_asked: Time,
+    /// Names of clients, as their connections said.
+    names: BTreeMap<Entity, Name>,
 }
 
 impl Osd {
@@ -96,6 +102,7 @@ impl Osd {
             beacon_at: now,
             log_number: 0,
             map_asked: Time::ZERO,
+            names: BTreeMap::new(),
         }
     }
 
@@ -154,6 +161,74 @@ impl Osd {
         }
         self.receive(from, epoch, message);
         self.flush(out);
+    }
+
+    /// A client's connection said what it is called; an empty name says that it is gone. One that said nothing is nobody in particular.
+    pub fn on_client_name(&mut self, client: Entity, name: Name) {
+        if name.as_bytes().is_empty() {
+            self.names.remove(&client);
+        } else {
+            self.names.insert(client, name);
+        }
+    }
+
+    /// An operation that was handed out has been evaluated.
+    pub fn on_evaluated(&mut self, now: Time, evaluated: Evaluated, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        let Evaluated { pg, interval, number, outcome, complaints } = evaluated;
+        self.complain(complaints);
+        if let Some(group) = self.pgs.get_mut(&pg)
+            && group.interval.since == interval
+        {
+            group.on_evaluated(number, outcome, &mut self.sh);
+            note(&mut self.busy, group, &mut self.sh);
+        }
+        self.flush(out);
+    }
+
+    /// Programs of this daemon.
+    #[must_use]
+    pub const fn programs(&self) -> &Programs {
+        &self.sh.programs
+    }
+
+    fn complain(&mut self, complaints: Vec<Complaint>) {
+        for line in self.sh.programs.lines(complaints) {
+            self.sh.say(Severity::Warn {}, line);
+            // People who try their program look at the log now.
+            self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+            self.sh.wake_at(self.beacon_at);
+        }
+    }
+
+    /// Asks for sources that are missing.
+    fn fetch_sources(&mut self) {
+        if !self.is_live() || !self.sh.programs.wants_sources() {
+            return;
+        }
+        let (me, instance, now, again) =
+            (self.id(), self.instance(), self.sh.now, self.sh.config.timing.retry_interval);
+        let Some(map) = &self.sh.map else { return };
+        for Ask { to, request } in self.sh.programs.asks(me, instance, map, now, again) {
+            let message = Message::OpRequest(request, Payload::new());
+            if to == me {
+                self.sh.loopback.push_back(message);
+            } else {
+                self.sh.send(to, message);
+            }
+        }
+        self.sh.wake_at(now + again);
+    }
+
+    fn on_source(&mut self, reply: &OpReply, payload: &[Bytes]) {
+        if let Some(line) = self.sh.programs.on_answer(reply, payload) {
+            self.sh.say(Severity::Error {}, line);
+        }
+        // Calls may have waited for it.
+        for pg in self.pgs.values_mut() {
+            pg.process_all_objects(&mut self.sh);
+        }
+        self.find_busy();
     }
 
     /// The connection to an OSD was refused: its process is gone.
@@ -283,6 +358,7 @@ impl Osd {
             Phase::Live => {
                 self.ping();
                 self.accuse();
+                self.fetch_sources();
                 for id in &self.busy {
                     self.pgs.get_mut(id).expect("busy groups exist").on_tick(&mut self.sh);
                 }
@@ -305,6 +381,13 @@ impl Osd {
     }
 
     fn flush(&mut self, out: &mut Vec<Output>) {
+        while let Some(message) = self.sh.loopback.pop_front() {
+            self.receive(Entity::Osd(self.id()), self.epoch(), message);
+        }
+        if !self.sh.programs.runtime.complaints.is_empty() {
+            let complaints = std::mem::take(&mut self.sh.programs.runtime.complaints);
+            self.complain(complaints);
+        }
         for pg in std::mem::take(&mut self.sh.acks) {
             if let Some(group) = self.pgs.get_mut(&pg) {
                 group.send_ack(&mut self.sh);
@@ -433,6 +516,9 @@ impl Osd {
         if let Phase::Waiting { .. } = self.phase {
             self.announce();
         }
+        let map = self.sh.map.as_ref().expect("called with a map");
+        self.sh.programs.on_map(map);
+        self.fetch_sources();
         self.release_held();
         self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
         self.sh.wake_at(self.beacon_at);
@@ -597,7 +683,11 @@ impl Osd {
             return;
         }
         match (from, message) {
-            (Entity::Client(_), Message::OpRequest(request, payload)) => self.on_request(from, epoch, request, payload),
+            // OSDs read, too: sources of programs.
+            (Entity::Client(_) | Entity::Osd(_), Message::OpRequest(request, payload)) => {
+                self.on_request(from, epoch, request, payload);
+            }
+            (Entity::Osd(_), Message::OpReply(reply, payload)) => self.on_source(&reply, &payload),
             (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
             _ => {}
         }
@@ -612,12 +702,19 @@ impl Osd {
     ) {
         let map = self.sh.map.as_ref().expect("live");
         let id = request.request;
-        let failure = if map.is_fenced(Entity::Client(id.client), id.instance) {
+        let client = matches!(from, Entity::Client(_));
+        let nobody = Name::default();
+        let name = self.names.get(&from).unwrap_or(&nobody);
+        let failure = if client && map.is_fenced(Entity::Client(id.client), id.instance) {
             Some(OpFailure::Fenced {})
+        } else if !client && request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write) {
+            Some(OpFailure::Invalid { why: "daemons only read".to_owned() })
+        } else if let Some(why) = denied(map, name, &request) {
+            Some(OpFailure::Denied { why })
         } else {
             match self.pgs.get_mut(&request.pg) {
                 Some(pg) if right_group(&request, pg.local.pg_num) => {
-                    pg.on_request(from, epoch, request, payload, &mut self.sh);
+                    pg.on_request(from, name, epoch, request, payload, &mut self.sh);
                     note(&mut self.busy, pg, &mut self.sh);
                     return;
                 }
@@ -862,6 +959,25 @@ fn note(busy: &mut BTreeSet<PgId>, pg: &mut Pg, sh: &mut Shared) {
     } else {
         busy.remove(&pg.id());
     }
+}
+
+/// Why the client may not do that, if it may not. Only calls are asked about: who may read and write comes with authentication.
+fn denied(map: &ClusterMap, name: &Name, request: &nacre_wire::msg::client::OpRequest) -> Option<String> {
+    use nacre_wire::msg::client::SubOp;
+    let is_call = |op: &&SubOp| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. });
+    let mut calls = request.ops.iter().filter(is_call).peekable();
+    calls.peek()?;
+    let pool = &map.pools.get(&request.pg.pool)?.name;
+    let who = if name.as_bytes().is_empty() { "a client without a name".to_owned() } else { format!("client {name}") };
+    calls.find_map(|op| match op {
+        SubOp::Call { class, method, .. } if !map.may_call(name, pool, class, method) => {
+            Some(format!("{who} may not call {class}.{method} in pool {pool}"))
+        }
+        SubOp::Eval { .. } if !map.may_eval(name, pool) => {
+            Some(format!("{who} may not run scripts of its own in pool {pool}"))
+        }
+        _ => None,
+    })
 }
 
 /// Whether the client put the object into the right group; listings go to any.

@@ -78,7 +78,7 @@ impl Rig {
                         self.osd.on_message(self.now, MON, self.map.epoch, delta, &mut next);
                     }
                     Output::Halt { why } => self.halted = Some(why),
-                    Output::SendMon { .. } | Output::Send { .. } => {}
+                    Output::SendMon { .. } | Output::Send { .. } | Output::Evaluate { .. } => {}
                 }
             }
             self.store.kick();

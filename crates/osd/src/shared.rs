@@ -45,6 +45,10 @@ pub struct Shared {
     pub backfill_waits: std::collections::BTreeSet<PgId>,
     /// Groups with something to recover that found no room.
     pub recovery_waits: std::collections::BTreeSet<PgId>,
+    /// Classes, and what runs them.
+    pub programs: crate::programs::Programs,
+    /// Messages of this daemon to itself.
+    pub loopback: VecDeque<Message>,
     /// What the host gave: options of the map go over it.
     given: (Timing, Limits),
 }
@@ -121,6 +125,8 @@ impl Shared {
             wake: Time::MAX,
             recovering: 0,
             backfilling: 0,
+            programs: crate::programs::Programs::new(),
+            loopback: VecDeque::new(),
             backfill_waits: std::collections::BTreeSet::new(),
             recovery_waits: std::collections::BTreeSet::new(),
         }
@@ -166,6 +172,10 @@ impl Shared {
 
     /// Sends to a client, before a deadline if there is one.
     pub fn reply(&mut self, to: Entity, message: Message, before: Option<Time>) {
+        if to == Entity::Osd(self.me()) {
+            self.loopback.push_back(message);
+            return;
+        }
         self.out.push(Output::Send { to, message, before });
     }
 

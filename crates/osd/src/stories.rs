@@ -1,6 +1,7 @@
 //! What the simulator found at a whole daemon, each as the shortest trace that shows it: one [`Osd`] on a RAM store, told by the test what
 //! monitors, peers and clients would tell it.
 
+use crate::Runtime;
 use crate::boot::format;
 use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::osd::Osd;
@@ -126,6 +127,7 @@ impl Host {
     pub(crate) fn perform(&mut self, mut out: Vec<Output>) {
         for round in 0.. {
             assert!(round < 100, "goes round and round: {:?}", out.first());
+            let mut evaluated = Vec::new();
             for output in out.drain(..) {
                 match output {
                     Output::Send { to, message, .. } => self.sent.push((to, message)),
@@ -135,8 +137,12 @@ impl Host {
                         self.store.submit(transaction, token).expect("a RAM store takes everything valid");
                     }
                     Output::Read { read, token } => self.store.read(read, token),
+                    Output::Evaluate { job } => evaluated.push(job.run(&mut Runtime::patient())),
                     Output::Halt { why } => panic!("halts: {why}"),
                 }
+            }
+            for evaluated in evaluated {
+                self.osd.on_evaluated(self.now, evaluated, &mut out);
             }
             if self.commits {
                 self.store.kick();
@@ -206,6 +212,7 @@ fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Paylo
         tenant: 0,
         deadline_ms: 0,
         attempt,
+        unix_ms: 0,
     };
     host.tell(Entity::Client(client), epoch, Message::OpRequest(request, payload));
 }
@@ -567,7 +574,10 @@ fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message 
         last: true,
         size: data.len() as u64,
         offset: 0,
-        attrs: vec![(nacre_types::Name::copy(crate::pg::local::VERSION_ATTR), version.to_bytes().into())],
+        attrs: vec![(
+            nacre_types::Name::copy(crate::pg::local::VERSION_ATTR),
+            crate::pg::local::version_value(version, 0),
+        )],
         omap: Vec::new(),
     };
     Message::Push(push, vec![Bytes::from_static(data)])

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+mod check;
 pub mod chunk;
 pub mod class;
 pub mod error;
@@ -32,6 +33,7 @@ pub mod value;
 pub mod vm;
 
 pub use budget::Budget;
+pub use check::{check_class, check_script};
 pub use chunk::{Chunk, Profile};
 pub use class::{
     Call, CallEnd, CallOutcome, Class, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Target,

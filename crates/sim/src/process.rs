@@ -29,6 +29,8 @@ pub enum Input {
     Gone(Entity),
     /// There is a new connection to the monitors.
     MonSession,
+    /// An operation that it handed out has been evaluated.
+    Evaluated(Box<nacre_osd::Evaluated>),
 }
 
 /// What a daemon wants done, in order.
@@ -53,6 +55,8 @@ pub enum Action {
     Submit(Transaction, Token),
     /// Read.
     Read(Read, Token),
+    /// Evaluate an operation.
+    Evaluate(Box<nacre_osd::EvaluateJob>),
     /// Stop.
     Halt(String),
 }
@@ -104,7 +108,7 @@ impl Role {
                     Input::Message { from, epoch, message } => mon.on_message(now, from, epoch, message, &mut out),
                     Input::Tick if mon.next_deadline().is_some_and(|at| at <= now) => mon.on_tick(now, &mut out),
                     Input::Gone(who) => mon.on_disconnect(now, who, &mut out),
-                    Input::Tick | Input::Refused(_) | Input::MonSession => {}
+                    Input::Tick | Input::Refused(_) | Input::MonSession | Input::Evaluated(_) => {}
                 }
                 actions.extend(out.into_iter().filter_map(of_mon));
             }
@@ -115,6 +119,7 @@ impl Role {
                     Input::Tick if osd.next_deadline() <= now => osd.on_tick(now, &mut out),
                     Input::Refused(peer) => osd.on_peer_refused(now, peer, &mut out),
                     Input::MonSession => osd.on_mon_session(now, &mut out),
+                    Input::Evaluated(evaluated) => osd.on_evaluated(now, *evaluated, &mut out),
                     Input::Tick | Input::Gone(_) => {}
                 }
                 actions.extend(out.into_iter().map(of_osd));
@@ -161,6 +166,7 @@ pub fn of_osd(output: nacre_osd::Output) -> Action {
         Output::SendMon { message } => Action::SendMon { message },
         Output::Submit { transaction, token } => Action::Submit(transaction, token),
         Output::Read { read, token } => Action::Read(read, token),
+        Output::Evaluate { job } => Action::Evaluate(job),
         Output::Halt { why } => Action::Halt(why),
     }
 }

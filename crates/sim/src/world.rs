@@ -122,6 +122,8 @@ pub struct World {
     events: u64,
     crashes: u64,
     verbose: bool,
+    /// Does for all OSDs what takes long.
+    runtime: nacre_osd::Runtime,
 }
 
 /// Runs a plan to its end.
@@ -188,6 +190,7 @@ impl World {
             events: 0,
             crashes: 0,
             verbose,
+            runtime: nacre_osd::Runtime::patient(),
             plan,
         };
         world.begin();
@@ -528,6 +531,12 @@ impl World {
                 Action::SendMon { message } => self.send_mon(who, epoch, message),
                 Action::Submit(transaction, token) => process.disk.submit(transaction, token),
                 Action::Read(read, token) => process.disk.read(read, token),
+                Action::Evaluate(job) => {
+                    let life = process.life;
+                    let input = Input::Evaluated(Box::new(job.run(&mut self.runtime)));
+                    let wait = self.rng.between(MS / 10, 50 * MS);
+                    self.after(wait, Event::Input { who, life, input });
+                }
                 Action::Halt(why) => return Some(why),
             }
         }

@@ -96,7 +96,9 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-fn payload_crc(payload: &[Bytes]) -> u32 {
+/// CRC32C of pieces that belong together.
+#[must_use]
+pub fn checksum(payload: &[Bytes]) -> u32 {
     match payload {
         [] => 0,
         [one] => crc32c(one),
@@ -133,7 +135,7 @@ impl Frame {
         header[8..12].copy_from_slice(&(meta_len as u32).to_le_bytes());
         header[12..16].copy_from_slice(&(payload_len as u32).to_le_bytes());
         header[16..24].copy_from_slice(&self.epoch.0.to_le_bytes());
-        header[24..28].copy_from_slice(&payload_crc(payload).to_le_bytes());
+        header[24..28].copy_from_slice(&checksum(payload).to_le_bytes());
         header[32..36].copy_from_slice(&meta_crc.to_le_bytes());
         let header_crc = crc32c(&header[..36]);
         header[36..40].copy_from_slice(&header_crc.to_le_bytes());

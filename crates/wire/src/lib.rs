@@ -16,6 +16,6 @@ pub mod map;
 pub mod msg;
 
 pub use codec::{Malformed, Wire};
-pub use frame::{Frame, FrameError, FrameReader};
+pub use frame::{Frame, FrameError, FrameReader, checksum};
 pub use map::{ClusterMap, MapDelta};
 pub use msg::{Message, Payload};

@@ -14,6 +14,7 @@ mod mons;
 mod osd;
 mod pg;
 mod pool;
+mod program;
 
 use nacre_types::{MonId, OsdId, PoolId, Time};
 use nacre_wire::map::{Change, ClusterMap, Pool};
@@ -118,6 +119,14 @@ const fn writes_(name: &'static str, fields: &'static [&'static str], doc: &'sta
 
 /// All commands, by name.
 pub const COMMANDS: &[CommandSpec] = &[
+    reads("client ls", &[], "Clients that the map names, and what they may do.", program::client_ls),
+    writes_("client rm", &["name", "client?"], "A client is one of the unknown again.", program::client_rm),
+    writes_(
+        "client set",
+        &["name", "capabilities", "client?"],
+        "Says what a named client may do with programs.",
+        program::client_set,
+    ),
     reads("config dump", &[], "Every option with its value and default.", config::dump),
     reads("config get", &["key"], "One option's value.", config::get),
     reads("config help", &["key?"], "What options there are.", config::help),
@@ -180,6 +189,22 @@ pub const COMMANDS: &[CommandSpec] = &[
         "Changes a pool: size, min_size, pg_num, quota_bytes, quota_objects, no_delete.",
         pool::set,
     ),
+    writes_(
+        "program activate",
+        &["kind", "name", "version?", "client?"],
+        "Makes another version of a program active: the one before, if none is named.",
+        program::activate,
+    ),
+    writes_(
+        "program install",
+        &["kind", "name", "source", "activate?", "unix_ms?", "client?"],
+        "Checks a source that was stored, and makes it a version of a program.",
+        program::install,
+    ),
+    reads("program ls", &["kind?"], "Programs with their versions.", program::ls),
+    writes_("program prepare", &["kind", "client?"], "Makes the pool for sources.", program::prepare),
+    writes_("program rm", &["kind", "name", "client?"], "Removes a program.", program::rm),
+    reads("program show", &["kind", "name"], "A program and its versions.", program::show),
     reads("status", &[], "The cluster at a glance.", cluster::status),
 ];
 

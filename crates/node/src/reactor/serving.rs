@@ -2,6 +2,7 @@
 
 use super::{Node, Reactor, submit_failure};
 use crate::clock;
+use crate::evaluator::Evaluator;
 use crate::role::{Action, Input, Role};
 use nacre_types::{Entity, Time};
 
@@ -36,6 +37,15 @@ impl Reactor {
             self.perform(node, at, &mut actions);
         }
         self.store_events = events;
+        if let Some(evaluator) = &node.evaluator {
+            let mut evaluated = Vec::new();
+            evaluator.take(&mut evaluated);
+            for evaluated in evaluated {
+                any = true;
+                node.role.on_evaluated(now, evaluated, &mut actions);
+                self.perform(node, at, &mut actions);
+            }
+        }
         self.seek_monitor(node, at, now);
         // Only what is here now: answers to it come in the next round, after the other daemons had their turn.
         for _ in 0..node.inbox.len() {
@@ -111,6 +121,14 @@ impl Reactor {
                 }
                 Action::Read { read, token } => {
                     node.store.as_mut().expect("only daemons with a store read").read(read, token);
+                }
+                Action::Evaluate(job) => {
+                    let waker = &self.waker;
+                    let evaluator = node.evaluator.get_or_insert_with(|| {
+                        // Without a thread nothing long can be done, and half of the cluster would wait for us.
+                        Evaluator::new(waker.clone()).expect("a thread")
+                    });
+                    evaluator.begin(job);
                 }
                 Action::Say(text) => {
                     let line = format!("{}: {text}", node.entity);

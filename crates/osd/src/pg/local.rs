@@ -25,6 +25,21 @@ use std::collections::BTreeSet;
 
 /// The object attribute that holds the object's version.
 pub const VERSION_ATTR: &[u8] = b"_";
+/// What methods of classes keep beside an object's omap.
+pub const HEADER_ATTR: &[u8] = b"h";
+
+/// The value of [`VERSION_ATTR`]: the version of the last update, and when that was by its client's clock, in milliseconds since 1970.
+#[must_use]
+pub fn version_value(version: Version, modified_ms: u64) -> Bytes {
+    [&version.to_bytes()[..], &modified_ms.to_le_bytes()].concat().into()
+}
+
+/// What a value of [`VERSION_ATTR`] says; nothing if it is none.
+#[must_use]
+pub fn version_of(value: &[u8]) -> (Version, u64) {
+    let Some((version, modified)) = value.split_last_chunk::<8>() else { return Default::default() };
+    (Version::from_bytes(version).unwrap_or_default(), u64::from_le_bytes(*modified))
+}
 const INFO_ATTR: &[u8] = b"info";
 
 /// The fixed part of a group's stored state.

@@ -21,6 +21,7 @@
 //! Invariants ([`Pg::check`]): those of `Local`; a reply for version `v` implies that `v` is durable on the whole acting set of an
 //! activated interval; `committed ≤ acked[m] ≤ head` for every acting member `m`.
 
+pub mod answered;
 pub mod backfill;
 pub mod count;
 pub mod dedup;

@@ -8,6 +8,7 @@
 //! Updates follow each other without waiting for commits; a read waits for the updates before it, and everything behind it waits for
 //! the read. So one client's operations on one object happen in the order they came.
 
+use crate::fetched::{Fetched, Want};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
@@ -26,8 +27,12 @@ pub struct Context {
     pub version: Version,
     /// Bytes.
     pub size: u64,
+    /// When that was by its client's clock, in milliseconds since 1970.
+    pub modified_ms: u64,
     /// Clients' attributes.
     pub attrs: BTreeMap<Name, Bytes>,
+    /// What methods keep beside the omap.
+    pub header: Bytes,
     /// Nobody can read all of it: what replaces it must not keep the rest of a block.
     pub damaged: bool,
 }
@@ -45,6 +50,10 @@ pub struct Pending {
     pub received: Time,
     /// When its client was last told that it waits.
     pub explained: Time,
+    /// Whether it may change the object. Of calls only their classes know: see [`crate::programs`].
+    pub writes: bool,
+    /// What the client is called.
+    pub name: Name,
 }
 
 impl Pending {
@@ -60,8 +69,8 @@ impl Pending {
     }
     /// Whether it may change the object.
     #[must_use]
-    pub fn is_write(&self) -> bool {
-        self.request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write)
+    pub const fn is_write(&self) -> bool {
+        self.writes
     }
 }
 
@@ -113,7 +122,11 @@ impl ObjectState {
 pub struct Reading {
     /// For which operation.
     pub op: Pending,
-    /// What came, by index of the part.
+    /// What was read for it before.
+    pub fetched: Fetched,
+    /// What is being read.
+    pub wants: Vec<Want>,
+    /// What came, by index of the want; an object that is not there gives no reply.
     pub replies: BTreeMap<usize, ReadReply>,
     /// How many are still to come.
     pub waiting: usize,
@@ -132,6 +145,8 @@ pub struct Objects {
     clock: u64,
     /// Data being read, by number.
     pub readings: BTreeMap<u64, Reading>,
+    /// Operations that somebody evaluates for us, by number.
+    pub evaluating: BTreeMap<u64, Pending>,
     /// Listings under way or waiting, by number.
     pub listings: BTreeMap<u64, Pending>,
     next: u64,
@@ -165,6 +180,10 @@ impl Objects {
     pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
         self.get(object).queue.push_front(op);
+    }
+    /// What is to be executed next.
+    pub fn front_mut(&mut self, object: &ObjectId) -> Option<&mut Pending> {
+        self.existing(object)?.queue.front_mut()
     }
     /// The operation at the front.
     pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {
@@ -204,20 +223,22 @@ impl Objects {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queued == 0 && self.readings.is_empty() && self.listings.is_empty()
+        self.queued == 0 && self.readings.is_empty() && self.evaluating.is_empty() && self.listings.is_empty()
     }
-    /// Whether an update of one of these objects is under way that has not got its place in the log yet, because it reads first.
+    /// Whether an update of one of these objects is under way that has not got its place in the log yet.
     #[must_use]
     pub fn is_about_to_change(&self, inside: impl Fn(&ObjectId) -> bool) -> bool {
-        self.readings.values().any(|reading| reading.op.is_write() && inside(&reading.op.request.object))
+        let reading = self.readings.values().map(|reading| &reading.op);
+        reading.chain(self.evaluating.values()).any(|op| op.is_write() && inside(&op.request.object))
     }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;
         let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
         let reading = std::mem::take(&mut self.readings).into_values().map(|reading| reading.op);
+        let evaluating = std::mem::take(&mut self.evaluating).into_values();
         let listing = std::mem::take(&mut self.listings).into_values();
-        queued.chain(reading).chain(listing).collect()
+        queued.chain(reading).chain(evaluating).chain(listing).collect()
     }
     /// Forgets the longest unused idle objects beyond `keep`.
     pub fn shrink(&mut self, keep: usize) {

@@ -1,15 +1,21 @@
 //! Client operations at the primary: admission, order, reads. `evaluate.rs` decides what an operation does; `replication.rs` makes it last.
 
+use super::answered::{Answered, Known};
+use super::local::{HEADER_ATTR, VERSION_ATTR, version_of};
 use super::object::{Context, Pending, Reading};
 use super::replication::Answer;
-use super::{Awaited, Pg, local::VERSION_ATTR};
+use super::{Awaited, Pg};
 use crate::evaluate::{self, Outcome};
+use crate::fetched::{Fetched, Want};
+use crate::io::Output;
+use crate::methods::EvaluateJob;
+use crate::programs::Programs;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, SubOp, SubReply};
-use nacre_wire::{Message, Payload, Wire};
+use nacre_wire::{Message, Payload};
 
 /// What the front of an object's queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +28,8 @@ enum Wait {
     Context,
     /// Earlier operations on the object.
     Order,
+    /// The source of a class.
+    Program,
     /// Recovery to bring the object.
     Missing,
     /// Recovery to make enough copies of the object.
@@ -37,6 +45,7 @@ impl Wait {
             Self::Lease => "a member has not granted a read lease",
             Self::Context => "the object's metadata is being read",
             Self::Order => "earlier operations on the object are not finished",
+            Self::Program => "the source of its class is being fetched",
             Self::Missing => "the object is being recovered",
             Self::Degraded => "the object has too few copies and is being recovered",
             Self::Held => "the object is being copied to another member",
@@ -45,8 +54,16 @@ impl Wait {
 }
 
 impl Pg {
-    /// A client's operation. `epoch` is the client's.
-    pub fn on_request(&mut self, from: Entity, epoch: Epoch, request: OpRequest, payload: Payload, sh: &mut Shared) {
+    /// A client's operation. `name` and `epoch` are the client's.
+    pub fn on_request(
+        &mut self,
+        from: Entity,
+        name: &Name,
+        epoch: Epoch,
+        request: OpRequest,
+        payload: Payload,
+        sh: &mut Shared,
+    ) {
         let attempt = request.attempt;
         let id = request.request;
         let refuse = |failure: OpFailure, sh: &mut Shared| {
@@ -64,10 +81,12 @@ impl Pg {
             return;
         }
         let now = sh.now;
-        let op = Pending { from, request, payload, received: now, explained: now };
+        let writes = request.ops.iter().any(SubOp::is_write);
+        let op = Pending { from, request, payload, received: now, explained: now, writes, name: name.clone() };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
         let primary = self.primary().expect("checked");
+        primary.answered.confirm(&id, op.request.answered_below);
         if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
             let number = primary.objects.number();
             primary.objects.listings.insert(number, op);
@@ -160,6 +179,11 @@ impl Pg {
         if self.local.missing.contains_key(object) {
             return Some(Wait::Missing);
         }
+        if let Some(front) = self.primary().expect("serving").objects.front_mut(object)
+            && !learn_of_calls(front, &sh.programs)
+        {
+            return Some(Wait::Program);
+        }
         let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
         let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
         let primary = self.primary().expect("serving");
@@ -215,23 +239,61 @@ impl Pg {
         if op.is_write() && self.answered_from_memory(&op, sh) {
             return None;
         }
-        let reads = evaluate::needed_reads(&op.request, self.id());
-        if reads.is_empty() {
-            return self.execute(op, &std::collections::BTreeMap::new(), sh);
-        }
-        let is_write = op.is_write();
+        self.execute(op, Fetched::default(), sh)
+    }
+
+    /// Reads what the operation cannot be evaluated without.
+    fn read_for(&mut self, op: Pending, wants: Vec<Want>, fetched: Fetched, sh: &mut Shared) {
+        let (id, since, is_write) = (self.id(), self.interval.since, op.is_write());
+        let object = op.request.object.clone();
+        let store_key = key::store_key(id, &object);
         let primary = self.primary().expect("serving");
         let number = primary.objects.number();
-        let waiting = reads.len();
-        primary.objects.readings.insert(number, Reading { op, replies: Default::default(), waiting, failed: None });
-        let state = primary.objects.get(object);
+        for (index, want) in wants.iter().enumerate() {
+            sh.read(id, since, want.read(store_key.clone()), Awaited::OpRead { op: number, index });
+        }
+        let waiting = wants.len();
+        let reading = Reading { op, fetched, wants, replies: Default::default(), waiting, failed: None };
+        primary.objects.readings.insert(number, reading);
+        let state = primary.objects.get(&object);
         state.reads += 1;
         state.exclusive = is_write;
-        let (id, since) = (self.id(), self.interval.since);
-        for (index, read) in reads {
-            sh.read(id, since, read, Awaited::OpRead { op: number, index });
+    }
+
+    /// Lets somebody else evaluate the operation.
+    fn hand_out(&mut self, op: Pending, context: Context, full: bool, fetched: Fetched, sh: &mut Shared) {
+        sh.programs.counters.jobs += 1;
+        let facts = sh.programs.facts(&op);
+        let (pg, interval, may_write) = (self.id(), self.interval.since, op.is_write());
+        let primary = self.primary().expect("serving");
+        let number = primary.objects.number();
+        let (request, payload) = (op.request.clone(), op.payload.clone());
+        let state = primary.objects.get(&op.request.object);
+        state.reads += 1;
+        state.exclusive = may_write;
+        primary.objects.evaluating.insert(number, op);
+        let job = EvaluateJob { pg, interval, number, request, payload, context, fetched, full, may_write, facts };
+        sh.out.push(Output::Evaluate { job: Box::new(job) });
+    }
+
+    /// Somebody else has evaluated an operation.
+    pub(crate) fn on_evaluated(&mut self, number: u64, outcome: Outcome, sh: &mut Shared) {
+        let full = self.is_full(sh);
+        let Some(primary) = self.primary() else { return };
+        let Some(op) = primary.objects.evaluating.remove(&number) else { return };
+        let object = op.request.object.clone();
+        let state = primary.objects.get(&object);
+        state.reads -= 1;
+        state.exclusive = false;
+        let context = state.context.clone().expect("kept while the operation was under way");
+        if self.conclude(op, context, full, outcome, sh).is_none() {
+            self.process_object(&object, sh);
         }
-        None
+    }
+
+    /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it must not come so far.
+    fn is_full(&self, sh: &Shared) -> bool {
+        sh.is_full(self.id().pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd))
     }
 
     fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
@@ -275,9 +337,20 @@ impl Pg {
     /// Answers a resend of an update, or refuses one that may have been executed.
     fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
         let id = op.request.request;
-        if let Some((failure, seen)) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
+        let known = match self.as_primary().map(|primary| primary.answered.known(&id)) {
+            Some(Known::Answered(answered)) => Some(answered.clone()),
+            // An update of the client's that is remembered below says more.
+            Some(Known::Forgotten) if self.local.dedup.seen(&id) == super::dedup::Seen::New => {
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            _ => None,
+        };
+        if let Some(Answered { failure, results, seen }) = known {
             // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
-            let answer = Self::failure_answer(op.clone(), failure);
+            let attempt = op.request.attempt;
+            let reply = OpReply { request: id, failure, version: Version::NONE, results, attempt };
+            let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
@@ -301,10 +374,8 @@ impl Pg {
         // Its client believes this answer: a copy of the request that arrives later must not be executed.
         if op.is_write() && matches!(failure, OpFailure::Corrupt { .. }) {
             let seen = self.local.log.head();
-            self.primary()
-                .expect("only primaries fail operations")
-                .failed
-                .insert(op.request.request, (failure.clone(), seen));
+            let answered = Answered { failure: Some(failure.clone()), results: Vec::new(), seen };
+            self.primary().expect("only primaries fail operations").answered.remember(op.request.request, answered);
         }
         self.answer(Self::failure_answer(op, failure), None, sh);
     }
@@ -335,7 +406,8 @@ impl Pg {
         if reading.waiting > 0 {
             return;
         }
-        let Reading { op, replies, failed, .. } = primary.objects.readings.remove(&number).expect("just seen");
+        let Reading { op, mut fetched, wants, mut replies, failed, .. } =
+            primary.objects.readings.remove(&number).expect("just seen");
         let object = op.request.object.clone();
         let state = primary.objects.get(&object);
         state.reads -= 1;
@@ -358,7 +430,11 @@ impl Pg {
                 self.suspect(sh.me(), &object, version, sh);
             }
             None => {
-                if self.execute(op, &replies, sh).is_some() {
+                for (index, want) in wants.into_iter().enumerate() {
+                    fetched.take(want, replies.remove(&index));
+                }
+                fetched.end_round();
+                if self.execute(op, fetched, sh).is_some() {
                     return;
                 }
             }
@@ -367,23 +443,34 @@ impl Pg {
     }
 
     /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
-    fn execute(
-        &mut self,
-        op: Pending,
-        data: &std::collections::BTreeMap<usize, ReadReply>,
-        sh: &mut Shared,
-    ) -> Option<Wait> {
+    fn execute(&mut self, op: Pending, fetched: Fetched, sh: &mut Shared) -> Option<Wait> {
         let object = op.request.object.clone();
-        // A member cannot refuse what was ordered: it must not come so far.
-        let full = sh.is_full(op.request.pg.pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd));
+        let full = self.is_full(sh);
         let state = self.primary().expect("serving").objects.get(&object);
         let mut context = state.context.clone().expect("loaded before anything is executed");
         context.damaged = self.is_lost(&object);
-        let outcome = evaluate::evaluate(&op.request, &op.payload, &context, data, full);
+        sh.programs.prepare(&op);
+        let runtime = &mut sh.programs.runtime;
+        let outcome = evaluate::evaluate(&op.request, &op.payload, &context, fetched, full, op.is_write(), runtime);
+        self.conclude(op, context, full, outcome, sh)
+    }
+
+    /// Does what the evaluation said.
+    fn conclude(
+        &mut self,
+        op: Pending,
+        context: Context,
+        full: bool,
+        outcome: Outcome,
+        sh: &mut Shared,
+    ) -> Option<Wait> {
+        let object = op.request.object.clone();
         let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
             Outcome::Update(update) => self.begin_update(op, context, update, sh),
+            Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
+            Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, sh),
             Outcome::Answer { failure, results, payload } => {
                 // It tells what the object is now: only under a lease, and when what it saw is committed.
                 let lease = self.lease_until(sh);
@@ -392,11 +479,11 @@ impl Pg {
                     sh.counters.lease_waits += 1;
                     return Some(Wait::Lease);
                 }
-                if op.is_write()
-                    && let Some(failure) = &failure
-                {
-                    let seen = self.local.log.head();
-                    self.primary().expect("serving").failed.insert(request, (failure.clone(), seen));
+                if op.is_write() {
+                    // Its client believes the answer: a copy of the request that arrives later must not be executed.
+                    let answered =
+                        Answered { failure: failure.clone(), results: results.clone(), seen: self.local.log.head() };
+                    self.primary().expect("serving").answered.remember(request, answered);
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };
@@ -488,14 +575,29 @@ impl Pg {
     }
 }
 
+/// Finds out whether the operation may write, now that its classes are known; `false` if they are not yet.
+fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
+    let mut writes = false;
+    for part in &op.request.ops {
+        writes |= match part {
+            SubOp::Call { class, .. } if programs.is_fetching(class) => return false,
+            SubOp::Call { class, method, .. } => !programs.is_read_only(class, method),
+            part => part.is_write(),
+        };
+    }
+    op.writes = writes;
+    true
+}
+
 /// The context that an object's stored attributes say.
 pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
     let Some(stat) = stat else { return Context::default() };
-    let version = stat.attrs.get(VERSION_ATTR).and_then(|bytes| Version::from_bytes(bytes).ok());
+    let (version, modified_ms) = stat.attrs.get(VERSION_ATTR).map(|bytes| version_of(bytes)).unwrap_or_default();
+    let header = stat.attrs.get(HEADER_ATTR).cloned().unwrap_or_default();
     let attrs = stat
         .attrs
         .iter()
         .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
         .collect();
-    Context { exists: true, version: version.unwrap_or_default(), size: stat.size, attrs, damaged: false }
+    Context { exists: true, version, modified_ms, size: stat.size, attrs, header, damaged: false }
 }

@@ -15,6 +15,7 @@
 //! others was never answered, and keeping it is allowed. Nobody who answers us will acknowledge an older interval again, so nothing
 //! can be answered behind our back.
 
+use super::answered::Answers;
 use super::local::Ops;
 use super::log::common;
 use super::object::Objects;
@@ -25,7 +26,6 @@ use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{OsdId, Time, Version};
 use nacre_wire::Message;
-use nacre_wire::msg::client::{OpFailure, RequestId};
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
 use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo};
 use std::cmp::Reverse;
@@ -102,9 +102,8 @@ pub struct Primary {
     pub damage: super::repair::Damage,
     /// What backfill is doing.
     pub backfill: super::backfill::Backfill,
-    /// Operations that failed in this interval, in case they arrive twice: the second must fail too. With each the log's head that
-    /// it saw: nobody may hear of the failure before that is committed.
-    pub failed: BTreeMap<RequestId, (OpFailure, Version)>,
+    /// Operations that changed nothing in this interval, in case they arrive twice.
+    pub answered: Answers,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.
@@ -130,7 +129,7 @@ impl Primary {
             counting: super::count::Counting::default(),
             damage: super::repair::Damage::default(),
             backfill: super::backfill::Backfill::default(),
-            failed: BTreeMap::new(),
+            answered: Answers::default(),
             retry_at: now,
             leases_end: None,
         }

@@ -126,7 +126,8 @@ impl Pg {
         let size = |context: &Context| context.exists.then_some(context.size);
         let totals = self.totals_after(&op.request.object, size(&before), size(&context));
         if context.exists {
-            effects.push(version_effect(version));
+            effects.push(version_effect(version, op.request.unix_ms));
+            context.modified_ms = op.request.unix_ms;
         }
         context.damaged = false;
         context.version = if context.exists { version } else { Version::NONE };
@@ -175,9 +176,7 @@ impl Pg {
         let answered = update.entry.answered_below;
         let client = update.entry.request;
         primary.in_flight.push_back(update);
-        primary
-            .failed
-            .retain(|id, _| (id.client, id.instance) != (client.client, client.instance) || id.sequence >= answered);
+        primary.answered.confirm(&client, answered);
         sh.counters.writes += 1;
     }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use nacre_store::{ObjectKey, ObjectStat, Op, Read, ReadError, ReadReply};
 use nacre_types::{Name, ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::replication::{Pull, Push, PushAck};
-use nacre_wire::{Message, Payload, Wire};
+use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
 
 /// Omap entries of one part.
@@ -460,5 +460,5 @@ impl Pg {
 
 /// The version in an object's attributes.
 pub(super) fn version_of(stat: &ObjectStat) -> Version {
-    stat.attrs.get(super::local::VERSION_ATTR).and_then(|bytes| Version::from_bytes(bytes).ok()).unwrap_or_default()
+    stat.attrs.get(super::local::VERSION_ATTR).map(|bytes| super::local::version_of(bytes).0).unwrap_or_default()
 }

@@ -4,7 +4,10 @@
 //! applied in order, then placement is derived again (see the module head of [`super`]). [`ClusterMap::apply`] is total: a change that
 //! no longer fits (an activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
 
-use super::{Activation, Address, ClusterMap, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool, Weight};
+use super::{
+    Activation, Address, Capability, ClusterMap, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool, ProgramKind,
+    ProgramVersion, Weight,
+};
 use crate::codec::Wire;
 use crate::{wire_enum, wire_record};
 use nacre_types::{Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId};
@@ -140,6 +143,45 @@ pub enum Change {
         /// All bits.
         features: u64,
     },
+    /// A program's source is in its place: a new version, or an old one again. Too many programs: ignored.
+    ProgramInstall {
+        /// What for.
+        kind: ProgramKind,
+        /// Its name.
+        name: Name,
+        /// The source; its number is given here.
+        version: ProgramVersion,
+        /// Whether it is active from now on.
+        activate: bool,
+    },
+    /// Another version of a program is active from now on; ignored if there is no such version.
+    ProgramActivate {
+        /// What for.
+        kind: ProgramKind,
+        /// Its name.
+        name: Name,
+        /// Which version; 0 for none.
+        number: u32,
+    },
+    /// A program is gone, with its past. Its sources stay where they are.
+    ProgramRemove {
+        /// What for.
+        kind: ProgramKind,
+        /// Its name.
+        name: Name,
+    },
+    /// What a named client may do from now on.
+    ClientSet {
+        /// Its name.
+        name: Name,
+        /// All it may.
+        capabilities: Vec<Capability>,
+    },
+    /// A client is one of the unknown again.
+    ClientRemove {
+        /// Its name.
+        name: Name,
+    },
 }
 wire_enum!(Change {
     1 => MonSet { mon, info },
@@ -160,6 +202,11 @@ wire_enum!(Change {
     16 => Flags { flags },
     17 => RequireFeatures { features },
     18 => FenceLift { entity, instance },
+    19 => ProgramInstall { kind, name, version, activate },
+    20 => ProgramActivate { kind, name, number },
+    21 => ProgramRemove { kind, name },
+    22 => ClientSet { name, capabilities },
+    23 => ClientRemove { name },
 });
 
 /// One committed step of the map.
@@ -337,6 +384,17 @@ impl ClusterMap {
             },
             Change::Flags { flags } => self.flags = *flags,
             Change::RequireFeatures { features } => self.required_features |= features,
+            Change::ProgramInstall { kind, name, version, activate } => self.install(*kind, name, version, *activate),
+            Change::ProgramActivate { kind, name, number } => self.activate(*kind, name, *number),
+            Change::ProgramRemove { kind, name } => {
+                self.programs.remove(&(*kind, name.clone()));
+            }
+            Change::ClientSet { name, capabilities } => {
+                self.clients.insert(name.clone(), capabilities.clone());
+            }
+            Change::ClientRemove { name } => {
+                self.clients.remove(name);
+            }
         }
     }
 

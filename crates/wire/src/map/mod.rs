@@ -17,8 +17,10 @@
 
 mod delta;
 mod placement;
+pub mod programs;
 
 pub use delta::{ApplyError, Change, MapDelta};
+pub use programs::{Capability, Program, ProgramKind, ProgramVersion, SourceDigest};
 
 use crate::codec::{Malformed, Reader, Wire};
 use crate::{wire_enum, wire_fields, wire_record};
@@ -348,10 +350,16 @@ pub struct ClusterMap {
     pub fences: Fences,
     /// Options set for the cluster, by their names; `nacre config help` lists them.
     pub config: BTreeMap<Name, String>,
+    /// Programs by kind and name.
+    pub programs: BTreeMap<(ProgramKind, Name), Program>,
+    /// Highest activation number ever given.
+    pub program_last: u64,
+    /// What named clients may do; see [`ClusterMap::capabilities_of`].
+    pub clients: BTreeMap<Name, Vec<Capability>>,
 }
-wire_record!(ClusterMap version 1 compat 1 {
+wire_record!(ClusterMap version 2 compat 1 {
     cluster, epoch, digest, required_features, flags, mons, osds, crush, pools, pool_last, pgs, upmaps, fences, config,
-} verify fault);
+} since 2 { programs, program_last, clients } verify fault);
 
 impl ClusterMap {
     /// The map before the first change: it knows only its cluster and hierarchy.
@@ -372,6 +380,9 @@ impl ClusterMap {
             upmaps: BTreeMap::new(),
             fences: Fences::new(),
             config: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            program_last: 0,
+            clients: BTreeMap::new(),
         }
     }
 

@@ -21,6 +21,10 @@ pub const ATTR_BYTES_MAX: usize = 60 << 10;
 pub const SUB_OPS_MAX: usize = 64;
 /// Longest output of a writing operation that is kept for resends, in bytes.
 pub const OUTPUT_BYTES_MAX: usize = 4096;
+/// Longest output of a call that writes nothing, in bytes.
+pub const CALL_OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Longest text for people in a failure, in bytes.
+pub const WHY_BYTES_MAX: usize = 1024;
 
 /// Names one operation of one client; a resend has the same name (DESIGN §3, Exactly once).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,6 +170,31 @@ pub enum SubOp {
         /// At most this many.
         limit: u32,
     },
+    /// Calls a method of a class on the object (MAL-20). It sees what the parts before it wrote.
+    Call {
+        /// Which class.
+        class: Name,
+        /// Which of its methods.
+        method: Name,
+        /// Bytes of payload: the input.
+        length: u64,
+    },
+    /// Runs a script that comes with the call. For clients with that capability.
+    Eval {
+        /// Bytes of payload: the script.
+        script: u64,
+        /// Which of its registered functions.
+        handler: Name,
+        /// Bytes of payload after it: the input.
+        input: u64,
+    },
+    /// CRC32C of a range, short at the object's end.
+    Checksum {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
 }
 wire_enum!(SubOp {
     1 => Read { offset, length },
@@ -191,10 +220,13 @@ wire_enum!(SubOp {
     21 => CompareData { offset, length },
     22 => CompareAttr { name, value },
     23 => ListObjects { after, limit },
+    24 => Call { class, method, length },
+    25 => Eval { script, handler, input },
+    26 => Checksum { offset, length },
 });
 
 impl SubOp {
-    /// Whether it changes the object.
+    /// Whether it changes the object, or may: of a call, only the class knows.
     #[must_use]
     pub const fn is_write(&self) -> bool {
         matches!(
@@ -211,6 +243,8 @@ impl SubOp {
                 | Self::OmapSet { .. }
                 | Self::OmapRemove { .. }
                 | Self::OmapClear {}
+                | Self::Call { .. }
+                | Self::Eval { .. }
         )
     }
     /// How many bytes of the operation's payload are this part's.
@@ -220,7 +254,9 @@ impl SubOp {
             Self::Write { length, .. }
             | Self::WriteFull { length }
             | Self::Append { length }
-            | Self::CompareData { length, .. } => *length,
+            | Self::CompareData { length, .. }
+            | Self::Call { length, .. } => *length,
+            Self::Eval { script, input, .. } => script.saturating_add(*input),
             _ => 0,
         }
     }
@@ -263,9 +299,11 @@ pub struct OpRequest {
     pub deadline_ms: u32,
     /// How often it was sent before. A failure that answers an earlier attempt means nothing: a later one may succeed.
     pub attempt: u32,
+    /// The client's wall clock, in milliseconds since 1970: when the object was changed, for people, and what methods take for now.
+    pub unix_ms: u64,
 }
 wire_record!(OpRequest version 1 compat 1 {
-    request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms, attempt,
+    request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms, attempt, unix_ms,
 });
 
 /// Why an operation had no effect. Except for `WrongTarget`, every replica would say the same.
@@ -302,6 +340,27 @@ pub enum OpFailure {
     },
     /// The operation's deadline passed before it was executed.
     Expired {},
+    /// The client's capabilities do not allow it.
+    Denied {
+        /// For people: who may not do what.
+        why: String,
+    },
+    /// No such class is active, or it has no such method.
+    NoSuchMethod {
+        /// For people.
+        why: String,
+    },
+    /// A method failed, and nothing of the operation happened.
+    Method {
+        /// Index of the call in [`OpRequest::ops`].
+        index: u32,
+        /// The activation that ran; 0 for a script that came with the call.
+        activation: u64,
+        /// What it returned or raised, as a positive error number.
+        errno: u32,
+        /// For people: script, line and message; empty if the method chose the number itself.
+        why: String,
+    },
 }
 wire_enum!(OpFailure {
     1 => NotFound {},
@@ -315,6 +374,9 @@ wire_enum!(OpFailure {
     9 => Invalid { why },
     10 => Corrupt { offset },
     11 => Expired {},
+    12 => Denied { why },
+    13 => NoSuchMethod { why },
+    14 => Method { index, activation, errno, why },
 });
 
 impl fmt::Display for OpFailure {
@@ -333,6 +395,9 @@ impl fmt::Display for OpFailure {
             Self::Invalid { why } => f.write_str(why),
             Self::Corrupt { offset } => write!(f, "stored data is damaged at byte {offset} and no good copy is known"),
             Self::Expired {} => f.write_str("the operation's deadline passed before it was executed"),
+            Self::Denied { why } | Self::NoSuchMethod { why } => f.write_str(why),
+            Self::Method { errno, why, .. } if why.is_empty() => write!(f, "the method failed with error {errno}"),
+            Self::Method { errno, why, .. } => write!(f, "{why} (error {errno})"),
         }
     }
 }
@@ -353,6 +418,8 @@ pub enum SubReply {
         size: u64,
         /// Version of the last update.
         version: Version,
+        /// When that was by its client's clock, in milliseconds since 1970.
+        modified_ms: u64,
     },
     /// A value.
     Value {
@@ -373,14 +440,32 @@ pub enum SubReply {
         /// Where to go on; none at the group's end.
         next: Option<Bytes>,
     },
+    /// What a method returned.
+    Called {
+        /// The activation that ran (MAL-06); 0 for a script that came with the call.
+        activation: u64,
+        /// Zero or positive, as the method chose.
+        status: u32,
+        /// Its output.
+        output: Bytes,
+    },
+    /// CRC32C.
+    Checksum {
+        /// It.
+        crc: u32,
+        /// Of so many bytes.
+        length: u64,
+    },
 }
 wire_enum!(SubReply {
     1 => Done {},
     2 => Data { length },
-    3 => Stat { size, version },
+    3 => Stat { size, version, modified_ms },
     4 => Value { value },
     5 => Entries { entries, more },
     6 => Objects { objects, next },
+    7 => Called { activation, status, output },
+    8 => Checksum { crc, length },
 });
 
 /// The answer to an operation.

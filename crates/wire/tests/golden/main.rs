@@ -11,7 +11,7 @@ mod sample;
 mod samples;
 
 use nacre_wire::Message;
-use nacre_wire::map::{Change, Protocol};
+use nacre_wire::map::{Capability, Change, ProgramKind, Protocol};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::msg::replication::Effect;
@@ -44,7 +44,9 @@ fn nothing_is_without_golden_bytes() {
     for (_, name, version, _) in Message::KINDS {
         wanted.insert(format!("frame {name} v{version}"));
     }
-    let enums: [(&str, &[(u8, &str)]); 7] = [
+    let enums: [(&str, &[(u8, &str)]); 9] = [
+        ("Capability", Capability::VARIANTS),
+        ("ProgramKind", ProgramKind::VARIANTS),
         ("Change", Change::VARIANTS),
         ("Effect", Effect::VARIANTS),
         ("OpFailure", OpFailure::VARIANTS),

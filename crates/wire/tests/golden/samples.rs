@@ -8,7 +8,8 @@ use nacre_types::{
     SnapId, Version,
 };
 use nacre_wire::map::{
-    Activation, Address, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, Protocol, Weight,
+    Activation, Address, Capability, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, Program,
+    ProgramKind, ProgramVersion, Protocol, SourceDigest, Weight,
 };
 use nacre_wire::msg::client::{
     OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
@@ -105,6 +106,9 @@ fn sub_ops() -> Vec<SubOp> {
         SubOp::CompareData { offset: 11, length: 1 },
         SubOp::CompareAttr { name: "k".into(), value: bytes("l") },
         SubOp::ListObjects { after: bytes("m"), limit: 12 },
+        SubOp::Call { class: "zlog".into(), method: "write".into(), length: 13 },
+        SubOp::Eval { script: 14, handler: "run".into(), input: 15 },
+        SubOp::Checksum { offset: 16, length: 17 },
     ]
 }
 
@@ -121,6 +125,9 @@ fn failures() -> Vec<OpFailure> {
         OpFailure::Invalid { why: "no".to_owned() },
         OpFailure::Corrupt { offset: 4096 },
         OpFailure::Expired {},
+        OpFailure::Denied { why: "client.bob may not".to_owned() },
+        OpFailure::NoSuchMethod { why: "no class zlog".to_owned() },
+        OpFailure::Method { index: 1, activation: 17, errno: 5, why: "zlog:3: oops".to_owned() },
     ]
 }
 
@@ -128,10 +135,12 @@ fn results() -> Vec<SubReply> {
     vec![
         SubReply::Done {},
         SubReply::Data { length: 5 },
-        SubReply::Stat { size: 6, version: v(7, 8) },
+        SubReply::Stat { size: 6, version: v(7, 8), modified_ms: 9 },
         SubReply::Value { value: bytes("n") },
         SubReply::Entries { entries: vec![(bytes("o"), bytes("p"))], more: true },
         SubReply::Objects { objects: vec![object()], next: Some(bytes("q")) },
+        SubReply::Called { activation: 17, status: 2, output: bytes("out") },
+        SubReply::Checksum { crc: 0x0102_0304, length: 5 },
     ]
 }
 
@@ -149,6 +158,7 @@ fn op_request() -> OpRequest {
         tenant: 23,
         deadline_ms: 24,
         attempt: 25,
+        unix_ms: 26,
     }
 }
 fn op_reply() -> OpReply {
@@ -621,6 +631,22 @@ fn pg_record() -> PgRecord {
 fn mon_info() -> MonInfo {
     MonInfo { address: address() }
 }
+const CLASS: ProgramKind = ProgramKind::Class {};
+fn program_version() -> ProgramVersion {
+    let digest = SourceDigest(std::array::from_fn(|at| at as u8));
+    ProgramVersion { number: 3, digest, bytes: 4096, installed_ms: 1_700_000_000_000, by: "bob".into() }
+}
+fn program() -> Program {
+    Program { activation: 17, active: 3, since: Epoch(7), versions: vec![program_version()] }
+}
+fn capabilities() -> Vec<Capability> {
+    vec![
+        Capability::All {},
+        Capability::Install { kind: CLASS },
+        Capability::Call { pool: "p".into(), class: "zlog".into(), method: "*".into() },
+        Capability::Eval { pool: "p".into() },
+    ]
+}
 
 fn changes() -> Vec<Change> {
     vec![
@@ -643,6 +669,11 @@ fn changes() -> Vec<Change> {
         Change::RequireFeatures { features: 5 },
         // Another fence's: it lifts nothing in the example history.
         Change::FenceLift { entity: Entity::Client(ClientId(9)), instance: Instance(7) },
+        Change::ProgramInstall { kind: CLASS, name: "zlog".into(), version: program_version(), activate: true },
+        Change::ProgramActivate { kind: CLASS, name: "zlog".into(), number: 1 },
+        Change::ProgramRemove { kind: ProgramKind::Policy {}, name: "greedy".into() },
+        Change::ClientSet { name: "bob".into(), capabilities: capabilities() },
+        Change::ClientRemove { name: "eve".into() },
     ]
 }
 fn delta() -> MapDelta {
@@ -666,6 +697,14 @@ fn cluster_map() -> ClusterMap {
     map.fences = Fences::from([(Entity::Client(ClientId(9)), Instance(8))]);
     map.config = BTreeMap::from([("mon.full_ratio".into(), "0.9".to_owned())]);
     map.check();
+    map
+}
+
+fn programmed_map() -> ClusterMap {
+    let mut map = cluster_map();
+    map.programs = BTreeMap::from([((CLASS, "zlog".into()), program())]);
+    map.program_last = 18;
+    map.clients = BTreeMap::from([("bob".into(), capabilities())]);
     map
 }
 
@@ -712,9 +751,16 @@ fn map() -> Vec<Sample> {
         value("fields Activation", activation()),
         value("record PgRecord v1", pg_record()),
         value("record ClusterMap v1", cluster_map()),
+        value("record ClusterMap v2", programmed_map()),
+        value("record Program v1", program()),
+        value("record ProgramVersion v1", program_version()),
+        value("variant ProgramKind.Class", CLASS),
+        value("variant ProgramKind.Policy", ProgramKind::Policy {}),
         value("record MapDelta v1", delta()),
         value("applied history", history()),
     ]);
+    let named = capabilities().into_iter().zip(Capability::VARIANTS);
+    all.extend(named.map(|(capability, (_, name))| value(&format!("variant Capability.{name}"), capability)));
     all
 }
 

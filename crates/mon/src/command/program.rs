@@ -1,0 +1,285 @@
+//! `program …` and `client …`: classes and policies, and who may do what with them (MAL-13, MAL-14, MAL-24; `wire::map::programs`).
+//!
+//! A source is stored as an object before its program is installed: `program prepare` makes the pool, the client writes the object, `program install` checks
+//! the same source once more and puts its digest into the map. What does not compile is refused here, whatever the client thought of it.
+
+use nacre_types::Name;
+use nacre_wire::map::programs::{PROGRAM_NAME_MAX, PROGRAM_POOL, PROGRAMS_MAX, SOURCE_BYTES_MAX};
+use nacre_wire::map::{Capability, Change, Program, ProgramKind, ProgramVersion, SourceDigest};
+use serde_json::{Value, json};
+
+use super::{Done, Fields, View, change, read};
+use crate::pools::{self, Wishes};
+
+/// Copies of sources: as for data that everything else depends on.
+const SOURCE_COPIES: u64 = 3;
+const SOURCE_GROUPS: u64 = 8;
+
+fn kind(fields: &Fields<'_>) -> Result<ProgramKind, String> {
+    match fields.need_text("kind")? {
+        "class" => Ok(ProgramKind::Class {}),
+        "policy" => Ok(ProgramKind::Policy {}),
+        other => Err(format!("there are no programs of kind {other}; `kind` is class or policy")),
+    }
+}
+
+/// A name that goes into file names, messages and object names as it is.
+fn checked_name(name: &str) -> Result<Name, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() || name.len() > PROGRAM_NAME_MAX || !name.chars().all(fits) {
+        return Err(format!("{name:?} is no name: 1 to {PROGRAM_NAME_MAX} letters, digits, `_`, `-` or `.`"));
+    }
+    Ok(name.into())
+}
+
+fn client(fields: &Fields<'_>) -> Result<Name, String> {
+    Ok(fields.text("client")?.unwrap_or_default().into())
+}
+
+fn may_install(view: &View<'_>, fields: &Fields<'_>, kind: ProgramKind) -> Result<Name, String> {
+    let client = client(fields)?;
+    if view.map().may_install(&client, kind) {
+        return Ok(client);
+    }
+    let who =
+        if client.as_bytes().is_empty() { "a client without a name".to_owned() } else { format!("client {client}") };
+    Err(format!("{who} may not install programs of kind {kind}; an administrator can allow it with `client set`"))
+}
+
+fn find<'v>(view: &'v View<'_>, kind: ProgramKind, name: &str) -> Result<&'v Program, String> {
+    view.map().programs.get(&(kind, name.into())).ok_or_else(|| {
+        let names = view.map().programs.keys().filter(|(k, _)| *k == kind).map(|(_, name)| name.to_string());
+        let near = crate::nearest::nearest(name, names.collect::<Vec<_>>().iter().map(String::as_str)).join(", ");
+        match near.is_empty() {
+            true => format!("there is no {kind} {name}; none is installed"),
+            false => format!("there is no {kind} {name}; installed are {near}"),
+        }
+    })
+}
+
+fn describe(kind: ProgramKind, name: &Name, program: &Program) -> Value {
+    let version = |version: &ProgramVersion| {
+        json!({
+            "version": version.number,
+            "digest": version.digest.to_string(),
+            "bytes": version.bytes,
+            "installed_ms": version.installed_ms,
+            "by": version.by.to_string(),
+        })
+    };
+    json!({
+        "kind": kind.to_string(),
+        "name": name.to_string(),
+        "active": program.active,
+        "activation": program.activation,
+        "since": program.since.0,
+        "versions": program.versions.iter().map(version).collect::<Vec<_>>(),
+    })
+}
+
+pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let only = fields.text("kind")?.map(|_| kind(fields)).transpose()?;
+    let programs = view.map().programs.iter().filter(|((kind, _), _)| only.is_none_or(|only| only == *kind));
+    let programs: Vec<Value> = programs.map(|((kind, name), program)| describe(*kind, name, program)).collect();
+    read(json!({ "programs": programs }))
+}
+
+pub fn show(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (kind, name) = (kind(fields)?, fields.need_text("name")?);
+    read(describe(kind, &name.into(), find(view, kind, name)?))
+}
+
+pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    may_install(view, fields, kind(fields)?)?;
+    if view.map().pool_named(&PROGRAM_POOL.into()).is_some() {
+        return read(json!({ "pool": PROGRAM_POOL }));
+    }
+    let copies = (view.map().osds.len() as u64).clamp(1, SOURCE_COPIES);
+    let wishes = Wishes {
+        name: PROGRAM_POOL.to_owned(),
+        size: Some(copies),
+        min_size: None,
+        pg_num: Some(SOURCE_GROUPS),
+        rule: None,
+    };
+    let (pool, settings) = pools::create(view.map(), &wishes)?;
+    let said = format!("pool {PROGRAM_POOL} is created for the sources of programs: {copies} copies");
+    change(json!({ "pool": PROGRAM_POOL }), vec![Change::PoolSet { pool, settings }], said)
+}
+
+pub fn install(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let kind = kind(fields)?;
+    let by = may_install(view, fields, kind)?;
+    let name = checked_name(fields.need_text("name")?)?;
+    let source = fields.need_text("source")?;
+    if source.len() > SOURCE_BYTES_MAX {
+        return Err(format!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len()));
+    }
+    if view.map().pool_named(&PROGRAM_POOL.into()).is_none() {
+        return Err(format!(
+            "there is no pool {PROGRAM_POOL}; `program prepare` makes it, then store the source there"
+        ));
+    }
+    let id = (kind, name.clone());
+    if view.map().programs.len() >= PROGRAMS_MAX && !view.map().programs.contains_key(&id) {
+        return Err(format!("there are {PROGRAMS_MAX} programs already; remove some with `program rm`"));
+    }
+    check(kind, &name.to_string(), source)?;
+    let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
+    // Policies are tried first, and activated by somebody who has seen what they would do.
+    let activate = fields.value("activate").map_or(kind == ProgramKind::Class {}, |value| value == &json!(true));
+    let old = view.map().programs.get(&id);
+    let known = old.and_then(|old| old.versions.iter().find(|version| version.digest == digest));
+    let number =
+        known.map_or_else(|| old.and_then(|old| old.versions.last()).map_or(0, |last| last.number) + 1, |v| v.number);
+    let mut reply =
+        json!({ "kind": kind.to_string(), "name": name.to_string(), "version": number, "digest": digest.to_string() });
+    let active = old.is_some_and(|old| old.active == number);
+    if known.is_some() && (active || !activate) {
+        reply["activation"] = json!(old.map_or(0, |old| old.activation));
+        reply["unchanged"] = json!(true);
+        return read(reply);
+    }
+    let activation = if activate { view.map().program_last + 1 } else { 0 };
+    reply["activation"] = json!(activation);
+    let version = ProgramVersion {
+        number: 0,
+        digest,
+        bytes: u32::try_from(source.len()).expect("bounded"),
+        installed_ms: fields.number("unix_ms")?.unwrap_or(0),
+        by: by.clone(),
+    };
+    let said = match activate {
+        true => format!("{kind} {name}: version {number} is active (activation {activation}), installed by {by}"),
+        false => format!("{kind} {name}: version {number} is installed by {by}, not active"),
+    };
+    change(reply, vec![Change::ProgramInstall { kind, name, version, activate }], said)
+}
+
+pub fn activate(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (kind, name) = (kind(fields)?, fields.need_text("name")?);
+    let by = may_install(view, fields, kind)?;
+    let program = find(view, kind, name)?;
+    let number = match fields.number("version")? {
+        Some(number) => u32::try_from(number).map_err(|_| "`version` is a version's number".to_owned())?,
+        // The one before: what a rollback means when nobody says more.
+        None => {
+            let before = program.versions.iter().rev().find(|version| version.number < program.active);
+            before
+                .map(|version| version.number)
+                .ok_or_else(|| format!("{kind} {name} has no version before the active one"))?
+        }
+    };
+    if number != 0 && program.version(number).is_none() {
+        let numbers: Vec<String> = program.versions.iter().map(|version| version.number.to_string()).collect();
+        return Err(format!("{kind} {name} has no version {number}; there are {}", numbers.join(", ")));
+    }
+    let mut reply = json!({ "kind": kind.to_string(), "name": name, "version": number });
+    if program.active == number {
+        reply["activation"] = json!(program.activation);
+        reply["unchanged"] = json!(true);
+        return read(reply);
+    }
+    let activation = if number == 0 { 0 } else { view.map().program_last + 1 };
+    reply["activation"] = json!(activation);
+    let said = match number {
+        0 => format!("{kind} {name}: no version is active any more, says {by}"),
+        number => format!("{kind} {name}: version {number} is active (activation {activation}), says {by}"),
+    };
+    change(reply, vec![Change::ProgramActivate { kind, name: name.into(), number }], said)
+}
+
+pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let (kind, name) = (kind(fields)?, fields.need_text("name")?);
+    let by = may_install(view, fields, kind)?;
+    find(view, kind, name)?;
+    let said = format!("{kind} {name} is removed by {by}");
+    change(json!({ "name": name }), vec![Change::ProgramRemove { kind, name: name.into() }], said)
+}
+
+// ── clients ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// `all`, `install class`, `call POOL CLASS METHOD`, `eval POOL`; `*` stands for any.
+fn parse_capability(text: &str) -> Result<Capability, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    Ok(match words[..] {
+        ["all"] => Capability::All {},
+        ["install", "class"] => Capability::Install { kind: ProgramKind::Class {} },
+        ["install", "policy"] => Capability::Install { kind: ProgramKind::Policy {} },
+        ["call", pool, class, method] => {
+            Capability::Call { pool: pool.into(), class: class.into(), method: method.into() }
+        }
+        ["eval", pool] => Capability::Eval { pool: pool.into() },
+        _ => {
+            return Err(format!(
+                "{text:?} is no capability; write `all`, `install class`, `install policy`, `call POOL CLASS METHOD` or `eval POOL` (`*` is any)"
+            ));
+        }
+    })
+}
+
+fn print_capability(capability: &Capability) -> String {
+    match capability {
+        Capability::All {} => "all".to_owned(),
+        Capability::Install { kind } => format!("install {kind}"),
+        Capability::Call { pool, class, method } => format!("call {pool} {class} {method}"),
+        Capability::Eval { pool } => format!("eval {pool}"),
+    }
+}
+
+fn administrator(view: &View<'_>, fields: &Fields<'_>) -> Result<(), String> {
+    let client = client(fields)?;
+    if view.map().capabilities_of(&client).contains(&Capability::All {}) {
+        return Ok(());
+    }
+    Err(format!("client {client} may not say what clients may do; that takes the capability `all`"))
+}
+
+pub fn client_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+    let clients = view.map().clients.iter().map(|(name, capabilities)| {
+        json!({ "name": name.to_string(), "capabilities": capabilities.iter().map(print_capability).collect::<Vec<_>>() })
+    });
+    read(json!({ "clients": clients.collect::<Vec<_>>() }))
+}
+
+pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    administrator(view, fields)?;
+    let name = checked_name(fields.need_text("name")?)?;
+    let Some(Value::Array(texts)) = fields.value("capabilities") else {
+        return Err("`capabilities` is a list of texts".to_owned());
+    };
+    let capabilities = texts
+        .iter()
+        .map(|text| parse_capability(text.as_str().ok_or("`capabilities` is a list of texts")?))
+        .collect::<Result<Vec<_>, String>>()?;
+    let all: Vec<String> = capabilities.iter().map(print_capability).collect();
+    let reply = json!({ "name": name.to_string(), "capabilities": all });
+    if view.map().clients.get(&name) == Some(&capabilities) {
+        return read(reply);
+    }
+    let said = format!("client {name} may: {}", if all.is_empty() { "nothing".to_owned() } else { all.join("; ") });
+    change(reply, vec![Change::ClientSet { name, capabilities }], said)
+}
+
+pub fn client_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    administrator(view, fields)?;
+    let name = fields.need_text("name")?;
+    if !view.map().clients.contains_key(&name.into()) {
+        return Err(format!("there is no client {name}; `client ls` lists them"));
+    }
+    change(
+        json!({ "name": name }),
+        vec![Change::ClientRemove { name: name.into() }],
+        format!("client {name} is one of the unknown again"),
+    )
+}
+
+/// Refuses what would not run.
+fn check(kind: ProgramKind, name: &str, source: &str) -> Result<(), String> {
+    let chunk = nacre_policy::Chunk::new(name, source);
+    let checked = match kind {
+        ProgramKind::Class {} => nacre_policy::check_class(&chunk).map(drop),
+        ProgramKind::Policy {} => nacre_policy::check_script(&chunk),
+    };
+    checked.map_err(|error| format!("{kind} {name} is refused: {error}"))
+}

@@ -1,0 +1,375 @@
+//! Methods of classes on objects: the bridge between an operation's view of its object and the Lua runtime (MAL-20 to MAL-24, MAL-26, MAL-29).
+//!
+//! ```text
+//!  operation ─Call─▶ Runtime ──View moves in──▶ ClassVm (Luau or Rust) ──View moves out──▶ effects of the operation
+//!                      │ within INLINE: done on the daemon's own thread
+//!                      └ beyond it: Stop::Heavy; somebody else evaluates the whole operation again, with the full budget
+//! ```
+//! A hostile or merely long method costs the daemon's thread [`INLINE`] once; after that its operations go straight to the other
+//! evaluator, one at a time, while the daemon serves.
+
+use crate::evaluate::{Called, Methods, Outcome, evaluate};
+use crate::fetched::Fetched;
+use crate::pg::local::HEADER_ATTR;
+use crate::pg::object::Context;
+use crate::view::{Stop, View};
+use bytes::Bytes;
+use nacre_policy::{
+    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Request, ScriptError, Stat, Target, errno,
+};
+use nacre_types::{Epoch, Name, PgId};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::{OpFailure, OpRequest, WHY_BYTES_MAX};
+use nacre_wire::msg::replication::Effect;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a method may use on the daemon's own thread: about a millisecond.
+const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, ..Budget::CLASS };
+/// Compiled scripts kept by one runtime.
+const CHUNKS: usize = 256;
+/// An object or a part of it would be too large.
+const EFBIG: i32 = 27;
+/// Methods remembered as heavy.
+const HEAVY_MAX: usize = 4096;
+
+/// An error of a program that people should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The class; empty for a script that came with its call.
+    pub class: String,
+    /// The activation that ran.
+    pub activation: u64,
+    /// Which method.
+    pub method: String,
+    /// What happened.
+    pub error: ScriptError,
+}
+
+/// What an evaluation knows besides the object.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// All classes of the moment.
+    pub classes: Arc<Classes>,
+    /// Who asks.
+    pub request: Request,
+}
+
+/// Runs methods. One per thread that evaluates.
+pub struct Runtime {
+    vm: Option<ClassVm<View>>,
+    /// Whether to give up beyond [`INLINE`].
+    inline: bool,
+    heavy: BTreeSet<(u64, String)>,
+    /// Of the operation in hand.
+    pub facts: Facts,
+    /// For the cluster log.
+    pub complaints: Vec<Complaint>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Runtime(inline: {})", self.inline)
+    }
+}
+
+impl Runtime {
+    /// For the daemon's own thread.
+    #[must_use]
+    pub fn inline() -> Self {
+        Self::new(true)
+    }
+    /// For somebody who has the time.
+    #[must_use]
+    pub fn patient() -> Self {
+        Self::new(false)
+    }
+    fn new(inline: bool) -> Self {
+        // The machine is made with the first call: most daemons of most clusters never need one.
+        Self { vm: None, inline, heavy: BTreeSet::new(), facts: Facts::default(), complaints: Vec::new() }
+    }
+
+    /// Compiled scripts that were found, and those that had to be compiled.
+    #[must_use]
+    pub fn cache(&self) -> (u64, u64) {
+        self.vm.as_ref().map_or((0, 0), |vm| (vm.stats().cache_hits, vm.stats().cache_misses))
+    }
+
+    /// Compiles a class and lists its methods.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn check(&mut self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
+        self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).check(chunk, &Budget::CLASS)
+    }
+
+    fn run(
+        &mut self,
+        index: u32,
+        target: Target<'_>,
+        activation: u64,
+        method: &Name,
+        input: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>) {
+        let Ok(method) = std::str::from_utf8(method.as_bytes()) else {
+            let why = "the name of a method is text".to_owned();
+            return (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why })));
+        };
+        // A script that came with its call is known by its text.
+        let heavy = match target {
+            Target::Class(_) => (activation, method.to_owned()),
+            Target::Eval(chunk) => (chunk.fingerprint(), String::new()),
+        };
+        if self.inline && (self.heavy.contains(&heavy) || input.len() > INLINE.memory / 4) {
+            return (view, Err(Stop::Heavy));
+        }
+        let budget = if self.inline { &INLINE } else { &Budget::CLASS };
+        let request = Request { subop: index, ..self.facts.request.clone() };
+        let call = Call { classes: &self.facts.classes, target, method, input, request: &request, budget };
+        let vm = self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS));
+        let (view, end) = vm.call(view, &call);
+        let outcome = match end {
+            CallEnd::Wait => return (view, Err(Stop::Wait)),
+            CallEnd::Done(outcome) => outcome,
+        };
+        let Some(error) = outcome.error.filter(|_| outcome.status < 0) else {
+            let status = u32::try_from(outcome.status).unwrap_or_default();
+            return (view, Ok(Called { activation, status, output: outcome.output }));
+        };
+        if self.inline && matches!(error.kind, Kind::Instructions | Kind::Memory) {
+            if self.heavy.len() >= HEAVY_MAX {
+                self.heavy.clear();
+            }
+            self.heavy.insert(heavy);
+            return (view, Err(Stop::Heavy));
+        }
+        let failure = match error.kind {
+            Kind::Missing => OpFailure::NoSuchMethod { why: error.message },
+            kind => {
+                let chosen = matches!(kind, Kind::Errno(_));
+                let why = if chosen { String::new() } else { bounded(error.to_string()) };
+                if !chosen {
+                    let class = match target {
+                        Target::Class(name) => name.to_owned(),
+                        Target::Eval(_) => String::new(),
+                    };
+                    self.complaints.push(Complaint { class, activation, method: method.to_owned(), error });
+                }
+                OpFailure::Method { index, activation, errno: outcome.status.unsigned_abs(), why }
+            }
+        };
+        (view, Err(Stop::Fail(failure)))
+    }
+}
+
+fn bounded(mut text: String) -> String {
+    let mut end = text.len().min(WHY_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+impl Methods for Runtime {
+    fn call(
+        &mut self,
+        index: u32,
+        class: &Name,
+        method: &Name,
+        input: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>) {
+        let name = String::from_utf8_lossy(class.as_bytes()).into_owned();
+        let Some(activation) = self.facts.classes.get(&name).map(|class| class.activation) else {
+            let why = format!("there is no class {name}; `nacre class ls` shows what is installed");
+            return (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why })));
+        };
+        self.run(index, Target::Class(&name), activation, method, input, view)
+    }
+
+    fn eval(
+        &mut self,
+        index: u32,
+        script: &[u8],
+        handler: &Name,
+        input: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>) {
+        let chunk = Chunk::new("eval", script);
+        self.run(index, Target::Eval(&chunk), 0, handler, input, view)
+    }
+}
+
+/// An operation to be evaluated by somebody who has the time: everything it depends on, so that nothing can change under it.
+#[derive(Clone, Debug)]
+pub struct EvaluateJob {
+    pub(crate) pg: PgId,
+    pub(crate) interval: Epoch,
+    pub(crate) number: u64,
+    pub(crate) request: OpRequest,
+    pub(crate) payload: Payload,
+    pub(crate) context: Context,
+    pub(crate) fetched: Fetched,
+    pub(crate) full: bool,
+    pub(crate) may_write: bool,
+    pub(crate) facts: Facts,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Evaluated {
+    pub(crate) pg: PgId,
+    pub(crate) interval: Epoch,
+    pub(crate) number: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) complaints: Vec<Complaint>,
+}
+
+impl EvaluateJob {
+    /// Does it.
+    #[must_use]
+    pub fn run(self, runtime: &mut Runtime) -> Evaluated {
+        let Self { pg, interval, number, request, payload, context, fetched, full, may_write, facts } = self;
+        runtime.facts = facts;
+        let outcome = evaluate(&request, &payload, &context, fetched, full, may_write, runtime);
+        Evaluated { pg, interval, number, outcome, complaints: std::mem::take(&mut runtime.complaints) }
+    }
+}
+
+// ── the object as a method sees it ────────────────────────────────────────────────────────────────────────────────────
+
+type Said<T> = Result<T, nacre_policy::Stop>;
+
+fn said<T>(result: Result<T, Stop>) -> Said<T> {
+    result.map_err(|stop| match stop {
+        // A method does not meet `Heavy`: that is about methods as a whole.
+        Stop::Wait | Stop::Heavy => nacre_policy::Stop::Wait,
+        Stop::Fail(failure) => nacre_policy::Stop::Errno(match failure {
+            OpFailure::NotFound {} => errno::ENOENT,
+            OpFailure::AlreadyExists {} => errno::EEXIST,
+            OpFailure::TooLarge {} => EFBIG,
+            _ => errno::EIO,
+        }),
+    })
+}
+
+fn whole(pieces: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(pieces) {
+        Ok([one]) => one,
+        Err(pieces) => pieces.concat().into(),
+    }
+}
+
+/// In the interface of classes, length 0 is up to the end.
+const fn length_or_all(length: u64) -> u64 {
+    if length == 0 { nacre_wire::msg::client::OP_BYTES_MAX } else { length }
+}
+
+impl Object for View {
+    fn exists(&mut self) -> Said<bool> {
+        Ok(self.context.exists)
+    }
+    fn stat(&mut self) -> Said<Stat> {
+        said(Self::exists(self))?;
+        let Context { size, version, modified_ms, .. } = self.context;
+        Ok(Stat { size, version, modified_ns: modified_ms.saturating_mul(1_000_000) })
+    }
+    fn create(&mut self, exclusive: bool) -> Said<()> {
+        said(Self::create(self, exclusive))
+    }
+    fn remove(&mut self) -> Said<()> {
+        said(Self::remove(self))
+    }
+
+    fn read(&mut self, offset: u64, length: u64) -> Said<Bytes> {
+        said(Self::read(self, offset, length_or_all(length))).map(whole)
+    }
+    fn write(&mut self, offset: u64, data: Bytes) -> Said<()> {
+        said(Self::write(self, offset, vec![data]))
+    }
+    fn write_full(&mut self, data: Bytes) -> Said<()> {
+        said(Self::write_full(self, vec![data]))
+    }
+    fn append(&mut self, data: Bytes) -> Said<()> {
+        let end = self.context.size;
+        said(Self::write(self, end, vec![data]))
+    }
+    fn truncate(&mut self, size: u64) -> Said<()> {
+        said(Self::truncate(self, size))
+    }
+    fn zero(&mut self, offset: u64, length: u64) -> Said<()> {
+        said(Self::zero(self, offset, length))
+    }
+    fn checksum(&mut self, offset: u64, length: u64) -> Said<u32> {
+        said(Self::checksum(self, offset, length_or_all(length))).map(|(crc, _)| crc)
+    }
+
+    fn getxattr(&mut self, name: &[u8]) -> Said<Bytes> {
+        said(Self::exists(self))?;
+        said(self.attr(&Name::copy(name))).map_err(|_| nacre_policy::Stop::Errno(errno::ENODATA))
+    }
+    fn getxattrs(&mut self) -> Said<Vec<(Bytes, Bytes)>> {
+        said(Self::exists(self))?;
+        let entry = |(name, value): (&Name, &Bytes)| (Bytes::copy_from_slice(name.as_bytes()), value.clone());
+        Ok(self.context.attrs.iter().map(entry).collect())
+    }
+    fn setxattr(&mut self, name: &[u8], value: Bytes) -> Said<()> {
+        said(self.set_attr(&Name::copy(name), value))
+    }
+    fn rmxattr(&mut self, name: &[u8]) -> Said<()> {
+        said(Self::exists(self))?;
+        said(self.remove_attr(&Name::copy(name))).map_err(|_| nacre_policy::Stop::Errno(errno::ENODATA))
+    }
+
+    fn map_get_val(&mut self, key: &[u8]) -> Said<Bytes> {
+        said(self.omap_get(&Bytes::copy_from_slice(key)))?.ok_or(nacre_policy::Stop::Errno(errno::ENOENT))
+    }
+    fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Said<Page<(Bytes, Bytes)>> {
+        let limit = usize::try_from(max).unwrap_or(usize::MAX).min(10_000);
+        // The first key with the prefix may be the prefix itself.
+        let inclusive = !prefix.is_empty() && after < prefix;
+        let mut found = Vec::new();
+        if inclusive && limit > 0 {
+            let key = Bytes::copy_from_slice(prefix);
+            if let Some(value) = said(self.omap_get(&key))? {
+                found.push((key, value));
+            }
+        }
+        let from = if inclusive { prefix } else { after };
+        let from = (!from.is_empty()).then(|| Bytes::copy_from_slice(from));
+        let (entries, more) = said(self.omap_list(from.as_ref(), limit - found.len()))?;
+        let inside = entries.iter().take_while(|(key, _)| key.starts_with(prefix)).count();
+        let more = more && inside == entries.len();
+        found.extend(entries.into_iter().take(inside));
+        Ok((found, more))
+    }
+    fn map_get_keys(&mut self, after: &[u8], max: u64) -> Said<Page<Bytes>> {
+        let (entries, more) = self.map_get_vals(after, b"", max)?;
+        Ok((entries.into_iter().map(|(key, _)| key).collect(), more))
+    }
+    fn map_set_vals(&mut self, pairs: Vec<(Bytes, Bytes)>) -> Said<()> {
+        said(self.omap_set(pairs))
+    }
+    fn map_remove_key(&mut self, key: &[u8]) -> Said<()> {
+        said(self.omap_remove(vec![Bytes::copy_from_slice(key)]))
+    }
+    fn map_clear(&mut self) -> Said<()> {
+        said(self.omap_clear())?;
+        said(self.set_header(Bytes::new()))
+    }
+    fn map_read_header(&mut self) -> Said<Bytes> {
+        said(Self::exists(self))?;
+        Ok(self.context.header.clone())
+    }
+    fn map_write_header(&mut self, data: Bytes) -> Said<()> {
+        said(self.set_header(data))
+    }
+}
+
+/// The effect that keeps what methods keep beside the omap.
+pub(crate) fn header_effect(header: &Bytes) -> Effect {
+    let name = Name::copy(HEADER_ATTR);
+    if header.is_empty() { Effect::RemoveAttr { name } } else { Effect::SetAttr { name, value: header.clone() } }
+}

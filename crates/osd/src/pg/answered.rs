@@ -1,0 +1,142 @@
+//! Operations that might have changed something and did not: what they were answered in this interval.
+//!
+//! A client believes the answer it got. A copy of the request that arrives later, when the object has changed, must not be executed: it gets the
+//! same answer. Updates are remembered with the group (`dedup.rs`); these need not be, because copies of an older interval are refused.
+//!
+//! Invariant: what is forgotten here is at or below its client's mark, and whatever is below the mark is refused.
+
+use nacre_types::{ClientId, Instance, Version};
+use nacre_wire::Wire;
+use nacre_wire::msg::client::{OpFailure, RequestId, SubReply};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes of answers that one group remembers.
+const BYTES_MAX: usize = 4 << 20;
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// Why the operation failed, if it did.
+    pub failure: Option<OpFailure>,
+    /// What it returned, if not.
+    pub results: Vec<SubReply>,
+    /// The log's head then: what it saw may still be lost until that is committed.
+    pub seen: Version,
+}
+
+/// What is known of a request.
+#[derive(Debug)]
+pub enum Known<'a> {
+    /// Nothing.
+    Nothing,
+    /// It was answered.
+    Answered(&'a Answered),
+    /// It may have been answered long ago, or not: nobody knows any more.
+    Forgotten,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Answers {
+    entries: BTreeMap<RequestId, (Answered, usize)>,
+    /// In the order in which they were answered; some are gone already.
+    order: VecDeque<RequestId>,
+    bytes: usize,
+    below: BTreeMap<(ClientId, Instance), u64>,
+}
+
+impl Answers {
+    /// Looks a request up.
+    #[must_use]
+    pub fn known(&self, request: &RequestId) -> Known<'_> {
+        match self.entries.get(request) {
+            Some((answered, _)) => Known::Answered(answered),
+            None if self
+                .below
+                .get(&(request.client, request.instance))
+                .is_some_and(|below| request.sequence < *below) =>
+            {
+                Known::Forgotten
+            }
+            None => Known::Nothing,
+        }
+    }
+
+    /// The client has all its answers below this sequence number.
+    pub fn confirm(&mut self, who: &RequestId, below: u64) {
+        let mark = self.below.entry((who.client, who.instance)).or_default();
+        if *mark >= below {
+            return;
+        }
+        *mark = below;
+        let first = RequestId { sequence: 0, ..*who };
+        let gone: Vec<RequestId> =
+            self.entries.range(first..RequestId { sequence: below, ..*who }).map(|(id, _)| *id).collect();
+        for id in gone {
+            self.forget(&id);
+        }
+    }
+
+    /// It was answered.
+    pub fn remember(&mut self, request: RequestId, answered: Answered) {
+        let bytes = answered.results.to_bytes().len() + 128;
+        self.forget(&request);
+        self.entries.insert(request, (answered, bytes));
+        self.order.push_back(request);
+        self.bytes += bytes;
+        while self.bytes > BYTES_MAX {
+            let oldest = self.order.pop_front().expect("what has bytes is in the order");
+            if self.entries.contains_key(&oldest) {
+                self.confirm(&oldest, oldest.sequence + 1);
+            }
+        }
+        if self.order.len() > 2 * self.entries.len() + 64 {
+            self.order.retain(|id| self.entries.contains_key(id));
+        }
+    }
+
+    fn forget(&mut self, request: &RequestId) {
+        if let Some((_, bytes)) = self.entries.remove(request) {
+            self.bytes -= bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn id(client: u64, sequence: u64) -> RequestId {
+        RequestId { client: ClientId(client), instance: Instance(1), sequence }
+    }
+    fn answered(bytes: usize) -> Answered {
+        let results = vec![SubReply::Value { value: Bytes::from(vec![0; bytes]) }];
+        Answered { failure: None, results, seen: Version::NONE }
+    }
+
+    #[test]
+    fn an_answer_is_known_until_its_client_has_it_and_refused_after() {
+        let mut answers = Answers::default();
+        answers.remember(id(1, 5), answered(1));
+        answers.remember(id(2, 5), answered(1));
+        assert!(matches!(answers.known(&id(1, 5)), Known::Answered(_)));
+        assert!(matches!(answers.known(&id(1, 4)), Known::Nothing));
+        answers.confirm(&id(1, 9), 6);
+        assert!(matches!(answers.known(&id(1, 5)), Known::Forgotten));
+        assert!(matches!(answers.known(&id(1, 6)), Known::Nothing));
+        assert!(matches!(answers.known(&id(2, 5)), Known::Answered(_)));
+    }
+
+    /// A client that never confirms costs no more than the bound; what had to be forgotten for that is refused, not executed.
+    #[test]
+    fn memory_is_bounded_and_what_is_forgotten_is_refused() {
+        let mut answers = Answers::default();
+        for sequence in 1..=100 {
+            answers.remember(id(1, sequence), answered(100_000));
+        }
+        assert!(answers.bytes <= BYTES_MAX && answers.entries.len() < 50);
+        assert!(matches!(answers.known(&id(1, 1)), Known::Forgotten));
+        assert!(matches!(answers.known(&id(1, 100)), Known::Answered(_)));
+    }
+}

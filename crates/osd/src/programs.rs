@@ -1,0 +1,317 @@
+//! Classes that the map names: fetched, checked, kept (MAL-02, MAL-06, MAL-22, MAL-70).
+//!
+//! ```text
+//!  map: class zlog, version 2, activation 17 ──▶ Fetching ──source of that digest──▶ Ready: methods and their flags
+//!                                                   │ again until it is there            └─ Broken: it does not compile
+//! ```
+//! A source is a replicated object like any other: this daemon reads it from that object's primary, as a client would, as soon as the map
+//! names it. Until it is here, calls of the class wait. A call never runs an older version than the map of the daemon says: a later primary of the
+//! object has a later map, so no object's calls go back. Nothing is restarted, and nothing that is cached of objects is touched.
+//!
+//! Errors of programs go to the cluster log once per activation, method and line.
+
+use crate::methods::{Complaint, Facts, Runtime};
+use crate::pg::object::Pending;
+use bytes::Bytes;
+use nacre_policy::{Chunk, ClassRef, Classes, MethodFlags, Request};
+use nacre_types::{ClientId, Epoch, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
+use nacre_wire::ClusterMap;
+use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
+use nacre_wire::map::{ProgramKind, SourceDigest};
+use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Errors that were said are remembered up to so many.
+const SAID_MAX: usize = 4096;
+
+/// What is known of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Its source is on its way.
+    Fetching,
+    /// Its methods can be called.
+    Ready(BTreeMap<String, MethodFlags>),
+    /// It is none; says why.
+    Broken(String),
+}
+
+#[derive(Debug)]
+struct Known {
+    activation: u64,
+    digest: SourceDigest,
+    state: State,
+    /// When its source was last asked for, under which number.
+    asked: Option<(Time, u64)>,
+}
+
+/// A source that is wanted from another OSD, or from this one.
+#[derive(Debug)]
+pub struct Ask {
+    /// Its object's primary.
+    pub to: OsdId,
+    /// The question.
+    pub request: OpRequest,
+}
+
+/// Counts since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramCounters {
+    /// Operations with calls that were evaluated on the daemon's own thread.
+    pub inline: u64,
+    /// Operations that were handed to somebody else.
+    pub jobs: u64,
+    /// Sources fetched.
+    pub fetched: u64,
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Programs {
+    /// Runs methods on the daemon's own thread.
+    pub runtime: Runtime,
+    /// Counts.
+    pub counters: ProgramCounters,
+    classes: Arc<Classes>,
+    known: BTreeMap<Name, Known>,
+    next: u64,
+    said: BTreeSet<(String, u64, String, Option<u32>)>,
+}
+
+impl Programs {
+    /// With what is built in.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            runtime: Runtime::inline(),
+            counters: ProgramCounters::default(),
+            classes: Arc::new(crate::builtin::classes()),
+            known: BTreeMap::new(),
+            next: 0,
+            said: BTreeSet::new(),
+        }
+    }
+
+    /// All classes that can be called.
+    #[must_use]
+    pub const fn classes(&self) -> &Arc<Classes> {
+        &self.classes
+    }
+
+    /// What the evaluation of an operation knows besides the object.
+    #[must_use]
+    pub fn facts(&self, op: &Pending) -> Facts {
+        let RequestId { client, instance, sequence } = op.request.request;
+        let request = Request {
+            client: text(&op.name).into(),
+            object: Bytes::copy_from_slice(op.request.object.name.as_bytes()),
+            now_ns: op.request.unix_ms.saturating_mul(1_000_000),
+            subop: 0,
+            // The same for every attempt at the same operation.
+            seed: client.0 ^ instance.0.rotate_left(32) ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        Facts { classes: self.classes.clone(), request }
+    }
+
+    /// The operation is evaluated next.
+    pub fn prepare(&mut self, op: &Pending) {
+        let is_call = |part: &SubOp| matches!(part, SubOp::Call { .. } | SubOp::Eval { .. });
+        if op.request.ops.iter().any(is_call) {
+            self.counters.inline += 1;
+            self.runtime.facts = self.facts(op);
+        }
+    }
+
+    /// What is known of a class; `None`: the map has none of that name.
+    #[must_use]
+    pub fn state(&self, class: &Name) -> Option<&State> {
+        self.known.get(class).map(|known| &known.state)
+    }
+
+    /// Activations that can be called, by class.
+    pub fn live(&self) -> impl Iterator<Item = (&Name, u64)> {
+        let ready = |known: &Known| matches!(known.state, State::Ready(_));
+        self.known.iter().filter(move |(_, known)| ready(known)).map(|(name, known)| (name, known.activation))
+    }
+
+    /// Whether the method promised to change nothing.
+    #[must_use]
+    pub fn is_read_only(&self, class: &Name, method: &Name) -> bool {
+        let Ok(method) = std::str::from_utf8(method.as_bytes()) else { return false };
+        if let Some(State::Ready(methods)) = self.state(class) {
+            return methods.get(method).is_some_and(|flags| flags.read_only);
+        }
+        let class = std::str::from_utf8(class.as_bytes()).ok().and_then(|name| self.classes.get(name));
+        match class.map(|class| &class.code) {
+            Some(ClassRef::Native(class)) => class.method(method).is_some_and(|flags| flags.read_only),
+            _ => false,
+        }
+    }
+
+    /// Whether calls of the class have to wait for its source.
+    #[must_use]
+    pub fn is_fetching(&self, class: &Name) -> bool {
+        self.state(class) == Some(&State::Fetching)
+    }
+
+    /// Why the class cannot be called at all.
+    #[must_use]
+    pub fn broken(&self, class: &Name) -> Option<(u64, &str)> {
+        match self.known.get(class) {
+            Some(Known { activation, state: State::Broken(why), .. }) => Some((*activation, why)),
+            _ => None,
+        }
+    }
+
+    /// The map may name other programs than before.
+    pub fn on_map(&mut self, map: &ClusterMap) {
+        let class = ProgramKind::Class {};
+        let named = |name: &Name| {
+            let program = map.programs.get(&(class, name.clone()))?;
+            Some((program.activation, program.current()?.digest))
+        };
+        let gone: Vec<Name> = self.known.keys().filter(|name| named(name).is_none()).cloned().collect();
+        for name in gone {
+            self.known.remove(&name);
+            Arc::make_mut(&mut self.classes).remove(&text(&name));
+        }
+        for ((kind, name), program) in &map.programs {
+            let Some(version) = program.current().filter(|_| *kind == class) else { continue };
+            match self.known.get_mut(name) {
+                Some(known) if known.activation == program.activation => {}
+                // The same source under a new number: it is here already.
+                Some(known) if known.digest == version.digest && matches!(known.state, State::Ready(_)) => {
+                    known.activation = program.activation;
+                    let classes = Arc::make_mut(&mut self.classes);
+                    if let Some(code) = classes.get(&text(name)).map(|class| class.code.clone()) {
+                        classes.insert(&text(name), program.activation, code);
+                    }
+                }
+                _ => {
+                    let known = Known {
+                        activation: program.activation,
+                        digest: version.digest,
+                        state: State::Fetching,
+                        asked: None,
+                    };
+                    self.known.insert(name.clone(), known);
+                }
+            }
+        }
+    }
+
+    /// Whether a source is still to come.
+    #[must_use]
+    pub fn wants_sources(&self) -> bool {
+        self.known.values().any(|known| known.state == State::Fetching)
+    }
+
+    /// Asks for the sources that are missing and were not asked for within `again`.
+    pub fn asks(&mut self, me: OsdId, instance: Instance, map: &ClusterMap, now: Time, again: Duration) -> Vec<Ask> {
+        let mut out = Vec::new();
+        for (name, known) in &mut self.known {
+            let due = known.asked.is_none_or(|(at, _)| now.since(at) >= again);
+            if known.state != State::Fetching || !due {
+                continue;
+            }
+            let object = source_object(ProgramKind::Class {}, name, &known.digest);
+            let Some((pg, to)) = locate(map, &object) else { continue };
+            self.next += 1;
+            known.asked = Some((now, self.next));
+            out.push(Ask { to, request: question(me, instance, self.next, pg, object) });
+        }
+        out
+    }
+
+    /// An answer to one of the questions. Returns what people should hear of, if anything.
+    pub fn on_answer(&mut self, reply: &OpReply, payload: &[Bytes]) -> Option<String> {
+        let number = reply.request.sequence;
+        let (name, known) = self
+            .known
+            .iter_mut()
+            .find(|(_, known)| known.state == State::Fetching && known.asked.is_some_and(|(_, n)| n == number))?;
+        let found = matches!((&reply.failure, &reply.results[..]), (None, [SubReply::Data { .. }]));
+        if !found {
+            // Wrong target, or not there yet: asked again before long.
+            let why = reply.failure.as_ref().filter(|why| !matches!(why, OpFailure::WrongTarget {}))?;
+            return Some(format!("class {name}: its source {} cannot be read: {why}", known.digest));
+        }
+        let source = payload.concat();
+        if *blake3::hash(&source).as_bytes() != known.digest.0 {
+            return Some(format!("class {name}: what is stored as its source {} is something else", known.digest));
+        }
+        self.counters.fetched += 1;
+        let (class, activation) = (text(name), known.activation);
+        let chunk = Chunk::new(&class, &source);
+        match self.runtime.check(&chunk) {
+            Ok(methods) => {
+                known.state = State::Ready(methods.into_iter().collect());
+                Arc::make_mut(&mut self.classes).insert(&class, activation, ClassRef::Lua(chunk));
+                None
+            }
+            Err(error) => {
+                // An older version must not run in its place.
+                Arc::make_mut(&mut self.classes).remove(&class);
+                known.state = State::Broken(error.to_string());
+                Some(format!("class {class}, activation {activation}, cannot be loaded: {error}"))
+            }
+        }
+    }
+
+    /// Complaints as lines of the log, each once.
+    pub fn lines(&mut self, complaints: Vec<Complaint>) -> Vec<String> {
+        let mut out = Vec::new();
+        for Complaint { class, activation, method, error } in complaints {
+            // Of scripts that come with their calls there is no end.
+            let text = if class.is_empty() { error.message.clone() } else { String::new() };
+            if self.said.len() >= SAID_MAX {
+                self.said.clear();
+            }
+            if !self.said.insert((format!("{class}.{method}{text}"), activation, error.script.clone(), error.line)) {
+                continue;
+            }
+            let what = match class.is_empty() {
+                true => format!("a script that came with a call, function {method}"),
+                false => format!("class {class}, activation {activation}, method {method}"),
+            };
+            out.push(format!("{what}: {error}"));
+        }
+        out
+    }
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+fn locate(map: &ClusterMap, object: &ObjectId) -> Option<(PgId, OsdId)> {
+    let (pool, settings): (PoolId, _) = map.pool_named(&PROGRAM_POOL.into())?;
+    let seed = crate::key::seed(crate::key::hash(object), settings.pg_num);
+    let pg = PgId::replicated(pool, seed);
+    Some((pg, map.pgs.get(&pg)?.primary()?))
+}
+
+fn question(me: OsdId, instance: Instance, sequence: u64, pg: PgId, object: ObjectId) -> OpRequest {
+    OpRequest {
+        request: RequestId { client: ClientId(u64::MAX - u64::from(me.0)), instance, sequence },
+        answered_below: sequence,
+        pg,
+        object,
+        ops: vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }],
+        flags: 0,
+        fence: Epoch::NONE,
+        snaps: SnapContext::default(),
+        trace: 0,
+        tenant: 0,
+        deadline_ms: 0,
+        attempt: 1,
+        unix_ms: 0,
+    }
+}

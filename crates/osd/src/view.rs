@@ -1,0 +1,709 @@
+//! An object as an operation sees it while it is evaluated: what was there before, and over it what the operation has done so far (DESIGN §4).
+//!
+//! ```text
+//!  read ──▶ written by this operation? ──no──▶ read from the store already? ──no──▶ Stop::Wait, and the want is noted
+//!  write ─▶ an effect for the log and the replicas, and a patch for later reads of this operation
+//! ```
+//! Plain parts of operations and methods of classes, in Lua or Rust, go through the same functions. So every one of them reads what those
+//! before it wrote, and what is replicated is effects, never programs.
+
+use crate::evaluate::stored_attr;
+use crate::fetched::{Fetched, Want};
+use crate::patches::{Patch, Patches};
+use crate::pg::object::Context;
+use bytes::{Bytes, BytesMut};
+use nacre_types::Name;
+use nacre_wire::Payload;
+use nacre_wire::msg::client::{ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OpFailure};
+use nacre_wire::msg::payload_len;
+use nacre_wire::msg::replication::Effect;
+use std::collections::BTreeMap;
+
+/// Longest omap key of a client, in bytes.
+pub const OMAP_KEY_MAX: usize = 4096;
+/// Longest omap value, in bytes.
+pub const OMAP_VALUE_MAX: usize = 1 << 20;
+/// Most steps of one operation's effects.
+pub const EFFECTS_MAX: usize = 10_000;
+/// Bytes of one listing: keys and values together.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// Why an evaluation ends early.
+#[derive(Debug, PartialEq)]
+pub enum Stop {
+    /// The operation fails.
+    Fail(OpFailure),
+    /// It wants something that has not been read yet.
+    Wait,
+    /// A method takes longer than this thread should: somebody else is to evaluate the operation.
+    Heavy,
+}
+
+impl From<OpFailure> for Stop {
+    fn from(failure: OpFailure) -> Self {
+        Self::Fail(failure)
+    }
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct View {
+    /// What it is after the parts so far; its version is still that of before.
+    pub context: Context,
+    /// So far, in order.
+    pub effects: Vec<Effect>,
+    /// Data of the effects.
+    pub written: Payload,
+    /// Whether something may need more room.
+    pub grows: bool,
+    /// What was read for the operation.
+    pub fetched: Fetched,
+    /// What it could not go on without, or soon will want.
+    pub wanted: Vec<Want>,
+    /// So many bytes of the old data still show.
+    old_size: u64,
+    /// Nothing of the old omap shows.
+    omap_is_new: bool,
+    patches: Patches,
+    omap: BTreeMap<Bytes, Option<Bytes>>,
+}
+
+impl View {
+    /// Of the object as it is.
+    #[must_use]
+    pub fn new(context: Context, fetched: Fetched) -> Self {
+        let (old_size, omap_is_new) = (context.size, !context.exists);
+        Self { context, fetched, old_size, omap_is_new, ..Self::default() }
+    }
+
+    /// Fails if the object does not exist.
+    ///
+    /// # Errors
+    /// [`OpFailure::NotFound`].
+    pub const fn exists(&self) -> Result<(), Stop> {
+        if self.context.exists { Ok(()) } else { Err(Stop::Fail(OpFailure::NotFound {})) }
+    }
+
+    fn want<T>(&mut self, want: Want) -> Result<T, Stop> {
+        if !self.wanted.contains(&want) {
+            self.wanted.push(want);
+        }
+        Err(Stop::Wait)
+    }
+
+    fn effect(&mut self, effect: Effect) -> Result<(), Stop> {
+        if self.effects.len() >= EFFECTS_MAX {
+            return Err(Stop::Fail(OpFailure::TooLarge {}));
+        }
+        self.effects.push(effect);
+        Ok(())
+    }
+
+    fn touched(&mut self) {
+        self.context.exists = true;
+        self.grows = true;
+    }
+
+    // ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Bytes of a range, short at the object's end.
+    ///
+    /// # Errors
+    /// The object does not exist, the range is larger than one operation may read, or it has to be read first.
+    pub fn read(&mut self, offset: u64, length: u64) -> Result<Vec<Bytes>, Stop> {
+        self.exists()?;
+        if length > OP_BYTES_MAX {
+            return Err(Stop::Fail(OpFailure::TooLarge {}));
+        }
+        let end = offset.saturating_add(length).min(self.context.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut out = Vec::new();
+        let mut waits = false;
+        for part in self.patches.parts(offset, end) {
+            match part.patch {
+                Some(Patch::Data(pieces)) => out.extend(pieces),
+                Some(Patch::Zeros) => out.push(zeros(part.end - part.offset)),
+                None => {
+                    let old_end = part.end.min(self.old_size).max(part.offset);
+                    if part.offset < old_end {
+                        match self.fetched.data(part.offset, old_end) {
+                            Some(pieces) => {
+                                let got = payload_len(&pieces) as u64;
+                                out.extend(pieces);
+                                // The store knows less than the context says only of what is damaged; nobody sees other bytes instead.
+                                if got < old_end - part.offset {
+                                    return Ok(out);
+                                }
+                            }
+                            None => {
+                                let wide = self.fetched.widened(old_end - part.offset);
+                                let length = wide.min(self.old_size - part.offset).max(old_end - part.offset);
+                                let _: Result<(), Stop> = self.want(Want::Data { offset: part.offset, length });
+                                waits = true;
+                            }
+                        }
+                    }
+                    if part.end > old_end {
+                        out.push(zeros(part.end - old_end));
+                    }
+                }
+            }
+        }
+        if waits { Err(Stop::Wait) } else { Ok(out) }
+    }
+
+    /// Writes a range.
+    ///
+    /// # Errors
+    /// The object would be too large.
+    pub fn write(&mut self, offset: u64, data: Payload) -> Result<(), Stop> {
+        let length = payload_len(&data) as u64;
+        let end = offset.checked_add(length).filter(|end| *end <= OBJECT_BYTES_MAX).ok_or(OpFailure::TooLarge {})?;
+        if length == 0 {
+            self.effect(Effect::Touch {})?;
+        } else {
+            self.effect(Effect::Write { offset, length })?;
+            self.written.extend(data.iter().cloned());
+            self.patches.put(offset, end, Patch::Data(data));
+            self.context.size = self.context.size.max(end);
+        }
+        self.touched();
+        Ok(())
+    }
+
+    /// Replaces all data.
+    ///
+    /// # Errors
+    /// The object would be too large.
+    pub fn write_full(&mut self, data: Payload) -> Result<(), Stop> {
+        let (size, length) = (self.context.size, payload_len(&data) as u64);
+        if self.context.damaged {
+            // Otherwise the rest of the last block, of which nobody knows that nothing of it is left, would stay unreadable.
+            self.effect(Effect::Truncate { size: 0 })?;
+        }
+        self.forget_data_from(0);
+        self.context.size = 0;
+        self.write(0, data)?;
+        if length < size {
+            self.effect(Effect::Truncate { size: length })?;
+        }
+        Ok(())
+    }
+
+    /// Makes what there is of a range read as zeros. The size does not change.
+    ///
+    /// # Errors
+    /// Too many steps.
+    pub fn zero(&mut self, offset: u64, length: u64) -> Result<(), Stop> {
+        let end = offset.saturating_add(length).min(self.context.size);
+        self.effect(Effect::Touch {})?;
+        if offset < end {
+            self.effect(Effect::Zero { offset, length: end - offset })?;
+            self.patches.put(offset, end, Patch::Zeros);
+        }
+        self.touched();
+        Ok(())
+    }
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// The object would be too large.
+    pub fn truncate(&mut self, size: u64) -> Result<(), Stop> {
+        if size > OBJECT_BYTES_MAX {
+            return Err(Stop::Fail(OpFailure::TooLarge {}));
+        }
+        self.effect(Effect::Truncate { size })?;
+        let shrinks = size <= self.context.size && self.context.exists;
+        if size < self.context.size {
+            self.forget_data_from(size);
+        }
+        self.context.size = size;
+        self.context.exists = true;
+        self.grows |= !shrinks;
+        Ok(())
+    }
+
+    fn forget_data_from(&mut self, size: u64) {
+        self.patches.cut(size, u64::MAX);
+        self.old_size = self.old_size.min(size);
+    }
+
+    /// CRC32C of a range, and its length: short at the object's end.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn checksum(&mut self, offset: u64, length: u64) -> Result<(u32, u64), Stop> {
+        let pieces = self.read(offset, length)?;
+        Ok((nacre_wire::checksum(&pieces), payload_len(&pieces) as u64))
+    }
+
+    // ── the object ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Makes it exist.
+    ///
+    /// # Errors
+    /// It does already, and must not.
+    pub fn create(&mut self, exclusive: bool) -> Result<(), Stop> {
+        if exclusive && self.context.exists {
+            return Err(Stop::Fail(OpFailure::AlreadyExists {}));
+        }
+        self.effect(Effect::Touch {})?;
+        self.touched();
+        Ok(())
+    }
+
+    /// Removes it, with attributes and omap.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn remove(&mut self) -> Result<(), Stop> {
+        self.exists()?;
+        self.effects.clear();
+        self.written.clear();
+        self.effect(Effect::Remove {})?;
+        self.forget_data_from(0);
+        self.omap.clear();
+        self.omap_is_new = true;
+        self.context = Context { version: self.context.version, ..Context::default() };
+        Ok(())
+    }
+
+    // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// An attribute's value.
+    ///
+    /// # Errors
+    /// There is none, or no object.
+    pub fn attr(&self, name: &Name) -> Result<Bytes, Stop> {
+        self.exists()?;
+        Ok(self.context.attrs.get(name).cloned().ok_or(OpFailure::NotFound {})?)
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// Too long.
+    pub fn set_attr(&mut self, name: &Name, value: Bytes) -> Result<(), Stop> {
+        if name.as_bytes().len() > ATTR_NAME_MAX || value.len() > ATTR_BYTES_MAX {
+            return Err(Stop::Fail(OpFailure::TooLarge {}));
+        }
+        self.effect(Effect::SetAttr { name: stored_attr(name), value: value.clone() })?;
+        self.context.attrs.insert(name.clone(), value);
+        self.touched();
+        Ok(())
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// There is none, or no object.
+    pub fn remove_attr(&mut self, name: &Name) -> Result<(), Stop> {
+        self.exists()?;
+        self.context.attrs.remove(name).ok_or(OpFailure::NotFound {})?;
+        self.effect(Effect::RemoveAttr { name: stored_attr(name) })
+    }
+
+    /// Sets what methods keep beside the omap.
+    ///
+    /// # Errors
+    /// Too long.
+    pub fn set_header(&mut self, header: Bytes) -> Result<(), Stop> {
+        if header.len() > ATTR_BYTES_MAX {
+            return Err(Stop::Fail(OpFailure::TooLarge {}));
+        }
+        self.effect(crate::methods::header_effect(&header))?;
+        self.context.header = header;
+        self.touched();
+        Ok(())
+    }
+
+    // ── omap ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The value of an omap key.
+    ///
+    /// # Errors
+    /// No object, or it has to be read first.
+    pub fn omap_get(&mut self, key: &Bytes) -> Result<Option<Bytes>, Stop> {
+        self.exists()?;
+        if let Some(changed) = self.omap.get(key) {
+            return Ok(changed.clone());
+        }
+        if self.omap_is_new {
+            return Ok(None);
+        }
+        match self.fetched.key(key) {
+            Some(value) => Ok(value),
+            // A method that asks for one key after the other is likely to ask for their neighbours.
+            None if self.fetched.rounds() >= 4 => {
+                let (before, entries) = (just_before(key), self.fetched.widened_entries(1));
+                self.want(Want::Page { after: before, entries })
+            }
+            None => self.want(Want::Keys(vec![key.clone()])),
+        }
+    }
+
+    /// The values of those omap keys that are there, by key.
+    ///
+    /// # Errors
+    /// As [`Self::omap_get`].
+    pub fn omap_get_many(&mut self, keys: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, Stop> {
+        self.exists()?;
+        let unknown = |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
+        let unknown: Vec<Bytes> = keys.iter().filter(unknown).cloned().collect();
+        if !unknown.is_empty() && !self.omap_is_new {
+            return self.want(Want::Keys(unknown));
+        }
+        let mut out = BTreeMap::new();
+        for key in keys {
+            if let Some(value) = self.omap_get(key)? {
+                out.insert(key.clone(), value);
+            }
+        }
+        Ok(out.into_iter().collect())
+    }
+
+    /// Omap entries after a key (`None`: from the first), in order, at most `limit` of them and a few megabytes; and whether there are
+    /// more after them.
+    ///
+    /// # Errors
+    /// As [`Self::omap_get`].
+    pub fn omap_list(&mut self, after: Option<&Bytes>, limit: usize) -> Result<(Vec<(Bytes, Bytes)>, bool), Stop> {
+        self.exists()?;
+        let mut out: Vec<(Bytes, Bytes)> = Vec::new();
+        let (mut at, mut bytes) = (after.cloned(), 0);
+        loop {
+            let Some((key, value)) = self.omap_next(at.as_ref(), limit.saturating_add(1).saturating_sub(out.len()))?
+            else {
+                return Ok((out, false));
+            };
+            let size = key.len() + value.len();
+            if out.len() >= limit || (bytes + size > LIST_BYTES_MAX && !out.is_empty()) {
+                return Ok((out, true));
+            }
+            bytes += size;
+            at = Some(key.clone());
+            out.push((key, value));
+        }
+    }
+
+    /// The first entry after a key. Of the old omap, `entries` are read if some must be.
+    fn omap_next(&mut self, after: Option<&Bytes>, entries: usize) -> Result<Option<(Bytes, Bytes)>, Stop> {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let mut changed = self.omap.range::<Bytes, _>((from, std::ops::Bound::Unbounded)).peekable();
+        let mut at = after.cloned();
+        loop {
+            let old = if self.omap_is_new {
+                None
+            } else {
+                let Some(page) = self.fetched.page(at.as_deref()) else {
+                    let entries = self.fetched.widened_entries(entries);
+                    return self.want(Want::Page { after: at, entries });
+                };
+                match (page.after(at.as_deref()).first(), page.last()) {
+                    (Some(entry), _) => Some(entry.clone()),
+                    (None, Some(last)) => {
+                        at = Some(last.clone());
+                        continue;
+                    }
+                    (None, None) => None,
+                }
+            };
+            let old_key = old.as_ref().map(|(key, _)| key);
+            match changed.peek() {
+                Some((key, value)) if old_key.is_none_or(|old| *key <= old) => {
+                    if old_key == Some(*key) {
+                        at = Some((*key).clone());
+                    }
+                    if let Some(value) = value {
+                        return Ok(Some(((*key).clone(), value.clone())));
+                    }
+                    changed.next();
+                }
+                _ => return Ok(old),
+            }
+        }
+    }
+
+    /// Sets omap keys.
+    ///
+    /// # Errors
+    /// Too long.
+    pub fn omap_set(&mut self, entries: Vec<(Bytes, Bytes)>) -> Result<(), Stop> {
+        if entries.iter().any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX) {
+            return Err(Stop::Fail(OpFailure::TooLarge {}));
+        }
+        self.omap.extend(entries.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
+        self.effect(Effect::OmapSet { entries })?;
+        self.touched();
+        Ok(())
+    }
+
+    /// Removes omap keys.
+    ///
+    /// # Errors
+    /// No object.
+    pub fn omap_remove(&mut self, keys: Vec<Bytes>) -> Result<(), Stop> {
+        self.exists()?;
+        self.omap.extend(keys.iter().map(|key| (key.clone(), None)));
+        self.effect(Effect::OmapRemove { keys })
+    }
+
+    /// Removes all omap keys.
+    ///
+    /// # Errors
+    /// No object.
+    pub fn omap_clear(&mut self) -> Result<(), Stop> {
+        self.exists()?;
+        self.omap.clear();
+        self.omap_is_new = true;
+        self.effect(Effect::OmapClear {})
+    }
+}
+
+fn zeros(length: u64) -> Bytes {
+    BytesMut::zeroed(usize::try_from(length).expect("within an operation's bounds")).freeze()
+}
+
+/// A key such that nothing lies between it and `key`, or as near as is easy: keys are byte strings, so there is no last one before another.
+fn just_before(key: &Bytes) -> Option<Bytes> {
+    let (last, front) = key.split_last()?;
+    match last {
+        0 => Some(Bytes::copy_from_slice(front)),
+        last => Some([front, &[last - 1], &[0xff; 8]].concat().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An object before the operation, and a store that answers for it.
+    #[derive(Clone, Debug, Default)]
+    struct Old {
+        data: Vec<u8>,
+        omap: BTreeMap<Bytes, Bytes>,
+    }
+
+    impl Old {
+        fn answer(&self, want: &Want) -> nacre_store::ReadReply {
+            match want {
+                Want::Data { offset, length } => {
+                    let end = (offset + length).min(self.data.len() as u64) as usize;
+                    let bytes = self.data.get(*offset as usize..end).unwrap_or(&[]);
+                    nacre_store::ReadReply::Data(vec![Bytes::copy_from_slice(bytes)])
+                }
+                Want::Keys(keys) => {
+                    let entries = keys.iter().filter_map(|key| Some((key.clone(), self.omap.get(key)?.clone())));
+                    nacre_store::ReadReply::Omap { entries: entries.collect(), more: false }
+                }
+                Want::Page { after, entries } => {
+                    let all = self.omap.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+                    let all: Vec<(Bytes, Bytes)> = all.map(|(key, value)| (key.clone(), value.clone())).collect();
+                    let (entries, more) = (all[..all.len().min(*entries)].to_vec(), all.len() > *entries);
+                    nacre_store::ReadReply::Omap { entries, more }
+                }
+            }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(u64, Vec<u8>),
+        Full(Vec<u8>),
+        Zero(u64, u64),
+        Truncate(u64),
+        Remove,
+        Set(u8, u8),
+        Unset(u8),
+        Clear,
+        Read(u64, u64),
+        Get(u8),
+        Many(u8, u8),
+        List(Option<u8>, usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let data = proptest::collection::vec(1..255_u8, 0..9);
+        let step = prop_oneof![
+            (0..30_u64, data.clone()).prop_map(|(offset, data)| Step::Write(offset, data)),
+            data.prop_map(Step::Full),
+            (0..30_u64, 0..12_u64).prop_map(|(offset, length)| Step::Zero(offset, length)),
+            (0..40_u64).prop_map(Step::Truncate),
+            Just(Step::Remove),
+            (0..20_u8, any::<u8>()).prop_map(|(key, value)| Step::Set(key, value)),
+            (0..20_u8, any::<u8>()).prop_map(|(key, value)| Step::Set(key, value)),
+            (0..20_u8).prop_map(Step::Unset),
+            Just(Step::Clear),
+            (0..40_u64, 0..40_u64).prop_map(|(offset, length)| Step::Read(offset, length)),
+            (0..20_u8).prop_map(Step::Get),
+            (0..20_u8, 0..20_u8).prop_map(|(a, b)| Step::Many(a, b)),
+            (proptest::option::of(0..20_u8), 0..8_usize).prop_map(|(after, limit)| Step::List(after, limit)),
+        ];
+        proptest::collection::vec(step, 0..25)
+    }
+
+    fn key(n: u8) -> Bytes {
+        vec![b'a' + n / 5, n].into()
+    }
+
+    type Seen = Vec<String>;
+
+    /// What the steps see; `Err` when something has to be read first.
+    fn run(view: &mut View, steps: &[Step]) -> Result<Seen, Stop> {
+        let mut seen = Vec::new();
+        for step in steps {
+            let saw = match step {
+                Step::Write(offset, data) => view.write(*offset, vec![data.clone().into()]).map(|()| String::new()),
+                Step::Full(data) => view.write_full(vec![data.clone().into()]).map(|()| String::new()),
+                Step::Zero(offset, length) => view.zero(*offset, *length).map(|()| String::new()),
+                Step::Truncate(size) => view.truncate(*size).map(|()| String::new()),
+                Step::Remove => view.remove().map(|()| String::new()),
+                Step::Set(k, v) => view.omap_set(vec![(key(*k), vec![*v].into())]).map(|()| String::new()),
+                Step::Unset(k) => view.omap_remove(vec![key(*k)]).map(|()| String::new()),
+                Step::Clear => view.omap_clear().map(|()| String::new()),
+                Step::Read(offset, length) => view.read(*offset, *length).map(|data| format!("{:?}", data.concat())),
+                Step::Get(k) => view.omap_get(&key(*k)).map(|value| format!("{value:?}")),
+                Step::Many(a, b) => view.omap_get_many(&[key(*a), key(*b)]).map(|entries| format!("{entries:?}")),
+                Step::List(after, limit) => {
+                    view.omap_list(after.map(key).as_ref(), *limit).map(|found| format!("{found:?}"))
+                }
+            };
+            match saw {
+                Ok(text) => seen.push(text),
+                Err(stop @ (Stop::Wait | Stop::Heavy)) => return Err(stop),
+                Err(Stop::Fail(failure)) => seen.push(failure.to_string()),
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The same, on an object that simply is what the steps make of it.
+    fn model(old: &Old, steps: &[Step]) -> Seen {
+        let mut now = Some(old.clone());
+        let none = OpFailure::NotFound {}.to_string();
+        let mut seen = Vec::new();
+        for step in steps {
+            let fresh = now.clone().unwrap_or_default();
+            let mut text = String::new();
+            let mut changed = fresh;
+            match (step, &now) {
+                (Step::Write(offset, data), _) => {
+                    let end = *offset as usize + data.len();
+                    if !data.is_empty() {
+                        changed.data.resize(changed.data.len().max(end), 0);
+                        changed.data[*offset as usize..end].copy_from_slice(data);
+                    }
+                    now = Some(changed);
+                }
+                (Step::Full(data), _) => now = Some(Old { data: data.clone(), ..changed }),
+                (Step::Zero(offset, length), _) => {
+                    let end = ((offset + length) as usize).min(changed.data.len());
+                    if (*offset as usize) < end {
+                        changed.data[*offset as usize..end].fill(0);
+                    }
+                    now = Some(changed);
+                }
+                (Step::Truncate(size), _) => {
+                    changed.data.resize(*size as usize, 0);
+                    now = Some(changed);
+                }
+                (Step::Set(k, v), _) => {
+                    changed.omap.insert(key(*k), vec![*v].into());
+                    now = Some(changed);
+                }
+                (_, None) => text = none.clone(),
+                (Step::Remove, _) => now = None,
+                (Step::Unset(k), _) => {
+                    changed.omap.remove(&key(*k));
+                    now = Some(changed);
+                }
+                (Step::Clear, _) => now = Some(Old { omap: BTreeMap::new(), ..changed }),
+                (Step::Read(offset, length), _) => {
+                    let end = ((offset + length) as usize).min(changed.data.len());
+                    text = format!("{:?}", changed.data.get(*offset as usize..end).unwrap_or(&[]));
+                }
+                (Step::Get(k), _) => text = format!("{:?}", changed.omap.get(&key(*k)).cloned()),
+                (Step::Many(a, b), _) => {
+                    let found: BTreeMap<Bytes, Bytes> = [key(*a), key(*b)]
+                        .into_iter()
+                        .filter_map(|key| Some((key.clone(), changed.omap.get(&key)?.clone())))
+                        .collect();
+                    text = format!("{:?}", found.into_iter().collect::<Vec<_>>());
+                }
+                (Step::List(after, limit), _) => {
+                    let after = after.map(key);
+                    let all: Vec<(Bytes, Bytes)> = changed
+                        .omap
+                        .into_iter()
+                        .filter(|(key, _)| after.as_ref().is_none_or(|after| key > after))
+                        .collect();
+                    text = format!("{:?}", (all[..all.len().min(*limit)].to_vec(), all.len() > *limit));
+                }
+            }
+            seen.push(text);
+        }
+        seen
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+        /// Whatever has to be read first, and however often the evaluation is begun again, an operation sees the object as its own earlier
+        /// parts left it.
+        #[test]
+        fn an_operation_sees_what_it_did(
+            data in proptest::collection::vec(1..255_u8, 0..30),
+            keys in proptest::collection::btree_map(0..20_u8, any::<u8>(), 0..15),
+            steps in steps(),
+        ) {
+            let omap = keys.into_iter().map(|(k, v)| (key(k), Bytes::from(vec![v]))).collect();
+            let old = Old { data, omap };
+            let context = Context { exists: true, size: old.data.len() as u64, ..Context::default() };
+            let mut fetched = Fetched::default();
+            let seen = loop {
+                let mut view = View::new(context.clone(), fetched);
+                match run(&mut view, &steps) {
+                    Ok(seen) => break seen,
+                    Err(_) => {
+                        prop_assert!(!view.wanted.is_empty(), "it waits for nothing");
+                        fetched = view.fetched;
+                        prop_assert!(!fetched.is_exhausted(), "rounds without end");
+                        for want in view.wanted {
+                            let reply = old.answer(&want);
+                            fetched.take(want, Some(reply));
+                        }
+                        fetched.end_round();
+                    }
+                }
+            };
+            prop_assert_eq!(seen, model(&old, &steps));
+        }
+    }
+
+    /// A method that walks through a large omap key by key is begun again a few times, not once per key.
+    #[test]
+    fn reading_key_by_key_takes_few_rounds() {
+        let omap: BTreeMap<Bytes, Bytes> =
+            (0..2000_u32).map(|n| (Bytes::from(format!("{n:06}")), Bytes::from_static(b"v"))).collect();
+        let old = Old { data: Vec::new(), omap: omap.clone() };
+        let mut fetched = Fetched::default();
+        loop {
+            let mut view = View::new(Context { exists: true, ..Context::default() }, fetched);
+            let all = omap.keys().try_for_each(|key| view.omap_get(key).map(|value| assert!(value.is_some())));
+            fetched = view.fetched;
+            if all.is_ok() {
+                break;
+            }
+            for want in view.wanted {
+                let reply = old.answer(&want);
+                fetched.take(want, Some(reply));
+            }
+            fetched.end_round();
+        }
+        assert!(fetched.rounds() < 16, "{} rounds", fetched.rounds());
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether a source is a program at all: what an installation asks before anybody depends on it.
+
+use crate::{Budget, Chunk, ClassVm, MethodFlags, Object, Page, ScriptError, Stat, Stop, Vm, errno};
+use bytes::Bytes;
+
+/// Compiles a class, runs it from top to bottom and lists the methods it registers.
+///
+/// # Errors
+/// Script and line where it is none.
+pub fn check_class(chunk: &Chunk) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
+    ClassVm::<Nothing>::new(1).check(chunk, &Budget::CLASS)
+}
+
+/// Compiles a script.
+///
+/// # Errors
+/// Script and line where it is none.
+pub fn check_script(chunk: &Chunk) -> Result<(), ScriptError> {
+    Vm::new(1).check(chunk)
+}
+
+/// No object: a class that is only looked at has none.
+struct Nothing;
+
+const NONE: Stop = Stop::Errno(errno::ENOENT);
+
+impl Object for Nothing {
+    fn exists(&mut self) -> Result<bool, Stop> {
+        Ok(false)
+    }
+    fn stat(&mut self) -> Result<Stat, Stop> {
+        Err(NONE)
+    }
+    fn create(&mut self, _: bool) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn remove(&mut self) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn read(&mut self, _: u64, _: u64) -> Result<Bytes, Stop> {
+        Err(NONE)
+    }
+    fn write(&mut self, _: u64, _: Bytes) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn write_full(&mut self, _: Bytes) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn append(&mut self, _: Bytes) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn truncate(&mut self, _: u64) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn zero(&mut self, _: u64, _: u64) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn checksum(&mut self, _: u64, _: u64) -> Result<u32, Stop> {
+        Err(NONE)
+    }
+    fn getxattr(&mut self, _: &[u8]) -> Result<Bytes, Stop> {
+        Err(NONE)
+    }
+    fn getxattrs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Stop> {
+        Err(NONE)
+    }
+    fn setxattr(&mut self, _: &[u8], _: Bytes) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn rmxattr(&mut self, _: &[u8]) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn map_get_val(&mut self, _: &[u8]) -> Result<Bytes, Stop> {
+        Err(NONE)
+    }
+    fn map_get_vals(&mut self, _: &[u8], _: &[u8], _: u64) -> Result<Page<(Bytes, Bytes)>, Stop> {
+        Err(NONE)
+    }
+    fn map_get_keys(&mut self, _: &[u8], _: u64) -> Result<Page<Bytes>, Stop> {
+        Err(NONE)
+    }
+    fn map_set_vals(&mut self, _: Vec<(Bytes, Bytes)>) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn map_remove_key(&mut self, _: &[u8]) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn map_clear(&mut self) -> Result<(), Stop> {
+        Err(NONE)
+    }
+    fn map_read_header(&mut self) -> Result<Bytes, Stop> {
+        Err(NONE)
+    }
+    fn map_write_header(&mut self, _: Bytes) -> Result<(), Stop> {
+        Err(NONE)
+    }
+}
