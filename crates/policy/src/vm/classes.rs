@@ -9,7 +9,7 @@
 
 use super::buffer::Buffer;
 use super::cache::Cache;
-use super::convert::{name_of, text};
+use super::convert::{name_of, number, text};
 use super::meter::Meter;
 use super::objclass::{Fault, Slot, answer, install};
 use super::{Engine, VmStats, errno_message};
@@ -106,7 +106,7 @@ impl<O: Object + Send + 'static> ClassVm<O> {
             output = Some(data.clone());
             (main, call.method, input, data).into_lua_multi(lua)
         })?;
-        let status = values.front().and_then(Value::as_f64).expect("the prelude gives a checked status") as i32;
+        let status = values.front().and_then(number).expect("the prelude gives a checked status") as i32;
         let output = output
             .expect("set as the call began")
             .borrow_mut::<Buffer>()
@@ -332,10 +332,10 @@ fn enter<O: Object + Send + 'static>(
 
 /// Ends the call because a callee failed after it wrote.
 fn half_done(lua: &Lua, meter: &Meter, class: &str, error: &Value) -> mlua::Result<()> {
-    let (kind, why) = match error.as_f64() {
+    let (kind, why) = match number(error) {
         Some(number) if number < 0.0 && number > f64::from(i32::MIN) => {
-            let number = -(number as i32);
-            (Kind::Errno(number), errno_message(number))
+            let errno = -(number as i32);
+            (Kind::Errno(errno), errno_message(errno))
         }
         _ => (Kind::Runtime, error.as_string().map_or_else(|| "failed".to_owned(), |text| text.to_string_lossy())),
     };

@@ -27,13 +27,19 @@ pub(super) fn exact(number: f64) -> Result<i64, Refused> {
     Ok(number as i64)
 }
 
+/// A number, however Luau carries it.
+pub(super) const fn number(value: &LuaValue) -> Option<f64> {
+    match value {
+        LuaValue::Integer(number) => Some(*number as f64),
+        LuaValue::Number(number) => Some(*number),
+        _ => None,
+    }
+}
+
 /// An argument that is an offset, a length or a count.
 pub(super) fn unsigned(value: &LuaValue, what: &str) -> Result<u64, Refused> {
-    let number = match value {
-        LuaValue::Integer(number) => *number as f64,
-        LuaValue::Number(number) => *number,
-        other => return Err((Kind::Runtime, format!("{what}: a number is needed, not {}", name_of(other)))),
-    };
+    let number =
+        number(value).ok_or_else(|| (Kind::Runtime, format!("{what}: a number is needed, not {}", name_of(value))))?;
     let integer = exact(number).map_err(|(kind, why)| (kind, format!("{what}: {why}")))?;
     u64::try_from(integer).map_err(|_| (Kind::Number, format!("{what}: {integer} is negative")))
 }

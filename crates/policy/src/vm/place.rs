@@ -19,7 +19,7 @@ pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
                 && !line.starts_with("[C]")
                 && !line.starts_with("stack traceback")
         })
-        .map(|line| shorten(&line.replacen(" function ", " in function ", 1)))
+        .map(|line| shorten(&line.replacen(": in ", " in ", 1).replace('\'', "")))
         .take(STACK_MAX)
         .collect();
     let (script, line) = frames
