@@ -103,7 +103,16 @@ impl Engine {
 
     /// The compiled form of a chunk, ready for one call.
     fn load(&mut self, chunk: &Chunk) -> Result<Function, ScriptError> {
-        Cache::load(&self.lua, chunk)
+        let before = self.lua.used_memory();
+        let function = Cache::load(&self.lua, chunk);
+        // A compiled chunk stays, and is not the call's. If another one went for it, only a collection tells what is held.
+        self.resting += self.lua.used_memory().saturating_sub(before);
+        let mut cache = self.lua.app_data_mut::<Cache>().expect("every VM has a cache");
+        if std::mem::take(&mut cache.evicted) {
+            drop(cache);
+            self.collect();
+        }
+        function
     }
 
     /// Runs a function of the prelude as one call: what it returned after its `true`, or why not.
@@ -115,19 +124,18 @@ impl Engine {
         budget: &Budget,
         arguments: impl FnOnce(&Lua) -> mlua::Result<MultiValue>,
     ) -> Result<MultiValue, ScriptError> {
-        self.meter.begin(&self.lua, budget);
+        self.meter.begin(&self.lua, budget, self.resting);
         self.lua.set_app_data(Trouble { output_max: budget.output, random: seed, ..Trouble::default() });
         let result = self
             .prelude
             .get::<Function>(function)
             .and_then(|function| function.call::<MultiValue>(arguments(&self.lua)?));
         let (end, failed) = self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
-        let unknown = || ScriptError {
-            kind: Kind::Runtime,
-            script: String::new(),
-            line: None,
-            message: "the script failed".into(),
-            stack: Vec::new(),
+        let full = self.meter.is_full(&self.lua);
+        // The handler of errors could not run: there was no memory for it, or no stack.
+        let unknown = || match full {
+            true => ScriptError::plain(Kind::Memory, "", "not enough memory".into()),
+            false => ScriptError::plain(Kind::Runtime, "", "failed, and then its error handling did".into()),
         };
         let ended = match (end, result) {
             // Whatever the script made of it.
@@ -138,8 +146,9 @@ impl Engine {
             },
             (None, Err(error)) => Err(failed.unwrap_or_else(|| {
                 let message = place::shorten(&place::root(&error));
-                let kind = if message.contains("not enough memory") { Kind::Memory } else { place::kind_of(&message) };
-                ScriptError { kind, message, ..unknown() }
+                let kind =
+                    if full || message.contains("not enough memory") { Kind::Memory } else { place::kind_of(&message) };
+                ScriptError::plain(kind, "", message)
             })),
         };
         ended.map_err(|mut error| {
@@ -165,12 +174,17 @@ impl Engine {
         self.meter.end(&self.lua);
         self.clear.call::<()>(()).expect("it sets three variables");
         let log = self.with_trouble(|trouble| std::mem::take(&mut trouble.log));
-        if self.lua.used_memory() > self.resting + GARBAGE_MAX || peak > GARBAGE_MAX {
-            self.lua.gc_collect().expect("collecting runs no code of scripts");
-            self.lua.gc_stop();
-            self.resting = self.lua.used_memory();
+        if self.lua.used_memory() > self.resting + GARBAGE_MAX {
+            self.collect();
         }
         (log, used, peak)
+    }
+
+    /// Between calls.
+    fn collect(&mut self) {
+        self.lua.gc_collect().expect("collecting runs no code of scripts");
+        self.lua.gc_stop();
+        self.resting = self.lua.used_memory();
     }
 
     fn stats(&self) -> VmStats {

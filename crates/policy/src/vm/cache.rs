@@ -15,6 +15,8 @@ pub(super) struct Cache {
     clock: u64,
     pub hits: u64,
     pub misses: u64,
+    /// A chunk went: it is garbage now.
+    pub evicted: bool,
 }
 
 #[derive(Debug)]
@@ -26,7 +28,7 @@ struct Entry {
 
 impl Cache {
     pub(super) fn new(entries_max: usize) -> Self {
-        Self { entries: BTreeMap::new(), entries_max: entries_max.max(1), clock: 0, hits: 0, misses: 0 }
+        Self { entries: BTreeMap::new(), entries_max: entries_max.max(1), clock: 0, hits: 0, misses: 0, evicted: false }
     }
 
     /// A function for one call. The compiled code is shared; what is the call's own (environment, upvalues) is not.
@@ -55,6 +57,7 @@ impl Cache {
     fn insert(&mut self, chunk: Chunk, function: Function) {
         if self.entries.len() >= self.entries_max && !self.entries.contains_key(&chunk.fingerprint()) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| *key);
+            self.evicted = true;
             self.entries.remove(&oldest.expect("a full cache has an oldest entry"));
         }
         self.entries.insert(chunk.fingerprint(), Entry { chunk, function, used_at: self.clock });

@@ -58,9 +58,8 @@ fn add(counter: &AtomicU64, by: u64) -> u64 {
 }
 
 impl Meter {
-    /// Before a call.
-    pub(super) fn begin(&self, lua: &Lua, budget: &Budget) {
-        let start = self.heap(lua);
+    /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind is not this call's.
+    pub(super) fn begin(&self, lua: &Lua, budget: &Budget, start: usize) {
         self.used.store(0, Relaxed);
         self.limit.store(budget.instructions, Relaxed);
         self.weight.store(0, Relaxed);
@@ -71,7 +70,7 @@ impl Meter {
         self.churn.store(0, Relaxed);
         self.peak.store(start, Relaxed);
         lua.gc_stop();
-        let limit = lua.used_memory() + budget.memory;
+        let limit = start + budget.memory;
         lua.set_memory_limit(limit).expect("Luau has our allocator");
     }
 
@@ -103,6 +102,11 @@ impl Meter {
     /// Most bytes held over the start.
     pub(super) fn peak(&self, lua: &Lua) -> usize {
         self.peak.load(Relaxed).max(self.heap(lua)).saturating_sub(self.start.load(Relaxed))
+    }
+
+    /// Whether so little is left of the memory budget that not even an error could be handled.
+    pub(super) fn is_full(&self, lua: &Lua) -> bool {
+        self.heap(lua).saturating_sub(self.start.load(Relaxed)) + (64 << 10) > self.memory.load(Relaxed)
     }
 
     pub(super) fn is_ending(&self) -> bool {

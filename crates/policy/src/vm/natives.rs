@@ -13,7 +13,13 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
     let shared = meter.clone();
     table.set("charge", lua.create_function(move |lua, units: f64| shared.charge(lua, units as u64))?)?;
     let shared = meter.clone();
-    table.set("weigh", lua.create_function(move |_, weight: f64| Ok(shared.set_weight(weight as u64)))?)?;
+    table.set(
+        "weigh",
+        lua.create_function(move |_, weight: f64| {
+            shared.set_weight(weight as u64);
+            Ok(())
+        })?,
+    )?;
     let shared = meter.clone();
     table.set("kill_memory", lua.create_function(move |lua, ()| shared.out_of_memory::<()>(lua))?)?;
     table.set("text", lua.create_function(|_, value: Value| Ok(text_of(&value)))?)?;

@@ -7,7 +7,7 @@ use super::buffer::Buffer;
 use super::convert::{Refused, data, text, unsigned};
 use super::meter::Meter;
 use super::natives::{end_for_wait, hint};
-use crate::budget::API_COST;
+use crate::budget::{API_COST, PAIR_COST};
 use crate::guard::{Guard, Rules};
 use crate::{Classes, Kind, Object, Request, Stop, errno};
 use bytes::Bytes;
@@ -60,7 +60,7 @@ pub(super) struct Cx<'a> {
     pub object: Guard<'a>,
     pub request: &'a Request,
     pub meter: &'a Arc<Meter>,
-    /// KiB moved so far.
+    /// Instructions for what was moved so far.
     moved: u64,
 }
 
@@ -266,7 +266,7 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
     })?;
     api.add(In::Ceph, "map_get_keys", |cx, (after, max): (Value, Value)| {
         let (keys, more) = cx.object.map_get_keys(&text(&after, "after")?, unsigned(&max, "max")?)?;
-        cx.moved += keys.len() as u64 / 8;
+        cx.moved += keys.len() as u64 * PAIR_COST;
         Ok((Keys(keys), more))
     })?;
     api.add(In::Ceph, "map_set_vals", |cx, pairs: Value| {
@@ -277,7 +277,7 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         for pair in table.pairs::<Value, Value>() {
             let (key, value) = pair.map_err(|error| (Kind::Runtime, super::place::root(&error)))?;
             list.push((text(&key, "key")?, cx.data(&value, "value")?));
-            cx.moved += 1;
+            cx.moved += PAIR_COST;
         }
         // By key: not by the table's order.
         list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -330,7 +330,7 @@ fn whole(number: u64) -> Result<f64, Fault> {
 }
 
 fn buffers(cx: &mut Cx<'_>, pairs: Vec<(Bytes, Bytes)>) -> Pairs {
-    cx.moved += pairs.len() as u64 / 4;
+    cx.moved += pairs.len() as u64 * PAIR_COST;
     Pairs(pairs.into_iter().map(|(key, value)| (key, cx.buffer(value))).collect())
 }
 
