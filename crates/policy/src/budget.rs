@@ -32,6 +32,9 @@ impl Default for Budget {
 /// What a call of the object interface costs, in instructions: about what it costs the host in time.
 pub const API_COST: u64 = 20;
 
+/// What each pair or key of a list costs, in instructions, on its way in or out.
+pub const PAIR_COST: u64 = 8;
+
 /// A call may allocate this many times its memory budget in total. Bounds the work of concatenating and copying, which passes few safepoints.
 pub const CHURN: usize = 64;
 

@@ -30,6 +30,53 @@ pub mod errno {
     pub const EMSGSIZE: i32 = 90;
     /// No such method.
     pub const EOPNOTSUPP: i32 = 95;
+
+    /// The names that scripts find in `objclass`: Ceph's, and those above.
+    pub const NAMES: [(&str, i32); 37] = [
+        ("EPERM", 1),
+        ("ENOENT", 2),
+        ("ESRCH", 3),
+        ("EINTR", 4),
+        ("EIO", 5),
+        ("ENXIO", 6),
+        ("E2BIG", 7),
+        ("ENOEXEC", 8),
+        ("EBADF", 9),
+        ("ECHILD", 10),
+        ("EAGAIN", 11),
+        ("ENOMEM", 12),
+        ("EACCES", 13),
+        ("EFAULT", 14),
+        ("EBUSY", 16),
+        ("EEXIST", 17),
+        ("EXDEV", 18),
+        ("ENODEV", 19),
+        ("ENOTDIR", 20),
+        ("EISDIR", 21),
+        ("EINVAL", 22),
+        ("ENFILE", 23),
+        ("EMFILE", 24),
+        ("ENOTTY", 25),
+        ("EFBIG", 27),
+        ("ENOSPC", 28),
+        ("ESPIPE", 29),
+        ("EROFS", 30),
+        ("EMLINK", 31),
+        ("EPIPE", 32),
+        ("EDOM", 33),
+        ("ERANGE", 34),
+        ("ELOOP", 40),
+        ("ENODATA", 61),
+        ("ETIME", 62),
+        ("EMSGSIZE", 90),
+        ("EOPNOTSUPP", 95),
+    ];
+
+    /// Name of a number, for messages.
+    #[must_use]
+    pub fn name(number: i32) -> Option<&'static str> {
+        NAMES.iter().find(|(_, at)| *at == number).map(|(name, _)| *name)
+    }
 }
 
 /// Why a script failed.

@@ -1,107 +1,209 @@
-//! Luau behind our own types: the only files that name mlua.
+//! Luau behind our own types: nothing outside this module names mlua.
+//!
+//! ```text
+//!   Vm, ClassVm<O> ── Engine: one Luau state, one call at a time
+//!                       │ begin: meter ── prelude: fresh environment ── chunk ── method ── end: collect if much is left
+//!                       ├ cache   compiled chunks, least recently used goes
+//!                       ├ meter   instructions and memory; ends the call
+//!                       ├ place   lines and stacks
+//!                       └ natives, objclass   what the prelude calls
+//! ```
+//! What a call is about (trouble, the object, the cache) lies in Luau's app data for its duration; the host's object is moved in and out.
 
-use crate::{Budget, Call, CallEnd, Chunk, Object, ScriptError, Severity, Value};
-use std::marker::PhantomData;
+mod buffer;
+mod cache;
+mod classes;
+mod convert;
+mod meter;
+mod natives;
+mod objclass;
+mod place;
+mod policy;
+
+pub use classes::ClassVm;
+pub use policy::{Ran, Run, Vm};
+
+use crate::{Budget, Chunk, Kind, ScriptError, Severity, errno};
+use cache::Cache;
+use meter::Meter;
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
+use std::sync::Arc;
 
 /// What a VM has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmStats {
-    /// Calls whose chunk was compiled and loaded already.
+    /// Chunks that were compiled and loaded already when a call needed them.
     pub cache_hits: u64,
-    /// Calls that compiled.
+    /// Chunks that had to be compiled.
     pub cache_misses: u64,
-    /// Bytes that Luau holds now.
+    /// Bytes that the VM holds now.
     pub memory: usize,
 }
 
-/// One run of a script that is not a class.
-#[derive(Clone, Debug)]
-pub struct Run<'a> {
-    /// The script. It is run from top to bottom in a fresh environment.
-    pub chunk: &'a Chunk,
-    /// Global function to call then. `None`: the chunk itself gets the arguments (`...`), and its results count.
-    pub entry: Option<&'a str>,
-    /// Set before it runs. Tables are the script's own copies.
-    pub globals: &'a [(&'a str, Value)],
-    /// Arguments.
-    pub args: &'a [Value],
-    /// Of `math.random`.
-    pub seed: u64,
-    /// Bounds.
-    pub budget: &'a Budget,
+/// Garbage that may stay between calls: collecting less often than every call is most of why a call is cheap.
+const GARBAGE_MAX: usize = 1 << 20;
+
+/// What goes wrong in a call, and what it said.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// Why the call must end, whatever the script makes of it.
+    end: Option<ScriptError>,
+    /// The host has to fetch something: nothing else counts.
+    wait: bool,
+    /// The uncaught error.
+    failed: Option<ScriptError>,
+    /// Kind of the last message that our own functions raised.
+    hint: Option<(Kind, String)>,
+    log: Vec<(Severity, String)>,
+    log_bytes: usize,
+    output_max: usize,
+    random: u64,
 }
 
-/// What a run gave back.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ran {
-    /// Results, or why there are none.
-    pub result: Result<Vec<Value>, ScriptError>,
-    /// Lines of `print`.
-    pub log: Vec<(Severity, String)>,
-    /// Instructions used.
-    pub instructions: u64,
-    /// Most bytes held at once: a measure, not a result.
-    pub memory_peak: usize,
-}
-
-/// A VM for policies, validators and balancers. Runs one script at a time, any number after each other.
+/// One Luau state, closed to the world.
 #[derive(Debug)]
-pub struct Vm {}
-
-impl Vm {
-    /// A VM that keeps up to `cache` compiled chunks.
-    #[must_use]
-    pub fn new(_cache: usize) -> Self {
-        todo!()
-    }
-    /// Runs a script.
-    pub fn run(&mut self, _run: &Run<'_>) -> Ran {
-        todo!()
-    }
-    /// Whether a script compiles: what an installation checks first.
-    ///
-    /// # Errors
-    /// Where it does not.
-    pub fn check(&mut self, _chunk: &Chunk) -> Result<(), ScriptError> {
-        todo!()
-    }
-    /// Counters.
-    #[must_use]
-    pub fn stats(&self) -> VmStats {
-        todo!()
-    }
+struct Engine {
+    lua: Lua,
+    meter: Arc<Meter>,
+    /// What the prelude gave back.
+    prelude: Table,
+    clear: Function,
+    /// Bytes held after the last collection.
+    resting: usize,
 }
 
-/// A VM for object classes, over the host's type of object.
-#[derive(Debug)]
-pub struct ClassVm<O> {
-    object: PhantomData<O>,
-}
+impl Engine {
+    /// `objects` adds the natives of an object interface before the environment is closed.
+    fn new(cache: usize, objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>) -> Self {
+        Self::build(cache, objects).expect("an empty Luau state takes our prelude")
+    }
 
-impl<O: Object + Send + 'static> ClassVm<O> {
-    /// A VM that keeps up to `cache` compiled chunks.
-    #[must_use]
-    pub fn new(_cache: usize) -> Self {
-        todo!()
+    fn build(cache: usize, objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>) -> mlua::Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8 | StdLib::BIT | StdLib::BUFFER;
+        // Errors caught by a script stay errors: a panic of ours is not the script's to catch.
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let meter = Arc::new(Meter::default());
+        meter.end(&lua);
+        lua.set_app_data(meter.clone());
+        lua.set_app_data(Trouble::default());
+        lua.set_app_data(Cache::new(cache));
+        let table = natives::table(&lua, &meter)?;
+        objects(&lua, &meter, &table)?;
+        let prelude: Table =
+            lua.load(include_str!("vm/prelude.luau")).set_name(format!("={}", place::PRELUDE)).call(table)?;
+        // The libraries and the metatable of strings become read-only; the prelude's base is copied from, never given away.
+        lua.sandbox(true)?;
+        meter::install(&lua, &meter);
+        let clear = prelude.get("clear")?;
+        lua.gc_collect()?;
+        lua.gc_stop();
+        let resting = lua.used_memory();
+        Ok(Self { lua, meter, prelude, clear, resting })
     }
-    /// Runs a method on an object, and gives the object back.
-    pub fn call(&mut self, _object: O, _call: &Call<'_>) -> (O, CallEnd) {
-        todo!()
+
+    /// The compiled form of a chunk, ready for one call.
+    fn load(&mut self, chunk: &Chunk) -> Result<Function, ScriptError> {
+        let before = self.lua.used_memory();
+        let function = Cache::load(&self.lua, chunk);
+        // A compiled chunk stays, and is not the call's. If another one went for it, only a collection tells what is held.
+        self.resting += self.lua.used_memory().saturating_sub(before);
+        let mut cache = self.lua.app_data_mut::<Cache>().expect("every VM has a cache");
+        if std::mem::take(&mut cache.evicted) {
+            drop(cache);
+            self.collect();
+        }
+        function
     }
-    /// Whether a class compiles and runs from top to bottom, and the methods it registers with their flags: what an installation checks first.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check(
+
+    /// Runs a function of the prelude as one call: what it returned after its `true`, or why not.
+    fn call(
         &mut self,
-        _chunk: &Chunk,
-        _budget: &Budget,
-    ) -> Result<Vec<(String, crate::MethodFlags)>, ScriptError> {
-        todo!()
+        chunk: &Chunk,
+        function: &str,
+        seed: u64,
+        budget: &Budget,
+        arguments: impl FnOnce(&Lua) -> mlua::Result<MultiValue>,
+    ) -> Result<MultiValue, ScriptError> {
+        self.meter.begin(&self.lua, budget, self.resting);
+        self.lua.set_app_data(Trouble { output_max: budget.output, random: seed, ..Trouble::default() });
+        let result = self
+            .prelude
+            .get::<Function>(function)
+            .and_then(|function| function.call::<MultiValue>(arguments(&self.lua)?));
+        let (end, failed) = self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
+        let full = self.meter.is_full(&self.lua);
+        // The handler of errors could not run: there was no memory for it, or no stack.
+        let unknown = || match full {
+            true => ScriptError::plain(Kind::Memory, "", "not enough memory".into()),
+            false => ScriptError::plain(Kind::Runtime, "", "failed, and then its error handling did".into()),
+        };
+        let ended = match (end, result) {
+            // Whatever the script made of it.
+            (Some(error), _) => Err(error),
+            (None, Ok(mut values)) => match values.pop_front() {
+                Some(mlua::Value::Boolean(true)) => Ok(values),
+                _ => Err(failed.unwrap_or_else(unknown)),
+            },
+            (None, Err(error)) => Err(failed.unwrap_or_else(|| {
+                let message = place::shorten(&place::root(&error));
+                let kind =
+                    if full || message.contains("not enough memory") { Kind::Memory } else { place::kind_of(&message) };
+                ScriptError::plain(kind, "", message)
+            })),
+        };
+        ended.map_err(|mut error| {
+            if error.message == "not enough memory" {
+                error.kind = Kind::Memory;
+                error.message =
+                    format!("out of memory: the call may hold {} bytes; work in smaller pieces", budget.memory);
+            }
+            if error.script.is_empty() {
+                error.script = chunk.name().to_owned();
+            }
+            error
+        })
     }
-    /// Counters.
-    #[must_use]
-    pub fn stats(&self) -> VmStats {
-        todo!()
+
+    fn with_trouble<T>(&self, f: impl FnOnce(&mut Trouble) -> T) -> T {
+        f(&mut self.lua.app_data_mut::<Trouble>().expect("set at the start of every call"))
+    }
+
+    /// After a call and after its results were taken: lets go of all it made.
+    fn finish(&mut self) -> (Vec<(Severity, String)>, u64, usize) {
+        let (used, peak) = (self.meter.used(), self.meter.peak(&self.lua));
+        self.meter.end(&self.lua);
+        self.clear.call::<()>(()).expect("it sets three variables");
+        let log = self.with_trouble(|trouble| std::mem::take(&mut trouble.log));
+        if self.lua.used_memory() > self.resting + GARBAGE_MAX {
+            self.collect();
+        }
+        (log, used, peak)
+    }
+
+    /// Between calls.
+    fn collect(&mut self) {
+        self.lua.gc_collect().expect("collecting runs no code of scripts");
+        self.lua.gc_stop();
+        self.resting = self.lua.used_memory();
+    }
+
+    fn stats(&self) -> VmStats {
+        let cache = self.lua.app_data_ref::<Cache>().expect("every VM has a cache");
+        VmStats { cache_hits: cache.hits, cache_misses: cache.misses, memory: self.lua.used_memory() }
+    }
+}
+
+impl ScriptError {
+    /// An error at a chunk, without a line.
+    fn plain(kind: Kind, script: &str, message: String) -> Self {
+        Self { kind, script: script.to_owned(), line: None, message, stack: Vec::new() }
+    }
+}
+
+/// What an errno is called in a message.
+fn errno_message(number: i32) -> String {
+    match errno::name(number) {
+        Some(name) => format!("failed with {name}"),
+        None => format!("failed with errno {number}"),
     }
 }

@@ -1,0 +1,89 @@
+//! Compiled chunks of one VM.
+
+use super::place;
+use crate::budget::SOURCE_MAX;
+use crate::{Chunk, Kind, ScriptError};
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua};
+use std::collections::BTreeMap;
+
+/// Loaded chunks by fingerprint, and when each was last used. The least recently used one goes.
+#[derive(Debug)]
+pub(super) struct Cache {
+    entries: BTreeMap<u64, Entry>,
+    entries_max: usize,
+    clock: u64,
+    pub hits: u64,
+    pub misses: u64,
+    /// A chunk went: it is garbage now.
+    pub evicted: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    chunk: Chunk,
+    function: Function,
+    used_at: u64,
+}
+
+impl Cache {
+    pub(super) fn new(entries_max: usize) -> Self {
+        Self { entries: BTreeMap::new(), entries_max: entries_max.max(1), clock: 0, hits: 0, misses: 0, evicted: false }
+    }
+
+    /// A function for one call. The compiled code is shared; what is the call's own (environment, upvalues) is not.
+    pub(super) fn load(lua: &Lua, chunk: &Chunk) -> Result<Function, ScriptError> {
+        let mut cache = lua.app_data_mut::<Self>().expect("every VM has a cache");
+        cache.clock += 1;
+        let now = cache.clock;
+        let function = match cache.entries.get_mut(&chunk.fingerprint()) {
+            // Two texts may have one fingerprint, by chance or malice: only the text decides.
+            Some(entry) if entry.chunk == *chunk => {
+                entry.used_at = now;
+                let function = entry.function.clone();
+                cache.hits += 1;
+                function
+            }
+            _ => {
+                cache.misses += 1;
+                let function = compile(lua, chunk.name(), chunk.text())?;
+                cache.insert(chunk.clone(), function.clone());
+                function
+            }
+        };
+        function.deep_clone().map_err(|error| ScriptError::plain(Kind::Memory, chunk.name(), place::root(&error)))
+    }
+
+    fn insert(&mut self, chunk: Chunk, function: Function) {
+        if self.entries.len() >= self.entries_max && !self.entries.contains_key(&chunk.fingerprint()) {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| *key);
+            self.evicted = true;
+            self.entries.remove(&oldest.expect("a full cache has an oldest entry"));
+        }
+        self.entries.insert(chunk.fingerprint(), Entry { chunk, function, used_at: self.clock });
+    }
+}
+
+/// Compiles a source text.
+pub(super) fn compile(lua: &Lua, name: &str, text: &[u8]) -> Result<Function, ScriptError> {
+    if text.len() > SOURCE_MAX {
+        let message = format!("the script has {} bytes, more than {SOURCE_MAX}; split it", text.len());
+        return Err(ScriptError::plain(Kind::Syntax, name, message));
+    }
+    lua.load(text).set_name(format!("={name}")).set_mode(ChunkMode::Text).into_function().map_err(|error| {
+        let message = place::root(&error);
+        if message.contains("not enough memory") {
+            return ScriptError::plain(Kind::Memory, name, message);
+        }
+        let (line, message) = match place::position(&message) {
+            Some((_, line, rest)) => (Some(line), rest.to_owned()),
+            None => (None, message),
+        };
+        let source = line.and_then(|line| text.split(|byte| *byte == b'\n').nth(line as usize - 1)).unwrap_or_default();
+        let message = match place::hint(&String::from_utf8_lossy(source)) {
+            Some(hint) => format!("{message}; {hint}"),
+            None => message,
+        };
+        ScriptError { line, ..ScriptError::plain(Kind::Syntax, name, place::shorten(&message)) }
+    })
+}

@@ -1,0 +1,201 @@
+//! What a call has used, and whether it must end. Shared by the interrupt, the natives and the bufferlists.
+//!
+//! ```text
+//!                  start                       floor: after the last collection        now
+//!  Luau's heap ──────┼───────────── live ────────────┼────────── garbage and live ───────┤
+//!                    └── held: bounded by memory ────────────────────────────────────────┘
+//!                                                    └ at memory/4: collect; the sum of these is the churn, bounded
+//! ```
+//! Luau's own collector stands still during a call: it would fall behind on large strings, and what a script may hold would depend on where it
+//! stood when the call began. Instructions never depend on memory.
+
+use super::Trouble;
+use crate::budget::{Budget, CHURN};
+use crate::{Kind, ScriptError};
+use mlua::Lua;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread uses them at a time.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    used: AtomicU64,
+    limit: AtomicU64,
+    /// Further instructions per safepoint, while a long string is searched.
+    weight: AtomicU64,
+    /// The call must end: every further safepoint raises.
+    ending: AtomicU64,
+    memory: AtomicUsize,
+    start: AtomicUsize,
+    floor: AtomicUsize,
+    churn: AtomicUsize,
+    peak: AtomicUsize,
+    /// Bytes of bufferlists, which Luau does not see.
+    external: AtomicUsize,
+}
+
+/// Raised to unwind Lua; what it means is in [`Trouble`].
+#[derive(Debug)]
+pub(super) struct Ending;
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the call is over its budget")
+    }
+}
+impl std::error::Error for Ending {}
+
+impl Ending {
+    pub(super) fn raise<T>() -> mlua::Result<T> {
+        Err(mlua::Error::external(Self))
+    }
+}
+
+/// Counters only move within one thread: a plain read and write, without a locked instruction.
+fn add(counter: &AtomicU64, by: u64) -> u64 {
+    let sum = counter.load(Relaxed).saturating_add(by);
+    counter.store(sum, Relaxed);
+    sum
+}
+
+impl Meter {
+    /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind is not this call's.
+    pub(super) fn begin(&self, lua: &Lua, budget: &Budget, start: usize) {
+        self.used.store(0, Relaxed);
+        self.limit.store(budget.instructions, Relaxed);
+        self.weight.store(0, Relaxed);
+        self.ending.store(0, Relaxed);
+        self.memory.store(budget.memory, Relaxed);
+        self.start.store(start, Relaxed);
+        self.floor.store(start, Relaxed);
+        self.churn.store(0, Relaxed);
+        self.peak.store(start, Relaxed);
+        lua.gc_stop();
+        let limit = start + budget.memory;
+        lua.set_memory_limit(limit).expect("Luau has our allocator");
+    }
+
+    /// After a call: counts nothing, bounds nothing.
+    pub(super) fn end(&self, lua: &Lua) {
+        self.limit.store(u64::MAX, Relaxed);
+        self.ending.store(0, Relaxed);
+        self.weight.store(0, Relaxed);
+        self.memory.store(usize::MAX / CHURN, Relaxed);
+        lua.set_memory_limit(0).expect("Luau has our allocator");
+    }
+
+    /// Takes bytes that the VM keeps out of what the call holds.
+    pub(super) fn forgive(&self, lua: &Lua, bytes: usize) {
+        self.start.store(self.start.load(Relaxed) + bytes, Relaxed);
+        self.floor.store(self.floor.load(Relaxed) + bytes, Relaxed);
+        let limit = lua.set_memory_limit(0).expect("Luau has our allocator");
+        lua.set_memory_limit(limit + bytes).expect("Luau has our allocator");
+    }
+
+    fn heap(&self, lua: &Lua) -> usize {
+        lua.used_memory() + self.external.load(Relaxed)
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Most bytes held over the start.
+    pub(super) fn peak(&self, lua: &Lua) -> usize {
+        self.peak.load(Relaxed).max(self.heap(lua)).saturating_sub(self.start.load(Relaxed))
+    }
+
+    /// Whether so little is left of the memory budget that not even an error could be handled.
+    pub(super) fn is_full(&self, lua: &Lua) -> bool {
+        self.heap(lua).saturating_sub(self.start.load(Relaxed)) + (64 << 10) > self.memory.load(Relaxed)
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Relaxed) != 0
+    }
+
+    pub(super) fn set_weight(&self, weight: u64) {
+        self.weight.store(weight, Relaxed);
+    }
+
+    /// One safepoint.
+    pub(super) fn safepoint(&self, lua: &Lua) -> mlua::Result<()> {
+        if self.is_ending() {
+            return Ending::raise();
+        }
+        self.charge(lua, 1 + self.weight.load(Relaxed))?;
+        self.watch_memory(lua)
+    }
+
+    /// Takes instructions.
+    pub(super) fn charge(&self, lua: &Lua, units: u64) -> mlua::Result<()> {
+        if self.is_ending() {
+            return Ending::raise();
+        }
+        if add(&self.used, units) > self.limit.load(Relaxed) {
+            let limit = self.limit.load(Relaxed);
+            return self.kill(
+                lua,
+                Kind::Instructions,
+                format!("out of instructions: {limit} used; do less in one call, or in several"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Collects garbage when a quarter of the budget was allocated since the last time, and ends the call if that does not help.
+    pub(super) fn watch_memory(&self, lua: &Lua) -> mlua::Result<()> {
+        let heap = self.heap(lua);
+        let memory = self.memory.load(Relaxed);
+        let grown = heap.saturating_sub(self.floor.load(Relaxed));
+        if grown <= memory / 4 {
+            return Ok(());
+        }
+        self.peak.store(self.peak.load(Relaxed).max(heap), Relaxed);
+        let churn = self.churn.load(Relaxed).saturating_add(grown);
+        self.churn.store(churn, Relaxed);
+        let collected = lua.gc_collect();
+        lua.gc_stop();
+        collected?;
+        let live = self.heap(lua);
+        self.floor.store(live, Relaxed);
+        if live.saturating_sub(self.start.load(Relaxed)) > memory || churn / CHURN > memory {
+            return self.out_of_memory(lua);
+        }
+        Ok(())
+    }
+
+    /// A bufferlist grew.
+    pub(super) fn external_grew(&self, by: usize) {
+        self.external.store(self.external.load(Relaxed).saturating_add(by), Relaxed);
+    }
+
+    /// A bufferlist went.
+    pub(super) fn external_went(&self, by: usize) {
+        self.external.store(self.external.load(Relaxed).saturating_sub(by), Relaxed);
+    }
+
+    pub(super) fn out_of_memory<T>(&self, lua: &Lua) -> mlua::Result<T> {
+        let memory = self.memory.load(Relaxed);
+        self.kill(lua, Kind::Memory, format!("out of memory: the call may hold {memory} bytes; work in smaller pieces"))
+    }
+
+    /// Ends the call: the first reason stays.
+    pub(super) fn kill<T>(&self, lua: &Lua, kind: Kind, message: String) -> mlua::Result<T> {
+        if self.ending.swap(1, Relaxed) == 0 {
+            let memory = lua.used_memory() + (256 << 10);
+            // Unwinding takes a little memory itself.
+            lua.set_memory_limit(memory).expect("Luau has our allocator");
+            let (script, line, stack) = super::place::here(lua);
+            if let Some(mut trouble) = lua.app_data_mut::<Trouble>() {
+                trouble.end = Some(ScriptError { kind, script, line, message, stack });
+            }
+        }
+        Ending::raise()
+    }
+}
+
+/// The interrupt of a VM.
+pub(super) fn install(lua: &Lua, meter: &Arc<Meter>) {
+    let meter = meter.clone();
+    lua.set_interrupt(move |lua| meter.safepoint(lua).map(|()| mlua::VmState::Continue));
+}

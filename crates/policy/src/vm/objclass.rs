@@ -1,0 +1,366 @@
+//! The natives behind `objclass` and `nacre`: Ceph's cls_lua interface, and ours on top of it (MAL-20, MAL-21).
+//!
+//! Every native charges [`API_COST`] and a unit per KiB moved, asks the object under the rules of the running method ([`Guard`]), and answers with
+//! an error first. The object lies in [`Slot`] for the duration of a call.
+
+use super::buffer::Buffer;
+use super::convert::{Refused, data, text, unsigned};
+use super::meter::Meter;
+use super::natives::{end_for_wait, hint};
+use crate::budget::{API_COST, PAIR_COST};
+use crate::guard::{Guard, Rules};
+use crate::{Classes, Kind, Object, Request, Stop, errno};
+use bytes::Bytes;
+use mlua::{FromLuaMulti, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use std::sync::Arc;
+
+/// What the running call is about.
+pub(super) struct Slot<O> {
+    /// Moved in for a call. `None` while a class is only checked.
+    pub object: Option<O>,
+    pub rules: Rules,
+    pub classes: Arc<Classes>,
+    pub request: Request,
+    /// Callers of the running class, outermost first: their rules, and the count of writes as they called.
+    pub callers: Vec<(Rules, String)>,
+    pub depth_max: u32,
+}
+
+impl<O> Default for Slot<O> {
+    fn default() -> Self {
+        Self {
+            object: None,
+            rules: Rules::default(),
+            classes: Arc::default(),
+            request: Request::default(),
+            callers: Vec::new(),
+            depth_max: 0,
+        }
+    }
+}
+
+/// Why a native gives no result.
+pub(super) enum Fault {
+    Stop(Stop),
+    Refused(Refused),
+}
+impl From<Stop> for Fault {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// What a native works with.
+pub(super) struct Cx<'a> {
+    pub object: Guard<'a>,
+    pub request: &'a Request,
+    pub meter: &'a Arc<Meter>,
+    /// Instructions for what was moved so far.
+    moved: u64,
+}
+
+impl Cx<'_> {
+    fn buffer(&mut self, bytes: Bytes) -> Buffer {
+        self.moved += bytes.len() as u64 / 1024;
+        Buffer::new(self.meter, bytes)
+    }
+    fn data(&mut self, value: &Value, what: &str) -> Result<Bytes, Fault> {
+        let bytes = data(value, what)?;
+        self.moved += bytes.len() as u64 / 1024;
+        Ok(bytes)
+    }
+}
+
+/// Whether Ceph has a function too: a portable class may use no other.
+#[derive(Clone, Copy, PartialEq)]
+enum In {
+    Ceph,
+    Nacre,
+}
+
+/// Adds `N.object`, `N.buffer`, `N.errno` and `N.promise`.
+pub(super) fn install<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &Table) -> mlua::Result<()> {
+    lua.set_app_data(Slot::<O>::default());
+    let table = lua.create_table()?;
+    let api = Api::<O> { lua, meter, table: &table, object: std::marker::PhantomData };
+    data_functions(&api)?;
+    attribute_functions(&api)?;
+    map_functions(&api)?;
+    fact_functions(&api)?;
+    natives.set("object", table)?;
+
+    let numbers = lua.create_table()?;
+    for (name, number) in errno::NAMES {
+        numbers.set(name, number)?;
+    }
+    natives.set("errno", numbers)?;
+    let shared = meter.clone();
+    let make = move |lua: &Lua, value: Value| {
+        shared.charge(lua, API_COST)?;
+        let bytes = match &value {
+            Value::Nil => Bytes::new(),
+            other => text(other, "bufferlist").map_err(|(_, message)| mlua::Error::runtime(message))?,
+        };
+        shared.charge(lua, bytes.len() as u64 / 1024)?;
+        let buffer = Buffer::new(&shared, bytes);
+        shared.watch_memory(lua)?;
+        Ok(buffer)
+    };
+    natives.set("buffer", lua.create_function(make.clone())?)?;
+    natives.set("as_buffer", lua.create_function(make)?)?;
+    natives.set(
+        "promise",
+        lua.create_function(|lua, read_only: bool| {
+            let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
+            slot.rules.read_only |= read_only;
+            Ok(())
+        })?,
+    )
+}
+
+/// Adds functions to the table of natives.
+struct Api<'a, O> {
+    lua: &'a Lua,
+    meter: &'a Arc<Meter>,
+    table: &'a Table,
+    object: std::marker::PhantomData<O>,
+}
+
+impl<O: Object + Send + 'static> Api<'_, O> {
+    fn add<A: FromLuaMulti, R: IntoLuaMulti>(
+        &self,
+        place: In,
+        name: &'static str,
+        f: impl Fn(&mut Cx<'_>, A) -> Result<R, Fault> + Send + 'static,
+    ) -> mlua::Result<()> {
+        let meter = self.meter.clone();
+        let native = move |lua: &Lua, args: A| {
+            meter.charge(lua, API_COST)?;
+            let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
+            let slot_now = &mut *slot;
+            if place == In::Nacre && slot_now.rules.portable {
+                slot_now.rules.unportable =
+                    Some("it uses a function that Ceph's classes do not have; use --!profile luau");
+            }
+            let (result, moved) = match &mut slot_now.object {
+                Some(object) => {
+                    let object = Guard { object, rules: &mut slot_now.rules };
+                    let mut cx = Cx { object, request: &slot_now.request, meter: &meter, moved: 0 };
+                    let result = f(&mut cx, args);
+                    (result, cx.moved)
+                }
+                None => {
+                    (Err(Fault::Refused((Kind::Runtime, "there is no object while a class is checked".to_owned()))), 0)
+                }
+            };
+            let unportable = slot_now.rules.unportable;
+            drop(slot);
+            if let Some(why) = unportable {
+                return meter.kill(
+                    lua,
+                    Kind::Profile,
+                    format!("the class says it is portable, but objclass.{name}: {why}"),
+                );
+            }
+            meter.charge(lua, moved)?;
+            answer(lua, &meter, result)
+        };
+        self.table.set(name, self.lua.create_function(native)?)
+    }
+}
+
+/// An error first, then the results.
+pub(super) fn answer<R: IntoLuaMulti>(
+    lua: &Lua,
+    meter: &Arc<Meter>,
+    result: Result<R, Fault>,
+) -> mlua::Result<MultiValue> {
+    match result {
+        Ok(results) => {
+            let mut values = results.into_lua_multi(lua)?;
+            values.push_front(Value::Nil);
+            meter.watch_memory(lua)?;
+            Ok(values)
+        }
+        Err(Fault::Stop(Stop::Errno(number))) => (Value::Number(-f64::from(number)),).into_lua_multi(lua),
+        Err(Fault::Stop(Stop::Wait)) => end_for_wait(lua, meter),
+        Err(Fault::Refused((kind, message))) => {
+            hint(lua, kind, &message);
+            (message,).into_lua_multi(lua)
+        }
+    }
+}
+
+fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
+    api.add(In::Nacre, "exists", |cx, ()| Ok(cx.object.exists()?))?;
+    api.add(In::Ceph, "stat", |cx, ()| {
+        let stat = cx.object.stat()?;
+        // Seconds, as in Ceph. A size beyond 2^53 is refused, not rounded.
+        Ok((whole(stat.size)?, whole(stat.modified_ns / 1_000_000_000)?))
+    })?;
+    api.add(In::Ceph, "create", |cx, exclusive: Option<bool>| Ok(cx.object.create(exclusive.unwrap_or(false))?))?;
+    api.add(In::Ceph, "remove", |cx, ()| Ok(cx.object.remove()?))?;
+    api.add(In::Ceph, "read", |cx, (offset, length): (Value, Value)| {
+        let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
+        let bytes = cx.object.read(offset, length)?;
+        Ok(cx.buffer(bytes))
+    })?;
+    api.add(In::Ceph, "write", |cx, (offset, length, bytes): (Value, Value, Value)| {
+        let (offset, length) = (unsigned(&offset, "offset")?, unsigned(&length, "length")?);
+        let bytes = cx.data(&bytes, "data")?;
+        let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
+        let length = length.ok_or(Fault::Stop(Stop::Errno(errno::EINVAL)))?;
+        Ok(cx.object.write(offset, bytes.slice(..length))?)
+    })?;
+    api.add(In::Ceph, "write_full", |cx, bytes: Value| {
+        let bytes = cx.data(&bytes, "data")?;
+        Ok(cx.object.write_full(bytes)?)
+    })?;
+    api.add(In::Nacre, "append", |cx, bytes: Value| {
+        let bytes = cx.data(&bytes, "data")?;
+        Ok(cx.object.append(bytes)?)
+    })?;
+    api.add(In::Nacre, "truncate", |cx, size: Value| Ok(cx.object.truncate(unsigned(&size, "size")?)?))?;
+    api.add(In::Nacre, "zero", |cx, (offset, length): (Value, Value)| {
+        Ok(cx.object.zero(unsigned(&offset, "offset")?, unsigned(&length, "length")?)?)
+    })?;
+    api.add(In::Nacre, "checksum", |cx, (offset, length): (Value, Value)| {
+        Ok(f64::from(cx.object.checksum(optional(&offset, "offset")?, optional(&length, "length")?)?))
+    })?;
+    api.add(In::Nacre, "snapshots", |cx, ()| {
+        cx.object.snapshots()?.into_iter().map(whole).collect::<Result<Vec<f64>, Fault>>()
+    })?;
+    api.add(In::Nacre, "rollback", |cx, snapshot: Value| Ok(cx.object.rollback(unsigned(&snapshot, "snapshot")?)?))
+}
+
+fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
+    api.add(In::Ceph, "getxattr", |cx, name: Value| {
+        let bytes = cx.object.getxattr(&text(&name, "name")?)?;
+        Ok(cx.buffer(bytes))
+    })?;
+    api.add(In::Ceph, "getxattrs", |cx, ()| {
+        let pairs = cx.object.getxattrs()?;
+        Ok(buffers(cx, pairs))
+    })?;
+    api.add(In::Ceph, "setxattr", |cx, (name, value): (Value, Value)| {
+        let value = cx.data(&value, "value")?;
+        Ok(cx.object.setxattr(&text(&name, "name")?, value)?)
+    })?;
+    api.add(In::Nacre, "rmxattr", |cx, name: Value| Ok(cx.object.rmxattr(&text(&name, "name")?)?))
+}
+
+fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
+    api.add(In::Ceph, "map_get_val", |cx, key: Value| {
+        let bytes = cx.object.map_get_val(&text(&key, "key")?)?;
+        Ok(cx.buffer(bytes))
+    })?;
+    api.add(In::Ceph, "map_get_vals", |cx, (after, prefix, max): (Value, Value, Value)| {
+        let (pairs, more) =
+            cx.object.map_get_vals(&text(&after, "after")?, &text(&prefix, "prefix")?, unsigned(&max, "max")?)?;
+        Ok((buffers(cx, pairs), more))
+    })?;
+    api.add(In::Ceph, "map_get_keys", |cx, (after, max): (Value, Value)| {
+        let (keys, more) = cx.object.map_get_keys(&text(&after, "after")?, unsigned(&max, "max")?)?;
+        cx.moved += keys.len() as u64 * PAIR_COST;
+        Ok((Keys(keys), more))
+    })?;
+    api.add(In::Ceph, "map_set_vals", |cx, pairs: Value| {
+        let Value::Table(table) = &pairs else {
+            return Err(Fault::Refused((Kind::Runtime, "a table of keys and bufferlists is needed".to_owned())));
+        };
+        let mut list = Vec::new();
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair.map_err(|error| (Kind::Runtime, super::place::root(&error)))?;
+            list.push((text(&key, "key")?, cx.data(&value, "value")?));
+            cx.moved += PAIR_COST;
+        }
+        // By key: not by the table's order.
+        list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Ok(cx.object.map_set_vals(list)?)
+    })?;
+    api.add(In::Ceph, "map_remove_key", |cx, key: Value| Ok(cx.object.map_remove_key(&text(&key, "key")?)?))?;
+    api.add(In::Ceph, "map_clear", |cx, ()| Ok(cx.object.map_clear()?))?;
+    api.add(In::Ceph, "map_read_header", |cx, ()| {
+        let bytes = cx.object.map_read_header()?;
+        Ok(cx.buffer(bytes))
+    })?;
+    api.add(In::Ceph, "map_write_header", |cx, bytes: Value| {
+        let bytes = cx.data(&bytes, "data")?;
+        Ok(cx.object.map_write_header(bytes)?)
+    })
+}
+
+fn fact_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
+    api.add(In::Ceph, "current_version", |cx, ()| whole(version(cx)?.number))?;
+    api.add(In::Ceph, "current_subop_num", |cx, ()| Ok(cx.request.subop))?;
+    api.add(In::Ceph, "current_subop_version", |cx, ()| {
+        whole(version(cx)?.number).map(|number| format!("{number}.{}", cx.request.subop))
+    })?;
+    api.add(In::Nacre, "version", |cx, ()| {
+        let version = version(cx)?;
+        Ok((whole(version.interval.0)?, whole(version.number)?))
+    })?;
+    api.add(In::Nacre, "client", |cx, ()| Ok(cx.request.client.to_string()))?;
+    api.add(In::Nacre, "object_name", |cx, ()| Ok(Name(cx.request.object.clone())))?;
+    // Milliseconds: nanoseconds since 1970 are beyond 2^53.
+    api.add(In::Nacre, "now", |cx, ()| whole(cx.request.now_ns / 1_000_000))
+}
+
+/// Version of an object that may not exist.
+fn version(cx: &mut Cx<'_>) -> Result<nacre_types::Version, Fault> {
+    match cx.object.stat() {
+        Ok(stat) => Ok(stat.version),
+        Err(Stop::Errno(errno::ENOENT)) => Ok(nacre_types::Version::NONE),
+        Err(stop) => Err(stop.into()),
+    }
+}
+
+fn optional(value: &Value, what: &str) -> Result<u64, Fault> {
+    if value.is_nil() { Ok(0) } else { Ok(unsigned(value, what)?) }
+}
+
+/// A count on its way into Lua.
+fn whole(number: u64) -> Result<f64, Fault> {
+    Ok(super::convert::exact(number as f64).map(|_| number as f64)?)
+}
+
+fn buffers(cx: &mut Cx<'_>, pairs: Vec<(Bytes, Bytes)>) -> Pairs {
+    cx.moved += pairs.len() as u64 * PAIR_COST;
+    Pairs(pairs.into_iter().map(|(key, value)| (key, cx.buffer(value))).collect())
+}
+
+/// Becomes a table from keys to bufferlists.
+struct Pairs(Vec<(Bytes, Buffer)>);
+impl mlua::IntoLua for Pairs {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        let table = lua.create_table_with_capacity(0, self.0.len())?;
+        for (key, value) in self.0 {
+            table.raw_set(lua.create_string(&key)?, value)?;
+        }
+        Ok(Value::Table(table))
+    }
+}
+
+/// Becomes a table from keys to `true`, as in Ceph.
+struct Keys(Vec<Bytes>);
+impl mlua::IntoLua for Keys {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        let table = lua.create_table_with_capacity(0, self.0.len())?;
+        for key in self.0 {
+            table.raw_set(lua.create_string(&key)?, true)?;
+        }
+        Ok(Value::Table(table))
+    }
+}
+
+struct Name(Bytes);
+impl mlua::IntoLua for Name {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        Ok(Value::String(lua.create_string(&self.0)?))
+    }
+}

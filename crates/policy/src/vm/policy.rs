@@ -1,0 +1,92 @@
+//! Scripts that are not classes: policies, validators, balancers (MAL-07, MAL-13, UNI-01).
+
+use super::{Engine, VmStats, convert};
+use crate::{Budget, Chunk, Kind, ScriptError, Severity, Value};
+use mlua::IntoLuaMulti;
+
+/// One run of a script.
+#[derive(Clone, Debug)]
+pub struct Run<'a> {
+    /// The script. It is run from top to bottom in a fresh environment.
+    pub chunk: &'a Chunk,
+    /// Global function to call then. `None`: the chunk itself gets the arguments (`...`), and its results count.
+    pub entry: Option<&'a str>,
+    /// Set before it runs. Tables are the script's own copies.
+    pub globals: &'a [(&'a str, Value)],
+    /// Arguments.
+    pub args: &'a [Value],
+    /// Of `math.random`.
+    pub seed: u64,
+    /// Bounds.
+    pub budget: &'a Budget,
+}
+
+/// What a run gave back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ran {
+    /// Results, or why there are none.
+    pub result: Result<Vec<Value>, ScriptError>,
+    /// Lines of `print`.
+    pub log: Vec<(Severity, String)>,
+    /// Instructions used.
+    pub instructions: u64,
+    /// Most bytes held at once: a measure, not a result.
+    pub memory_peak: usize,
+}
+
+/// A VM for policies. Runs one script at a time, any number after each other.
+#[derive(Debug)]
+pub struct Vm {
+    engine: Engine,
+}
+
+impl Vm {
+    /// A VM that keeps up to `cache` compiled chunks.
+    #[must_use]
+    pub fn new(cache: usize) -> Self {
+        Self { engine: Engine::new(cache, |_, _, _| Ok(())) }
+    }
+
+    /// Runs a script.
+    pub fn run(&mut self, run: &Run<'_>) -> Ran {
+        let result = self.results(run);
+        let (log, instructions, memory_peak) = self.engine.finish();
+        Ran { result, log, instructions, memory_peak }
+    }
+
+    fn results(&mut self, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
+        let refused = |(kind, message)| ScriptError::plain(kind, run.chunk.name(), message);
+        let main = self.engine.load(run.chunk)?;
+        let lua = self.engine.lua.clone();
+        // Made before the call's budget begins: the host's values are not the script's doing.
+        let globals = lua.create_table().map_err(|error| refused((Kind::Memory, error.to_string())))?;
+        for (name, value) in run.globals {
+            let value = convert::to_lua(&lua, value, 0)
+                .map_err(|(kind, why)| refused((kind, format!("global {name}: {why}"))))?;
+            globals.raw_set(*name, value).map_err(|error| refused((Kind::Memory, error.to_string())))?;
+        }
+        let mut args = Vec::with_capacity(run.args.len());
+        for value in run.args {
+            args.push(convert::to_lua(&lua, value, 0).map_err(refused)?);
+        }
+        let values = self.engine.call(run.chunk, "run", run.seed, run.budget, |lua| {
+            (main, run.entry, globals, mlua::Variadic::from_iter(args)).into_lua_multi(lua)
+        })?;
+        let mut room = run.budget.output;
+        values.iter().map(|value| convert::from_lua(value, 0, &mut room)).collect::<Result<_, _>>().map_err(refused)
+    }
+
+    /// Whether a script compiles: what an installation checks first.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn check(&mut self, chunk: &Chunk) -> Result<(), ScriptError> {
+        self.engine.load(chunk).map(drop)
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> VmStats {
+        self.engine.stats()
+    }
+}

@@ -1,0 +1,115 @@
+//! Nothing a call did is visible to the next one (invariant 3): every way we could think of to leave something behind, in one VM, with one chunk
+//! that runs again and again.
+
+use crate::model::{Caller, Model};
+use nacre_policy::*;
+use std::sync::Arc;
+
+#[test]
+fn nothing_stays_behind() {
+    // Each leaves something; `peek` would see it. The chunk is the same each time: its compiled form is shared.
+    let ways = [
+        ("a global", "leak = 1", "leak"),
+        ("a global through _G", "_G.leak = 1", "leak"),
+        ("a global through rawset", "rawset(_G, 'leak', 1)", "leak"),
+        ("an upvalue of the chunk", "up = (up or 0) + 1", "up > 0 or nil"),
+        ("an upvalue table", "kept.leak = 1", "kept.leak"),
+        ("a replaced base function", "tostring = nil", "tostring == nil or nil"),
+        ("a replaced library", "string = {leak = 1}", "string.leak"),
+        ("a replaced interface", "objclass = {leak = 1}", "rawget(objclass, 'leak')"),
+        ("a library's table", "pcall(rawset, table, 'leak', 1)", "table.leak"),
+        ("the metatable of strings", "pcall(function() getmetatable('').leak = 1 end)", "getmetatable('').leak"),
+        ("a metatable on the environment", "setmetatable(_G, {__index = function() return 1 end})", "leak"),
+        ("loaded code", "load('leak = 1')()", "leak"),
+        ("a registered method", "objclass.register('late', peek)", "nil"),
+        ("the interface's table", "pcall(rawset, nacre, 'leak', 1)", "nacre.leak"),
+        ("the list of errno", "pcall(rawset, objclass, 'ENOENT', 1)", "objclass.ENOENT ~= 2 or nil"),
+        ("the seed of random numbers", "math.randomseed(7)", "math.random() ~= expected or nil"),
+        ("a frozen environment", "table.freeze(_G)", "pcall(rawset, _G, 'x', 1) == false or nil"),
+        ("a mark on the interface", "pcall(setmetatable, bufferlist, {__index = {leak = 1}})", "bufferlist.leak"),
+    ];
+    let mut at = Caller::new();
+    let first = at.text("o:append(string.format('%.17g', math.random()))");
+    for (what, leave, peek) in ways {
+        let script = format!(
+            "local up, kept = 0, {{}} local expected = {first}\n\
+             function leave(i, o) {leave} end objclass.register(leave)\n\
+             function peek(i, o) if {peek} then o:append('seen') end end objclass.register(peek)"
+        );
+        let object = &mut Model::with("base");
+        for _ in 0..2 {
+            at.on(object, &script, "leave", b"");
+            let seen = at.on(object, &script, "peek", b"");
+            assert_eq!((seen.status, &seen.output[..], seen.error), (0, &b""[..], None), "{what}");
+        }
+        assert_eq!(at.on(object, &script, "late", b"").status, -errno::EOPNOTSUPP, "{what}");
+    }
+    assert!(at.vm.stats().cache_hits > at.vm.stats().cache_misses, "the chunks were shared: {:?}", at.vm.stats());
+}
+
+#[test]
+fn the_cache_is_bounded_and_the_oldest_goes() {
+    let mut at = Caller::new();
+    at.vm = ClassVm::new(2);
+    let mut run = |number: u32| {
+        let script = format!("function f(i,o) o:append('{number}') end objclass.register(f)");
+        assert_eq!(at.on(&mut Model::default(), &script, "f", b"").output, number.to_string());
+        (at.vm.stats().cache_hits, at.vm.stats().cache_misses)
+    };
+    assert_eq!([run(1), run(2), run(1)], [(0, 1), (0, 2), (1, 2)]);
+    // 3 takes the place of 2, the one not used for longest.
+    assert_eq!([run(3), run(1), run(2)], [(1, 3), (2, 3), (2, 4)]);
+}
+
+#[test]
+fn a_vm_does_not_grow_over_many_calls() {
+    let mut at = Caller::new();
+    at.text("o:append('warm')");
+    let before = at.vm.stats().memory;
+    for _ in 0..20_000 {
+        at.text("local t = {} for k = 1, 50 do t[k] = {k} end o:append(objclass.read(0,0))");
+    }
+    let after = at.vm.stats().memory;
+    assert!(after < before + (2 << 20), "{before} then {after} bytes");
+}
+
+#[test]
+fn random_numbers_follow_the_seed_alone() {
+    let (mut at, mut other) = (Caller::new(), Caller::new());
+    let body = "for k = 1, 20 do o:append(math.random(1000)..' ') end";
+    let first = at.text(body);
+    other.text("math.randomseed(99) math.random()");
+    assert_eq!(other.text(body), first);
+    at.request.seed += 1;
+    assert_ne!(at.text(body), first);
+    for number in first.split_ascii_whitespace() {
+        assert!((1..=1000).contains(&number.parse::<u32>().expect("a number")));
+    }
+    assert_eq!(at.error("math.random(0)").kind, Kind::Runtime);
+}
+
+#[test]
+fn waiting_gives_the_object_back_and_the_second_run_starts_over() {
+    let mut at = Caller::new();
+    let chunk = Chunk::new(
+        "w",
+        "local runs = 0 function f(i,o) runs = runs + 1 objclass.write_full(i) local ok = pcall(objclass.getxattr, 'a') \
+                                 o:append(tostring(runs)..tostring(ok)) end objclass.register(f)",
+    );
+    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
+    assert_eq!(at.end(&mut object, Target::Eval(&chunk), "f", b"new"), CallEnd::Wait);
+    assert_eq!(object.data.as_deref(), Some(&b"base"[..]), "the host dropped the effects");
+    object.absent.clear();
+    let CallEnd::Done(outcome) = at.end(&mut object, Target::Eval(&chunk), "f", b"new") else {
+        panic!("nothing is absent")
+    };
+    assert_eq!((outcome.status, &outcome.output[..]), (0, &b"1false"[..]));
+}
+
+#[test]
+fn a_vm_may_be_handed_to_another_thread() {
+    fn sendable<T: Send>() {}
+    sendable::<ClassVm<Model>>();
+    sendable::<Vm>();
+    sendable::<Arc<Classes>>();
+}

@@ -1,0 +1,11 @@
+//! What scripts can and cannot do: one binary, a module per promise.
+#![allow(missing_docs, reason = "tests")]
+
+mod ceph;
+mod compose;
+mod isolation;
+mod model;
+mod numbers;
+mod policy;
+mod replay;
+mod zoo;

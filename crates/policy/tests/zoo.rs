@@ -1,0 +1,95 @@
+//! Hostile scripts, a file each (`zoo/NN-name.lua`; the first line says what must come of it). After each one the same VM does honest work, its memory
+//! is back, and a second run ends in the same way after the same number of instructions (MAL-24, invariants 1 to 3).
+
+use crate::model::{Caller, Model};
+use nacre_policy::{Budget, CallEnd, Chunk, Target};
+use std::path::PathBuf;
+
+fn scripts() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/zoo");
+    let mut scripts: Vec<_> = std::fs::read_dir(folder)
+        .expect("the zoo is there")
+        .map(|entry| entry.expect("readable").path())
+        .map(|path| {
+            (
+                path.file_stem().expect("named").to_string_lossy().into_owned(),
+                std::fs::read_to_string(&path).expect("text"),
+            )
+        })
+        .collect();
+    scripts.sort();
+    scripts
+}
+
+/// What came of a call, in the words of the scripts' first lines; and how many instructions.
+fn run(at: &mut Caller, script: &str) -> (String, u64) {
+    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
+    let chunk = Chunk::new("zoo", script);
+    match at.end(&mut object, Target::Eval(&chunk), "f", b"in") {
+        CallEnd::Wait => ("Wait".into(), 0),
+        CallEnd::Done(outcome) => {
+            let shown = match &outcome.error {
+                Some(error) => {
+                    assert!(error.to_string().len() < 4096 && !error.to_string().contains('\n'), "one line: {error}");
+                    assert!(
+                        !error.message.contains("0x") && !error.message.contains("[nacre]"),
+                        "no address, no line of ours: {error}"
+                    );
+                    assert_eq!(error.script, "zoo", "{error}");
+                    format!("{:?}", error.kind)
+                }
+                None => format!("Ok {}", String::from_utf8_lossy(&outcome.output)),
+            };
+            if shown != "Instructions" {
+                assert!(outcome.instructions <= Budget::CLASS.instructions);
+            }
+            // Where the memory ends depends a little on how the heap lies: that it ends does not.
+            let instructions = if shown == "Memory" { 0 } else { outcome.instructions };
+            (shown, instructions)
+        }
+    }
+}
+
+fn honest(at: &mut Caller) {
+    let mut object = Model::with("base");
+    let script = "local n = 0 function f(i,o) n = n + 1 objclass.setxattr('k', i) o:append(objclass.read(0, 0)) o:append(tostring(n)) return 3 end objclass.register(f)";
+    let outcome = at.on(&mut object, script, "f", b"value");
+    assert_eq!(
+        (outcome.status, &outcome.output[..], outcome.instructions),
+        (3, &b"base1"[..], HONEST_INSTRUCTIONS),
+        "{:?}",
+        outcome.error
+    );
+    assert_eq!(&object.attributes[&b"k"[..]][..], b"value");
+}
+
+/// The honest script costs this in a VM that has seen nothing, and in one that has seen the zoo.
+const HONEST_INSTRUCTIONS: u64 = 72;
+
+#[test]
+fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 100, "the zoo has only {} animals: is it all there?", scripts.len());
+    let mut shared = Caller::new();
+    honest(&mut shared);
+    let mut wrong = Vec::new();
+    for (name, script) in &scripts {
+        let expected = script
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix("-- expect: "))
+            .expect("the first line says what is expected");
+        // In a VM that saw all animals before, and in one of its own.
+        let (first, second) = (run(&mut shared, script), run(&mut shared, script));
+        let alone = run(&mut Caller::new(), script);
+        if first.0 != expected || second != first || alone != first {
+            wrong.push(format!("{name}: expected {expected}, got {first:?}, again {second:?}, alone {alone:?}"));
+        }
+        honest(&mut shared);
+        let held = shared.vm.stats().memory;
+        if held > 3 << 20 {
+            wrong.push(format!("{name}: the VM holds {held} bytes"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

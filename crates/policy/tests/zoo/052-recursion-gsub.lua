@@ -1,0 +1,7 @@
+-- expect: Depth
+-- A callback that substitutes.
+function f(i, o)
+  local function c() return ('x'):gsub('x', c) end
+  c()
+end
+objclass.register(f)

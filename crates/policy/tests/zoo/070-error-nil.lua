@@ -1,0 +1,6 @@
+-- expect: Runtime
+-- error without a value.
+function f(i, o)
+  error(nil)
+end
+objclass.register(f)

@@ -1,0 +1,6 @@
+-- expect: Runtime
+-- A result beyond 32 bits.
+function f(i, o)
+  return 2^40
+end
+objclass.register(f)

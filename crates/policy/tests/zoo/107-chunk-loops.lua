@@ -1,0 +1,3 @@
+-- expect: Instructions
+-- The chunk itself never ends.
+while true do end

@@ -1,0 +1,3 @@
+-- expect: Runtime
+-- register takes functions.
+objclass.register(42)
