@@ -49,7 +49,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    const fn failed(failure: OpFailure) -> Self {
+    /// It failed.
+    pub const fn failed(failure: OpFailure) -> Self {
         Self::Answer { failure: Some(failure), results: Vec::new(), payload: Payload::new() }
     }
 }

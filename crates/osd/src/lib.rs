@@ -14,6 +14,8 @@
 mod boot;
 mod builtin;
 #[cfg(test)]
+mod class_stories;
+#[cfg(test)]
 mod company;
 #[cfg(test)]
 mod company_stories;

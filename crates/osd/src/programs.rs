@@ -23,6 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A program that is none.
+const EIO: u32 = 5;
 /// Errors that were said are remembered up to so many.
 const SAID_MAX: usize = 4096;
 
@@ -155,13 +157,15 @@ impl Programs {
         self.state(class) == Some(&State::Fetching)
     }
 
-    /// Why the class cannot be called at all.
+    /// The failure of an operation that calls a class whose source is none.
     #[must_use]
-    pub fn broken(&self, class: &Name) -> Option<(u64, &str)> {
-        match self.known.get(class) {
-            Some(Known { activation, state: State::Broken(why), .. }) => Some((*activation, why)),
-            _ => None,
-        }
+    pub fn broken(&self, request: &OpRequest) -> Option<OpFailure> {
+        let mut calls = (0..).zip(&request.ops);
+        calls.find_map(|(index, part)| {
+            let SubOp::Call { class, .. } = part else { return None };
+            let Known { activation, state: State::Broken(why), .. } = self.known.get(class)? else { return None };
+            Some(OpFailure::Method { index, activation: *activation, errno: EIO, why: why.clone() })
+        })
     }
 
     /// The map may name other programs than before.

@@ -105,6 +105,8 @@ pub struct Counters {
     pub scanned: u64,
     /// Reads that had to wait for a lease.
     pub lease_waits: u64,
+    /// Objects whose attributes were not at hand and had to be read.
+    pub contexts_loaded: u64,
 }
 
 impl Shared {

@@ -301,6 +301,7 @@ impl Pg {
         let state = self.primary().expect("serving").objects.get(object);
         if !state.loading {
             state.loading = true;
+            sh.counters.contexts_loaded += 1;
             sh.read(id, since, Read::Stat(key::store_key(id, object)), Awaited::Stat(object.clone()));
         }
     }
@@ -450,8 +451,12 @@ impl Pg {
         let mut context = state.context.clone().expect("loaded before anything is executed");
         context.damaged = self.is_lost(&object);
         sh.programs.prepare(&op);
+        let broken = sh.programs.broken(&op.request);
         let runtime = &mut sh.programs.runtime;
-        let outcome = evaluate::evaluate(&op.request, &op.payload, &context, fetched, full, op.is_write(), runtime);
+        let outcome = match broken {
+            Some(failure) => Outcome::failed(failure),
+            None => evaluate::evaluate(&op.request, &op.payload, &context, fetched, full, op.is_write(), runtime),
+        };
         self.conclude(op, context, full, outcome, sh)
     }
 

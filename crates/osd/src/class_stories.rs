@@ -1,0 +1,290 @@
+//! Stories of classes: installed, called, upgraded, broken, on several daemons (MAL-02, MAL-06, MAL-20 to MAL-24, MAL-26, MAL-29, MAL-70).
+
+use crate::company::Company;
+use crate::key;
+use crate::stories::PG;
+use bytes::Bytes;
+use nacre_store::{ObjectStore, Read, ReadReply, Token};
+use nacre_types::{ObjectId, PoolId};
+use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
+use nacre_wire::map::{Capability, Change, ProgramKind, ProgramVersion, SourceDigest};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+
+const CLASS: ProgramKind = ProgramKind::Class {};
+
+const COUNTER: &str = r#"
+function add(input, output)
+  local n = 0
+  local ok, value = pcall(objclass.map_get_val, "n")
+  if ok then n = tonumber(value:str()) end
+  n = n + 1
+  local b = bufferlist.new()
+  b:append(tostring(n))
+  objclass.map_set_val("n", b)
+  objclass.append(input)
+  -- what was written just now is seen
+  output:append(objclass.map_get_val("n"):str() .. "/" .. #objclass.read(0, 0))
+end
+function get(input, output)
+  output:append(objclass.map_get_val("n"):str())
+end
+function fail(input, output)
+  add(input, output)
+  error("no luck")
+end
+function refuse(input, output)
+  add(input, output)
+  return -17
+end
+function spin() while true do end end
+objclass.register(add)
+objclass.register("get", get, "read")
+objclass.register(fail)
+objclass.register(refuse)
+objclass.register(spin)
+"#;
+
+/// Three OSDs, one pool of one group that also has the sources.
+fn company() -> Company {
+    let mut company = Company::new(3, 2, 3);
+    let mut settings = company.monitors.map.pools[&PG.pool].clone();
+    settings.name = PROGRAM_POOL.into();
+    company.commit(vec![Change::PoolSet { pool: PoolId(1), settings }]);
+    company.wait(500);
+    company
+}
+
+/// The source is stored, and the map names it.
+fn install(company: &mut Company, name: &str, source: &str) {
+    let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
+    let object = source_object(CLASS, &name.into(), &digest).name.to_string();
+    company.write(&object, source.as_bytes()).expect("stored");
+    let version = ProgramVersion { digest, bytes: source.len() as u32, ..ProgramVersion::default() };
+    company.commit(vec![Change::ProgramInstall { kind: CLASS, name: name.into(), version, activate: true }]);
+}
+
+fn call_op(class: &str, method: &str, input: &str) -> SubOp {
+    SubOp::Call { class: class.into(), method: method.into(), length: input.len() as u64 }
+}
+
+/// What a call returned, and the activation that ran.
+fn call(company: &mut Company, object: &str, method: &str, input: &str) -> Result<(String, u64), OpFailure> {
+    let request = company.send(object, vec![call_op("counter", method, input)], input.as_bytes(), 0);
+    company.settle();
+    for _ in 0..40 {
+        if company.answer(&request).is_some() {
+            break;
+        }
+        company.wait(50);
+    }
+    company.answer(&request).expect("an answer in time")?;
+    let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == request.request).expect("just seen");
+    let [SubReply::Called { activation, output, .. }] = &reply.results[..] else { panic!("{:?}", reply.results) };
+    Ok((String::from_utf8(output.to_vec()).expect("text"), *activation))
+}
+
+/// All that a member's store has of an object.
+fn stored(company: &mut Company, osd: u32, object: &str) -> (ReadReply, ReadReply, ReadReply) {
+    let place = key::store_key(PG, &ObjectId::named(object));
+    let store = &mut company.host(osd).store;
+    let mut ask = |read| {
+        store.read(read, Token(u64::MAX));
+        let mut events = Vec::new();
+        store.poll(&mut events);
+        let Some(nacre_store::Event::Read(_, Ok(reply))) = events.pop() else { panic!("osd.{osd} has no {object}") };
+        reply
+    };
+    let data = ask(Read::Data { object: place.clone(), offset: 0, length: u64::MAX });
+    let stat = ask(Read::Stat(place.clone()));
+    let omap = ask(Read::Omap {
+        object: place,
+        from: std::ops::Bound::Unbounded,
+        to: None,
+        limit_entries: 100,
+        limit_bytes: 1 << 20,
+    });
+    (data, stat, omap)
+}
+
+#[test]
+fn a_call_reads_its_own_writes_returns_output_and_every_copy_is_the_same() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    assert_eq!(call(&mut company, "o", "add", "ab"), Ok(("1/2".to_owned(), 1)));
+    assert_eq!(call(&mut company, "o", "add", "cde"), Ok(("2/5".to_owned(), 1)));
+    assert_eq!(call(&mut company, "o", "get", ""), Ok(("2".to_owned(), 1)));
+    let first = stored(&mut company, 0, "o");
+    assert_eq!(first, stored(&mut company, 1, "o"));
+    assert_eq!(first, stored(&mut company, 2, "o"));
+    assert_eq!(company.read("o"), Ok(b"abcde".to_vec()));
+}
+
+/// Its client did not get the answer: it gets the same one, output and all, and nothing happens twice.
+#[test]
+fn a_call_that_is_sent_again_is_answered_and_not_run_again() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    let request = company.send("o", vec![call_op("counter", "add", "x")], b"x", 0);
+    company.wait(200);
+    company.resend(&request, b"x");
+    company.wait(200);
+    let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == request.request).collect();
+    assert_eq!(answers.len(), 2);
+    assert_eq!((&answers[0].0.results, answers[0].0.version), (&answers[1].0.results, answers[1].0.version));
+    assert_eq!(call(&mut company, "o", "get", "").expect("there").0, "1");
+}
+
+#[test]
+fn a_method_that_fails_leaves_nothing_and_is_complained_of_once() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    for _ in 0..3 {
+        let failed = call(&mut company, "o", "fail", "x").expect_err("it fails");
+        let OpFailure::Method { activation: 1, errno: 5, why, .. } = &failed else { panic!("{failed:?}") };
+        assert!(why.contains("counter:19") && why.contains("no luck"), "{why}");
+    }
+    assert_eq!(
+        call(&mut company, "o", "refuse", "x").expect_err("it refuses"),
+        OpFailure::Method { index: 0, activation: 1, errno: 17, why: String::new() }
+    );
+    assert_eq!(company.read("o"), Err(OpFailure::NotFound {}));
+    company.wait(3000);
+    let said = company.log.iter().filter(|line| line.contains("no luck")).count();
+    assert_eq!(said, 1, "{:?}", company.log);
+}
+
+/// The parts of one operation, and two calls in it, see what those before them did; the last one's failure undoes all.
+#[test]
+fn calls_and_plain_parts_make_one_transaction() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    let ops = vec![
+        SubOp::WriteFull { length: 3 },
+        call_op("counter", "add", "d"),
+        call_op("counter", "add", "e"),
+        SubOp::Checksum { offset: 0, length: 100 },
+    ];
+    let request = company.send("o", ops.clone(), b"abcde", 0);
+    company.wait(200);
+    let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == request.request).expect("answered");
+    let output = |at: usize| match &reply.results[at] {
+        SubReply::Called { output, .. } => String::from_utf8(output.to_vec()).expect("text"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((output(1), output(2)), ("1/4".to_owned(), "2/5".to_owned()));
+    let crc = nacre_wire::checksum(&[Bytes::from_static(b"abcde")]);
+    assert_eq!(reply.results[3], SubReply::Checksum { crc, length: 5 });
+    let mut undone = ops;
+    undone.push(call_op("counter", "fail", ""));
+    assert!(company.op("o", undone, b"xyzde").is_err());
+    assert_eq!(company.read("o"), Ok(b"abcde".to_vec()));
+}
+
+/// MAL-02, MAL-06: nobody restarts, nothing that is cached of objects is read again, and every answer says what ran.
+#[test]
+fn an_upgrade_and_a_rollback_cost_no_cache_and_show_in_every_answer() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    call(&mut company, "o", "add", "x").expect("works");
+    let loaded =
+        |company: &mut Company| company.hosts.values().map(|host| host.osd.counters().contexts_loaded).sum::<u64>();
+    install(&mut company, "counter", &COUNTER.replace("\"/\"", "\"|\""));
+    let before = loaded(&mut company);
+    assert_eq!(call(&mut company, "o", "add", "y"), Ok(("2|2".to_owned(), 2)));
+    company.commit(vec![Change::ProgramActivate { kind: CLASS, name: "counter".into(), number: 1 }]);
+    assert_eq!(call(&mut company, "o", "add", "z"), Ok(("3/3".to_owned(), 3)));
+    assert_eq!(loaded(&mut company), before, "the object was known all the time");
+}
+
+/// The source is read from the primary of its object, whoever that is by then.
+#[test]
+fn a_class_is_there_after_its_sources_primary_died() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    let primary = company.acting()[0];
+    let dead = company.kill(primary);
+    company.wait(1500);
+    assert_eq!(call(&mut company, "o", "add", "x"), Ok(("1/1".to_owned(), 1)));
+    company.revive(dead, 2);
+    company.wait(1500);
+    let live: Vec<u64> = company.hosts.values().flat_map(|host| host.osd.programs().live().map(|(_, n)| n)).collect();
+    assert_eq!(live, [1, 1, 1]);
+}
+
+#[test]
+fn a_source_that_is_no_class_says_so_where_people_look() {
+    let mut company = company();
+    install(&mut company, "counter", "function add(\n");
+    let failed = call(&mut company, "o", "add", "x").expect_err("it is none");
+    assert!(failed.to_string().contains("counter:"), "{failed}");
+    company.wait(3000);
+    assert!(company.was_said("class counter, activation 1, cannot be loaded"), "{:?}", company.log);
+    install(&mut company, "counter", COUNTER);
+    assert_eq!(call(&mut company, "o", "add", "x"), Ok(("1/1".to_owned(), 2)));
+}
+
+/// Somebody stored other bytes under the name of the source: they are not run.
+#[test]
+fn what_is_not_the_source_that_the_map_means_is_not_run() {
+    let mut company = company();
+    let digest = SourceDigest(*blake3::hash(b"something else").as_bytes());
+    let object = source_object(CLASS, &"counter".into(), &digest).name.to_string();
+    company.write(&object, COUNTER.as_bytes()).expect("stored");
+    let version = ProgramVersion { digest, ..ProgramVersion::default() };
+    company.commit(vec![Change::ProgramInstall { kind: CLASS, name: "counter".into(), version, activate: true }]);
+    let request = company.send("o", vec![call_op("counter", "add", "x")], b"x", 0);
+    company.wait(3000);
+    assert!(company.answer(&request).is_none(), "it waits");
+    assert!(company.was_said("is something else"), "{:?}", company.log);
+}
+
+/// A method without an end is stopped by its budget, somewhere else; the daemon serves meanwhile.
+#[test]
+fn an_endless_method_is_stopped_and_costs_the_daemon_little() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    for _ in 0..3 {
+        let failed = call(&mut company, "o", "spin", "").expect_err("it has no end");
+        assert!(failed.to_string().contains("instructions"), "{failed}");
+    }
+    let jobs: u64 = company.hosts.values().map(|host| host.osd.programs().counters.jobs).sum();
+    assert_eq!(jobs, 3);
+}
+
+#[test]
+fn who_may_call_what_is_the_maps_to_say() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    let add_only = Capability::Call { pool: "*".into(), class: "counter".into(), method: "add".into() };
+    company.commit(vec![Change::ClientSet { name: "bob".into(), capabilities: vec![add_only] }]);
+    let client = nacre_types::Entity::Client(nacre_types::ClientId(9));
+    for host in company.hosts.values_mut() {
+        host.osd.on_client_name(client, "bob".into());
+    }
+    assert!(call(&mut company, "o", "add", "x").is_ok());
+    let denied = call(&mut company, "o", "get", "").expect_err("not get");
+    assert!(denied.to_string().contains("client bob may not call counter.get in pool"), "{denied}");
+    let script = "function f() end objclass.register(f)";
+    let ops = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
+    let denied = company.op("o", ops.clone(), script.as_bytes()).expect_err("no scripts of its own");
+    assert!(matches!(denied, OpFailure::Denied { .. }));
+    company.commit(vec![Change::ClientSet { name: "bob".into(), capabilities: vec![Capability::All {}] }]);
+    assert!(company.op("o", ops, script.as_bytes()).is_ok());
+}
+
+/// The same method in Rust, called the same way.
+#[test]
+fn a_class_in_rust_is_called_like_one_in_lua() {
+    let mut company = company();
+    for n in ["1", "2"] {
+        let request = company.send("o", vec![call_op("tally", "add", "k")], b"k", 0);
+        company.wait(100);
+        let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == request.request).expect("answered");
+        let called = SubReply::Called { activation: 0, status: 0, output: Bytes::copy_from_slice(n.as_bytes()) };
+        assert_eq!(reply.results, [called]);
+    }
+    let missing = company.op("o", vec![call_op("tally", "shrink", "k")], b"k").expect_err("no such method");
+    assert!(matches!(missing, OpFailure::NoSuchMethod { .. }), "{missing:?}");
+    let missing = company.op("o", vec![call_op("nothing", "at_all", "k")], b"k").expect_err("no such class");
+    assert!(missing.to_string().contains("no class nothing"), "{missing}");
+}
