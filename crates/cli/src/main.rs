@@ -25,6 +25,7 @@ mod history;
 mod object;
 mod objects;
 mod out;
+mod program;
 mod progress;
 mod sim;
 mod store;
@@ -54,6 +55,16 @@ struct Nacre {
     /// The cluster: its folder, or its cluster.toml [default: ./nacre-data].
     #[arg(long, global = true, value_name = "DIR|FILE", env = "NACRE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
+    /// The name to act under: what it may do is `nacre client ls`.
+    #[arg(
+        long = "name",
+        global = true,
+        value_name = "NAME",
+        env = "NACRE_NAME",
+        hide_env_values = true,
+        default_value = "admin"
+    )]
+    client_name: String,
     #[command(subcommand)]
     command: Command,
 }
@@ -183,6 +194,15 @@ enum Command {
     /// Objects, and directory trees as objects.
     #[command(subcommand)]
     Object(object::Command),
+    /// Object classes: methods in Lua that run where the objects are.
+    #[command(subcommand)]
+    Class(program::Class),
+    /// Policies: balancers and other decisions, in Lua.
+    #[command(subcommand)]
+    Policy(program::Policy),
+    /// What named clients may do.
+    #[command(subcommand)]
+    Client(program::Client),
     /// Benchmarks.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -204,7 +224,7 @@ enum Command {
     },
 }
 
-fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
+fn run(command: Command, place: &Place, name: &str, out: &mut Out) -> Result<ExitCode> {
     match command {
         Command::Up(arguments) => up::run(&arguments, place, out)?,
         Command::Down(arguments) => down::run(&arguments, place, out)?,
@@ -240,6 +260,9 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Fence(command) => admin::fence(&command, &mut *place.connect()?, out)?,
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
+        Command::Class(command) => program::class(command, name, &mut *place.connect()?, out)?,
+        Command::Policy(command) => program::policy(command, name, &mut *place.connect()?, out)?,
+        Command::Client(command) => program::client(&command, name, &mut *place.connect()?, out)?,
         Command::Bench(command) => bench::run(&command, place, out)?,
         Command::Tour(arguments) => tour::run(&arguments, out)?,
         Command::Crush(command) => crush::run(command, out)?,
@@ -261,7 +284,8 @@ fn main() -> ExitCode {
     };
     let place = Place::new(arguments.cluster);
     let mut out = Out::new(arguments.json);
-    match run(arguments.command, &place, &mut out).and_then(|code| out.finish().map(|()| code)) {
+    match run(arguments.command, &place, &arguments.client_name, &mut out).and_then(|code| out.finish().map(|()| code))
+    {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }

@@ -74,10 +74,10 @@ pub const OPTIONS: &[Spec] = &[
     fraction("mon.full_ratio", "0.95", "An OSD this full stops writes (never deletes) to the pools that use it."),
     whole(
         "mon.map_fanout",
-        "8",
+        "2",
         1,
-        10_000,
-        "How many OSDs the monitors tell of a map change; they tell each other (besides those the change is about).",
+        16,
+        "How many OSDs a monitor tells of a map change besides those it is about; each of them begins another tree by which all tell each other.",
     ),
     fraction("mon.near_full_ratio", "0.85", "An OSD this full raises a warning."),
     whole(

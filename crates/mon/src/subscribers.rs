@@ -6,9 +6,9 @@
 //!                                 ├─ close behind ─▶ MapDeltas ─┐
 //!                                 └─ far behind ───▶ MapFull ───┴─▶ then every new epoch
 //! ```
-//! A new epoch goes at once to the clients that subscribed, to the OSDs it is about, and to a few others in turn: they gossip
-//! (every frame carries an epoch), so the cost of a change does not grow with the number of OSDs. [`Subscribers::sweep`] catches those
-//! that gossip missed.
+//! A new epoch goes at once to the clients that subscribed, to the OSDs it is about, and to two others, who are the roots of trees by which
+//! OSDs tell each other (`osd::spread`): the cost of a change does not grow with the number of OSDs. Every frame carries an epoch, so
+//! those that the trees missed show; [`Subscribers::sweep`] catches those that nobody talks to.
 //!
 //! Invariant: per subscriber `known ≤ sent`, and what is sent continues what was sent before without a gap.
 
@@ -18,7 +18,7 @@ use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, Digest};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused, Subscribe};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::state::State;
 
@@ -28,6 +28,8 @@ const DELTAS_MAX: usize = 200;
 const DELTA_BYTES_MAX: usize = 1 << 20;
 /// Whoever is further behind gets a full map.
 const BEHIND_MAX: usize = 2_000;
+/// Sweeps for which an OSD may be behind: its beacons come every few seconds and say what it has.
+const SWEEPS_BEHIND: usize = 6;
 /// OSDs that one sweep catches up.
 const SWEEP_MAX: usize = 64;
 
@@ -47,7 +49,8 @@ pub struct Subscribers {
     all: BTreeMap<Entity, Subscriber>,
     /// Full map of one epoch, encoded once for all who need it.
     full: Option<(Epoch, Bytes)>,
-    turn: u64,
+    /// The newest epoch at each of the last sweeps, oldest first.
+    swept: VecDeque<Epoch>,
 }
 
 /// Messages to be sent.
@@ -103,18 +106,29 @@ impl Subscribers {
     pub fn publish(&mut self, state: &State, changes: &[Change], fanout: usize, mail: &mut Mail) {
         self.compare_claims(state, mail);
         let concerned = concerned(state, changes);
-        self.turn = self.turn.wrapping_add(fanout as u64);
-        let osds: Vec<Entity> = self.osds().collect();
-        let mut chosen: BTreeSet<Entity> = BTreeSet::new();
-        if !osds.is_empty() {
-            let start = (self.turn % osds.len() as u64) as usize;
-            chosen.extend(osds.iter().cycle().skip(start).take(fanout.min(osds.len())));
+        // The same ones each time, they have their connections; only those that the trees count.
+        let is_root = |who: Entity| match who {
+            Entity::Osd(osd) => state.map().up_osd(osd).map(|_| osd),
+            _ => None,
+        };
+        let roots: Vec<OsdId> = self.all.keys().copied().filter_map(is_root).take(fanout).collect();
+        for osd in roots {
+            let subscriber = self.all.get_mut(&Entity::Osd(osd)).expect("just seen");
+            let deltas = if subscriber.sent == Epoch::NONE { None } else { state.deltas_after(subscriber.sent) };
+            // One that is far behind is no use as a root; it is sent what it lacks like anybody else.
+            if let Some(deltas) = deltas.filter(|deltas| deltas.len() <= DELTAS_MAX) {
+                subscriber.sent = state.map().epoch;
+                let news = MapDeltas { deltas, newest: state.map().epoch, root: Some(osd) };
+                mail.push((Entity::Osd(osd), Message::MapDeltas(news)));
+            } else {
+                self.send_all(state, &[Entity::Osd(osd)], mail);
+            }
         }
         let receivers: Vec<Entity> = self
             .all
             .keys()
             .filter(|who| match who {
-                Entity::Osd(osd) => chosen.contains(who) || concerned.contains(osd),
+                Entity::Osd(osd) => concerned.contains(osd),
                 Entity::Client(_) | Entity::Mon(_) => true,
             })
             .copied()
@@ -122,9 +136,13 @@ impl Subscribers {
         self.send_all(state, &receivers, mail);
     }
 
-    /// Catches up OSDs that are known to be behind. Called about once a second.
+    /// Catches up OSDs that have been behind for some seconds. Called about once a second.
     pub fn sweep(&mut self, state: &State, mail: &mut Mail) {
-        let newest = state.map().epoch;
+        self.swept.push_back(state.map().epoch);
+        let newest = self.swept[0];
+        if self.swept.len() > SWEEPS_BEHIND {
+            self.swept.pop_front();
+        }
         let behind: Vec<Entity> = self
             .all
             .iter()
@@ -181,13 +199,13 @@ impl Subscribers {
                 for delta in deltas {
                     if !message.is_empty() && (message.len() >= DELTAS_MAX || bytes + delta.len() > DELTA_BYTES_MAX) {
                         let deltas = std::mem::take(&mut message);
-                        mail.push((to, Message::MapDeltas(MapDeltas { deltas, newest })));
+                        mail.push((to, Message::MapDeltas(MapDeltas { deltas, newest, root: None })));
                         bytes = 0;
                     }
                     bytes += delta.len();
                     message.push(delta);
                 }
-                mail.push((to, Message::MapDeltas(MapDeltas { deltas: message, newest })));
+                mail.push((to, Message::MapDeltas(MapDeltas { deltas: message, newest, root: None })));
             }
             None => {
                 let map = match &self.full {

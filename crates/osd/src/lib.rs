@@ -36,6 +36,7 @@ pub mod programs;
 #[cfg(test)]
 mod repair_stories;
 mod shared;
+mod spread;
 #[cfg(test)]
 mod stories;
 mod view;

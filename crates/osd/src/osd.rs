@@ -463,8 +463,19 @@ impl Osd {
                 }
             }
         }
+        if let Some(root) = message.root {
+            self.pass_on(root, message);
+        }
         if changed {
             self.after_map();
+        }
+    }
+
+    /// News of a map change go on before anything else: others are waiting for them.
+    fn pass_on(&mut self, root: OsdId, message: &MapDeltas) {
+        let Some(map) = &self.sh.map else { return };
+        for osd in crate::spread::children(map, root, self.id()) {
+            self.sh.send(osd, Message::MapDeltas(message.clone()));
         }
     }
 
@@ -617,7 +628,7 @@ impl Osd {
         let message = if known && theirs != Epoch::NONE {
             let deltas =
                 self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
-            Message::MapDeltas(MapDeltas { deltas, newest: ours })
+            Message::MapDeltas(MapDeltas { deltas, newest: ours, root: None })
         } else {
             let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
             Message::MapFull(nacre_wire::msg::monitor::MapFull { map })

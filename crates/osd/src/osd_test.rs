@@ -98,7 +98,7 @@ impl Rig {
     fn commit(&mut self, changes: Vec<Change>) -> Message {
         let delta = self.map.delta(changes);
         self.map.apply(&delta).expect("the next delta");
-        Message::MapDeltas(MapDeltas { deltas: vec![delta.to_bytes().into()], newest: self.map.epoch })
+        Message::MapDeltas(MapDeltas { deltas: vec![delta.to_bytes().into()], newest: self.map.epoch, root: None })
     }
 
     fn hear(&mut self, from: Entity, message: Message) {

@@ -68,7 +68,7 @@ impl Monitors {
     }
     pub(crate) fn since(&self, epoch: Epoch) -> Message {
         let deltas = self.deltas.iter().filter(|(at, _)| *at > epoch).map(|(_, bytes)| bytes.clone()).collect();
-        Message::MapDeltas(MapDeltas { deltas, newest: self.map.epoch })
+        Message::MapDeltas(MapDeltas { deltas, newest: self.map.epoch, root: None })
     }
 }
 

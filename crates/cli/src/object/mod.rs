@@ -40,7 +40,16 @@ pub struct Target {
 }
 
 impl Target {
-    fn object(&self) -> Result<ObjectId> {
+    /// The pool's name.
+    #[must_use]
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
+    /// The object.
+    ///
+    /// # Errors
+    /// Its name is too long, empty, or kept for pieces of large objects.
+    pub fn object(&self) -> Result<ObjectId> {
         object(self.name.as_bytes(), self.namespace.as_bytes())
     }
 }

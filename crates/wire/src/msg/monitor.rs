@@ -62,8 +62,10 @@ pub struct MapDeltas {
     pub deltas: Vec<Bytes>,
     /// Newest epoch the sender knows.
     pub newest: Epoch,
+    /// News that everybody who is told passes on: who was told first. (How: `osd::spread`.)
+    pub root: Option<OsdId>,
 }
-wire_fields!(MapDeltas { deltas, newest });
+wire_fields!(MapDeltas { deltas, newest, root });
 
 /// I have this map. Daemons tell the monitor they subscribe to, so that old epochs can go.
 #[derive(Clone, Debug, PartialEq, Eq)]

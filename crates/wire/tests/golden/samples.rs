@@ -494,7 +494,7 @@ fn map_full() -> MapFull {
     MapFull { map: Bytes::from(cluster_map().to_bytes()) }
 }
 fn map_deltas() -> MapDeltas {
-    MapDeltas { deltas: vec![Bytes::from(delta().to_bytes())], newest: Epoch(9) }
+    MapDeltas { deltas: vec![Bytes::from(delta().to_bytes())], newest: Epoch(9), root: Some(OsdId(2)) }
 }
 fn map_ack() -> MapAck {
     MapAck { epoch: Epoch(9) }

@@ -1,0 +1,481 @@
+//! `nacre class …` and `nacre policy …`: programs of a running cluster (MAL-01, MAL-14, MAL-20, MAL-22, MAL-70; DESIGN §4).
+//!
+//! ```text
+//!  install: check here ─▶ `program prepare` ─▶ source as an object named by its digest ─▶ `program install`: the map names it
+//! ```
+//! The source is durable before anybody is told of it, and whoever reads it knows from the digest whether it is the right one.
+
+use crate::clock;
+use crate::cluster::{Commands, Session};
+use crate::object::{Target, pool_id};
+use crate::objects::{call, operation};
+use crate::out::Out;
+use crate::table::table;
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::Subcommand;
+use nacre_types::{ObjectId, PoolId};
+use nacre_wire::Payload;
+use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
+use nacre_wire::map::{ProgramKind, SourceDigest};
+use nacre_wire::msg::client::{SubOp, SubReply};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What classes and policies have in common.
+#[derive(Subcommand)]
+pub enum Program {
+    /// Check a source, store it, and make it a version of a program. A class is live at once, a policy when it is activated.
+    Install {
+        /// The program's name.
+        name: String,
+        /// Its source; `-` is standard input.
+        file: PathBuf,
+    },
+    /// What is installed.
+    Ls,
+    /// A program and its versions; with --source, the source.
+    Show {
+        /// The program's name.
+        name: String,
+        /// Print the source instead.
+        #[arg(long)]
+        source: bool,
+        /// Of this version [default: the active one].
+        #[arg(long, value_name = "VERSION")]
+        number: Option<u64>,
+    },
+    /// What changed from one version to another.
+    Diff {
+        /// The program's name.
+        name: String,
+        /// The older version [default: the one before the newer].
+        from: Option<u64>,
+        /// The newer version [default: the last one installed].
+        to: Option<u64>,
+    },
+    /// Make the version before the active one active again, or the one named.
+    Rollback {
+        /// The program's name.
+        name: String,
+        /// Which version.
+        #[arg(long, value_name = "VERSION")]
+        to: Option<u64>,
+    },
+    /// Remove a program.
+    Rm {
+        /// The program's name.
+        name: String,
+    },
+}
+
+/// Object classes.
+#[derive(Subcommand)]
+pub enum Class {
+    #[command(flatten)]
+    Program(Program),
+    /// Call a method on an object: input from standard input, output to standard output.
+    Exec {
+        #[command(flatten)]
+        target: Target,
+        /// The class.
+        class: String,
+        /// The method.
+        method: String,
+        /// The input, instead of standard input.
+        #[arg(long)]
+        input: Option<String>,
+    },
+    /// Run a script of one's own on an object, without installing it: input from standard input, output to standard output.
+    Eval {
+        #[command(flatten)]
+        target: Target,
+        /// The script; `-` is not possible, as standard input is the input.
+        file: PathBuf,
+        /// Which of the functions that it registers.
+        handler: String,
+        /// The input, instead of standard input.
+        #[arg(long)]
+        input: Option<String>,
+    },
+}
+
+/// Policies.
+#[derive(Subcommand)]
+pub enum Policy {
+    #[command(flatten)]
+    Program(Program),
+    /// Make a version of a policy the active one.
+    Activate {
+        /// The policy's name.
+        name: String,
+        /// Which version [default: the last one installed].
+        #[arg(long, value_name = "VERSION")]
+        number: Option<u64>,
+    },
+    /// Let no version of a policy be active.
+    Deactivate {
+        /// The policy's name.
+        name: String,
+    },
+}
+
+/// `nacre class …` as the client `name`.
+///
+/// # Errors
+/// What the source, the monitors or the method say.
+pub fn class(command: Class, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+    match command {
+        Class::Program(command) => program(ProgramKind::Class {}, command, name, cluster, out),
+        Class::Exec { target, class, method, input } => {
+            let input = input_of(input)?;
+            let op = SubOp::Call {
+                class: class.as_str().into(),
+                method: method.as_str().into(),
+                length: input.len() as u64,
+            };
+            run_method(&target, op, vec![input], &format!("class {class}"), cluster, out)
+        }
+        Class::Eval { target, file, handler, input } => {
+            let script = Bytes::from(read_source(&file)?);
+            let input = input_of(input)?;
+            let op = SubOp::Eval {
+                script: script.len() as u64,
+                handler: handler.as_str().into(),
+                input: input.len() as u64,
+            };
+            run_method(&target, op, vec![script, input], "script", cluster, out)
+        }
+    }
+}
+
+/// `nacre policy …` as the client `name`.
+///
+/// # Errors
+/// What the source or the monitors say.
+pub fn policy(command: Policy, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+    let kind = ProgramKind::Policy {};
+    match command {
+        Policy::Program(command) => program(kind, command, name, cluster, out),
+        Policy::Activate { name: policy, number } => {
+            let version = match number {
+                Some(version) => version,
+                None => newest(&show(kind, &policy, cluster)?)?,
+            };
+            activate(kind, &policy, Some(version), name, cluster, out)
+        }
+        Policy::Deactivate { name: policy } => activate(kind, &policy, Some(0), name, cluster, out),
+    }
+}
+
+fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+    match command {
+        Program::Install { name, file } => install(kind, &name, &read_source(&file)?, me, cluster, out),
+        Program::Ls => {
+            let reply = cluster.command(&json!({ "command": "program ls", "kind": kind.to_string() }))?;
+            if out.json() {
+                return out.value(&reply);
+            }
+            let columns = [
+                ("NAME", "name"),
+                ("VERSION", "active"),
+                ("ACTIVATION", "activation"),
+                ("VERSIONS", "count"),
+                ("BY", "by"),
+            ];
+            out.bytes(table(&columns, &rows(&reply)).as_bytes())
+        }
+        Program::Show { name, source, number } => {
+            let program = show(kind, &name, cluster)?;
+            if source {
+                let number =
+                    version.or(program["active"].as_u64().filter(|n| *n > 0)).map_or_else(|| newest(&program), Ok)?;
+                let source = source_of(kind, &name, &program, number, cluster)?;
+                return out.bytes(&source);
+            }
+            if out.json() {
+                return out.value(&program);
+            }
+            let active = program["active"].as_u64().unwrap_or(0);
+            let versions: Vec<Value> = program["versions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|version| {
+                    let mut row = version.clone();
+                    row["installed"] = json!(clock::utc(version["installed_ms"].as_u64().unwrap_or(0)));
+                    row["state"] = json!(if version["version"].as_u64() == Some(active) { "active" } else { "" });
+                    row["short"] = json!(version["digest"].as_str().unwrap_or_default().get(..16));
+                    row
+                })
+                .collect();
+            out.line(&format!(
+                "{kind} {name}: activation {}, since map epoch {}",
+                program["activation"], program["since"]
+            ))?;
+            let columns = [
+                ("VERSION", "version"),
+                ("STATE", "state"),
+                ("INSTALLED", "installed"),
+                ("BY", "by"),
+                ("BYTES", "bytes"),
+                ("DIGEST", "short"),
+            ];
+            out.bytes(table(&columns, &versions).as_bytes())
+        }
+        Program::Diff { name, from, to } => {
+            let program = show(kind, &name, cluster)?;
+            let to = to.map_or_else(|| newest(&program), Ok)?;
+            let Some(from) = from.or_else(|| before(&program, to)) else {
+                bail!("{kind} {name} has no version before {to} to compare with");
+            };
+            let [old, new] = [from, to].map(|number| source_of(kind, &name, &program, number, cluster));
+            let (old, new) = (text(old?), text(new?));
+            let headers = (format!("{name} version {from}"), format!("{name} version {to}"));
+            let diff = similar::TextDiff::from_lines(&old, &new);
+            let diff = diff.unified_diff().context_radius(3).header(&headers.0, &headers.1).to_string();
+            if out.json() {
+                out.value(&json!({ "from": from, "to": to, "diff": diff }))
+            } else {
+                out.bytes(diff.as_bytes())
+            }
+        }
+        Program::Rollback { name, to } => activate(kind, &name, to, me, cluster, out),
+        Program::Rm { name } => {
+            let request = json!({ "command": "program rm", "kind": kind.to_string(), "name": name, "client": me });
+            let reply = cluster.command(&request)?;
+            if out.json() { out.value(&reply) } else { out.say(&format!("{kind} {name} is removed")) }
+        }
+    }
+}
+
+fn install(
+    kind: ProgramKind,
+    name: &str,
+    source: &[u8],
+    me: &str,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
+    let text = std::str::from_utf8(source).context("the source is not UTF-8 text")?;
+    if source.len() > SOURCE_BYTES_MAX {
+        bail!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len());
+    }
+    let kind_name = kind.to_string();
+    cluster.command(&json!({ "command": "program prepare", "kind": kind_name, "client": me }))?;
+    let pool = pool_id(cluster, PROGRAM_POOL)?;
+    let digest = SourceDigest(*blake3::hash(source).as_bytes());
+    let object = source_object(kind, &name.into(), &digest);
+    let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
+    call(cluster, operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]))?
+        .with_context(|| format!("the source could not be stored in pool {PROGRAM_POOL}"))?;
+    let reply = cluster.command(&json!({
+        "command": "program install", "kind": kind_name, "name": name, "source": text, "unix_ms": clock::now_unix_ms(), "client": me,
+    }))?;
+    if out.json() {
+        return out.value(&reply);
+    }
+    let version = &reply["version"];
+    out.say(&match (reply["unchanged"] == json!(true), &reply["activation"]) {
+        (true, _) => format!("{kind} {name}: this source is version {version} already; nothing changed"),
+        (_, activation) if activation == &json!(0) => {
+            format!("{kind} {name}: version {version} is installed; `nacre {kind} activate {name}` makes it active")
+        }
+        (_, activation) => format!("{kind} {name}: version {version} is active (activation {activation})"),
+    })
+}
+
+fn activate(
+    kind: ProgramKind,
+    name: &str,
+    version: Option<u64>,
+    me: &str,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
+    let request = json!({ "command": "program activate", "kind": kind.to_string(), "name": name, "version": version, "client": me });
+    let reply = cluster.command(&request)?;
+    if out.json() {
+        return out.value(&reply);
+    }
+    out.say(&match reply["version"].as_u64() {
+        Some(0) => format!("{kind} {name}: no version is active"),
+        _ => format!("{kind} {name}: version {} is active (activation {})", reply["version"], reply["activation"]),
+    })
+}
+
+fn show(kind: ProgramKind, name: &str, cluster: &mut dyn Session) -> Result<Value> {
+    cluster.command(&json!({ "command": "program show", "kind": kind.to_string(), "name": name }))
+}
+
+fn rows(reply: &Value) -> Vec<Value> {
+    let row = |program: &Value| {
+        let mut row = program.clone();
+        let versions = program["versions"].as_array().map_or(&[][..], Vec::as_slice);
+        row["count"] = json!(versions.len());
+        let active = versions.iter().find(|version| version["version"] == program["active"]);
+        row["by"] = active.map_or(json!(""), |version| version["by"].clone());
+        row
+    };
+    reply["programs"].as_array().into_iter().flatten().map(row).collect()
+}
+
+fn newest(program: &Value) -> Result<u64> {
+    let versions = program["versions"].as_array().into_iter().flatten();
+    versions.filter_map(|version| version["version"].as_u64()).max().context("it has no versions")
+}
+
+fn before(program: &Value, number: u64) -> Option<u64> {
+    let versions = program["versions"].as_array().into_iter().flatten();
+    versions.filter_map(|version| version["version"].as_u64()).filter(|n| *n < number).max()
+}
+
+/// The stored source of a version, checked.
+fn source_of(
+    kind: ProgramKind,
+    name: &str,
+    program: &Value,
+    number: u64,
+    cluster: &mut dyn Session,
+) -> Result<Vec<u8>> {
+    let versions = program["versions"].as_array().into_iter().flatten();
+    let version = versions.clone().find(|version| version["version"].as_u64() == Some(number));
+    let Some(version) = version else {
+        let numbers: Vec<String> = versions.map(|version| version["version"].to_string()).collect();
+        bail!("{kind} {name} has no version {number}; there are {}", numbers.join(", "));
+    };
+    let digest = parse_digest(version["digest"].as_str().unwrap_or_default())?;
+    let object = source_object(kind, &name.into(), &digest);
+    let pool = pool_id(cluster, PROGRAM_POOL)?;
+    let source = read_object(pool, object, cluster)?;
+    if *blake3::hash(&source).as_bytes() != digest.0 {
+        bail!("what is stored as version {number} of {kind} {name} is not what was installed; install it again");
+    }
+    Ok(source)
+}
+
+fn read_object(pool: PoolId, object: ObjectId, cluster: &mut dyn Session) -> Result<Vec<u8>> {
+    let ops = vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }];
+    let done = call(cluster, operation(pool, object.clone(), ops, Payload::new()))?
+        .with_context(|| format!("the source {} of pool {PROGRAM_POOL} cannot be read", object.name))?;
+    Ok(done.payload.concat())
+}
+
+fn parse_digest(text: &str) -> Result<SourceDigest> {
+    let mut bytes = [0; 32];
+    let hex = |at: usize| text.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = hex(at).context("the monitors gave a digest that is none")?;
+    }
+    Ok(SourceDigest(bytes))
+}
+
+fn run_method(
+    target: &Target,
+    op: SubOp,
+    payload: Payload,
+    what: &str,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
+    let pool = pool_id(cluster, target.pool())?;
+    let done = call(cluster, operation(pool, target.object()?, vec![op], payload))??;
+    let Some(SubReply::Called { activation, status, output }) = done.results.into_iter().next() else {
+        bail!("the answer to a call is none: this `nacre` and the cluster's are of different versions");
+    };
+    if out.json() {
+        let mut value = json!({ "activation": activation, "status": status, "version": done.version.to_string() });
+        match std::str::from_utf8(&output) {
+            Ok(text) => value["output"] = json!(text),
+            Err(_) => value["output_hex"] = json!(output.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        }
+        return out.value(&value);
+    }
+    out.bytes(&output)?;
+    if activation > 0 {
+        // Beside the output, not in it.
+        eprintln!("{what}, activation {activation}, status {status}");
+    }
+    Ok(())
+}
+
+fn read_source(file: &Path) -> Result<Vec<u8>> {
+    if file.as_os_str() == "-" {
+        let mut source = Vec::new();
+        std::io::stdin().read_to_end(&mut source).context("standard input cannot be read")?;
+        return Ok(source);
+    }
+    fs::read(file).with_context(|| format!("{} cannot be read", file.display()))
+}
+
+fn input_of(given: Option<String>) -> Result<Bytes> {
+    use std::io::IsTerminal;
+    if let Some(text) = given {
+        return Ok(text.into());
+    }
+    let mut input = Vec::new();
+    // Nobody types the input of most methods.
+    if !std::io::stdin().is_terminal() {
+        std::io::stdin().read_to_end(&mut input).context("standard input cannot be read")?;
+    }
+    Ok(input.into())
+}
+
+fn text(source: Vec<u8>) -> String {
+    String::from_utf8_lossy(&source).into_owned()
+}
+
+/// What named clients may do.
+#[derive(Subcommand)]
+pub enum Client {
+    /// Clients that the cluster knows by name, and what they may do.
+    Ls,
+    /// Say what a client may do: `all`, `install class`, `install policy`, `call POOL CLASS METHOD`, `eval POOL`; `*` is any.
+    Set {
+        /// The client's name.
+        name: String,
+        /// All it may; none is nothing.
+        capabilities: Vec<String>,
+    },
+    /// Forget a client: it may then call what is installed.
+    Rm {
+        /// The client's name.
+        name: String,
+    },
+}
+
+/// `nacre client …` as the client `me`.
+///
+/// # Errors
+/// What the monitors say.
+pub fn client(command: &Client, me: &str, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let request = match command {
+        Client::Ls => json!({ "command": "client ls" }),
+        Client::Set { name, capabilities } => {
+            json!({ "command": "client set", "name": name, "capabilities": capabilities, "client": me })
+        }
+        Client::Rm { name } => json!({ "command": "client rm", "name": name, "client": me }),
+    };
+    let reply = cluster.command(&request)?;
+    if out.json() {
+        return out.value(&reply);
+    }
+    match command {
+        Client::Ls => {
+            let rows: Vec<Value> = reply["clients"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|client| {
+                    let all = client["capabilities"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                    json!({ "name": client["name"], "may": all.collect::<Vec<_>>().join("; ") })
+                })
+                .collect();
+            out.bytes(table(&[("NAME", "name"), ("MAY", "may")], &rows).as_bytes())
+        }
+        Client::Set { name, .. } => out.say(&format!("client {name} is set")),
+        Client::Rm { name } => out.say(&format!("client {name} is forgotten")),
+    }
+}
