@@ -10,7 +10,7 @@ struct Counter;
 impl NativeClass for Counter {
     fn method(&self, name: &str) -> Option<MethodFlags> {
         match name {
-            "add" | "add_then_fail" | "twice" => Some(MethodFlags::default()),
+            "add" | "add_then_fail" | "twice" | "careless" => Some(MethodFlags::default()),
             "get" | "sneak" => Some(MethodFlags { read_only: true }),
             _ => None,
         }
@@ -19,6 +19,11 @@ impl NativeClass for Counter {
         if method == "twice" {
             context.call("counter", "add", input.clone())?;
             return context.call("counter", "add", input);
+        }
+        if method == "careless" {
+            // Makes something else of every answer, `Stop::Wait` among them.
+            let _ = context.object.getxattr(b"a");
+            return Ok((0, input));
         }
         let now = match context.object.map_get_val(b"count") {
             Ok(text) => String::from_utf8_lossy(&text).parse::<u64>().map_err(|_| Stop::Errno(errno::EIO))?,
@@ -176,4 +181,14 @@ fn a_check_lists_methods_before_anything_is_installed() {
     assert_eq!(loops.kind, Kind::Instructions);
     let object = at.vm.check(&Chunk::new("bad", "objclass.stat()"), &Budget::CLASS).expect_err("it is not");
     assert!(object.message.contains("no object"), "{object}");
+}
+
+#[test]
+fn a_native_class_cannot_swallow_a_wait() {
+    let (_, mut at) = callers().into_iter().nth(1).expect("two");
+    let mut object = Model { absent: vec!["getxattr"], ..Model::with("") };
+    assert_eq!(at.end(&mut object, Target::Class("counter"), "careless", b""), CallEnd::Wait);
+    assert_eq!(at.end(&mut object, Target::Class("user"), "run", b"careless"), CallEnd::Wait);
+    object.absent.clear();
+    assert_eq!(call(&mut at, &mut object, "user", "run", "careless").output, "5");
 }

@@ -117,4 +117,9 @@ fn a_policy_is_bounded_like_a_class() {
     let fine = run_with(&mut vm, "return 1", None, &[], &[], &budget);
     assert_eq!(fine.result, Ok(vec![Value::Integer(1)]));
     assert!(fine.instructions < 20);
+    // What fails before it runs has used nothing.
+    let broken = run_with(&mut vm, "return (", None, &[], &[], &budget);
+    assert_eq!((broken.instructions, broken.result.expect_err("broken").kind), (0, Kind::Syntax));
+    let inexact = run_with(&mut vm, "return 1", None, &[("big", i64::MAX.into())], &[], &budget);
+    assert_eq!((inexact.instructions, inexact.result.expect_err("inexact").kind), (0, Kind::Number));
 }
