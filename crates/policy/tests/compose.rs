@@ -70,7 +70,8 @@ function try_failing(i, o) local ok, e = pcall(objclass.call, 'counter', 'add_th
 objclass.register(try_failing)
 function peek(i, o) objclass.call('counter', 'add', '5') end objclass.register(peek, {read_only = true})
 function forever(i, o) return objclass.call('user', 'forever') end objclass.register(forever)
-function own(i, o) leak = 1 objclass.call('other', 'look') o:append(tostring(leak)) end objclass.register(own)
+function own(i, o) leak = 1 objclass.call('other', 'look') o:append(tostring(leak)..tostring(load('return leak')())) end objclass.register(own)
+function after(i, o) objclass.call('counter', 'get') objclass.map_set_val('after', i) end objclass.register(after)
 function loops(i, o) while true do pcall(objclass.call, 'other', 'loop') end end objclass.register(loops)
 ";
 const OTHER: &str = "function look(i, o) if leak then error('seen') end leak = 2 end objclass.register(look)
@@ -141,7 +142,8 @@ fn classes_call_classes() {
         // A callee's failure is an error value like any of the interface.
         assert_eq!(call(&mut at, &mut object, "user", "try", "add").output, "false-22", "{name}");
         assert_eq!(call(&mut at, &mut object, "user", "run", "sneak").status, -errno::EROFS, "{name}");
-        // A caller's promise binds the callee.
+        // A callee's promise binds the callee alone; a caller's promise binds both.
+        assert_eq!(call(&mut at, &mut object, "user", "after", "x").status, 0, "{name}");
         assert_eq!(call(&mut at, &mut object, "user", "peek", "").status, -errno::EROFS, "{name}");
         assert_eq!(&object.map[&b"count"[..]][..], b"15", "{name}");
     }
@@ -166,7 +168,7 @@ fn classes_that_call_each_other_end() {
     assert_eq!((deep.status, deep.error.expect("failed").kind), (-errno::ELOOP, Kind::Depth));
     assert_eq!(call(&mut at, &mut object, "user", "loops", "").error.expect("failed").kind, Kind::Instructions);
     // Each class has its own globals.
-    assert_eq!(call(&mut at, &mut object, "user", "own", "").output, "1");
+    assert_eq!(call(&mut at, &mut object, "user", "own", "").output, "11");
 }
 
 #[test]
