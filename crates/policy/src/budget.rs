@@ -1,4 +1,9 @@
 //! What one call may use (MAL-24). Every bound is counted, none is a time: the same call stops at the same point in every run.
+//!
+//! What a count stands for varies: a step of a loop takes 25 ns, the scripts of the zoo take up to a second for their million. Library functions that
+//! work long in one step are charged by the size of what they work on (`vm/prelude.luau`). Not charged, because nothing of ours stands before
+//! them: comparing long strings with `<`, and `next` or `pairs` on a large table that was emptied. Either takes up to a millisecond per step
+//! within 16 MiB. The real host therefore also keeps a limit of time, and treats it as a retryable failure without effects.
 
 /// The bounds of one call. The defaults are an object class's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

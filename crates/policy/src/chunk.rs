@@ -29,6 +29,11 @@ impl Chunk {
         let text: Arc<[u8]> = text.as_ref().into();
         Self { name: name.into(), fingerprint: fingerprint(name.as_bytes(), &text), profile: profile(&text), text }
     }
+    /// A chunk whose fingerprint is not its own: a collision, without the work of finding one.
+    #[cfg(test)]
+    pub(crate) fn colliding(self, with: &Self) -> Self {
+        Self { fingerprint: with.fingerprint, ..self }
+    }
     /// Name in messages.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -165,7 +165,8 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Calls a method of another native class on the same object. Its effects are part of this call's.
+    /// Calls a method of another native class on the same object. Its effects are part of this call's, also if it fails after it wrote: pass the
+    /// error on then. (Lua is held to that; Rust is trusted.)
     ///
     /// # Errors
     /// What the method failed with; `EOPNOTSUPP` for an unknown method and for classes in Lua (a Lua class may call a native one, not the other way

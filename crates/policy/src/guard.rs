@@ -12,6 +12,8 @@ pub(crate) struct Rules {
     pub read_only: bool,
     /// The running class says it is portable.
     pub portable: bool,
+    /// The object answered [`Stop::Wait`]: the call is over, also if a native class makes something else of the answer.
+    pub waited: bool,
     /// Writes so far, over all classes of the call.
     pub writes: u64,
     /// What a portable class did that Ceph would answer otherwise. Ends the call.
@@ -25,23 +27,30 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    fn reading(&mut self) -> Result<&mut dyn Object, Stop> {
+    fn reading<T>(&mut self, read: impl FnOnce(&mut dyn Object) -> Result<T, Stop>) -> Result<T, Stop> {
         if self.rules.portable && self.rules.writes > 0 {
             self.rules.unportable = Some(
                 "it reads after a write of its own: Ceph shows the old state, Nacre the new; read first, or use --!profile luau",
             );
             return Err(Stop::Errno(errno::EPERM));
         }
-        Ok(self.object)
+        let result = read(self.object);
+        self.noting(result)
     }
 
     fn writing(&mut self, write: impl FnOnce(&mut dyn Object) -> Result<(), Stop>) -> Result<(), Stop> {
         if self.rules.read_only {
             return Err(Stop::Errno(errno::EROFS));
         }
-        write(self.object)?;
+        let result = write(self.object);
+        self.noting(result)?;
         self.rules.writes += 1;
         Ok(())
+    }
+
+    fn noting<T>(&mut self, result: Result<T, Stop>) -> Result<T, Stop> {
+        self.rules.waited |= matches!(result, Err(Stop::Wait));
+        result
     }
 }
 
@@ -70,37 +79,37 @@ pub(crate) fn run_native(
 
 impl Object for Guard<'_> {
     fn exists(&mut self) -> Result<bool, Stop> {
-        self.reading()?.exists()
+        self.reading(|object| object.exists())
     }
     fn stat(&mut self) -> Result<Stat, Stop> {
-        self.reading()?.stat()
+        self.reading(|object| object.stat())
     }
     fn read(&mut self, offset: u64, length: u64) -> Result<Bytes, Stop> {
-        self.reading()?.read(offset, length)
+        self.reading(|object| object.read(offset, length))
     }
     fn checksum(&mut self, offset: u64, length: u64) -> Result<u32, Stop> {
-        self.reading()?.checksum(offset, length)
+        self.reading(|object| object.checksum(offset, length))
     }
     fn getxattr(&mut self, name: &[u8]) -> Result<Bytes, Stop> {
-        self.reading()?.getxattr(name)
+        self.reading(|object| object.getxattr(name))
     }
     fn getxattrs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Stop> {
-        self.reading()?.getxattrs()
+        self.reading(|object| object.getxattrs())
     }
     fn map_get_val(&mut self, key: &[u8]) -> Result<Bytes, Stop> {
-        self.reading()?.map_get_val(key)
+        self.reading(|object| object.map_get_val(key))
     }
     fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<(Bytes, Bytes)>, Stop> {
-        self.reading()?.map_get_vals(after, prefix, max)
+        self.reading(|object| object.map_get_vals(after, prefix, max))
     }
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Result<Page<Bytes>, Stop> {
-        self.reading()?.map_get_keys(after, max)
+        self.reading(|object| object.map_get_keys(after, max))
     }
     fn map_read_header(&mut self) -> Result<Bytes, Stop> {
-        self.reading()?.map_read_header()
+        self.reading(|object| object.map_read_header())
     }
     fn snapshots(&mut self) -> Result<Vec<u64>, Stop> {
-        self.reading()?.snapshots()
+        self.reading(|object| object.snapshots())
     }
     fn create(&mut self, exclusive: bool) -> Result<(), Stop> {
         self.writing(|object| object.create(exclusive))

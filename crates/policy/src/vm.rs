@@ -164,6 +164,12 @@ impl Engine {
         })
     }
 
+    /// Before anything of a call that may fail before the call begins: its counters are not the last call's.
+    fn reset(&self) {
+        self.meter.begin(&self.lua, &Budget { memory: usize::MAX / 4, ..Budget::POLICY }, self.resting);
+        self.lua.set_app_data(Trouble::default());
+    }
+
     fn with_trouble<T>(&self, f: impl FnOnce(&mut Trouble) -> T) -> T {
         f(&mut self.lua.app_data_mut::<Trouble>().expect("set at the start of every call"))
     }

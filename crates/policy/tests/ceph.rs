@@ -227,6 +227,7 @@ fn a_portable_class_is_held_to_what_ceph_does() {
         "objclass.write_full(i) o:append('x')",
         "pcall(nacre.append, i)",
         "objclass.zero(0, 1)",
+        "objclass.write_full('a string')",
         "pcall(objclass.call, 'a', 'b')",
     ] {
         assert_eq!(run(refused), Some(Kind::Profile), "{refused}");

@@ -10,7 +10,7 @@ struct Counter;
 impl NativeClass for Counter {
     fn method(&self, name: &str) -> Option<MethodFlags> {
         match name {
-            "add" | "add_then_fail" | "twice" => Some(MethodFlags::default()),
+            "add" | "add_then_fail" | "twice" | "careless" => Some(MethodFlags::default()),
             "get" | "sneak" => Some(MethodFlags { read_only: true }),
             _ => None,
         }
@@ -19,6 +19,11 @@ impl NativeClass for Counter {
         if method == "twice" {
             context.call("counter", "add", input.clone())?;
             return context.call("counter", "add", input);
+        }
+        if method == "careless" {
+            // Makes something else of every answer, `Stop::Wait` among them.
+            let _ = context.object.getxattr(b"a");
+            return Ok((0, input));
         }
         let now = match context.object.map_get_val(b"count") {
             Ok(text) => String::from_utf8_lossy(&text).parse::<u64>().map_err(|_| Stop::Errno(errno::EIO))?,
@@ -65,7 +70,8 @@ function try_failing(i, o) local ok, e = pcall(objclass.call, 'counter', 'add_th
 objclass.register(try_failing)
 function peek(i, o) objclass.call('counter', 'add', '5') end objclass.register(peek, {read_only = true})
 function forever(i, o) return objclass.call('user', 'forever') end objclass.register(forever)
-function own(i, o) leak = 1 objclass.call('other', 'look') o:append(tostring(leak)) end objclass.register(own)
+function own(i, o) leak = 1 objclass.call('other', 'look') o:append(tostring(leak)..tostring(load('return leak')())) end objclass.register(own)
+function after(i, o) objclass.call('counter', 'get') objclass.map_set_val('after', i) end objclass.register(after)
 function loops(i, o) while true do pcall(objclass.call, 'other', 'loop') end end objclass.register(loops)
 ";
 const OTHER: &str = "function look(i, o) if leak then error('seen') end leak = 2 end objclass.register(look)
@@ -136,7 +142,8 @@ fn classes_call_classes() {
         // A callee's failure is an error value like any of the interface.
         assert_eq!(call(&mut at, &mut object, "user", "try", "add").output, "false-22", "{name}");
         assert_eq!(call(&mut at, &mut object, "user", "run", "sneak").status, -errno::EROFS, "{name}");
-        // A caller's promise binds the callee.
+        // A callee's promise binds the callee alone; a caller's promise binds both.
+        assert_eq!(call(&mut at, &mut object, "user", "after", "x").status, 0, "{name}");
         assert_eq!(call(&mut at, &mut object, "user", "peek", "").status, -errno::EROFS, "{name}");
         assert_eq!(&object.map[&b"count"[..]][..], b"15", "{name}");
     }
@@ -161,7 +168,7 @@ fn classes_that_call_each_other_end() {
     assert_eq!((deep.status, deep.error.expect("failed").kind), (-errno::ELOOP, Kind::Depth));
     assert_eq!(call(&mut at, &mut object, "user", "loops", "").error.expect("failed").kind, Kind::Instructions);
     // Each class has its own globals.
-    assert_eq!(call(&mut at, &mut object, "user", "own", "").output, "1");
+    assert_eq!(call(&mut at, &mut object, "user", "own", "").output, "11");
 }
 
 #[test]
@@ -176,4 +183,14 @@ fn a_check_lists_methods_before_anything_is_installed() {
     assert_eq!(loops.kind, Kind::Instructions);
     let object = at.vm.check(&Chunk::new("bad", "objclass.stat()"), &Budget::CLASS).expect_err("it is not");
     assert!(object.message.contains("no object"), "{object}");
+}
+
+#[test]
+fn a_native_class_cannot_swallow_a_wait() {
+    let (_, mut at) = callers().into_iter().nth(1).expect("two");
+    let mut object = Model { absent: vec!["getxattr"], ..Model::with("") };
+    assert_eq!(at.end(&mut object, Target::Class("counter"), "careless", b""), CallEnd::Wait);
+    assert_eq!(at.end(&mut object, Target::Class("user"), "run", b"careless"), CallEnd::Wait);
+    object.absent.clear();
+    assert_eq!(call(&mut at, &mut object, "user", "run", "careless").output, "5");
 }

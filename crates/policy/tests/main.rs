@@ -1,6 +1,7 @@
 //! What scripts can and cannot do: one binary, a module per promise.
 #![allow(missing_docs, reason = "tests")]
 
+mod border;
 mod ceph;
 mod compose;
 mod isolation;

@@ -1,1 +1,125 @@
-//! to come
+//! The general entry: what policies, validators and balancers run on (MAL-07, UNI-01).
+
+use nacre_policy::*;
+use std::collections::BTreeMap;
+
+fn run_with(
+    vm: &mut Vm,
+    text: &str,
+    entry: Option<&str>,
+    globals: &[(&str, Value)],
+    args: &[Value],
+    budget: &Budget,
+) -> Ran {
+    let chunk = Chunk::new("policy", text);
+    vm.run(&Run { chunk: &chunk, entry, globals, args, seed: 7, budget })
+}
+fn run(text: &str, entry: Option<&str>, globals: &[(&str, Value)], args: &[Value]) -> Result<Vec<Value>, ScriptError> {
+    run_with(&mut Vm::new(4), text, entry, globals, args, &Budget::POLICY).result
+}
+fn map(pairs: &[(&str, Value)]) -> Value {
+    Value::Map(
+        pairs.iter().map(|(key, value)| (key.as_bytes().to_vec().into(), value.clone())).collect::<BTreeMap<_, _>>(),
+    )
+}
+
+#[test]
+fn values_go_in_and_come_out_as_they_are() {
+    let values = [
+        Value::Nil,
+        Value::Bool(true),
+        Value::Integer(-3),
+        Value::Number(2.5),
+        "text".into(),
+        Value::List(vec![1.into(), Value::List(vec![]), "x".into()]),
+        map(&[("a", 1.into()), ("b", map(&[("c", Value::Bool(false))]))]),
+    ];
+    assert_eq!(run("return ...", None, &[], &values).expect("it runs"), values);
+    let sum =
+        run("function add(a, b) return a + b + base end", Some("add"), &[("base", 10.into())], &[1.into(), 2.into()]);
+    assert_eq!(sum, Ok(vec![Value::Integer(13)]));
+    assert_eq!(
+        run("return {10, 20, x = 1}", None, &[], &[]),
+        Ok(vec![map(&[("1", 10.into()), ("2", 20.into()), ("x", 1.into())])])
+    );
+    assert_eq!(run("return {[2] = 'b'}", None, &[], &[]), Ok(vec![map(&[("2", "b".into())])]));
+}
+
+#[test]
+fn a_balancer_of_the_paper_runs_as_it_is_written() {
+    let mds = |load: f64| map(&[("load", load.into())]);
+    let globals = [
+        ("mds", Value::List(vec![mds(90.5), mds(1.0), mds(2.0)])),
+        ("whoami", 1.into()),
+        ("targets", Value::List(vec![])),
+    ];
+    let out = run("targets[whoami + 1] = mds[whoami]['load'] / 2\nreturn targets[2]", None, &globals, &[]);
+    assert_eq!(out, Ok(vec![Value::Number(45.25)]));
+}
+
+#[test]
+fn what_has_no_bytes_cannot_be_a_result() {
+    let refused = [
+        ("return {[{}] = 1}", Kind::Runtime),
+        ("return {[print] = 1}", Kind::Runtime),
+        ("return {[true] = 1}", Kind::Runtime),
+        ("return {[0.5] = 1}", Kind::Number),
+        ("return {[1] = 1, ['1'] = 2, x = 1}", Kind::Runtime),
+        ("return print", Kind::Runtime),
+        ("local t = {} t.t = t return t", Kind::Depth),
+        ("return string.rep('x', 100000)", Kind::Output),
+        ("local t = {} for k = 1, 60000 do t[k] = 1 end return t", Kind::Output),
+    ];
+    for (text, kind) in refused {
+        let error = run(text, None, &[], &[]).expect_err(text);
+        assert_eq!((error.kind, error.script.as_str()), (kind, "policy"), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_policy_has_no_object_and_says_so_clearly() {
+    let error = run("return objclass.read(0, 0)", None, &[], &[]).expect_err("no object");
+    assert_eq!(error.to_string(), "policy:1: attempt to index nil with 'read'");
+    let missing = run("x = 1", Some("when"), &[], &[]).expect_err("no entry");
+    assert_eq!(missing.kind, Kind::Missing);
+    assert!(missing.message.contains("`when`"), "{missing}");
+    let broken = Vm::new(1).check(&Chunk::new("policy", "if x then")).expect_err("it is broken");
+    assert_eq!((broken.kind, broken.line), (Kind::Syntax, Some(1)));
+}
+
+#[test]
+fn globals_of_the_host_are_the_script_s_own_copies() {
+    let mut vm = Vm::new(4);
+    let globals = [("loads", Value::List(vec![1.into(), 2.into()]))];
+    for _ in 0..2 {
+        let ran = run_with(
+            &mut vm,
+            "loads[1] = loads[1] + 1 string_leak = 1 return loads[1]",
+            None,
+            &globals,
+            &[],
+            &Budget::POLICY,
+        );
+        assert_eq!(ran.result, Ok(vec![Value::Integer(2)]));
+    }
+    assert_eq!((vm.stats().cache_hits, vm.stats().cache_misses), (1, 1));
+}
+
+#[test]
+fn a_policy_is_bounded_like_a_class() {
+    let mut vm = Vm::new(4);
+    let budget = Budget { instructions: 1000, ..Budget::POLICY };
+    let looping = run_with(&mut vm, "print('on') while true do end", None, &[], &[], &budget);
+    assert_eq!(looping.result.expect_err("endless").kind, Kind::Instructions);
+    assert_eq!((looping.instructions, looping.log), (1001, vec![(Severity::Debug, "on".to_owned())]));
+    let large = run_with(&mut vm, "return #string.rep('x', 9 * 2^20)", None, &[], &[], &Budget::POLICY);
+    assert_eq!(large.result.expect_err("too large").kind, Kind::Memory);
+    let fine = run_with(&mut vm, "return 1", None, &[], &[], &budget);
+    assert_eq!(fine.result, Ok(vec![Value::Integer(1)]));
+    assert!(fine.instructions < 20);
+    // What fails before it runs has used nothing.
+    let broken = run_with(&mut vm, "return (", None, &[], &[], &budget);
+    assert_eq!((broken.instructions, broken.result.expect_err("broken").kind), (0, Kind::Syntax));
+    let inexact = run_with(&mut vm, "return 1", None, &[("big", i64::MAX.into())], &[], &budget);
+    assert_eq!((inexact.instructions, inexact.result.expect_err("inexact").kind), (0, Kind::Number));
+}

@@ -87,3 +87,20 @@ pub(super) fn compile(lua: &Lua, name: &str, text: &[u8]) -> Result<Function, Sc
         ScriptError { line, ..ScriptError::plain(Kind::Syntax, name, place::shorten(&message)) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_texts_with_one_fingerprint_are_not_mistaken_for_each_other() {
+        let lua = Lua::new();
+        lua.set_app_data(Cache::new(4));
+        let one = Chunk::new("c", "return 1");
+        let two = Chunk::new("c", "return 2").colliding(&one);
+        let run = |chunk: &Chunk| Cache::load(&lua, chunk).expect("it compiles").call::<i64>(()).expect("it runs");
+        assert_eq!([run(&one), run(&one), run(&two), run(&two), run(&one)], [1, 1, 2, 2, 1]);
+        let cache = lua.app_data_ref::<Cache>().expect("set above");
+        assert_eq!((cache.hits, cache.misses), (2, 3));
+    }
+}

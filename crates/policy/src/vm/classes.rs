@@ -132,6 +132,7 @@ impl<O: Object + Send + 'static> ClassVm<O> {
                     depth_left: call.budget.depth.saturating_sub(1),
                 };
                 match run_native(&**native, flags, call.method, call.input.clone(), &mut context) {
+                    _ if rules.waited => return (object, CallEnd::Wait),
                     Ok((status, output)) => bounded(name, call.budget, status, output),
                     Err(Stop::Errno(number)) => {
                         Err(ScriptError::plain(Kind::Errno(number), name, errno_message(number)))
@@ -311,6 +312,7 @@ fn enter<O: Object + Send + 'static>(
                 None => Err(Stop::Errno(errno::EOPNOTSUPP)),
             };
             let wrote = slot_now.rules.writes > writes;
+            let result = if slot_now.rules.waited { Err(Stop::Wait) } else { result };
             drop(slot);
             for (severity, line) in log {
                 super::natives::log_line(lua, meter, severity, line)?;

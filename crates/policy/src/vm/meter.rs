@@ -70,7 +70,7 @@ impl Meter {
         self.churn.store(0, Relaxed);
         self.peak.store(start, Relaxed);
         lua.gc_stop();
-        let limit = start + budget.memory;
+        let limit = start.saturating_add(budget.memory);
         lua.set_memory_limit(limit).expect("Luau has our allocator");
     }
 
@@ -119,10 +119,7 @@ impl Meter {
 
     /// One safepoint.
     pub(super) fn safepoint(&self, lua: &Lua) -> mlua::Result<()> {
-        if self.is_ending() {
-            return Ending::raise();
-        }
-        self.charge(lua, 1 + self.weight.load(Relaxed))?;
+        self.charge(lua, self.weight.load(Relaxed).saturating_add(1))?;
         self.watch_memory(lua)
     }
 

@@ -70,6 +70,9 @@ impl Cx<'_> {
         Buffer::new(self.meter, bytes)
     }
     fn data(&mut self, value: &Value, what: &str) -> Result<Bytes, Fault> {
+        if self.object.rules.portable && matches!(value, Value::String(_)) {
+            self.object.rules.unportable = Some("it passes a string where Ceph takes bufferlists only");
+        }
         let bytes = data(value, what)?;
         self.moved += bytes.len() as u64 / 1024;
         Ok(bytes)

@@ -2,7 +2,7 @@
 
 use super::{Engine, VmStats, convert};
 use crate::{Budget, Chunk, Kind, ScriptError, Severity, Value};
-use mlua::IntoLuaMulti;
+use mlua::{Function, IntoLuaMulti};
 
 /// One run of a script.
 #[derive(Clone, Debug)]
@@ -49,16 +49,20 @@ impl Vm {
 
     /// Runs a script.
     pub fn run(&mut self, run: &Run<'_>) -> Ran {
-        let result = self.results(run);
+        let main = match self.engine.load(run.chunk) {
+            Ok(main) => main,
+            Err(error) => return Ran { result: Err(error), log: Vec::new(), instructions: 0, memory_peak: 0 },
+        };
+        let result = self.results(main, run);
         let (log, instructions, memory_peak) = self.engine.finish();
         Ran { result, log, instructions, memory_peak }
     }
 
-    fn results(&mut self, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
+    fn results(&mut self, main: Function, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
         let refused = |(kind, message)| ScriptError::plain(kind, run.chunk.name(), message);
-        let main = self.engine.load(run.chunk)?;
+        self.engine.reset();
         let lua = self.engine.lua.clone();
-        // Made before the call's budget begins: the host's values are not the script's doing.
+        // They count against the call's memory, as what it makes of them does.
         let globals = lua.create_table().map_err(|error| refused((Kind::Memory, error.to_string())))?;
         for (name, value) in run.globals {
             let value = convert::to_lua(&lua, value, 0)
