@@ -191,7 +191,7 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
             let program = show(kind, &name, cluster)?;
             if source {
                 let number =
-                    version.or(program["active"].as_u64().filter(|n| *n > 0)).map_or_else(|| newest(&program), Ok)?;
+                    number.or(program["active"].as_u64().filter(|n| *n > 0)).map_or_else(|| newest(&program), Ok)?;
                 let source = source_of(kind, &name, &program, number, cluster)?;
                 return out.bytes(&source);
             }
