@@ -4,6 +4,7 @@
 //! the operation; an operation that would read its own data is refused rather than answered wrongly. The first condition that does not hold ends
 //! it without effects.
 
+use crate::claims::{self, Scene};
 use crate::pg::local::VERSION_ATTR;
 use crate::pg::object::Context;
 use bytes::Bytes;
@@ -110,11 +111,27 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
                 }
             }
             SubOp::ListObjects { .. } if request.ops.len() > 1 => return invalid("a listing stands alone"),
-            _ => {}
+            _ => {
+                claims::watch::validate(op, request.ops.len() == 1)?;
+                claims::lock::validate(op)?;
+            }
         }
-        data_changed |= op.is_write() && !matches!(op, SubOp::SetAttr { .. } | SubOp::RemoveAttr { .. });
+        data_changed |= op.is_write() && !changes_only_attributes(op);
     }
     Ok(())
+}
+
+const fn changes_only_attributes(op: &SubOp) -> bool {
+    matches!(
+        op,
+        SubOp::SetAttr { .. }
+            | SubOp::RemoveAttr { .. }
+            | SubOp::Watch { .. }
+            | SubOp::Unwatch { .. }
+            | SubOp::Lock { .. }
+            | SubOp::Unlock { .. }
+            | SubOp::BreakLock { .. }
+    )
 }
 
 /// What has to be read before the operation can be evaluated, by index of the part.
@@ -153,8 +170,10 @@ pub fn evaluate(
     context: &Context,
     data: &BTreeMap<usize, ReadReply>,
     full: bool,
+    scene: &Scene,
 ) -> Outcome {
     let mut run = Run {
+        scene,
         context: context.clone(),
         effects: Vec::new(),
         written: Payload::new(),
@@ -172,6 +191,7 @@ pub fn evaluate(
         return Outcome::Answer { failure: None, results: run.results, payload: run.returned };
     }
     let attrs: usize = run.context.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
+    let attrs = attrs + run.context.claims.bytes();
     let failure = if full && run.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
         Some(OpFailure::Full {})
     } else if attrs > ATTR_BYTES_MAX || run.results.to_bytes().len() > OUTPUT_BYTES_MAX {
@@ -188,7 +208,8 @@ pub fn evaluate(
     }
 }
 
-struct Run {
+struct Run<'a> {
+    scene: &'a Scene,
     context: Context,
     effects: Vec<Effect>,
     written: Payload,
@@ -198,7 +219,7 @@ struct Run {
     grows: bool,
 }
 
-impl Run {
+impl Run<'_> {
     fn take(&mut self, length: u64) -> Payload {
         self.input.take(length as usize).expect("the payload is as long as its parts say: validated")
     }
@@ -347,6 +368,17 @@ impl Run {
                 }
             }
             SubOp::ListObjects { .. } => unreachable!("listings are not evaluated on an object"),
+            SubOp::Watch { .. } | SubOp::Unwatch { .. } | SubOp::ListWatchers {} => {
+                result = claims::watch::part(op, self.scene, &mut self.context, &mut self.effects)?;
+            }
+            SubOp::Notify { .. } => unreachable!("a notify is not evaluated: it tells the object's watchers"),
+            SubOp::Lock { .. }
+            | SubOp::Unlock { .. }
+            | SubOp::BreakLock { .. }
+            | SubOp::AssertLock { .. }
+            | SubOp::ListLocks {} => {
+                result = claims::lock::part(op, guard, self.scene, &mut self.context, &mut self.effects)?;
+            }
         }
         self.results.push(result);
         Ok(())
@@ -392,7 +424,7 @@ mod tests {
         let payload = if payload.is_empty() { vec![] } else { vec![Bytes::copy_from_slice(payload)] };
         let request = request(ops);
         validate(&request, &payload).expect("valid");
-        evaluate(&request, &payload, context, &BTreeMap::new(), false)
+        evaluate(&request, &payload, context, &BTreeMap::new(), false, &Scene::default())
     }
     fn update(outcome: Outcome) -> Update {
         match outcome {
@@ -439,7 +471,7 @@ mod tests {
     #[test]
     fn a_full_cluster_still_shrinks() {
         let full = |ops: Vec<SubOp>, payload: Payload| {
-            evaluate(&request(ops), &payload, &existing(10), &BTreeMap::new(), true)
+            evaluate(&request(ops), &payload, &existing(10), &BTreeMap::new(), true, &Scene::default())
         };
         assert!(matches!(full(vec![SubOp::Delete {}], vec![]), Outcome::Update(_)));
         assert!(matches!(full(vec![SubOp::Truncate { size: 1 }], vec![]), Outcome::Update(_)));

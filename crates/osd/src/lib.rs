@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod claims;
 #[cfg(test)]
 mod company;
 #[cfg(test)]
@@ -20,6 +21,8 @@ mod evaluate;
 mod heartbeat;
 mod io;
 pub mod key;
+#[cfg(test)]
+mod lock_stories;
 mod mutants;
 pub mod options;
 mod osd;
@@ -31,6 +34,8 @@ mod repair_stories;
 mod shared;
 #[cfg(test)]
 mod stories;
+#[cfg(test)]
+mod watch_stories;
 
 pub use boot::{DaemonRecord, format};
 pub use io::{Limits, OsdConfig, Output, Timing};

@@ -31,11 +31,13 @@ pub enum Mutant {
     SupersededExecuted,
     /// Peering with divergent entries keeps the objects they wrote.
     DivergentKept,
+    /// A notifier hears who missed it before these watches are durably gone.
+    NotifyAnsweredEarly,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -48,6 +50,7 @@ impl Mutant {
         Self::ReadUncommitted,
         Self::SupersededExecuted,
         Self::DivergentKept,
+        Self::NotifyAnsweredEarly,
     ];
 }
 

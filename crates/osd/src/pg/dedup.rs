@@ -70,6 +70,10 @@ impl DedupTable {
     ///
     /// Returns the sequence numbers that it confirms and that have stored records to be removed.
     pub fn on_entry(&mut self, entry: &LogEntry) -> Vec<u64> {
+        // The primary's own updates: nobody asked, nobody asks again.
+        if entry.request.sequence == 0 {
+            return Vec::new();
+        }
         let record = DedupRecord {
             request: entry.request,
             version: entry.version,

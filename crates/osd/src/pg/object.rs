@@ -28,6 +28,8 @@ pub struct Context {
     pub size: u64,
     /// Clients' attributes.
     pub attrs: BTreeMap<Name, Bytes>,
+    /// Watches and locks.
+    pub claims: crate::claims::Claims,
     /// Nobody can read all of it: what replaces it must not keep the rest of a block.
     pub damaged: bool,
 }
@@ -45,6 +47,8 @@ pub struct Pending {
     pub received: Time,
     /// When its client was last told that it waits.
     pub explained: Time,
+    /// What the primary wants of the object itself: the request then has no parts to evaluate.
+    pub own: Option<super::watch::Own>,
 }
 
 impl Pending {
@@ -61,7 +65,15 @@ impl Pending {
     /// Whether it may change the object.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        self.request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write)
+        match &self.own {
+            Some(own) => own.is_write(),
+            None => self.request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write),
+        }
+    }
+    /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary wants for itself has 0.
+    #[must_use]
+    pub const fn is_clients(&self) -> bool {
+        self.request.request.sequence != 0
     }
 }
 

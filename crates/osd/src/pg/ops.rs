@@ -64,7 +64,7 @@ impl Pg {
             return;
         }
         let now = sh.now;
-        let op = Pending { from, request, payload, received: now, explained: now };
+        let op = Pending { from, request, payload, received: now, explained: now, own: None };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
         let primary = self.primary().expect("checked");
@@ -75,6 +75,7 @@ impl Pg {
             return;
         }
         let object = op.request.object.clone();
+        primary.watching.hear(&object, id.client, id.instance, now);
         primary.objects.push(&object, op);
         self.process_object(&object, sh);
     }
@@ -83,13 +84,14 @@ impl Pg {
     pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
         let Some(primary) = self.primary() else { return };
         let mut gone = primary.objects.drain();
+        gone.extend(primary.watching.drain());
         gone.extend(primary.in_flight.drain(..).flat_map(|update| update.answers).filter_map(|answer| answer.op));
         for op in gone {
             Self::release(&op, sh);
         }
     }
 
-    fn release(op: &Pending, sh: &mut Shared) {
+    pub(super) fn release(op: &Pending, sh: &mut Shared) {
         sh.client_load.0 -= 1;
         sh.client_load.1 -= op.bytes();
     }
@@ -99,6 +101,9 @@ impl Pg {
         sh.counters.ops += 1;
         if let Some(op) = op {
             Self::release(&op, sh);
+        }
+        if reply.request.sequence == 0 {
+            return;
         }
         sh.reply(to, Message::OpReply(reply, payload), before);
     }
@@ -136,7 +141,7 @@ impl Pg {
     }
 
     /// Until when reads may be answered.
-    fn lease_until(&self, sh: &Shared) -> Time {
+    pub(super) fn lease_until(&self, sh: &Shared) -> Time {
         let me = sh.me();
         let others = self.interval.acting.iter().filter(|osd| **osd != me);
         others.map(|osd| sh.peers.lease_until(*osd)).min().unwrap_or(Time::MAX)
@@ -248,7 +253,11 @@ impl Pg {
         let state = primary.objects.get(object);
         state.loading = false;
         match reply {
-            Ok(ReadReply::Stat(stat)) => state.context = Some(context_of(stat)),
+            Ok(ReadReply::Stat(stat)) => {
+                let context = context_of(stat);
+                primary.watching.look_at(object, &context.claims, sh.now);
+                primary.objects.get(object).context = Some(context);
+            }
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
                 // Not even its version can be read; the log may know it.
@@ -273,7 +282,10 @@ impl Pg {
     }
 
     /// Answers a resend of an update, or refuses one that may have been executed.
-    fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
+    pub(super) fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
+        if op.own.is_some() {
+            return false;
+        }
         let id = op.request.request;
         if let Some((failure, seen)) = self.as_primary().and_then(|primary| primary.failed.get(&id)).cloned() {
             // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
@@ -299,7 +311,7 @@ impl Pg {
 
     fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
         // Its client believes this answer: a copy of the request that arrives later must not be executed.
-        if op.is_write() && matches!(failure, OpFailure::Corrupt { .. }) {
+        if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. }) {
             let seen = self.local.log.head();
             self.primary()
                 .expect("only primaries fail operations")
@@ -379,7 +391,12 @@ impl Pg {
         let state = self.primary().expect("serving").objects.get(&object);
         let mut context = state.context.clone().expect("loaded before anything is executed");
         context.damaged = self.is_lost(&object);
-        let outcome = evaluate::evaluate(&op.request, &op.payload, &context, data, full);
+        if op.own.is_some() || matches!(op.request.ops[..], [SubOp::Notify { .. }]) {
+            self.execute_watch(op, context, sh);
+            return None;
+        }
+        let scene = self.scene(&op, &context, sh);
+        let outcome = evaluate::evaluate(&op.request, &op.payload, &context, data, full, &scene);
         let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
@@ -464,7 +481,7 @@ impl Pg {
         let late: Vec<(ObjectId, Entity, OpRequest, Time)> = primary
             .objects
             .pending_mut()
-            .filter(|(_, op)| now.since(op.explained) >= complain)
+            .filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
             .map(|(object, op)| {
                 op.explained = now;
                 (object.clone(), op.from, op.request.clone(), op.received)
@@ -497,5 +514,6 @@ pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
         .iter()
         .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
         .collect();
-    Context { exists: true, version: version.unwrap_or_default(), size: stat.size, attrs, damaged: false }
+    let claims = crate::claims::Claims::of(stat.attrs.iter());
+    Context { exists: true, version: version.unwrap_or_default(), size: stat.size, attrs, claims, damaged: false }
 }

@@ -130,6 +130,7 @@ impl Pg {
         }
         context.damaged = false;
         context.version = if context.exists { version } else { Version::NONE };
+        let watch_change = super::watch::Change::between(&before.claims, &context.claims);
         let entry = LogEntry {
             version,
             prior: before.version,
@@ -172,6 +173,7 @@ impl Pg {
         let state = primary.objects.get(&object);
         state.context = Some(context);
         state.updates += 1;
+        primary.watching.note(&object, watch_change, version, sh.now);
         let answered = update.entry.answered_below;
         let client = update.entry.request;
         primary.in_flight.push_back(update);
@@ -375,6 +377,7 @@ impl Pg {
                 self.answer(answer, None, sh);
             }
         }
+        self.tell_gone_watchers(committed, sh);
         for object in objects {
             self.process_object(&object, sh);
         }
