@@ -114,6 +114,7 @@ impl Company {
                 return;
             }
             for (from, to, epoch, message) in under_way {
+                assert_ne!(from, to, "an OSD has nothing to say to itself: {message:?}");
                 match (to, message) {
                     (Entity::Osd(osd), message) if !(self.lose)(&message) => {
                         if let Some(host) = self.hosts.get_mut(&osd.0) {

@@ -478,4 +478,18 @@ mod tests {
         let grown = full(vec![SubOp::Append { length: 1 }], vec![Bytes::from_static(b"x")]);
         assert!(matches!(grown, Outcome::Answer { failure: Some(OpFailure::Full {}), .. }));
     }
+
+    /// The store's bound is on all attributes of an object together.
+    #[test]
+    fn claims_count_towards_the_size_of_the_attributes() {
+        let mut context = existing(0);
+        let value = Bytes::from(vec![0; ATTR_BYTES_MAX - 100]);
+        context.attrs.insert("a".into(), value);
+        let lock = |description: String| {
+            vec![SubOp::Lock { name: "n".into(), cookie: 1, shared: false, lease_ms: 0, description }]
+        };
+        assert!(matches!(run(lock(String::new()), b"", &context), Outcome::Update(_)));
+        let outcome = run(lock("x".repeat(40)), b"", &context);
+        assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::TooLarge {}), .. }), "{outcome:?}");
+    }
 }

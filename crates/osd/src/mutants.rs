@@ -33,11 +33,13 @@ pub enum Mutant {
     DivergentKept,
     /// A notifier hears who missed it before these watches are durably gone.
     NotifyAnsweredEarly,
+    /// A write under a lock asks whether it is held, not by whom.
+    LockOwnerUnchecked,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -51,6 +53,7 @@ impl Mutant {
         Self::SupersededExecuted,
         Self::DivergentKept,
         Self::NotifyAnsweredEarly,
+        Self::LockOwnerUnchecked,
     ];
 }
 

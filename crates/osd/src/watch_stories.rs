@@ -246,6 +246,8 @@ fn a_notify_that_waits_is_told_again_and_a_resend_of_it_is_no_second_one() {
     company.resend(&notify, b"new");
     company.settle();
     assert_eq!(company.texts(ANNA).len(), 1);
+    company.ping(ANNA);
+    assert_eq!(company.texts(ANNA).len(), 1, "who shows up is told at once: he may not have been here when it began");
     company.wait(1000);
     assert!(company.texts(ANNA).len() > 1, "the first may have been lost");
     company.ack(ANNA, &notify, "");

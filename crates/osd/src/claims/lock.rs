@@ -15,6 +15,7 @@
 
 use super::{Scene, lock_attr};
 use crate::pg::object::Context;
+use crate::{Mutant, mutant};
 use nacre_types::Name;
 use nacre_wire::Wire;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -79,6 +80,7 @@ pub fn part(
             let owner = own(*cookie);
             let record = context.claims.locks.get(name).filter(|record| !record.shared || *shared_ok);
             let held = record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
+            let held = held || (mutant(Mutant::LockOwnerUnchecked) && record.is_some());
             if held { Ok(SubReply::Done {}) } else { Err(guard) }
         }
         SubOp::ListLocks {} if !context.exists => Err(OpFailure::NotFound {}),

@@ -202,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn the_primarys_own_updates_are_nobodys_requests() {
+        let mut table = DedupTable::default();
+        let mut own = entry("a", Version::NONE, v(1, 1));
+        own.request = RequestId::default();
+        assert!(table.on_entry(&own).is_empty());
+        assert_eq!(table, DedupTable::default());
+    }
+
+    #[test]
     fn a_split_takes_each_record_to_its_objects_new_home_and_marks_to_both() {
         let mut table = DedupTable::default();
         for (n, name) in [(1, "a"), (2, "b")] {

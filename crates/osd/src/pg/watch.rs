@@ -164,6 +164,13 @@ impl Watching {
         self.farewells.extend(change.removed.into_iter().map(|id| (version, id)));
     }
 
+    /// Takes those whose watch is durably gone when everything up to `committed` is.
+    fn gone(&mut self, committed: Version) -> Vec<WatcherId> {
+        let durable = self.farewells.iter().filter(|(version, _)| *version <= committed).map(|(_, id)| *id).collect();
+        self.farewells.retain(|(version, _)| *version > committed);
+        durable
+    }
+
     /// A client has said something about an object: it holds its locks with a lease for as long again.
     pub fn hear(&mut self, object: &ObjectId, client: ClientId, instance: Instance, now: Time) {
         let Some(holders) = self.leases.get_mut(object) else { return };
@@ -457,14 +464,7 @@ impl Pg {
 
     /// Tells watchers whose watch is durably gone.
     pub(super) fn tell_gone_watchers(&mut self, committed: Version, sh: &mut Shared) {
-        let watching = self.watching();
-        if watching.farewells.is_empty() {
-            return;
-        }
-        let (gone, later) = watching.farewells.drain(..).partition(|(version, _)| *version <= committed);
-        watching.farewells = later;
-        let gone: Vec<(Version, WatcherId)> = gone;
-        for (_, watcher) in gone {
+        for watcher in self.watching().gone(committed) {
             let pong = WatchPong { watcher, stamp: 0, alive: false };
             sh.reply(Entity::Client(watcher.client), Message::WatchPong(pong), None);
         }
@@ -492,4 +492,30 @@ fn told(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> (
 fn remembered(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> Vec<SubReply> {
     let acked = acked.keys().map(|watcher| NotifyAcked { watcher: *watcher, length: 0 }).collect();
     vec![SubReply::Notified { acked, missed: missed.iter().copied().collect(), from_memory: true }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pg::testing::v;
+    use nacre_wire::msg::watch::WatchRecord;
+
+    /// Told too early, a watcher could watch anew, and the old watch be there again after a crash.
+    #[test]
+    fn a_watcher_is_told_when_the_removal_is_committed_and_not_with_an_earlier_update() {
+        let watcher = |cookie| WatcherId { cookie, ..WatcherId::default() };
+        let claims = |cookies: std::ops::RangeInclusive<u64>| Claims {
+            watches: cookies.map(|cookie| (watcher(cookie), WatchRecord::default())).collect(),
+            ..Claims::default()
+        };
+        let (mut watching, object) = (Watching::default(), ObjectId::named("a"));
+        watching.look_at(&object, &claims(1..=3), Time::ZERO);
+        watching.note(&object, Change::between(&claims(1..=3), &claims(2..=3)), v(1, 4), Time::ZERO);
+        watching.note(&object, Change::between(&claims(2..=3), &claims(3..=3)), v(1, 6), Time::ZERO);
+        assert_eq!(watching.gone(v(1, 3)), []);
+        assert_eq!(watching.gone(v(1, 5)), [watcher(1)]);
+        assert_eq!(watching.gone(v(1, 9)), [watcher(2)]);
+        assert_eq!(watching.gone(v(1, 9)), []);
+        assert_eq!(watching.heard[&object].len(), 1);
+    }
 }
