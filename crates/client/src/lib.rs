@@ -17,6 +17,9 @@ mod cluster;
 mod role;
 #[cfg(test)]
 mod role_test;
+mod spanning;
+#[cfg(test)]
+mod spanning_test;
 mod watch;
 
 pub use cluster::{
@@ -24,3 +27,4 @@ pub use cluster::{
     WatchId,
 };
 pub use role::{Client, ClientConfig, Output};
+pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};
