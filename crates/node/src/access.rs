@@ -188,7 +188,9 @@ impl Access {
                     Ok(id) => {
                         self.running.insert(id, Running { deadline, begun, reply, _permit: permit });
                     }
-                    Err(Refused::NoSuchPool) => reply.send(Err(Error::NoSuchPool { name: "(removed)".to_owned() })),
+                    Err(Refused::NoSuchPool | Refused::Unsupported) => {
+                        reply.send(Err(Error::NoSuchPool { name: "(removed)".to_owned() }))
+                    }
                     Err(Refused::Busy | Refused::NotConnected) => match spare {
                         Some(operation) => {
                             self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
