@@ -7,12 +7,13 @@
 
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
-use nacre_client::{Done, OpId, Operation};
+use nacre_client::{Done, OpId, Operation, WatchEvent, WatchId};
 use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// Why an operation did not succeed.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +53,38 @@ pub trait Objects {
     /// # Errors
     /// When there is no such pool.
     fn pg_num(&mut self, pool: PoolId) -> Result<u32>;
+    /// Begins to watch an object; [`Self::next`] says how the registration ended.
+    ///
+    /// # Errors
+    /// When the cluster cannot be reached at all, or cannot watch.
+    fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
+        let _ = (pool, object, timeout);
+        Err(anyhow!("this cluster cannot watch objects"))
+    }
+    /// Waits at most so long for what a watcher hears.
+    ///
+    /// # Errors
+    /// When the cluster cannot be reached at all.
+    fn watch_event(&mut self, max: Duration) -> Result<Option<WatchEvent>> {
+        let _ = max;
+        Ok(None)
+    }
+    /// Acknowledges a notify; of a watch that is lost, that is the next event.
+    ///
+    /// # Errors
+    /// When the cluster cannot be reached at all.
+    fn acknowledge(&mut self, watch: WatchId, notify: RequestId) -> Result<()> {
+        let _ = (watch, notify);
+        Ok(())
+    }
+    /// Ends a watch, and waits for that.
+    ///
+    /// # Errors
+    /// When the cluster cannot be reached at all.
+    fn unwatch(&mut self, watch: WatchId) -> Result<()> {
+        let _ = watch;
+        Ok(())
+    }
 }
 
 /// An operation on an object.

@@ -2,10 +2,12 @@
 //!
 //! Three implementations are meant to exist: in-process, network (both [`crate::Client`] under different hosts), and Ceph's librados.
 
+use bytes::Bytes;
 use nacre_types::{ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use std::fmt;
+use std::time::Duration;
 
 /// Names an operation in flight; grows with every submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +80,58 @@ pub enum Refused {
     NotConnected,
     /// The map has no such pool.
     NoSuchPool,
+    /// This implementation cannot do it: see [`ObjectCluster::capabilities`].
+    Unsupported,
 }
+
+/// Names a watch; also, as an [`OpId`], the operation that registers it. Never used again in a client's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatchId(pub u64);
+
+/// What a watcher hears.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// Somebody notifies. To be acknowledged with [`ObjectCluster::ack_notify`] within the notifier's timeout, or the watch is lost.
+    Notify {
+        /// Which watch.
+        watch: WatchId,
+        /// Names the notify.
+        notify: RequestId,
+        /// What is told.
+        payload: Payload,
+    },
+    /// The watch is gone, and notifies may have been missed: read the object anew, and watch it again.
+    Lost {
+        /// Which watch.
+        watch: WatchId,
+        /// By this client's clock, the watch was still there then. What it missed was notified later, or less than the notify's timeout before.
+        since: Time,
+    },
+}
+
+/// Why a notify was not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchError {
+    /// The watch is lost or was ended.
+    NoSuchWatch,
+    /// It has been acknowledged, or never came.
+    NoSuchNotify,
+    /// The reply is longer than [`NOTIFY_REPLY_MAX`](nacre_wire::msg::watch::NOTIFY_REPLY_MAX).
+    ReplyTooLarge,
+    /// This implementation cannot watch.
+    Unsupported,
+}
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchWatch => "the watch is lost or was ended; watch again",
+            Self::NoSuchNotify => "the notify has been acknowledged already, or never came",
+            Self::ReplyTooLarge => "the reply to a notify has at most 4096 bytes",
+            Self::Unsupported => "this cluster cannot watch objects",
+        })
+    }
+}
+impl std::error::Error for WatchError {}
 
 /// What an operation in flight has been waiting for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,5 +174,44 @@ pub trait ObjectCluster {
     /// its completion.
     fn acks(&mut self, into: &mut Vec<OpId>) {
         let _ = into;
+    }
+
+    /// Begins to watch an object. The registration ends like any operation, with the completion of the [`OpId`] of the same number; if it
+    /// fails, there is no watch. A watcher silent for `timeout` (between 100 ms and an hour) loses it; pings go by themselves. An object
+    /// has at most 100 watches. Deleting the object breaks them.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
+    fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+        let _ = (now, pool, object, timeout);
+        Err(Refused::Unsupported)
+    }
+    /// Ends a watch: there are no more events of it from now on. Returns the operation that removes its record; `None` if it is lost already.
+    ///
+    /// # Errors
+    /// [`Refused`]: the watch goes on.
+    fn unwatch(&mut self, now: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
+        let _ = (now, watch);
+        Err(Refused::Unsupported)
+    }
+    /// Takes what watchers have to hear, in order. Delivery is at least once while watcher and notifier live: every notify that was begun after a watch's
+    /// registration was answered is told here, or else [`WatchEvent::Lost`] is, at the latest when the client next reaches the object's
+    /// primary. A notify may come before its watch's completion.
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        let _ = into;
+    }
+    /// Acknowledges a notify, with at most 4096 bytes of reply for the notifier.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    fn ack_notify(&mut self, now: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+        let _ = (now, watch, notify, reply);
+        Err(WatchError::Unsupported)
+    }
+    /// When, by this client's clock, a watch was last known to be there; `None` if it is lost or not registered yet. Whoever must not trust
+    /// silence for longer than so-and-so compares this with the time.
+    fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
+        let _ = watch;
+        None
     }
 }

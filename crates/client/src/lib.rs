@@ -15,6 +15,16 @@
 
 mod cluster;
 mod role;
+#[cfg(test)]
+mod role_test;
+mod spanning;
+#[cfg(test)]
+mod spanning_test;
+mod watch;
 
-pub use cluster::{Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
+pub use cluster::{
+    Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
+    WatchId,
+};
 pub use role::{Client, ClientConfig, Output};
+pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};

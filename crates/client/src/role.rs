@@ -1,9 +1,14 @@
 //! Targeting, resending, throttling.
 
-use crate::cluster::{Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
-use nacre_types::{ClientId, Entity, Epoch, Instance, OsdId, PgId, Time};
+use crate::cluster::{
+    Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
+    WatchId,
+};
+use crate::watch::{Target, Watches};
+use bytes::Bytes;
+use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
-use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp};
+use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
@@ -90,6 +95,9 @@ pub struct Client {
     out: Vec<Output>,
     asked: Time,
     ticked: Time,
+    watches: Watches,
+    /// What we write may rest on these fences: locks were granted to us under them.
+    fence: Epoch,
 }
 
 impl Client {
@@ -107,6 +115,8 @@ impl Client {
             out: Vec::new(),
             asked: now,
             ticked: now,
+            watches: Watches::new(config.id, config.instance),
+            fence: Epoch::NONE,
         };
         client.subscribe(now);
         client
@@ -177,6 +187,8 @@ impl Client {
         for id in again {
             self.send(now, id);
         }
+        self.watches.on_peer_reset(osd);
+        self.look_at_watches(now);
     }
 
     /// A frame arrived.
@@ -193,6 +205,13 @@ impl Client {
             Message::MapDeltas(deltas) => self.on_deltas(now, &deltas),
             Message::OpReply(reply, payload) => self.on_reply(now, epoch, reply, payload),
             Message::OpApplied(applied) => self.on_applied(&applied),
+            Message::WatchNotify(notify, payload) => {
+                // Acknowledged before: to whoever asks again.
+                if let (Some(message), Entity::Osd(to)) = (self.watches.on_notify(notify, payload), from) {
+                    self.out.push(Output::Send { to, message });
+                }
+            }
+            Message::WatchPong(pong) => self.watches.on_pong(&pong),
             Message::OpBlocked(blocked) => {
                 if let Some(op) = self.in_flight.get_mut(&blocked.request.sequence) {
                     op.blocked = Some(blocked.reason);
@@ -234,26 +253,28 @@ impl Client {
         for id in again {
             self.send(now, id);
         }
+        self.look_at_watches(now);
+    }
+
+    /// Pings the watches that have moved or want it.
+    fn look_at_watches(&mut self, now: Time) {
+        let Some(map) = &self.map else { return };
+        let fenced = map.is_fenced(Entity::Client(self.config.id), self.config.instance);
+        let mut out = Vec::new();
+        self.watches.look(now, fenced, |pool, object| place(map, pool, object), &mut out);
+        self.out.extend(out.into_iter().map(|(to, message)| Output::Send { to, message }));
     }
 
     /// The group of an operation and, if somebody serves it, its interval and primary.
     fn group(&self, operation: &Operation) -> Option<PgId> {
-        let pool = self.map.as_ref()?.pools.get(&operation.pool)?;
-        let seed = operation.group.unwrap_or_else(|| {
-            let object = &operation.object;
-            let hash = nacre_crush::object::object_hash(
-                object.namespace.as_bytes(),
-                object.key.as_bytes(),
-                object.name.as_bytes(),
-            );
-            nacre_crush::object::pg_seed(hash, pool.pg_num)
-        });
-        Some(PgId::replicated(operation.pool, seed))
+        let map = self.map.as_ref()?;
+        match operation.group {
+            Some(seed) => map.pools.get(&operation.pool).map(|_| PgId::replicated(operation.pool, seed)),
+            None => group_of(map, operation.pool, &operation.object),
+        }
     }
-    fn target(&self, operation: &Operation) -> Option<(PgId, Epoch, OsdId)> {
-        let pg = self.group(operation)?;
-        let record = self.map.as_ref()?.pgs.get(&pg)?;
-        Some((pg, record.since, record.primary()?))
+    fn target(&self, operation: &Operation) -> Option<Target> {
+        serves(self.map.as_ref()?, self.group(operation)?)
     }
 
     fn send(&mut self, now: Time, id: u64) {
@@ -277,7 +298,7 @@ impl Client {
             object: op.operation.object.clone(),
             ops: op.operation.ops.clone(),
             flags: op.operation.flags,
-            fence: Epoch::NONE,
+            fence: self.fence,
             snaps: nacre_wire::msg::client::SnapContext::default(),
             trace: 0,
             tenant: 0,
@@ -297,8 +318,15 @@ impl Client {
         let Some(op) = self.in_flight.get(&id) else { return };
         match reply.failure {
             None => {
+                for result in &reply.results {
+                    if let SubReply::Locked { fence, .. } = result {
+                        self.fence = self.fence.max(*fence);
+                    }
+                }
                 let done = Done { version: reply.version, results: reply.results, payload };
                 self.finish(id, Ok(done));
+                // A watch just registered: where it is, and when to ping.
+                self.look_at_watches(now);
             }
             // An earlier attempt's failure: the later attempt may succeed, and only its answer counts.
             Some(_) if reply.attempt != op.attempt => {}
@@ -324,6 +352,7 @@ impl Client {
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
             self.bytes -= op.bytes;
+            self.watches.on_finished(OpId(id), result.is_ok());
             self.done.push(Completion { id: OpId(id), result });
         }
     }
@@ -339,22 +368,41 @@ impl Client {
         for id in again {
             self.send(now, id);
         }
+        self.look_at_watches(now);
     }
 
     /// When the role next wants [`Self::on_tick`].
     #[must_use]
     pub fn next_deadline(&self) -> Time {
+        let pings = self.watches.next_deadline();
         if self.in_flight.is_empty() && self.map.is_some() {
-            Time::MAX
+            pings
         } else {
-            self.ticked + self.config.retry_interval / 4
+            pings.min(self.ticked + self.config.retry_interval / 4)
         }
     }
 }
 
+fn group_of(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<PgId> {
+    let pg_num = map.pools.get(&pool)?.pg_num;
+    let hash =
+        nacre_crush::object::object_hash(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes());
+    Some(PgId::replicated(pool, nacre_crush::object::pg_seed(hash, pg_num)))
+}
+
+fn serves(map: &ClusterMap, pg: PgId) -> Option<Target> {
+    let record = map.pgs.get(&pg)?;
+    Some((pg, record.since, record.primary()?))
+}
+
+/// Who serves an object: `None` if there is no such pool, `Some(None)` if nobody does at the moment.
+fn place(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<Option<Target>> {
+    Some(serves(map, group_of(map, pool, object)?))
+}
+
 impl ObjectCluster for Client {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ack: true, exec: true, exec_reads_own_writes: true, ..Capabilities::default() }
+        Capabilities { ack: true, watch: true, exec: true, exec_reads_own_writes: true }
     }
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
@@ -387,5 +435,38 @@ impl ObjectCluster for Client {
     fn acks(&mut self, into: &mut Vec<OpId>) {
         self.acks.retain(|id| self.in_flight.contains_key(&id.0));
         into.append(&mut self.acks);
+    }
+
+    fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+        // The registering operation's number is the cookie: used once in a client's life.
+        let cookie = self.next;
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let ops = vec![SubOp::Watch { cookie, timeout_ms }];
+        // Before it is sent: an answer may not overtake it.
+        self.watches.begin(now, cookie, pool, object.clone(), timeout);
+        let begun = self.submit(now, Operation { pool, object, ops, ..Operation::default() });
+        if begun.is_err() {
+            self.watches.end(WatchId(cookie));
+        }
+        begun.map(|id| WatchId(id.0))
+    }
+    fn unwatch(&mut self, now: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
+        let Some((pool, object)) = self.watches.place(watch) else { return Ok(None) };
+        let ops = vec![SubOp::Unwatch { cookie: watch.0 }];
+        let id = self.submit(now, Operation { pool, object, ops, ..Operation::default() })?;
+        self.watches.end(watch);
+        Ok(Some(id))
+    }
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        self.watches.take_events(into);
+    }
+    fn ack_notify(&mut self, _: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+        let map = self.map.as_ref().ok_or(WatchError::NoSuchWatch)?;
+        let ack = self.watches.ack(watch, notify, reply, |pool, object| place(map, pool, object))?;
+        self.out.extend(ack.map(|(to, message)| Output::Send { to, message }));
+        Ok(())
+    }
+    fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
+        self.watches.confirmed(watch)
     }
 }

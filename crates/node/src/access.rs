@@ -16,8 +16,14 @@ use crate::error::Error;
 use crate::role::Action;
 use crate::slot::{Gate, Permit, Sender};
 use crate::wake::Waker;
-use nacre_client::{Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
-use nacre_types::{Entity, Epoch, Instance, PoolId, Time};
+use crate::watch::Hearing;
+use bytes::Bytes;
+use nacre_client::{
+    Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
+    WatchId,
+};
+use nacre_types::{Entity, Epoch, Instance, ObjectId, PoolId, Time};
+use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{ClusterMap, Message};
 use serde_json::{Value, json};
@@ -33,6 +39,20 @@ pub enum Call {
     Command { request: String, writes: bool, deadline: Time, reply: Sender<Result<String, Error>> },
     /// The map, of this epoch or newer.
     Map { at_least: Epoch, deadline: Time, reply: Sender<Result<Arc<ClusterMap>, Error>> },
+    /// A watch; the answer to its registration.
+    Watch {
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+        deadline: Time,
+        hearing: Arc<Hearing>,
+        reply: Sender<Result<Done, Error>>,
+        permit: Permit,
+    },
+    /// A watcher has a notify.
+    Acknowledge { watch: WatchId, notify: RequestId, data: Bytes, reply: Sender<Result<(), WatchError>> },
+    /// A watch is not wanted any more.
+    Unwatch { watch: WatchId },
     /// What has been in flight for longer than this.
     Blocked { than: Duration, reply: Sender<Vec<Blocked>> },
 }
@@ -123,6 +143,8 @@ pub struct Access {
     pub instance: Instance,
     port: Option<Arc<Port>>,
     running: BTreeMap<OpId, Running>,
+    /// Who hears of what is watched.
+    watching: BTreeMap<WatchId, Arc<Hearing>>,
     held: VecDeque<(Time, Call)>,
     asked: BTreeMap<u64, Asked>,
     /// Pools that the monitors know; our map is to follow.
@@ -133,6 +155,7 @@ pub struct Access {
     map: Option<Arc<ClusterMap>>,
     outputs: Vec<nacre_client::Output>,
     completions: Vec<Completion>,
+    heard: Vec<WatchEvent>,
 }
 
 /// What the callers' map is waited for with.
@@ -148,6 +171,8 @@ impl Access {
             instance,
             port,
             running: BTreeMap::new(),
+            watching: BTreeMap::new(),
+            heard: Vec::new(),
             held: VecDeque::new(),
             asked: BTreeMap::new(),
             coming: BTreeSet::new(),
@@ -188,13 +213,40 @@ impl Access {
                     Ok(id) => {
                         self.running.insert(id, Running { deadline, begun, reply, _permit: permit });
                     }
-                    Err(Refused::NoSuchPool) => reply.send(Err(Error::NoSuchPool { name: "(removed)".to_owned() })),
+                    Err(Refused::NoSuchPool | Refused::Unsupported) => {
+                        reply.send(Err(Error::NoSuchPool { name: "(removed)".to_owned() }))
+                    }
                     Err(Refused::Busy | Refused::NotConnected) => match spare {
                         Some(operation) => {
                             self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
                         }
                         None => reply.send(Err(Error::Unexpected("free place: the gate let too many in"))),
                     },
+                }
+            }
+            Call::Watch { pool, object, timeout, deadline, hearing, reply, permit } => {
+                match self.client.watch(now, pool, object.clone(), timeout) {
+                    Ok(watch) => {
+                        hearing.begin(watch);
+                        self.watching.insert(watch, hearing);
+                        self.running.insert(OpId(watch.0), Running { deadline, begun, reply, _permit: permit });
+                    }
+                    // The map may be older than the pool: whoever waits too long hears so.
+                    Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {
+                        let call = Call::Watch { pool, object, timeout, deadline, hearing, reply, permit };
+                        self.held.push_back((begun, call));
+                    }
+                    Err(Refused::Unsupported) => reply.send(Err(Error::Watch(WatchError::Unsupported))),
+                }
+            }
+            Call::Acknowledge { watch, notify, data, reply } => {
+                reply.send(self.client.ack_notify(now, watch, notify, data));
+            }
+            Call::Unwatch { watch } => {
+                self.watching.remove(&watch);
+                // Its answer is nobody's; without room it is tried again.
+                if self.client.unwatch(now, watch).is_err() {
+                    self.held.push_back((begun, Call::Unwatch { watch }));
                 }
             }
             Call::Command { request, writes, deadline, reply } => {
@@ -335,6 +387,12 @@ impl Access {
     }
 
     fn expire(&mut self, now: Time) {
+        // Whoever asked for a watch and did not wait for it will never hear of it.
+        let nobodys = |hearing: &Arc<Hearing>| Arc::strong_count(hearing) == 1;
+        let left: Vec<WatchId> = self.watching.iter().filter(|(_, h)| nobodys(h)).map(|(watch, _)| *watch).collect();
+        for watch in left.into_iter().filter(|watch| !self.running.contains_key(&OpId(watch.0))).collect::<Vec<_>>() {
+            self.begin(now, now, Call::Unwatch { watch });
+        }
         let late: Vec<OpId> = self.running.iter().filter(|(_, op)| op.deadline <= now).map(|(id, _)| *id).collect();
         if !late.is_empty() {
             let blocked = self.client.blocked(now, Duration::ZERO);
@@ -353,10 +411,11 @@ impl Access {
             asked.reply.send(Err(Error::TimedOut { waits_for: waits_for.to_owned(), waited }));
         }
         let is_late = |call: &Call| match call {
-            Call::Operate { deadline, .. } | Call::Command { deadline, .. } | Call::Map { deadline, .. } => {
-                *deadline <= now
-            }
-            Call::Blocked { .. } => false,
+            Call::Operate { deadline, .. }
+            | Call::Watch { deadline, .. }
+            | Call::Command { deadline, .. }
+            | Call::Map { deadline, .. } => *deadline <= now,
+            Call::Blocked { .. } | Call::Acknowledge { .. } | Call::Unwatch { .. } => false,
         };
         // Asked in vain (nobody led, say): again, while somebody waits.
         let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
@@ -373,9 +432,11 @@ impl Access {
                 let waits_for = if self.client.map().is_some() { OLD_MAP } else { NO_MAP };
                 let error = Error::TimedOut { waits_for: waits_for.to_owned(), waited: now.since(begun) };
                 match call {
-                    Call::Operate { reply, .. } => reply.send(Err(error)),
+                    Call::Operate { reply, .. } | Call::Watch { reply, .. } => reply.send(Err(error)),
                     Call::Map { reply, .. } => reply.send(Err(error)),
-                    Call::Command { .. } | Call::Blocked { .. } => unreachable!("never held"),
+                    Call::Command { .. } | Call::Blocked { .. } | Call::Acknowledge { .. } | Call::Unwatch { .. } => {
+                        unreachable!("never held, or never late")
+                    }
                 }
             }
         }
@@ -393,6 +454,9 @@ impl Access {
             self.client.completions(&mut self.completions);
             let any = !self.completions.is_empty();
             for completion in self.completions.drain(..) {
+                if completion.result.is_err() {
+                    self.watching.remove(&WatchId(completion.id.0));
+                }
                 let Some(op) = self.running.remove(&completion.id) else { continue };
                 op.reply.send(completion.result.map_err(|failure| match failure {
                     Failure::Refused(why) => Error::Refused(why),
@@ -406,6 +470,20 @@ impl Access {
             }
         }
         actions.extend(self.outputs.drain(..).map(Action::from));
+        if self.port.is_some() {
+            self.client.watch_events(&mut self.heard);
+            for event in self.heard.drain(..) {
+                let (WatchEvent::Notify { watch, .. } | WatchEvent::Lost { watch, .. }) = &event;
+                let watch = *watch;
+                let lost = matches!(event, WatchEvent::Lost { .. });
+                if let Some(hearing) = self.watching.get(&watch) {
+                    hearing.push(event);
+                }
+                if lost {
+                    self.watching.remove(&watch);
+                }
+            }
+        }
     }
 
     /// The client can go on no longer.
@@ -419,9 +497,14 @@ impl Access {
         for (_, asked) in std::mem::take(&mut self.asked) {
             asked.reply.send(Err(stopped()));
         }
+        for (_, hearing) in std::mem::take(&mut self.watching) {
+            hearing.close();
+        }
         for call in calls {
             match call {
-                Call::Operate { reply, .. } => reply.send(Err(stopped())),
+                Call::Operate { reply, .. } | Call::Watch { reply, .. } => reply.send(Err(stopped())),
+                Call::Acknowledge { reply, .. } => reply.send(Err(WatchError::NoSuchWatch)),
+                Call::Unwatch { .. } => {}
                 Call::Command { reply, .. } => reply.send(Err(stopped())),
                 Call::Map { reply, .. } => reply.send(Err(stopped())),
                 Call::Blocked { reply, .. } => reply.send(Vec::new()),

@@ -11,6 +11,7 @@ use crate::embedded::Embedded;
 use crate::error::{Error, StartError};
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
+use crate::watch::{Hearing, Notified, Watcher};
 use bytes::Bytes;
 use nacre_client::{Blocked, Done, Operation};
 use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
@@ -49,7 +50,7 @@ impl<T> Future for Call<'_, T> {
         self.0.as_mut().poll(context)
     }
 }
-fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
+pub(crate) fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
     Call(Box::pin(future))
 }
 
@@ -555,5 +556,54 @@ fn entries(done: Done) -> Result<(Vec<(Bytes, Bytes)>, bool), Error> {
     match one(done)? {
         SubReply::Entries { entries, more } => Ok((entries, more)),
         _ => Err(Error::Unexpected("list of entries")),
+    }
+}
+
+impl Pool {
+    /// Watches an object: every notify of it that is begun from now on is told to the watcher, or he hears that he has lost his watch
+    /// ([`nacre_client::ObjectCluster::watch_events`]). The cluster takes the watch away when it hears nothing of this client for `timeout`,
+    /// between 100 ms and an hour.
+    pub fn watch(&self, object: impl IntoObject, timeout: Duration) -> Call<'_, Watcher> {
+        let object = object.into_object();
+        call(async move {
+            let (hearing, deadline) = (Arc::<Hearing>::default(), self.cluster.deadline());
+            let permit = self.cluster.port.gate.enter(0).await;
+            let (reply, receiver) = slot();
+            let (pool, there) = (self.id, hearing.clone());
+            self.cluster.port.call(Request::Watch {
+                pool,
+                object,
+                timeout,
+                deadline,
+                hearing: there,
+                reply,
+                permit,
+            })?;
+            receiver.await.ok_or_else(|| self.cluster.gone())??;
+            Ok(Watcher { port: self.cluster.port.clone(), hearing })
+        })
+    }
+
+    /// Tells everyone who watches an object, at most 64 KiB; says who has it, and who missed it within `timeout` (at most the cluster's own,
+    /// [`Cluster::with_timeout`]).
+    pub fn notify(&self, object: impl IntoObject, data: impl Into<Bytes>, timeout: Duration) -> Call<'_, Notified> {
+        let data = data.into();
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let ops = vec![SubOp::Notify { timeout_ms, length: data.len() as u64 }];
+        let operation = self.operate(object, ops, if data.is_empty() { Payload::new() } else { vec![data] });
+        call(async move {
+            let mut done = operation.await?;
+            let mut replies = joined(std::mem::take(&mut done.payload));
+            match one(done)? {
+                SubReply::Notified { acked, missed, .. } => {
+                    let reply = |acked: nacre_wire::msg::watch::NotifyAcked| {
+                        let length = (acked.length as usize).min(replies.len());
+                        (acked.watcher, replies.split_to(length))
+                    };
+                    Ok(Notified { acked: acked.into_iter().map(reply).collect(), missed })
+                }
+                _ => Err(Error::Unexpected("answer to a notify")),
+            }
+        })
     }
 }

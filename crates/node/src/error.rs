@@ -22,6 +22,8 @@ pub enum Error {
         /// For how long.
         waited: Duration,
     },
+    /// Something is wrong with a watch.
+    Watch(nacre_client::WatchError),
     /// The monitors refused a command, in their words.
     Command(String),
     /// Larger than one operation may be.
@@ -55,6 +57,7 @@ impl fmt::Display for Error {
                     waited.as_secs_f64()
                 )
             }
+            Self::Watch(why) => why.fmt(f),
             Self::Command(why) => f.write_str(why),
             Self::TooLarge { length, max } => {
                 write!(f, "{length} bytes are more than one operation may carry ({max}); write it in pieces")

@@ -43,6 +43,7 @@ mod slot;
 pub mod stop;
 mod vigil;
 mod wake;
+mod watch;
 mod windows;
 mod workers;
 
@@ -58,3 +59,4 @@ pub use inspect::{StoreReport, inspect};
 pub use moved::Moved;
 pub use net::is_free as port_is_free;
 pub use pipelined::Pipelined;
+pub use watch::{Notified, Watcher};

@@ -8,8 +8,10 @@ use crate::error::StartError;
 use crate::locks::Lock;
 use crate::reactor::Reactor;
 use crate::role::Role;
-use nacre_client::{Client, Completion, ObjectCluster, OpId, Operation, Refused};
-use nacre_types::Entity;
+use bytes::Bytes;
+use nacre_client::{Client, Completion, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId};
+use nacre_types::{Entity, ObjectId, PoolId};
+use nacre_wire::msg::client::RequestId;
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,6 +85,38 @@ impl Pipelined {
     /// [`ObjectCluster::acks`].
     pub fn acks(&mut self, into: &mut Vec<OpId>) {
         self.client().acks(into);
+    }
+
+    /// See [`ObjectCluster::watch`]; it leaves with the next [`Self::poll`].
+    ///
+    /// # Errors
+    /// [`Refused`]: poll first.
+    pub fn watch(&mut self, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+        self.reactor.waker().wake();
+        self.client().watch(clock::now(), pool, object, timeout)
+    }
+
+    /// See [`ObjectCluster::unwatch`].
+    ///
+    /// # Errors
+    /// [`Refused`]: poll first.
+    pub fn unwatch(&mut self, watch: WatchId) -> Result<Option<OpId>, Refused> {
+        self.reactor.waker().wake();
+        self.client().unwatch(clock::now(), watch)
+    }
+
+    /// See [`ObjectCluster::watch_events`].
+    pub fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        self.client().watch_events(into);
+    }
+
+    /// See [`ObjectCluster::ack_notify`]; it leaves with the next [`Self::poll`].
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn ack_notify(&mut self, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+        self.reactor.waker().wake();
+        self.client().ack_notify(clock::now(), watch, notify, reply)
     }
 
     /// Daemons that stopped, and why.

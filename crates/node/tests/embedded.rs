@@ -1,7 +1,8 @@
 //! Everything in one process.
 
 use crate::folder::{Folder, small};
-use nacre_node::{Cluster, Embedded, Error, Pool, RunOptions, StartError};
+use nacre_client::{WatchError, WatchEvent};
+use nacre_node::{Cluster, Embedded, Error, Notified, Pool, RunOptions, StartError};
 use nacre_types::{Entity, ObjectId, OsdId};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use serde_json::json;
@@ -197,4 +198,44 @@ fn nobody_can_read_or_write_without_enough_copies_and_is_told_why() {
     let pool = patient.pool("things").wait().expect("a pool");
     let found = pool.get("a").wait().expect("readable again");
     assert!(found == "kept" || found == "never", "an operation that timed out may have happened: {found:?}");
+}
+
+#[test]
+fn watchers_hear_notifies_through_the_facade_until_they_lose_their_watch() {
+    let folder = Folder::new("watch");
+    small(&folder, None);
+    let embedded = start(&folder);
+    let (watching, notifying) = (embedded.cluster(), embedded.cluster());
+    let pool = watching.create_pool("things").wait().expect("a pool");
+    let other = notifying.pool("things").wait().expect("found");
+    assert!(matches!(
+        pool.watch("a", Duration::from_secs(10)).wait().map(|_| ()),
+        Err(Error::Refused(OpFailure::NotFound {}))
+    ));
+    pool.put("a", "content").wait().expect("put");
+    let watcher = pool.watch("a", Duration::from_secs(10)).wait().expect("watched");
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| other.notify("a", "news", Duration::from_secs(20)).wait());
+        let WatchEvent::Notify { notify, payload, .. } = watcher.next().wait().expect("heard") else {
+            panic!("nothing is lost")
+        };
+        assert_eq!(payload.concat(), b"news");
+        watcher.ack(notify, "thanks").wait().expect("it was told");
+        assert!(matches!(watcher.ack(notify, "again").wait(), Err(Error::Watch(WatchError::NoSuchNotify))));
+        told.join().expect("no panic").expect("answered")
+    });
+    assert_eq!(told.acked.iter().map(|(_, reply)| &reply[..]).collect::<Vec<_>>(), [b"thanks"]);
+    assert!(told.missed.is_empty());
+
+    let told = other.notify("a", "unheard", Duration::from_millis(100)).wait().expect("answered");
+    assert_eq!((told.acked.len(), told.missed.len()), (0, 1));
+    assert!(matches!(watcher.next().wait().expect("heard"), WatchEvent::Notify { .. }));
+    assert!(matches!(watcher.next().wait().expect("heard"), WatchEvent::Lost { .. }));
+    assert!(matches!(watcher.next().wait(), Err(Error::Watch(WatchError::NoSuchWatch))));
+    // A watcher that is dropped is nobody's to wait for.
+    drop(pool.watch("a", Duration::from_secs(10)).wait().expect("watched"));
+    let begun = Instant::now();
+    while other.notify("a", "gone", Duration::from_millis(10)).wait().expect("answered") != Notified::default() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the watch of a dropped watcher stays");
+    }
 }

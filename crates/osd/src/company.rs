@@ -6,7 +6,7 @@ use crate::stories::{Host, MON, Monitors, PG};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp};
+use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::monitor::PgReport;
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub(crate) struct Company {
     pub(crate) replies: Vec<(OpReply, Payload)>,
     /// What the client was told before it was answered; with each how many answers there were by then.
     pub(crate) early: Vec<(OpApplied, usize)>,
+    /// What watchers were told, and have not taken yet.
+    pub(crate) told: Vec<(ClientId, Message)>,
     /// Lines for the cluster log.
     pub(crate) log: Vec<String>,
     /// What primaries last said of their groups.
@@ -53,6 +55,7 @@ impl Company {
             hosts,
             replies: Vec::new(),
             early: Vec::new(),
+            told: Vec::new(),
             log: Vec::new(),
             reports: BTreeMap::new(),
             lose: |_| false,
@@ -111,6 +114,7 @@ impl Company {
                 return;
             }
             for (from, to, epoch, message) in under_way {
+                assert_ne!(from, to, "an OSD has nothing to say to itself: {message:?}");
                 match (to, message) {
                     (Entity::Osd(osd), message) if !(self.lose)(&message) => {
                         if let Some(host) = self.hosts.get_mut(&osd.0) {
@@ -118,6 +122,9 @@ impl Company {
                         }
                     }
                     (Entity::Client(_), Message::OpReply(reply, payload)) => self.replies.push((reply, payload)),
+                    (Entity::Client(client), message @ (Message::WatchNotify(..) | Message::WatchPong(_))) => {
+                        self.told.push((client, message));
+                    }
                     (Entity::Client(_), Message::OpApplied(applied)) => self.early.push((applied, self.replies.len())),
                     _ => {}
                 }
@@ -169,9 +176,15 @@ impl Company {
     }
     /// Sends an operation to the primary; returns its request.
     pub(crate) fn send(&mut self, object: &str, ops: Vec<SubOp>, data: &[u8], flags: u32) -> OpRequest {
+        let request = self.request(CLIENT, object, ops, flags);
+        self.resend(&request, data);
+        request
+    }
+    /// The next operation of a client, not sent yet.
+    pub(crate) fn request(&mut self, client: ClientId, object: &str, ops: Vec<SubOp>, flags: u32) -> OpRequest {
         self.sequence += 1;
-        let request = OpRequest {
-            request: RequestId { client: CLIENT, instance: Instance(1), sequence: self.sequence },
+        OpRequest {
+            request: RequestId { client, instance: Instance(1), sequence: self.sequence },
             answered_below: self.sequence,
             pg: self.group(object),
             object: ObjectId::named(object),
@@ -184,9 +197,13 @@ impl Company {
             deadline_ms: 0,
             attempt: 1,
             unix_ms: 0,
-        };
-        self.resend(&request, data);
-        request
+        }
+    }
+    /// A client says something to the primary of an object.
+    pub(crate) fn say(&mut self, client: ClientId, object: &str, message: Message) {
+        let pg = self.group(object);
+        let (primary, epoch) = (self.monitors.map.pgs[&pg].acting[0].0, self.monitors.map.epoch);
+        self.host(primary).tell(Entity::Client(client), epoch, message);
     }
     /// Which group an object is in.
     pub(crate) fn group(&self, object: &str) -> PgId {
@@ -197,7 +214,11 @@ impl Company {
     pub(crate) fn resend(&mut self, request: &OpRequest, data: &[u8]) {
         let (primary, epoch) = (self.monitors.map.pgs[&request.pg].acting[0].0, self.monitors.map.epoch);
         let payload = if data.is_empty() { Payload::new() } else { vec![Bytes::copy_from_slice(data)] };
-        self.host(primary).tell(Entity::Client(CLIENT), epoch, Message::OpRequest(request.clone(), payload));
+        self.host(primary).tell(
+            Entity::Client(request.request.client),
+            epoch,
+            Message::OpRequest(request.clone(), payload),
+        );
     }
     /// The answer to an operation, when there is one.
     pub(crate) fn answer(&mut self, request: &OpRequest) -> Option<Result<(Version, Vec<u8>), OpFailure>> {
@@ -210,14 +231,24 @@ impl Company {
     /// An operation and its answer, within a few seconds.
     pub(crate) fn op(&mut self, object: &str, ops: Vec<SubOp>, data: &[u8]) -> Result<Vec<u8>, OpFailure> {
         let request = self.send(object, ops, data, 0);
+        self.await_answer(&request).map(|(_, data)| data)
+    }
+    /// The answer to what was sent, within a few seconds.
+    pub(crate) fn await_answer(&mut self, request: &OpRequest) -> Result<(Version, Vec<u8>), OpFailure> {
         self.settle();
         for _ in 0..100 {
-            if let Some(answer) = self.answer(&request) {
-                return answer.map(|(_, data)| data);
+            if let Some(answer) = self.answer(request) {
+                return answer;
             }
             self.wait(50);
         }
         panic!("no answer to {request:?}; {:?}", self.reports);
+    }
+    /// What the parts of an answered operation returned.
+    pub(crate) fn results(&self, request: &OpRequest) -> Vec<SubReply> {
+        let (reply, _) =
+            self.replies.iter().rev().find(|(reply, _)| reply.request == request.request).expect("answered");
+        reply.results.clone()
     }
     pub(crate) fn write(&mut self, object: &str, data: &[u8]) -> Result<(), OpFailure> {
         self.op(object, vec![SubOp::WriteFull { length: data.len() as u64 }], data).map(|_| ())

@@ -3,6 +3,7 @@
 //! Parts are evaluated in order, each on the object as the parts before it left it (`view.rs`). The first that fails ends the operation without
 //! effects. Where something must be read first, the outcome says what; then the operation is evaluated again, from its beginning.
 
+use crate::claims::{self, Scene};
 use crate::fetched::{Fetched, Want};
 use crate::pg::local::{VERSION_ATTR, version_value};
 use crate::pg::object::Context;
@@ -124,6 +125,11 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
         Some(end) if end <= OBJECT_BYTES_MAX => Ok(()),
         _ => Err(OpFailure::TooLarge {}),
     };
+    let calls = request.ops.iter().any(|op| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
+    if calls && request.ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
+        // A grant's token is the version that the object gets; a call may be evaluated when others have come before it.
+        return invalid("a lock is not taken in one operation with a call; take it first");
+    }
     // Of a call nobody knows yet whether it writes.
     let writes = request.ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
     for op in &request.ops {
@@ -153,7 +159,10 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
                 }
             }
             SubOp::ListObjects { .. } if request.ops.len() > 1 => return invalid("a listing stands alone"),
-            _ => {}
+            _ => {
+                claims::watch::validate(op, request.ops.len() == 1)?;
+                claims::lock::validate(op)?;
+            }
         }
     }
     Ok(())
@@ -161,14 +170,24 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
 
 const READ_OF_WRITE: &str = "an operation that writes cannot return data; read it in another";
 
+/// What an evaluation knows besides the operation and the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// Nothing that needs more room is taken.
+    pub full: bool,
+    /// Whether the operation was taken as one that may write.
+    pub may_write: bool,
+    /// For watches and locks.
+    pub scene: &'a Scene,
+}
+
 /// Evaluates the operation on the object, with what was read for it so far.
 pub fn evaluate(
     request: &OpRequest,
     payload: &Payload,
     context: &Context,
     fetched: Fetched,
-    full: bool,
-    may_write: bool,
+    setting: &Setting<'_>,
     methods: &mut dyn Methods,
 ) -> Outcome {
     if fetched.is_exhausted() {
@@ -176,6 +195,7 @@ pub fn evaluate(
         return Outcome::failed(OpFailure::Invalid { why: why.to_owned() });
     }
     let mut run = Run {
+        scene: setting.scene,
         view: View::new(context.clone(), fetched),
         results: Vec::new(),
         returned: Payload::new(),
@@ -197,15 +217,15 @@ pub fn evaluate(
         }
     }
     let Run { view, results, returned, .. } = run;
-    if may_write && !returned.is_empty() {
+    if setting.may_write && !returned.is_empty() {
         return Outcome::failed(OpFailure::Invalid { why: READ_OF_WRITE.to_owned() });
     }
     if view.effects.is_empty() {
         return Outcome::Answer { failure: None, results, payload: returned };
     }
     let attrs: usize = view.context.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
-    let attrs = attrs + view.context.header.len();
-    if full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
+    let attrs = attrs + view.context.header.len() + view.context.claims.bytes();
+    if setting.full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
         return Outcome::failed(OpFailure::Full {});
     }
     if attrs > ATTR_BYTES_MAX {
@@ -219,14 +239,15 @@ pub fn evaluate(
     Outcome::Update(Update { effects, payload: written, context, results })
 }
 
-struct Run {
+struct Run<'a> {
+    scene: &'a Scene,
     view: View,
     results: Vec<SubReply>,
     returned: Payload,
     input: PayloadCursor,
 }
 
-impl Run {
+impl Run<'_> {
     fn take(&mut self, length: u64) -> Payload {
         self.input.take(length as usize).expect("the payload is as long as its parts say: validated")
     }
@@ -339,6 +360,18 @@ impl Run {
                 result = self.called(methods.eval(index, &script, handler, input, view))?;
             }
             SubOp::ListObjects { .. } => unreachable!("listings are not evaluated on an object"),
+            SubOp::Watch { .. } | SubOp::Unwatch { .. } | SubOp::ListWatchers {} => {
+                result = claims::watch::part(op, self.scene, &mut self.view.context, &mut self.view.effects)?;
+            }
+            SubOp::Notify { .. } => unreachable!("a notify is not evaluated: it tells the object's watchers"),
+            SubOp::Lock { .. }
+            | SubOp::Unlock { .. }
+            | SubOp::BreakLock { .. }
+            | SubOp::AssertLock { .. }
+            | SubOp::ListLocks {} => {
+                let guard = OpFailure::Guard { index };
+                result = claims::lock::part(op, guard, self.scene, &mut self.view.context, &mut self.view.effects)?;
+            }
         }
         self.results.push(result);
         Ok(())
@@ -393,6 +426,10 @@ mod tests {
             unix_ms: 0,
         }
     }
+    fn setting(full: bool) -> Setting<'static> {
+        static SCENE: std::sync::LazyLock<Scene> = std::sync::LazyLock::new(Scene::default);
+        Setting { full, may_write: true, scene: &SCENE }
+    }
     struct NoMethods;
     impl Methods for NoMethods {
         fn call(&mut self, _: u32, _: &Name, _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
@@ -409,7 +446,7 @@ mod tests {
         let payload = if payload.is_empty() { vec![] } else { vec![Bytes::copy_from_slice(payload)] };
         let request = request(ops);
         validate(&request, &payload).expect("valid");
-        evaluate(&request, &payload, context, Fetched::default(), false, true, &mut NoMethods)
+        evaluate(&request, &payload, context, Fetched::default(), &setting(false), &mut NoMethods)
     }
     fn update(outcome: Outcome) -> Update {
         match outcome {
@@ -457,11 +494,25 @@ mod tests {
     #[test]
     fn a_full_cluster_still_shrinks() {
         let full = |ops: Vec<SubOp>, payload: Payload| {
-            evaluate(&request(ops), &payload, &existing(10), Fetched::default(), true, true, &mut NoMethods)
+            evaluate(&request(ops), &payload, &existing(10), Fetched::default(), &setting(true), &mut NoMethods)
         };
         assert!(matches!(full(vec![SubOp::Delete {}], vec![]), Outcome::Update(_)));
         assert!(matches!(full(vec![SubOp::Truncate { size: 1 }], vec![]), Outcome::Update(_)));
         let grown = full(vec![SubOp::Append { length: 1 }], vec![Bytes::from_static(b"x")]);
         assert!(matches!(grown, Outcome::Answer { failure: Some(OpFailure::Full {}), .. }));
+    }
+
+    /// The store's bound is on all attributes of an object together.
+    #[test]
+    fn claims_count_towards_the_size_of_the_attributes() {
+        let mut context = existing(0);
+        let value = Bytes::from(vec![0; ATTR_BYTES_MAX - 100]);
+        context.attrs.insert("a".into(), value);
+        let lock = |description: String| {
+            vec![SubOp::Lock { name: "n".into(), cookie: 1, shared: false, lease_ms: 0, description }]
+        };
+        assert!(matches!(run(lock(String::new()), b"", &context), Outcome::Update(_)));
+        let outcome = run(lock("x".repeat(40)), b"", &context);
+        assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::TooLarge {}), .. }), "{outcome:?}");
     }
 }

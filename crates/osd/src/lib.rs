@@ -13,6 +13,7 @@
 
 mod boot;
 mod builtin;
+mod claims;
 #[cfg(test)]
 mod class_stories;
 #[cfg(test)]
@@ -24,6 +25,8 @@ mod fetched;
 mod heartbeat;
 mod io;
 pub mod key;
+#[cfg(test)]
+mod lock_stories;
 mod methods;
 mod mutants;
 pub mod options;
@@ -40,6 +43,8 @@ mod spread;
 #[cfg(test)]
 mod stories;
 mod view;
+#[cfg(test)]
+mod watch_stories;
 
 pub use boot::{DaemonRecord, format};
 pub use io::{Limits, OsdConfig, Output, Timing};

@@ -8,7 +8,8 @@
 //! A hostile or merely long method costs the daemon's thread [`INLINE`] once; after that its operations go straight to the other
 //! evaluator, one at a time, while the daemon serves.
 
-use crate::evaluate::{Called, Methods, Outcome, evaluate};
+use crate::claims::Scene;
+use crate::evaluate::{Called, Methods, Outcome, Setting, evaluate};
 use crate::fetched::Fetched;
 use crate::pg::local::HEADER_ATTR;
 use crate::pg::object::Context;
@@ -214,6 +215,7 @@ pub struct EvaluateJob {
     pub(crate) fetched: Fetched,
     pub(crate) full: bool,
     pub(crate) may_write: bool,
+    pub(crate) scene: Scene,
     pub(crate) facts: Facts,
 }
 
@@ -231,9 +233,10 @@ impl EvaluateJob {
     /// Does it.
     #[must_use]
     pub fn run(self, runtime: &mut Runtime) -> Evaluated {
-        let Self { pg, interval, number, request, payload, context, fetched, full, may_write, facts } = self;
+        let Self { pg, interval, number, request, payload, context, fetched, full, may_write, scene, facts } = self;
         runtime.facts = facts;
-        let outcome = evaluate(&request, &payload, &context, fetched, full, may_write, runtime);
+        let setting = Setting { full, may_write, scene: &scene };
+        let outcome = evaluate(&request, &payload, &context, fetched, &setting, runtime);
         Evaluated { pg, interval, number, outcome, complaints: std::mem::take(&mut runtime.complaints) }
     }
 }

@@ -31,11 +31,15 @@ pub enum Mutant {
     SupersededExecuted,
     /// Peering with divergent entries keeps the objects they wrote.
     DivergentKept,
+    /// A notifier hears who missed it before these watches are durably gone.
+    NotifyAnsweredEarly,
+    /// A write under a lock asks whether it is held, not by whom.
+    LockOwnerUnchecked,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -48,6 +52,8 @@ impl Mutant {
         Self::ReadUncommitted,
         Self::SupersededExecuted,
         Self::DivergentKept,
+        Self::NotifyAnsweredEarly,
+        Self::LockOwnerUnchecked,
     ];
 }
 

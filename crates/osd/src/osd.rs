@@ -55,7 +55,8 @@ pub struct Osd {
     /// Groups that want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after every message.
     busy: BTreeSet<PgId>,
     deltas: VecDeque<(Epoch, Bytes)>,
-    held: Vec<(Epoch, Entity, Message)>,
+    /// The epoch that each needs, its sender's, its sender, and it.
+    held: Vec<(Epoch, Epoch, Entity, Message)>,
     told: BTreeMap<Entity, (Epoch, Time)>,
     collections: BTreeSet<PoolId>,
     reported: BTreeMap<PgId, PgReport>,
@@ -345,6 +346,7 @@ impl Osd {
         let late = now.since(self.tick_due);
         if late > self.sh.config.timing.ping_interval / 2 {
             self.sh.peers.discount(late, now);
+            self.sh.late = late;
         }
         self.ticked = now;
         self.sh.wake = Time::MAX;
@@ -365,6 +367,7 @@ impl Osd {
                 self.find_busy();
             }
         }
+        self.sh.late = Duration::ZERO;
         if self.beacon_at <= now {
             self.beacon();
         }
@@ -607,11 +610,11 @@ impl Osd {
 
     fn release_held(&mut self) {
         let epoch = self.epoch();
-        let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, _, _)| *needed <= epoch);
+        let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, ..)| *needed <= epoch);
         self.held = later;
-        let now: Vec<(Epoch, Entity, Message)> = now;
-        for (needed, from, message) in now {
-            self.receive(from, needed, message);
+        let now: Vec<(Epoch, Epoch, Entity, Message)> = now;
+        for (_, theirs, from, message) in now {
+            self.receive(from, theirs, message);
         }
     }
 
@@ -674,10 +677,15 @@ impl Osd {
         }
         let unchecked =
             crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAck(_));
-        if epoch > self.epoch() && !to_mon && !unchecked {
+        // The holder of a lock that was taken over from somebody fenced says the epoch that has the fence.
+        let needed = match &message {
+            Message::OpRequest(request, _) => epoch.max(request.fence),
+            _ => epoch,
+        };
+        if needed > self.epoch() && !to_mon && !unchecked {
             // Its sender will see our epoch and send us the changes; ask the monitors too, should that fail.
             if self.held.len() < HELD_MAX {
-                self.held.push((epoch, from, message));
+                self.held.push((needed, epoch, from, message));
             }
             if self.sh.now.since(self.map_asked) >= self.sh.config.timing.ping_interval {
                 self.subscribe();
@@ -699,9 +707,30 @@ impl Osd {
                 self.on_request(from, epoch, request, payload);
             }
             (Entity::Osd(_), Message::OpReply(reply, payload)) => self.on_source(&reply, &payload),
+            (Entity::Client(_), message) => self.on_watcher(from, epoch, message),
             (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
             _ => {}
         }
+    }
+
+    /// What watchers say: that they are there, and that they have a notify.
+    fn on_watcher(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        let (id, object) = match &message {
+            Message::WatchPing(m) => (m.pg, &m.object),
+            Message::NotifyAck(m, _) => (m.pg, &m.object),
+            _ => return,
+        };
+        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        // Who does not know this interval says it again when he does.
+        if pg.interval.since > epoch || key::seed(key::hash(object), pg.local.pg_num) != id.seed {
+            return;
+        }
+        match message {
+            Message::WatchPing(m) => pg.on_watch_ping(from, m, &mut self.sh),
+            Message::NotifyAck(m, payload) => pg.on_notify_ack(&m, payload, &mut self.sh),
+            _ => {}
+        }
+        note(&mut self.busy, pg, &mut self.sh);
     }
 
     fn on_request(

@@ -19,6 +19,8 @@ pub struct Shared {
     pub map: Option<ClusterMap>,
     /// The clock's reading for the input in hand.
     pub now: Time,
+    /// How much later than asked for the tick in hand came: what was not heard meanwhile is our own fault.
+    pub late: std::time::Duration,
     /// Other OSDs.
     pub peers: Peers,
     /// To be performed by the host.
@@ -117,6 +119,7 @@ impl Shared {
             config,
             map: None,
             now: Time::ZERO,
+            late: std::time::Duration::ZERO,
             out: Vec::new(),
             awaited: Expected::default(),
             counters: Counters::default(),

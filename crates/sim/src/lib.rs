@@ -12,12 +12,14 @@
 //! * [`rng`]: the only source of chance; [`plan`]: what a seed means;
 //! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
 //! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
-//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`operator`]: the same with commands;
+//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks;
+//!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
 #![forbid(unsafe_code)]
 
+pub mod claims;
 pub mod clock;
 pub mod disk;
 mod faults;

@@ -61,6 +61,8 @@ pub struct Plan {
     pub rot: bool,
     /// How often OSDs send beacons, and after how long without one they are down, in milliseconds: often so short that faults alone do it.
     pub beacons_ms: (u64, u64),
+    /// Clients watch, notify and lock beside their registers.
+    pub claims: bool,
 }
 
 impl Plan {
@@ -102,6 +104,7 @@ impl Plan {
             deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
+            claims: rng.one_in(2),
         }
     }
 }
@@ -121,4 +124,6 @@ pub struct Report {
     pub epochs: u64,
     /// How often a daemon crashed.
     pub crashes: u64,
+    /// What happened to watches and locks.
+    pub claims: crate::claims::Counts,
 }

@@ -3,6 +3,7 @@
 //! A register is an object; its value is repeated through the object's data, whose length follows from the value, so that a torn or mixed
 //! object cannot be mistaken for a value. A client that has waited too long gives up on its operation and goes on as somebody else.
 
+use crate::claims::{Chores, Notices};
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
@@ -59,6 +60,7 @@ pub struct SimClient {
     pub role: Client,
     name: u64,
     current: Option<(OpId, Record, u64)>,
+    chores: Chores,
     next_at: u64,
     think_ns: u64,
     /// No new operations.
@@ -72,6 +74,9 @@ pub struct SimClient {
 pub struct Workload {
     /// What happened.
     pub history: Vec<Record>,
+    /// What happened to watches and locks.
+    pub notices: Notices,
+    claims: bool,
     keys: u64,
     next_value: u64,
     next_name: u64,
@@ -80,10 +85,18 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many registers.
+    /// So many registers; and, if so, watches and locks.
     #[must_use]
-    pub fn new(keys: u64) -> Self {
-        Self { history: Vec::new(), keys, next_value: 0, next_name: 0, seen: vec![None; keys as usize] }
+    pub fn new(keys: u64, claims: bool) -> Self {
+        Self {
+            history: Vec::new(),
+            notices: Notices::default(),
+            claims,
+            keys,
+            next_value: 0,
+            next_name: 0,
+            seen: vec![None; keys as usize],
+        }
     }
 
     /// A new client.
@@ -95,6 +108,7 @@ impl Workload {
             role: Client::new(config, now),
             name: self.next_name,
             current: None,
+            chores: Chores::new(self.claims),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
             finished: false,
@@ -107,17 +121,24 @@ impl SimClient {
     /// When it next has something to do, in virtual nanoseconds.
     #[must_use]
     pub fn next_at(&self) -> u64 {
-        match &self.current {
+        let own = match &self.current {
             Some((_, _, give_up)) => *give_up,
             None if self.finished => u64::MAX,
             None => self.next_at,
-        }
+        };
+        own.min(self.chores.next_at(self.finished))
     }
 
     /// Whether an operation is under way.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Whether its watches and locks have come to rest.
+    #[must_use]
+    pub fn is_settled(&self, work: &Workload) -> bool {
+        self.chores.is_settled(&self.role, &work.notices)
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -127,8 +148,11 @@ impl SimClient {
         for Completion { id, result } in ended {
             if let Some((_, record, _)) = self.current.take_if(|(current, ..)| *current == id) {
                 self.end(record, result, now, work, rng);
+            } else {
+                self.chores.on_completion(Completion { id, result }, now, &self.role, &mut work.notices);
             }
         }
+        self.chores.advance(now, local, self.finished, &mut self.role, &mut work.notices, rng);
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
         {

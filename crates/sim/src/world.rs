@@ -136,6 +136,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     world.run_until_clean();
     crate::verdict::copies_agree(&mut world);
     crate::verdict::stores_are_sound(&world);
+    world.work.notices.check();
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
     }
@@ -164,7 +165,7 @@ impl World {
             let disk = Disk::new(plan.disks, plan.deferred_write_max, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
-        let mut work = Workload::new(plan.keys);
+        let mut work = Workload::new(plan.keys, plan.claims);
         let clients: Vec<SimClient> = (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
         let mut operator = Operator::default();
         operator.wish(
@@ -247,6 +248,7 @@ impl World {
             unknown,
             epochs: self.ledger.epoch().0,
             crashes: self.crashes,
+            claims: self.work.notices.counts(),
         }
     }
 
@@ -284,7 +286,7 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        let idle = |client: &SimClient| client.finished && !client.is_busy();
+        let idle = |client: &SimClient| client.finished && !client.is_busy() && client.is_settled(&self.work);
         !self.faults
             && self.clients.iter().all(idle)
             && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())

@@ -29,3 +29,22 @@ fn seeds_that_found_something() {
         assert!(passed, "{output}");
     }
 }
+
+/// The checks of watches and locks say nothing where nobody watches or locks: faults and all, there is something of everything.
+#[test]
+fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::claims::Counts::default();
+    for seed in 1..=12 {
+        let plan = nacre_sim::Plan { claims: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).claims;
+        sum.notifies += counts.notifies;
+        sum.acked += counts.acked;
+        sum.missed += counts.missed;
+        sum.lost += counts.lost;
+        sum.grants += counts.grants;
+        sum.takeovers += counts.takeovers;
+        sum.writes += counts.writes;
+    }
+    let all = [sum.notifies, sum.acked, sum.missed, sum.lost, sum.grants, sum.takeovers, sum.writes];
+    assert!(all.iter().all(|count| *count > 5), "{sum}");
+}

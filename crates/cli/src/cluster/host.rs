@@ -5,9 +5,10 @@
 use super::{Commands, Session};
 use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail};
-use nacre_client::{Completion, Failure, OpId, Operation, Refused};
+use nacre_client::{Completion, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
-use nacre_types::{Entity, MonId, OsdId, PoolId};
+use nacre_types::{Entity, MonId, ObjectId, OsdId, PoolId};
+use nacre_wire::msg::client::RequestId;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -122,6 +123,8 @@ struct Connection {
     /// Something was begun since the last turn.
     unsent: bool,
     polled: Vec<Completion>,
+    /// What watchers heard and nobody has taken yet.
+    heard: Vec<WatchEvent>,
 }
 
 impl Connection {
@@ -200,11 +203,7 @@ impl Objects for Connection {
         while self.flying.len() >= IN_FLIGHT_MAX {
             self.turn();
         }
-        let id = self.data.submit(operation).map_err(|refused| match refused {
-            Refused::Busy => anyhow!("too many bytes are in flight at once"),
-            Refused::NotConnected => anyhow!("no monitor has answered; are the monitors running?"),
-            Refused::NoSuchPool => anyhow!("the pool was removed"),
-        })?;
+        let id = self.data.submit(operation).map_err(refusal)?;
         self.flying.insert(id, Instant::now());
         self.unsent = true;
         Ok(id)
@@ -228,6 +227,57 @@ impl Objects for Connection {
     fn pg_num(&mut self, pool: PoolId) -> Result<u32> {
         self.await_pool(pool)
     }
+
+    fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
+        self.await_pool(pool)?;
+        let watch = self.data.watch(pool, object.clone(), timeout).map_err(refusal)?;
+        self.flying.insert(OpId(watch.0), Instant::now());
+        self.unsent = true;
+        Ok(watch)
+    }
+
+    fn watch_event(&mut self, max: Duration) -> Result<Option<WatchEvent>> {
+        let begun = Instant::now();
+        loop {
+            self.data.watch_events(&mut self.heard);
+            if !self.heard.is_empty() {
+                return Ok(Some(self.heard.remove(0)));
+            }
+            if begun.elapsed() >= max {
+                return Ok(None);
+            }
+            self.turn();
+            if let Some((who, why)) = self.data.halted().first() {
+                bail!("{who} can go on no longer: {why}");
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, watch: WatchId, notify: RequestId) -> Result<()> {
+        // Lost meanwhile: the next event says so.
+        let _ = self.data.ack_notify(watch, notify, bytes::Bytes::new());
+        self.data.poll(Duration::ZERO, &mut self.polled);
+        Ok(())
+    }
+
+    fn unwatch(&mut self, watch: WatchId) -> Result<()> {
+        if let Some(id) = self.data.unwatch(watch).map_err(refusal)? {
+            self.flying.insert(id, Instant::now());
+            self.unsent = true;
+            // Refused only if the watch is gone already.
+            let _ = self.next()?;
+        }
+        Ok(())
+    }
+}
+
+fn refusal(refused: Refused) -> anyhow::Error {
+    match refused {
+        Refused::Busy => anyhow!("too many bytes are in flight at once"),
+        Refused::NotConnected => anyhow!("no monitor has answered; are the monitors running?"),
+        Refused::NoSuchPool => anyhow!("the pool was removed"),
+        Refused::Unsupported => anyhow!("this cluster cannot do that"),
+    }
 }
 
 impl Commands for Connection {
@@ -248,6 +298,7 @@ pub fn connect(place: &Path) -> Result<Box<dyn Session>> {
         ended: VecDeque::new(),
         unsent: false,
         polled: Vec::new(),
+        heard: Vec::new(),
     }))
 }
 

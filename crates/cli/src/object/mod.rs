@@ -2,8 +2,10 @@
 //!
 //! * [`stripe`]: content of any length behind one name;
 //! * [`list`]: what is in a pool;
-//! * [`tree`]: import, export, and reading back.
+//! * [`tree`]: import, export, and reading back;
+//! * [`claims`]: watches and locks.
 
+pub mod claims;
 pub mod list;
 pub mod stripe;
 pub mod tree;
@@ -129,6 +131,20 @@ pub enum Command {
     /// The ordered key-value map of an object.
     #[command(subcommand)]
     Omap(Omap),
+    /// Print what is notified of an object, until the watch is lost.
+    Watch(claims::Watch),
+    /// Tell everyone who watches an object, and print who has it and who missed it.
+    Notify(claims::Notify),
+    /// Who watches an object.
+    Watchers(Target),
+    /// Take a lock on an object; it makes the object if it is not there.
+    Lock(claims::Lock),
+    /// Give a lock back for its owner.
+    Unlock(claims::Unlock),
+    /// Locks of an object, and who holds them.
+    Locks(Target),
+    /// Take a lock away from its holders.
+    BreakLock(claims::BreakLock),
 }
 
 /// Attributes.
@@ -250,6 +266,13 @@ pub fn run(command: Command, cluster: &mut dyn Session, out: &mut Out) -> Result
         Command::Export { pool, dir } => export(&pool, &dir, cluster, out),
         Command::Xattr(command) => xattr(command, cluster, out),
         Command::Omap(command) => omap(command, cluster, out),
+        Command::Watch(args) => claims::watch(&args, cluster, out),
+        Command::Notify(args) => claims::notify(&args, cluster, out),
+        Command::Watchers(target) => claims::watchers(&target, cluster, out),
+        Command::Lock(args) => claims::lock(&args, cluster, out),
+        Command::Unlock(args) => claims::unlock(&args, cluster, out),
+        Command::Locks(target) => claims::locks(&target, cluster, out),
+        Command::BreakLock(args) => claims::break_lock(&args, cluster, out),
     }
 }
 

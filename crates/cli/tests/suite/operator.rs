@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A cluster's folder. When dropped, whatever runs there is stopped.
-struct Site {
+pub struct Site {
     dir: PathBuf,
     port: u16,
     by_hand: Vec<Child>,
@@ -18,7 +18,7 @@ struct Site {
 
 impl Site {
     /// `number`: the test's own, for its ports.
-    fn new(name: &str, number: u16) -> Self {
+    pub fn new(name: &str, number: u16) -> Self {
         let dir = scratch(&format!("operator-{name}"));
         // Of an earlier run that was killed.
         let _ = nacre(["down", "--dir", dir.to_str().expect("readable")]);
@@ -29,25 +29,25 @@ impl Site {
         let port = (0..20).map(|n| port + n * 1_000).find(|base| (*base..base + 12).all(is_free)).expect("free ports");
         Self { dir, port, by_hand: Vec::new() }
     }
-    fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+    pub fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         [&["--cluster", self.dir.to_str().expect("readable")][..], more].concat()
     }
-    fn run(&self, more: &[&str]) -> Output {
+    pub fn run(&self, more: &[&str]) -> Output {
         nacre(self.arguments(more))
     }
     /// What a command that must succeed prints.
-    fn text(&self, more: &[&str]) -> String {
+    pub fn text(&self, more: &[&str]) -> String {
         let output = self.run(more);
         assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     }
-    fn json(&self, more: &[&str]) -> Value {
+    pub fn json(&self, more: &[&str]) -> Value {
         serde_json::from_str(&self.text(&[&["--json"], more].concat())).expect("JSON and nothing else")
     }
-    fn fails(&self, more: &[&str]) -> String {
+    pub fn fails(&self, more: &[&str]) -> String {
         fails(&self.arguments(more)).0
     }
-    fn up(&self, more: &[&str]) {
+    pub fn up(&self, more: &[&str]) {
         let port = self.port.to_string();
         self.text(&[&["up", "--detach", "--base-port", &port], more].concat());
     }
@@ -64,14 +64,14 @@ impl Site {
         command.args([kind, "run", "--id", id, "--config"]).arg(self.dir.join("cluster.toml"));
         self.by_hand.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
     }
-    fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let begun = Instant::now();
         while !is_so(self) {
             assert!(begun.elapsed() < Duration::from_secs(60), "not {what} after a minute");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    fn put(&self, name: &str, content: &str) {
+    pub fn put(&self, name: &str, content: &str) {
         let file = self.dir.with_extension("content");
         std::fs::write(&file, content).expect("writable");
         self.text(&["object", "put", "data", name, file.to_str().expect("readable")]);

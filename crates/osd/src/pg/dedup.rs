@@ -70,6 +70,10 @@ impl DedupTable {
     ///
     /// Returns the sequence numbers that it confirms and that have stored records to be removed.
     pub fn on_entry(&mut self, entry: &LogEntry) -> Vec<u64> {
+        // The primary's own updates: nobody asked, nobody asks again.
+        if entry.request.sequence == 0 {
+            return Vec::new();
+        }
         let record = DedupRecord {
             request: entry.request,
             version: entry.version,
@@ -195,6 +199,15 @@ mod tests {
         assert_eq!(table.confirm(&request(0), 4), [2]);
         table.mark_beyond(v(1, 4));
         assert_eq!(table.confirm(&request(0), 5), [4]);
+    }
+
+    #[test]
+    fn the_primarys_own_updates_are_nobodys_requests() {
+        let mut table = DedupTable::default();
+        let mut own = entry("a", Version::NONE, v(1, 1));
+        own.request = RequestId::default();
+        assert!(table.on_entry(&own).is_empty());
+        assert_eq!(table, DedupTable::default());
     }
 
     #[test]

@@ -252,7 +252,9 @@ impl Local {
                 kept.push((dedup_key(b'd', &entry.request, true), record.to_bytes().into()));
                 self.dedup.mark_stored(&entry.request);
             }
-            clients.insert((entry.request.client, entry.request.instance));
+            if entry.request.sequence > 0 {
+                clients.insert((entry.request.client, entry.request.instance));
+            }
         }
         for (client, instance) in clients {
             let request = RequestId { client, instance, sequence: 0 };

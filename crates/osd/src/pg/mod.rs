@@ -14,7 +14,8 @@
 //! * `ops` client operations; `object` the queue of one object;
 //! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
 //! * `count` how much the group holds, after a split;
-//! * `repair` copies that cannot be read any more.
+//! * `repair` copies that cannot be read any more;
+//! * [`watch`] who watches an object, and notifies.
 //!
 //! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was under way.
 //!
@@ -34,6 +35,7 @@ pub mod recovery;
 pub mod repair;
 pub mod replication;
 pub mod transfer;
+pub mod watch;
 
 use crate::shared::Shared;
 use bytes::Bytes;
@@ -319,7 +321,10 @@ impl Pg {
                 }
             }
             Role::Member(_) => {}
-            Role::Primary(_) => self.primary_tick(sh),
+            Role::Primary(_) => {
+                self.watch_tick(sh);
+                self.primary_tick(sh);
+            }
         }
     }
 

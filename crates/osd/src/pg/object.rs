@@ -33,6 +33,8 @@ pub struct Context {
     pub attrs: BTreeMap<Name, Bytes>,
     /// What methods keep beside the omap.
     pub header: Bytes,
+    /// Watches and locks.
+    pub claims: crate::claims::Claims,
     /// Nobody can read all of it: what replaces it must not keep the rest of a block.
     pub damaged: bool,
 }
@@ -54,6 +56,8 @@ pub struct Pending {
     pub writes: bool,
     /// What the client is called.
     pub name: Name,
+    /// What the primary wants of the object itself: the request then has no parts to evaluate.
+    pub own: Option<super::watch::Own>,
 }
 
 impl Pending {
@@ -69,8 +73,13 @@ impl Pending {
     }
     /// Whether it may change the object.
     #[must_use]
-    pub const fn is_write(&self) -> bool {
-        self.writes
+    pub fn is_write(&self) -> bool {
+        self.own.as_ref().map_or(self.writes, super::watch::Own::is_write)
+    }
+    /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary wants for itself has 0.
+    #[must_use]
+    pub const fn is_clients(&self) -> bool {
+        self.request.request.sequence != 0
     }
 }
 

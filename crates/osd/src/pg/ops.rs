@@ -5,7 +5,8 @@ use super::local::{HEADER_ATTR, VERSION_ATTR, version_of};
 use super::object::{Context, Pending, Reading};
 use super::replication::Answer;
 use super::{Awaited, Pg};
-use crate::evaluate::{self, Outcome};
+use crate::claims::Scene;
+use crate::evaluate::{self, Outcome, Setting};
 use crate::fetched::{Fetched, Want};
 use crate::io::Output;
 use crate::methods::EvaluateJob;
@@ -82,7 +83,8 @@ impl Pg {
         }
         let now = sh.now;
         let writes = request.ops.iter().any(SubOp::is_write);
-        let op = Pending { from, request, payload, received: now, explained: now, writes, name: name.clone() };
+        let op =
+            Pending { from, request, payload, received: now, explained: now, writes, name: name.clone(), own: None };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
         let primary = self.primary().expect("checked");
@@ -94,6 +96,7 @@ impl Pg {
             return;
         }
         let object = op.request.object.clone();
+        primary.watching.hear(&object, id.client, id.instance, now);
         primary.objects.push(&object, op);
         self.process_object(&object, sh);
     }
@@ -102,13 +105,14 @@ impl Pg {
     pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
         let Some(primary) = self.primary() else { return };
         let mut gone = primary.objects.drain();
+        gone.extend(primary.watching.drain());
         gone.extend(primary.in_flight.drain(..).flat_map(|update| update.answers).filter_map(|answer| answer.op));
         for op in gone {
             Self::release(&op, sh);
         }
     }
 
-    fn release(op: &Pending, sh: &mut Shared) {
+    pub(super) fn release(op: &Pending, sh: &mut Shared) {
         sh.client_load.0 -= 1;
         sh.client_load.1 -= op.bytes();
     }
@@ -118,6 +122,9 @@ impl Pg {
         sh.counters.ops += 1;
         if let Some(op) = op {
             Self::release(&op, sh);
+        }
+        if reply.request.sequence == 0 {
+            return;
         }
         sh.reply(to, Message::OpReply(reply, payload), before);
     }
@@ -155,7 +162,7 @@ impl Pg {
     }
 
     /// Until when reads may be answered.
-    fn lease_until(&self, sh: &Shared) -> Time {
+    pub(super) fn lease_until(&self, sh: &Shared) -> Time {
         let me = sh.me();
         let others = self.interval.acting.iter().filter(|osd| **osd != me);
         others.map(|osd| sh.peers.lease_until(*osd)).min().unwrap_or(Time::MAX)
@@ -261,7 +268,7 @@ impl Pg {
     }
 
     /// Lets somebody else evaluate the operation.
-    fn hand_out(&mut self, op: Pending, context: Context, full: bool, fetched: Fetched, sh: &mut Shared) {
+    fn hand_out(&mut self, op: Pending, context: Context, full: bool, fetched: Fetched, scene: Scene, sh: &mut Shared) {
         sh.programs.counters.jobs += 1;
         let facts = sh.programs.facts(&op);
         let (pg, interval, may_write) = (self.id(), self.interval.since, op.is_write());
@@ -272,7 +279,8 @@ impl Pg {
         state.reads += 1;
         state.exclusive = may_write;
         primary.objects.evaluating.insert(number, op);
-        let job = EvaluateJob { pg, interval, number, request, payload, context, fetched, full, may_write, facts };
+        let job =
+            EvaluateJob { pg, interval, number, request, payload, context, fetched, full, may_write, scene, facts };
         sh.out.push(Output::Evaluate { job: Box::new(job) });
     }
 
@@ -286,7 +294,8 @@ impl Pg {
         state.reads -= 1;
         state.exclusive = false;
         let context = state.context.clone().expect("kept while the operation was under way");
-        if self.conclude(op, context, full, outcome, sh).is_none() {
+        let scene = self.scene(&op, &context, sh);
+        if self.conclude(op, context, full, scene, outcome, sh).is_none() {
             self.process_object(&object, sh);
         }
     }
@@ -311,7 +320,11 @@ impl Pg {
         let state = primary.objects.get(object);
         state.loading = false;
         match reply {
-            Ok(ReadReply::Stat(stat)) => state.context = Some(context_of(stat)),
+            Ok(ReadReply::Stat(stat)) => {
+                let context = context_of(stat);
+                primary.watching.look_at(object, &context.claims, sh.now);
+                primary.objects.get(object).context = Some(context);
+            }
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
                 // Not even its version can be read; the log may know it.
@@ -336,7 +349,10 @@ impl Pg {
     }
 
     /// Answers a resend of an update, or refuses one that may have been executed.
-    fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
+    pub(super) fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
+        if op.own.is_some() {
+            return false;
+        }
         let id = op.request.request;
         let known = match self.as_primary().map(|primary| primary.answered.known(&id)) {
             Some(Known::Answered(answered)) => Some(answered.clone()),
@@ -373,7 +389,7 @@ impl Pg {
 
     fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
         // Its client believes this answer: a copy of the request that arrives later must not be executed.
-        if op.is_write() && matches!(failure, OpFailure::Corrupt { .. }) {
+        if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. }) {
             let seen = self.local.log.head();
             let answered = Answered { failure: Some(failure.clone()), results: Vec::new(), seen };
             self.primary().expect("only primaries fail operations").answered.remember(op.request.request, answered);
@@ -450,14 +466,21 @@ impl Pg {
         let state = self.primary().expect("serving").objects.get(&object);
         let mut context = state.context.clone().expect("loaded before anything is executed");
         context.damaged = self.is_lost(&object);
+        if op.own.is_some() || matches!(op.request.ops[..], [SubOp::Notify { .. }]) {
+            self.execute_watch(op, context, sh);
+            return None;
+        }
+        let scene = self.scene(&op, &context, sh);
         sh.programs.prepare(&op);
         let broken = sh.programs.broken(&op.request);
+        let may_write = op.is_write();
         let runtime = &mut sh.programs.runtime;
+        let setting = Setting { full, may_write, scene: &scene };
         let outcome = match broken {
             Some(failure) => Outcome::failed(failure),
-            None => evaluate::evaluate(&op.request, &op.payload, &context, fetched, full, op.is_write(), runtime),
+            None => evaluate::evaluate(&op.request, &op.payload, &context, fetched, &setting, runtime),
         };
-        self.conclude(op, context, full, outcome, sh)
+        self.conclude(op, context, full, scene, outcome, sh)
     }
 
     /// Does what the evaluation said.
@@ -466,6 +489,7 @@ impl Pg {
         op: Pending,
         context: Context,
         full: bool,
+        scene: Scene,
         outcome: Outcome,
         sh: &mut Shared,
     ) -> Option<Wait> {
@@ -475,7 +499,7 @@ impl Pg {
         match outcome {
             Outcome::Update(update) => self.begin_update(op, context, update, sh),
             Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
-            Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, sh),
+            Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
             Outcome::Answer { failure, results, payload } => {
                 // It tells what the object is now: only under a lease, and when what it saw is committed.
                 let lease = self.lease_until(sh);
@@ -556,7 +580,7 @@ impl Pg {
         let late: Vec<(ObjectId, Entity, OpRequest, Time)> = primary
             .objects
             .pending_mut()
-            .filter(|(_, op)| now.since(op.explained) >= complain)
+            .filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
             .map(|(object, op)| {
                 op.explained = now;
                 (object.clone(), op.from, op.request.clone(), op.received)
@@ -604,5 +628,6 @@ pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
         .iter()
         .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
         .collect();
-    Context { exists: true, version, modified_ms, size: stat.size, attrs, header, damaged: false }
+    let claims = crate::claims::Claims::of(stat.attrs.iter());
+    Context { exists: true, version, modified_ms, size: stat.size, attrs, header, claims, damaged: false }
 }

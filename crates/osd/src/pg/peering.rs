@@ -104,6 +104,8 @@ pub struct Primary {
     pub backfill: super::backfill::Backfill,
     /// Operations that changed nothing in this interval, in case they arrive twice.
     pub answered: Answers,
+    /// Watchers, and notifies that wait for them.
+    pub watching: super::watch::Watching,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.
@@ -130,6 +132,7 @@ impl Primary {
             damage: super::repair::Damage::default(),
             backfill: super::backfill::Backfill::default(),
             answered: Answers::default(),
+            watching: super::watch::Watching::default(),
             retry_at: now,
             leases_end: None,
         }
@@ -164,7 +167,11 @@ impl Primary {
     /// Whether something waits for an answer, or for time to pass.
     pub(super) fn has_work(&self) -> bool {
         let idle = matches!(self.phase, Phase::Active | Phase::Peered) && self.in_flight.is_empty();
-        !idle || !self.objects.is_idle() || self.recovery.is_busy() || self.backfill.is_busy()
+        !idle
+            || !self.objects.is_idle()
+            || self.recovery.is_busy()
+            || self.backfill.is_busy()
+            || self.watching.has_work()
     }
 
     /// Whether some member has every object; a quick look before a long one.

@@ -126,11 +126,14 @@ impl Pg {
         let size = |context: &Context| context.exists.then_some(context.size);
         let totals = self.totals_after(&op.request.object, size(&before), size(&context));
         if context.exists {
-            effects.push(version_effect(version, op.request.unix_ms));
-            context.modified_ms = op.request.unix_ms;
+            // What the primary does by itself changes nothing that people would call the object.
+            let by_client = op.is_clients() && op.request.unix_ms > 0;
+            context.modified_ms = if by_client { op.request.unix_ms } else { before.modified_ms };
+            effects.push(version_effect(version, context.modified_ms));
         }
         context.damaged = false;
         context.version = if context.exists { version } else { Version::NONE };
+        let watch_change = super::watch::Change::between(&before.claims, &context.claims);
         let entry = LogEntry {
             version,
             prior: before.version,
@@ -173,6 +176,7 @@ impl Pg {
         let state = primary.objects.get(&object);
         state.context = Some(context);
         state.updates += 1;
+        primary.watching.note(&object, watch_change, version, sh.now);
         let answered = update.entry.answered_below;
         let client = update.entry.request;
         primary.in_flight.push_back(update);
@@ -374,6 +378,7 @@ impl Pg {
                 self.answer(answer, None, sh);
             }
         }
+        self.tell_gone_watchers(committed, sh);
         for object in objects {
             self.process_object(&object, sh);
         }

@@ -50,8 +50,14 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes",
-                    report.digest, report.events, report.operations, report.unknown, report.epochs, report.crashes
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}",
+                    report.digest,
+                    report.events,
+                    report.operations,
+                    report.unknown,
+                    report.epochs,
+                    report.crashes,
+                    report.claims
                 );
             }
             Err(why) => {

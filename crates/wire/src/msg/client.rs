@@ -4,6 +4,8 @@
 //! sub-operations too: the first that does not hold fails the whole operation without effects. Bulk data of all sub-operations
 //! follows as the payload, in order.
 
+use super::lock::{LockEntry, LockOwner};
+use super::watch::{NotifyAcked, Watcher, WatcherId};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, Name, ObjectId, PgId, SnapId, Version};
@@ -195,6 +197,65 @@ pub enum SubOp {
         /// Bytes.
         length: u64,
     },
+    /// Registers a watch of this client's life; again with the same cookie, it sets the timeout anew.
+    Watch {
+        /// Which of the client's watches; never used for another.
+        cookie: u64,
+        /// A client silent for so many milliseconds loses the watch.
+        timeout_ms: u32,
+    },
+    /// Ends a watch.
+    Unwatch {
+        /// Which of the client's watches.
+        cookie: u64,
+    },
+    /// Tells every watcher, and says who has it; stands alone.
+    Notify {
+        /// Who has not acknowledged after so many milliseconds has missed it, and loses his watch.
+        timeout_ms: u32,
+        /// Bytes of payload.
+        length: u64,
+    },
+    /// Who watches.
+    ListWatchers {},
+    /// Takes a lock for this client's life; again with the same cookie, it renews.
+    Lock {
+        /// Which.
+        name: Name,
+        /// Which of the client's threads or tasks.
+        cookie: u64,
+        /// Others may hold it too.
+        shared: bool,
+        /// A contender may take over from a holder silent for so many milliseconds; 0 is never.
+        lease_ms: u32,
+        /// For people.
+        description: String,
+    },
+    /// Gives a lock back.
+    Unlock {
+        /// Which.
+        name: Name,
+        /// As it was taken.
+        cookie: u64,
+    },
+    /// Takes a lock away from its holder, whoever that is. Fence him first, or his guarded operations fail and his other ones do not.
+    BreakLock {
+        /// Which.
+        name: Name,
+        /// Whose.
+        owner: LockOwner,
+    },
+    /// Guard: this client's life holds the lock.
+    AssertLock {
+        /// Which.
+        name: Name,
+        /// As it was taken.
+        cookie: u64,
+        /// Holding it with others is enough.
+        shared_ok: bool,
+    },
+    /// All locks and their holders.
+    ListLocks {},
 }
 wire_enum!(SubOp {
     1 => Read { offset, length },
@@ -223,6 +284,15 @@ wire_enum!(SubOp {
     24 => Call { class, method, length },
     25 => Eval { script, handler, input },
     26 => Checksum { offset, length },
+    40 => Watch { cookie, timeout_ms },
+    41 => Unwatch { cookie },
+    42 => Notify { timeout_ms, length },
+    43 => ListWatchers {},
+    50 => Lock { name, cookie, shared, lease_ms, description },
+    51 => Unlock { name, cookie },
+    52 => BreakLock { name, owner },
+    53 => AssertLock { name, cookie, shared_ok },
+    54 => ListLocks {},
 });
 
 impl SubOp {
@@ -245,6 +315,11 @@ impl SubOp {
                 | Self::OmapClear {}
                 | Self::Call { .. }
                 | Self::Eval { .. }
+                | Self::Watch { .. }
+                | Self::Unwatch { .. }
+                | Self::Lock { .. }
+                | Self::Unlock { .. }
+                | Self::BreakLock { .. }
         )
     }
     /// How many bytes of the operation's payload are this part's.
@@ -255,7 +330,8 @@ impl SubOp {
             | Self::WriteFull { length }
             | Self::Append { length }
             | Self::CompareData { length, .. }
-            | Self::Call { length, .. } => *length,
+            | Self::Call { length, .. }
+            | Self::Notify { length, .. } => *length,
             Self::Eval { script, input, .. } => script.saturating_add(*input),
             _ => 0,
         }
@@ -361,6 +437,18 @@ pub enum OpFailure {
         /// For people: script, line and message; empty if the method chose the number itself.
         why: String,
     },
+    /// The object has as many watches, locks, holders or waiting notifies as it may have.
+    TooMany {
+        /// For people: of what, and how many.
+        what: String,
+    },
+    /// Somebody else holds the lock.
+    LockHeld {
+        /// Who; the first of several.
+        owner: LockOwner,
+        /// What he says he does.
+        description: String,
+    },
 }
 wire_enum!(OpFailure {
     1 => NotFound {},
@@ -377,6 +465,8 @@ wire_enum!(OpFailure {
     12 => Denied { why },
     13 => NoSuchMethod { why },
     14 => Method { index, activation, errno, why },
+    40 => TooMany { what },
+    50 => LockHeld { owner, description },
 });
 
 impl fmt::Display for OpFailure {
@@ -398,6 +488,11 @@ impl fmt::Display for OpFailure {
             Self::Denied { why } | Self::NoSuchMethod { why } => f.write_str(why),
             Self::Method { errno, why, .. } if why.is_empty() => write!(f, "the method failed with error {errno}"),
             Self::Method { errno, why, .. } => write!(f, "{why} (error {errno})"),
+            Self::TooMany { what } => f.write_str(what),
+            Self::LockHeld { owner, description } => {
+                write!(f, "{owner} holds the lock")?;
+                if description.is_empty() { Ok(()) } else { write!(f, " ({description})") }
+            }
         }
     }
 }
@@ -456,6 +551,32 @@ pub enum SubReply {
         /// Of so many bytes.
         length: u64,
     },
+    /// Who has a notify. The watchers' replies are the operation's payload, in order.
+    Notified {
+        /// Who acknowledged.
+        acked: Vec<NotifyAcked>,
+        /// Who did not in time; these watches are gone.
+        missed: Vec<WatcherId>,
+        /// A resend was answered from memory, which does not keep the watchers' replies: their lengths are 0.
+        from_memory: bool,
+    },
+    /// Who watches.
+    Watchers {
+        /// In order.
+        watchers: Vec<Watcher>,
+    },
+    /// The lock is this client's.
+    Locked {
+        /// Fencing token: the object's version at the grant.
+        token: Version,
+        /// The holder's requests must carry at least this epoch: it has the fences of those from whom the lock was taken.
+        fence: Epoch,
+    },
+    /// All locks.
+    Locks {
+        /// In order of their names.
+        locks: Vec<LockEntry>,
+    },
 }
 wire_enum!(SubReply {
     1 => Done {},
@@ -466,6 +587,10 @@ wire_enum!(SubReply {
     6 => Objects { objects, next },
     7 => Called { activation, status, output },
     8 => Checksum { crc, length },
+    20 => Notified { acked, missed, from_memory },
+    21 => Watchers { watchers },
+    30 => Locked { token, fence },
+    31 => Locks { locks },
 });
 
 /// The answer to an operation.

@@ -4,13 +4,15 @@
 //! section; bulk data is the frame's *payload*, bytes that nobody re-encodes between socket and disk. Lengths of the
 //! pieces of a payload stand in the meta section.
 //!
-//! * [`client`]: operations on objects, clients ⇄ OSDs;
+//! * [`client`]: operations on objects, clients ⇄ OSDs; [`watch`], [`lock`]: watches of and locks on objects;
 //! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
 //! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.
 
 pub mod client;
+pub mod lock;
 pub mod monitor;
 pub mod replication;
+pub mod watch;
 
 use crate::codec::{Malformed, Reader, Wire};
 use bytes::Bytes;
@@ -126,6 +128,10 @@ messages! {
     11 v 1 compat 1 OpReply(client::OpReply) payload;
     12 v 1 compat 1 OpBlocked(client::OpBlocked);
     13 v 1 compat 1 OpApplied(client::OpApplied);
+    14 v 1 compat 1 WatchNotify(watch::WatchNotify) payload;
+    15 v 1 compat 1 NotifyAck(watch::NotifyAck) payload;
+    16 v 1 compat 1 WatchPing(watch::WatchPing);
+    17 v 1 compat 1 WatchPong(watch::WatchPong);
 
     20 v 1 compat 1 Replicate(replication::Replicate) payload;
     21 v 1 compat 1 ReplicateAck(replication::ReplicateAck);

@@ -14,6 +14,7 @@ use nacre_wire::map::{
 use nacre_wire::msg::client::{
     OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
 };
+use nacre_wire::msg::lock::{LockEntry, LockHolder, LockOwner, LockRecord};
 use nacre_wire::msg::monitor::{
     Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, Led, LogLine, MapAck,
     MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, SessionPing, SessionPong,
@@ -23,6 +24,9 @@ use nacre_wire::msg::replication::{
     Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, PeerInfo,
     PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
     ReplicateApplied, ScanQuery, ScanReply, Totals,
+};
+use nacre_wire::msg::watch::{
+    NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong, WatchRecord, Watcher, WatcherId,
 };
 use nacre_wire::{ClusterMap, MapDelta, Message, Wire};
 use std::collections::BTreeMap;
@@ -112,6 +116,60 @@ fn sub_ops() -> Vec<SubOp> {
     ]
 }
 
+fn watcher() -> WatcherId {
+    WatcherId { client: ClientId(41), instance: Instance(42), cookie: 43 }
+}
+fn watch_record() -> WatchRecord {
+    WatchRecord { timeout_ms: 44, since: v(7, 8) }
+}
+fn watch_notify() -> WatchNotify {
+    WatchNotify { pg: pg(), object: object(), watcher: watcher(), notify: request() }
+}
+fn notify_ack() -> NotifyAck {
+    NotifyAck { pg: pg(), object: object(), watcher: watcher(), notify: request() }
+}
+fn watch_ping() -> WatchPing {
+    WatchPing { pg: pg(), object: object(), watcher: watcher(), stamp: 45 }
+}
+fn watch_pong() -> WatchPong {
+    WatchPong { watcher: watcher(), stamp: 45, alive: true }
+}
+fn owner() -> LockOwner {
+    LockOwner { client: ClientId(51), instance: Instance(52), cookie: 53 }
+}
+fn holder() -> LockHolder {
+    LockHolder { owner: owner(), token: v(7, 8), granted: Epoch(54), lease_ms: 55, description: "d".to_owned() }
+}
+fn lock_record() -> LockRecord {
+    LockRecord { shared: true, holders: vec![holder()] }
+}
+/// Those that came after an operation's golden bytes.
+fn later_sub_ops() -> Vec<SubOp> {
+    vec![
+        SubOp::Watch { cookie: 1, timeout_ms: 2 },
+        SubOp::Unwatch { cookie: 3 },
+        SubOp::Notify { timeout_ms: 4, length: 5 },
+        SubOp::ListWatchers {},
+        SubOp::Lock { name: "n".into(), cookie: 6, shared: true, lease_ms: 7, description: "o".to_owned() },
+        SubOp::Unlock { name: "p".into(), cookie: 8 },
+        SubOp::BreakLock { name: "q".into(), owner: owner() },
+        SubOp::AssertLock { name: "r".into(), cookie: 9, shared_ok: true },
+        SubOp::ListLocks {},
+    ]
+}
+fn later_results() -> Vec<SubReply> {
+    vec![
+        SubReply::Notified {
+            acked: vec![NotifyAcked { watcher: watcher(), length: 46 }],
+            missed: vec![watcher()],
+            from_memory: true,
+        },
+        SubReply::Watchers { watchers: vec![Watcher { id: watcher(), record: watch_record() }] },
+        SubReply::Locked { token: v(9, 10), fence: Epoch(56) },
+        SubReply::Locks { locks: vec![LockEntry { name: "s".into(), record: lock_record() }] },
+    ]
+}
+
 fn failures() -> Vec<OpFailure> {
     vec![
         OpFailure::NotFound {},
@@ -128,6 +186,8 @@ fn failures() -> Vec<OpFailure> {
         OpFailure::Denied { why: "client.bob may not".to_owned() },
         OpFailure::NoSuchMethod { why: "no class zlog".to_owned() },
         OpFailure::Method { index: 1, activation: 17, errno: 5, why: "zlog:3: oops".to_owned() },
+        OpFailure::TooMany { what: "t".to_owned() },
+        OpFailure::LockHeld { owner: owner(), description: "u".to_owned() },
     ]
 }
 
@@ -180,7 +240,11 @@ fn op_blocked() -> OpBlocked {
 fn operations() -> Vec<Sample> {
     let mut all = Vec::new();
     all.extend(
-        sub_ops().into_iter().zip(SubOp::VARIANTS).map(|(op, (_, name))| value(&format!("variant SubOp.{name}"), op)),
+        sub_ops()
+            .into_iter()
+            .chain(later_sub_ops())
+            .zip(SubOp::VARIANTS)
+            .map(|(op, (_, name))| value(&format!("variant SubOp.{name}"), op)),
     );
     all.extend(
         failures()
@@ -191,6 +255,7 @@ fn operations() -> Vec<Sample> {
     all.extend(
         results()
             .into_iter()
+            .chain(later_results())
             .zip(SubReply::VARIANTS)
             .map(|(op, (_, name))| value(&format!("variant SubReply.{name}"), op)),
     );
@@ -198,6 +263,18 @@ fn operations() -> Vec<Sample> {
     all.push(value("record OpReply v1", op_reply()));
     all.push(value("record OpApplied v1", op_applied()));
     all.push(value("record OpBlocked v1", op_blocked()));
+    all.push(value("fields WatcherId", watcher()));
+    all.push(value("fields Watcher", Watcher { id: watcher(), record: watch_record() }));
+    all.push(value("fields NotifyAcked", NotifyAcked { watcher: watcher(), length: 46 }));
+    all.push(value("record WatchRecord v1", watch_record()));
+    all.push(value("record WatchNotify v1", watch_notify()));
+    all.push(value("record NotifyAck v1", notify_ack()));
+    all.push(value("record WatchPing v1", watch_ping()));
+    all.push(value("record WatchPong v1", watch_pong()));
+    all.push(value("fields LockOwner", owner()));
+    all.push(value("fields LockEntry", LockEntry { name: "s".into(), record: lock_record() }));
+    all.push(value("record LockHolder v1", holder()));
+    all.push(value("record LockRecord v1", lock_record()));
     all
 }
 
@@ -774,6 +851,10 @@ fn frames() -> Vec<Sample> {
         Message::OpReply(op_reply(), data()),
         Message::OpApplied(op_applied()),
         Message::OpBlocked(op_blocked()),
+        Message::WatchNotify(watch_notify(), data()),
+        Message::NotifyAck(notify_ack(), data()),
+        Message::WatchPing(watch_ping()),
+        Message::WatchPong(watch_pong()),
         Message::Replicate(replicate(), data()),
         Message::ReplicateApplied(replicate_applied()),
         Message::ReplicateAck(replicate_ack()),

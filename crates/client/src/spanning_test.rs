@@ -1,0 +1,162 @@
+//! Writes that span objects, over a cluster whose answers the test gives.
+
+use crate::{
+    Capabilities, Completion, Done, Failure, LockTerms, ObjectCluster, OpId, Operation, Part, Refused, SpanningFailure,
+    SpanningWrite,
+};
+use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::lock::LockOwner;
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+struct Cluster {
+    asked: Vec<(OpId, Operation)>,
+    next: u64,
+    room: Option<usize>,
+}
+impl ObjectCluster for Cluster {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+        if self.room.is_some_and(|room| self.asked.len() >= room) {
+            return Err(Refused::Busy);
+        }
+        self.next += 1;
+        self.asked.push((OpId(self.next), operation));
+        Ok(OpId(self.next))
+    }
+    fn completions(&mut self, _: &mut Vec<Completion>) {}
+}
+
+struct Rig {
+    cluster: Cluster,
+    write: SpanningWrite,
+    ended: Option<Result<BTreeMap<ObjectId, Version>, SpanningFailure>>,
+}
+
+fn append() -> Vec<SubOp> {
+    vec![SubOp::SetAttr { name: "a".into(), value: bytes::Bytes::from_static(b"1") }]
+}
+fn object(name: &str) -> ObjectId {
+    ObjectId::named(name)
+}
+
+impl Rig {
+    fn new(parts: &[(&str, Vec<SubOp>)]) -> Self {
+        let part = |(name, ops): &(&str, Vec<SubOp>)| Part { object: object(name), ops: ops.clone(), payload: vec![] };
+        let terms = LockTerms { name: "l".into(), cookie: 7, lease_ms: 100, description: "d".to_owned() };
+        let write = SpanningWrite::new(PoolId(1), terms, parts.iter().map(part).collect());
+        let mut rig = Self { cluster: Cluster::default(), write, ended: None };
+        rig.advance();
+        rig
+    }
+    fn abc() -> Self {
+        Self::new(&[("b", append()), ("c", append()), ("a", append())])
+    }
+    fn advance(&mut self) {
+        if let Some(ended) = self.write.advance(Time::ZERO, &mut self.cluster) {
+            assert!(self.ended.replace(ended).is_none(), "it ends once");
+        }
+    }
+    /// What is in flight: object, and what its operation begins and ends with.
+    fn flying(&self) -> Vec<(String, &'static str)> {
+        let kind = |ops: &[SubOp]| match ops {
+            [SubOp::Lock { .. }] => "lock",
+            [SubOp::Unlock { .. }] => "unlock",
+            [SubOp::AssertLock { shared_ok: false, .. }, .., SubOp::Unlock { .. }] => "write and unlock",
+            [SubOp::AssertLock { shared_ok: false, .. }, ..] => "write",
+            other => panic!("{other:?}"),
+        };
+        self.cluster.asked.iter().map(|(_, op)| (op.object.name.to_string(), kind(&op.ops))).collect()
+    }
+    fn answer(&mut self, name: &str, result: Result<u64, Failure>) {
+        let at = self.cluster.asked.iter().position(|(_, op)| op.object == object(name)).expect("it was asked");
+        let (id, _) = self.cluster.asked.remove(at);
+        let version = |number| Version { interval: Epoch(1), number };
+        let result = result.map(|number| Done { version: version(number), results: vec![], payload: vec![] });
+        assert!(self.write.on_completion(&Completion { id, result }));
+        self.advance();
+    }
+    fn lock_all(&mut self) {
+        for name in ["a", "b", "c"] {
+            assert_eq!(self.flying(), [(name.to_owned(), "lock")], "one after the other, in order");
+            self.answer(name, Ok(1));
+        }
+    }
+    fn failure(&mut self) -> SpanningFailure {
+        self.ended.take().expect("it has ended").expect_err("it failed")
+    }
+}
+
+#[test]
+fn locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    let all = ["a", "b", "c"].map(|name| (name.to_owned(), "write and unlock"));
+    assert_eq!(rig.flying(), all);
+    for (name, version) in [("b", 5), ("c", 6), ("a", 7)] {
+        assert!(rig.ended.is_none());
+        rig.answer(name, Ok(version));
+    }
+    let versions = rig.ended.take().expect("it has ended").expect("written");
+    assert_eq!(versions.into_values().map(|version| version.number).collect::<Vec<_>>(), [7, 5, 6]);
+    rig.advance();
+    assert!(rig.ended.is_none() && rig.flying().is_empty());
+}
+
+#[test]
+fn a_lock_that_somebody_holds_ends_it_before_anything_is_written() {
+    let mut rig = Rig::abc();
+    rig.answer("a", Ok(1));
+    let held = OpFailure::LockHeld { owner: LockOwner::default(), description: "another".to_owned() };
+    rig.answer("b", Err(Failure::Refused(held.clone())));
+    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "what it holds goes back");
+    rig.answer("a", Ok(2));
+    let failure = rig.failure();
+    assert_eq!((failure.object.clone(), failure.why.clone()), (object("b"), Failure::Refused(held)));
+    assert!(failure.to_string().contains("nothing was written"), "{failure}");
+}
+
+#[test]
+fn a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("b", Err(Failure::Refused(OpFailure::Guard { index: 0 })));
+    rig.answer("a", Ok(5));
+    rig.answer("c", Err(Failure::Refused(OpFailure::Full {})));
+    assert_eq!(rig.flying(), [("c".to_owned(), "unlock")], "b is somebody else's, a was given back with the write");
+    rig.answer("c", Err(Failure::Refused(OpFailure::Guard { index: 0 })));
+    let failure = rig.failure();
+    assert_eq!((failure.object, failure.written, failure.unknown), (object("b"), vec![object("a")], vec![]));
+}
+
+#[test]
+fn what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("a", Ok(5));
+    rig.answer("b", Err(Failure::Unknown));
+    rig.answer("c", Ok(6));
+    assert_eq!(rig.flying(), [("b".to_owned(), "unlock")]);
+    rig.answer("b", Ok(7));
+    let failure = rig.failure();
+    assert_eq!((failure.written, failure.unknown), (vec![object("a"), object("c")], vec![object("b")]));
+    let mut rig = Rig::abc();
+    rig.answer("a", Err(Failure::Unknown));
+    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
+}
+
+#[test]
+fn want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along() {
+    let mut rig = Rig::new(&[("a", vec![SubOp::Delete {}]), ("b", append())]);
+    rig.cluster.room = Some(1);
+    rig.answer("a", Ok(1));
+    rig.answer("b", Ok(1));
+    assert_eq!(rig.flying(), [("a".to_owned(), "write")]);
+    rig.answer("a", Ok(2));
+    assert_eq!(rig.flying(), [("b".to_owned(), "write and unlock")]);
+    rig.answer("b", Ok(3));
+    assert!(rig.ended.take().expect("it has ended").is_ok());
+}

@@ -1,0 +1,233 @@
+//! The client's watches: kept alive by pings, told of notifies, and never silent about one that was missed (CHECKLIST CEPH-09).
+//!
+//! ```text
+//!  watch ─▶ Registering ──answered──▶ Active ──the primary says it is gone · fenced · no such pool──▶ Lost{since}
+//!              │ refused: the completion says so    │ ping: every quarter of the timeout, at once in a new interval
+//!              ▼                                    ▼ unwatch
+//!            (gone)                               (gone)
+//! ```
+//! The primary removes the watch of whoever misses a notify before it answers the notifier, so the ping's answer is the truth: as long as it says
+//! that the watch is there, no notifier has heard that we missed anything. After [`WatchEvent::Lost`] the watcher reads what he watches anew and watches
+//! again, with a new watch.
+//!
+//! A notify may come twice, after the primary changed or an acknowledgement was lost. What was acknowledged is acknowledged again by the role,
+//! with the same reply; the service sees each notify once, as long as the role remembers it: the last [`REMEMBERED`] of a watch.
+
+use crate::cluster::{OpId, WatchError, WatchEvent, WatchId};
+use bytes::Bytes;
+use nacre_types::{ClientId, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
+use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::watch::{NOTIFY_REPLY_MAX, NotifyAck, WatchNotify, WatchPing, WatchPong, WatcherId};
+use nacre_wire::{Message, Payload};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Acknowledged notifies of a watch that are told from new ones.
+pub const REMEMBERED: usize = 64;
+/// Notifies of a watch that the service has not acknowledged; further ones are not taken: they will have been missed, and the watch is lost.
+const UNACKNOWLEDGED_MAX: usize = 64;
+
+/// Where an object is served: group, interval, primary.
+pub type Target = (PgId, Epoch, OsdId);
+
+#[derive(Debug, PartialEq)]
+enum Stage {
+    /// Waits for the answer to its registration.
+    Registering,
+    /// Recorded, as far as we know.
+    Active,
+}
+
+#[derive(Debug)]
+struct Watch {
+    pool: PoolId,
+    object: ObjectId,
+    timeout: Duration,
+    stage: Stage,
+    target: Option<Target>,
+    /// It was there then.
+    confirmed: Time,
+    pinged: Time,
+    /// Told to the service, and not acknowledged yet.
+    told: BTreeSet<RequestId>,
+    /// Acknowledged, with the reply, oldest first.
+    acknowledged: VecDeque<(RequestId, Bytes)>,
+}
+
+impl Watch {
+    /// Four pings in a timeout: three may be lost.
+    fn due(&self) -> Time {
+        self.pinged + self.timeout / 4
+    }
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Watches {
+    client: ClientId,
+    instance: Instance,
+    watches: BTreeMap<u64, Watch>,
+    events: Vec<WatchEvent>,
+}
+
+impl Watches {
+    /// None yet.
+    pub const fn new(client: ClientId, instance: Instance) -> Self {
+        Self { client, instance, watches: BTreeMap::new(), events: Vec::new() }
+    }
+
+    /// The operation that registers it has been submitted.
+    pub fn begin(&mut self, now: Time, cookie: u64, pool: PoolId, object: ObjectId, timeout: Duration) {
+        let watch = Watch {
+            pool,
+            object,
+            timeout,
+            stage: Stage::Registering,
+            target: None,
+            confirmed: now,
+            pinged: now,
+            told: BTreeSet::new(),
+            acknowledged: VecDeque::new(),
+        };
+        self.watches.insert(cookie, watch);
+    }
+
+    /// Where it is.
+    pub fn place(&self, watch: WatchId) -> Option<(PoolId, ObjectId)> {
+        self.watches.get(&watch.0).map(|watch| (watch.pool, watch.object.clone()))
+    }
+
+    /// The service does not want it any more.
+    pub fn end(&mut self, watch: WatchId) {
+        self.watches.remove(&watch.0);
+    }
+
+    /// When it was last known to be there.
+    pub fn confirmed(&self, watch: WatchId) -> Option<Time> {
+        let watch = self.watches.get(&watch.0).filter(|watch| watch.stage == Stage::Active)?;
+        Some(watch.confirmed)
+    }
+
+    /// An operation ended: it may have registered a watch.
+    pub fn on_finished(&mut self, id: OpId, good: bool) {
+        match self.watches.get_mut(&id.0) {
+            Some(watch) if good => watch.stage = Stage::Active,
+            // Its completion says why; what is recorded none the less, silence ends.
+            Some(_) => {
+                self.watches.remove(&id.0);
+            }
+            None => {}
+        }
+    }
+
+    /// What the service has to hear.
+    pub fn take_events(&mut self, into: &mut Vec<WatchEvent>) {
+        into.append(&mut self.events);
+    }
+
+    /// When the next ping is due.
+    pub fn next_deadline(&self) -> Time {
+        let active = self.watches.values().filter(|watch| watch.stage == Stage::Active && watch.target.is_some());
+        active.map(Watch::due).min().unwrap_or(Time::MAX)
+    }
+
+    /// Looks where all are served now, and pings those that have moved or whose ping is due. `fenced`: this life of the client is over.
+    pub fn look(
+        &mut self,
+        now: Time,
+        fenced: bool,
+        place: impl Fn(PoolId, &ObjectId) -> Option<Option<Target>>,
+        out: &mut Vec<(OsdId, Message)>,
+    ) {
+        let mut lost = Vec::new();
+        for (cookie, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.stage == Stage::Active) {
+            match place(watch.pool, &watch.object) {
+                Some(target) if !fenced => {
+                    let moved = watch.target != target;
+                    watch.target = target;
+                    let Some((pg, _, osd)) = target else { continue };
+                    if moved || watch.due() <= now {
+                        watch.pinged = now;
+                        let watcher = WatcherId { client: self.client, instance: self.instance, cookie: *cookie };
+                        let ping = WatchPing { pg, object: watch.object.clone(), watcher, stamp: now.0 };
+                        out.push((osd, Message::WatchPing(ping)));
+                    }
+                }
+                _ => lost.push(*cookie),
+            }
+        }
+        for cookie in lost {
+            self.lose(cookie);
+        }
+    }
+
+    /// The connection to an OSD broke: what is there may have moved, or not have been heard.
+    pub fn on_peer_reset(&mut self, osd: OsdId) {
+        for watch in self.watches.values_mut().filter(|watch| watch.target.is_some_and(|(_, _, at)| at == osd)) {
+            // Whoever looks next finds that it has moved.
+            watch.target = None;
+        }
+    }
+
+    fn lose(&mut self, cookie: u64) {
+        if let Some(watch) = self.watches.remove(&cookie) {
+            self.events.push(WatchEvent::Lost { watch: WatchId(cookie), since: watch.confirmed });
+        }
+    }
+
+    /// Whether a watch is there.
+    pub fn on_pong(&mut self, pong: &WatchPong) {
+        if (pong.watcher.client, pong.watcher.instance) != (self.client, self.instance) {
+            return;
+        }
+        let Some(watch) = self.watches.get_mut(&pong.watcher.cookie) else { return };
+        // Before its registration is answered, the next ping after that will say.
+        match (&watch.stage, pong.alive) {
+            (Stage::Active, true) => watch.confirmed = watch.confirmed.max(Time(pong.stamp)),
+            (Stage::Active, false) => self.lose(pong.watcher.cookie),
+            (Stage::Registering, _) => {}
+        }
+    }
+
+    /// Somebody notifies. Returns what is to be sent to the OSD at once, if it was acknowledged before.
+    pub fn on_notify(&mut self, message: WatchNotify, payload: Payload) -> Option<Message> {
+        let WatchNotify { pg, object, watcher, notify } = message;
+        if (watcher.client, watcher.instance) != (self.client, self.instance) {
+            return None;
+        }
+        let watch = self.watches.get_mut(&watcher.cookie)?;
+        if let Some((_, reply)) = watch.acknowledged.iter().find(|(id, _)| *id == notify) {
+            let ack = NotifyAck { pg, object, watcher, notify };
+            return Some(Message::NotifyAck(ack, vec![reply.clone()]));
+        }
+        if watch.told.len() < UNACKNOWLEDGED_MAX && watch.told.insert(notify) {
+            self.events.push(WatchEvent::Notify { watch: WatchId(watcher.cookie), notify, payload });
+        }
+        None
+    }
+
+    /// The service has a notify. Returns what is to be sent to whoever serves the object now; if nobody does, the notify will come again.
+    pub fn ack(
+        &mut self,
+        id: WatchId,
+        notify: RequestId,
+        reply: Bytes,
+        place: impl Fn(PoolId, &ObjectId) -> Option<Option<Target>>,
+    ) -> Result<Option<(OsdId, Message)>, WatchError> {
+        if reply.len() > NOTIFY_REPLY_MAX {
+            return Err(WatchError::ReplyTooLarge);
+        }
+        let watch = self.watches.get_mut(&id.0).ok_or(WatchError::NoSuchWatch)?;
+        if !watch.told.remove(&notify) {
+            return Err(WatchError::NoSuchNotify);
+        }
+        watch.acknowledged.push_back((notify, reply.clone()));
+        if watch.acknowledged.len() > REMEMBERED {
+            watch.acknowledged.pop_front();
+        }
+        let watcher = WatcherId { client: self.client, instance: self.instance, cookie: id.0 };
+        let Some(Some((pg, _, osd))) = place(watch.pool, &watch.object) else { return Ok(None) };
+        let ack = NotifyAck { pg, object: watch.object.clone(), watcher, notify };
+        Ok(Some((osd, Message::NotifyAck(ack, vec![reply]))))
+    }
+}

@@ -1,0 +1,125 @@
+//! Watching objects through the facade: what the reactor hears for a watcher, and who waits for it.
+//!
+//! ```text
+//!  nacre_client::Client ──events──▶ Access ──▶ Hearing (one per watch) ──▶ Watcher::next
+//! ```
+//! Invariant: an hearing holds at most the notifies that the client role takes unacknowledged (64), and one last event.
+
+use crate::access::Port;
+use crate::cluster::{Call, call};
+use crate::error::Error;
+use crate::slot::slot;
+use bytes::Bytes;
+use nacre_client::{WatchError, WatchEvent, WatchId};
+use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::watch::WatcherId;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+#[derive(Default)]
+struct State {
+    id: Option<WatchId>,
+    events: VecDeque<WatchEvent>,
+    /// Nothing more will come.
+    over: bool,
+    waker: Option<Waker>,
+}
+
+/// See the module head.
+#[derive(Default)]
+pub struct Hearing(Mutex<State>);
+
+impl Hearing {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    /// The watch has a name.
+    pub fn begin(&self, id: WatchId) {
+        self.lock().id = Some(id);
+    }
+    /// Something was heard.
+    pub fn push(&self, event: WatchEvent) {
+        let mut state = self.lock();
+        state.over |= matches!(event, WatchEvent::Lost { .. });
+        state.events.push_back(event);
+        Self::wake(state);
+    }
+    /// Nothing more will come.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.over = true;
+        Self::wake(state);
+    }
+    fn wake(mut state: MutexGuard<'_, State>) {
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A watch of an object ([`crate::Pool::watch`]). Dropped, it ends.
+pub struct Watcher {
+    pub(crate) port: Arc<Port>,
+    pub(crate) hearing: Arc<Hearing>,
+}
+
+impl Watcher {
+    fn id(&self) -> WatchId {
+        self.hearing.lock().id.expect("it was registered")
+    }
+
+    /// Waits for the next notify, or for [`WatchEvent::Lost`]: then notifies may have been missed; read the object anew, and watch it again.
+    /// One caller at a time. Pings go by themselves, whether anybody waits or not.
+    ///
+    /// # Errors
+    /// [`Error::Watch`] after the watch was lost; [`Error::Stopped`].
+    pub fn next(&self) -> Call<'_, WatchEvent> {
+        call(std::future::poll_fn(|context| {
+            let mut state = self.hearing.lock();
+            if let Some(event) = state.events.pop_front() {
+                return Poll::Ready(Ok(event));
+            }
+            if state.over {
+                return Poll::Ready(Err(match self.port.closed() {
+                    Some(why) => Error::Stopped { why },
+                    None => Error::Watch(WatchError::NoSuchWatch),
+                }));
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        }))
+    }
+
+    /// Acknowledges a notify, with at most 4096 bytes for the notifier. Who does not within the notifier's timeout loses his watch.
+    ///
+    /// # Errors
+    /// [`Error::Watch`].
+    pub fn ack(&self, notify: RequestId, reply: impl Into<Bytes>) -> Call<'_, ()> {
+        let data = reply.into();
+        call(async move {
+            let (reply, receiver) = slot();
+            self.port.call(crate::access::Call::Acknowledge { watch: self.id(), notify, data, reply })?;
+            let answer = receiver.await.ok_or_else(|| Error::Stopped { why: "its thread ended".to_owned() })?;
+            answer.map_err(Error::Watch)
+        })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // A client that has stopped has no watches any more.
+        let _ = self.port.call(crate::access::Call::Unwatch { watch: self.id() });
+    }
+}
+
+/// Who has a notify ([`crate::Pool::notify`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notified {
+    /// Who acknowledged, and with what.
+    pub acked: Vec<(WatcherId, Bytes)>,
+    /// Who did not in time. Their watches are gone, and they hear so.
+    pub missed: Vec<WatcherId>,
+}

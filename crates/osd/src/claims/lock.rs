@@ -1,0 +1,255 @@
+//! What the parts of an operation that are about locks do to an object (DESIGN §3, Fencing; CHECKLIST CEPH-09).
+//!
+//! ```text
+//!          Lock, nobody holds it ─────────────▶ held: token = the object's version at the grant
+//!  free ◀─ Unlock · BreakLock · Delete ───────  │  Lock by the holder: renewed, same token
+//!                                               │  Lock by another: refused, unless every holder in the way is
+//!                                               ▼     fenced by the map, or silent for longer than its lease
+//!                                            held by the other: a greater token
+//! ```
+//! A lock protects what is written under [`SubOp::AssertLock`]: the guard and the write are one operation, so whoever has lost the lock cannot
+//! write, however late his request comes. Writes to other objects are protected by the fence: the grant says an epoch, the holder's
+//! requests carry it, and an OSD that knows that epoch refuses those who were fenced before the lock was taken over.
+//!
+//! Invariant: tokens of one lock's grants only grow: they are versions of the object, and these do.
+
+use super::{Scene, lock_attr};
+use crate::pg::object::Context;
+use crate::{Mutant, mutant};
+use nacre_types::Name;
+use nacre_wire::Wire;
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::msg::lock::{
+    LOCK_DESCRIPTION_MAX, LOCK_HOLDERS_MAX, LOCK_NAME_MAX, LOCKS_MAX, LockEntry, LockHolder, LockOwner, LockRecord,
+};
+use nacre_wire::msg::replication::Effect;
+
+/// Whether the part is one at all.
+///
+/// # Errors
+/// What every OSD would answer, whatever the object.
+pub fn validate(op: &SubOp) -> Result<(), OpFailure> {
+    let (name, description) = match op {
+        SubOp::Lock { name, description, .. } => (name, description.as_str()),
+        SubOp::Unlock { name, .. } | SubOp::BreakLock { name, .. } | SubOp::AssertLock { name, .. } => (name, ""),
+        _ => return Ok(()),
+    };
+    if name.as_bytes().is_empty() || name.as_bytes().len() > LOCK_NAME_MAX {
+        return Err(OpFailure::Invalid { why: format!("a lock's name has between 1 and {LOCK_NAME_MAX} bytes") });
+    }
+    if description.len() > LOCK_DESCRIPTION_MAX {
+        return Err(OpFailure::Invalid {
+            why: format!("a lock's description has at most {LOCK_DESCRIPTION_MAX} bytes"),
+        });
+    }
+    Ok(())
+}
+
+/// Does the part. `guard` is the failure of a guard in its place.
+///
+/// # Errors
+/// Why it cannot be done.
+pub fn part(
+    op: &SubOp,
+    guard: OpFailure,
+    scene: &Scene,
+    context: &mut Context,
+    effects: &mut Vec<Effect>,
+) -> Result<SubReply, OpFailure> {
+    let own = |cookie: u64| LockOwner { client: scene.client, instance: scene.instance, cookie };
+    match op {
+        SubOp::Lock { name, cookie, shared, lease_ms, description } => {
+            let holder = LockHolder {
+                owner: own(*cookie),
+                token: scene.token,
+                granted: scene.epoch,
+                lease_ms: *lease_ms,
+                description: description.clone(),
+            };
+            grant(name, *shared, holder, scene, context, effects)
+        }
+        SubOp::Unlock { name, cookie } => {
+            remove(name, &own(*cookie), context, effects).ok_or(guard)?;
+            Ok(SubReply::Done {})
+        }
+        SubOp::BreakLock { name, owner } => {
+            remove(name, owner, context, effects).ok_or(OpFailure::NotFound {})?;
+            Ok(SubReply::Done {})
+        }
+        SubOp::AssertLock { name, cookie, shared_ok } => {
+            let owner = own(*cookie);
+            let record = context.claims.locks.get(name).filter(|record| !record.shared || *shared_ok);
+            let held = record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
+            let held = held || (mutant(Mutant::LockOwnerUnchecked) && record.is_some());
+            if held { Ok(SubReply::Done {}) } else { Err(guard) }
+        }
+        SubOp::ListLocks {} if !context.exists => Err(OpFailure::NotFound {}),
+        SubOp::ListLocks {} => {
+            let entry = |(name, record): (&Name, &LockRecord)| LockEntry { name: name.clone(), record: record.clone() };
+            Ok(SubReply::Locks { locks: context.claims.locks.iter().map(entry).collect() })
+        }
+        other => unreachable!("{other:?} is not about locks"),
+    }
+}
+
+fn grant(
+    name: &Name,
+    shared: bool,
+    mut holder: LockHolder,
+    scene: &Scene,
+    context: &mut Context,
+    effects: &mut Vec<Effect>,
+) -> Result<SubReply, OpFailure> {
+    let locks = &context.claims.locks;
+    if !locks.contains_key(name) && locks.len() >= LOCKS_MAX {
+        return Err(OpFailure::TooMany { what: format!("the object has {LOCKS_MAX} locks already") });
+    }
+    let mut record = locks.get(name).cloned().unwrap_or_default();
+    let before = record.holders.iter().find(|other| other.owner == holder.owner).cloned();
+    let others: Vec<&LockHolder> = record.holders.iter().filter(|other| other.owner != holder.owner).collect();
+    let compatible = shared && record.shared;
+    if let Some(other) = others.iter().find(|other| !compatible && !scene.free.contains(&other.owner)) {
+        return Err(OpFailure::LockHeld { owner: other.owner, description: other.description.clone() });
+    }
+    // A renewal is the same grant. To go from shared to exclusive is another one: what was guarded by the shared lock was not by this.
+    if let Some(before) = before.filter(|_| record.shared == shared) {
+        (holder.token, holder.granted) = (before.token, before.granted);
+    }
+    record.holders.retain(|other| other.owner != holder.owner && !scene.free.contains(&other.owner));
+    if record.holders.len() >= LOCK_HOLDERS_MAX {
+        return Err(OpFailure::TooMany { what: format!("{LOCK_HOLDERS_MAX} clients hold the lock already") });
+    }
+    record.shared = shared;
+    let token = holder.token;
+    record.holders.push(holder);
+    if !context.exists {
+        effects.push(Effect::Touch {});
+        context.exists = true;
+    }
+    effects.push(Effect::SetAttr { name: lock_attr(name), value: record.to_bytes().into() });
+    context.claims.locks.insert(name.clone(), record);
+    // Our epoch, not the fence's own: it is at least that, and nobody has to remember when each fence came.
+    Ok(SubReply::Locked { token, fence: scene.epoch })
+}
+
+/// Ends one holder's tenure; `None` if he has none.
+fn remove(name: &Name, owner: &LockOwner, context: &mut Context, effects: &mut Vec<Effect>) -> Option<()> {
+    let record = context.claims.locks.get_mut(name)?;
+    let at = record.holders.iter().position(|holder| holder.owner == *owner)?;
+    record.holders.remove(at);
+    if record.holders.is_empty() {
+        context.claims.locks.remove(name);
+        effects.push(Effect::RemoveAttr { name: lock_attr(name) });
+    } else {
+        effects.push(Effect::SetAttr { name: lock_attr(name), value: record.to_bytes().into() });
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ClientId, Epoch, Instance, Version};
+
+    const GUARD: OpFailure = OpFailure::Guard { index: 0 };
+
+    struct Bench {
+        context: Context,
+        number: u64,
+        free: Vec<LockOwner>,
+    }
+    impl Bench {
+        fn new() -> Self {
+            Self { context: Context::default(), number: 0, free: Vec::new() }
+        }
+        fn run(&mut self, client: u64, op: &SubOp) -> Result<SubReply, OpFailure> {
+            self.number += 1;
+            let scene = Scene {
+                client: ClientId(client),
+                instance: Instance(1),
+                token: Version { interval: Epoch(1), number: self.number },
+                epoch: Epoch(7),
+                free: self.free.iter().copied().collect(),
+            };
+            part(op, GUARD, &scene, &mut self.context, &mut Vec::new())
+        }
+        fn lock(&mut self, client: u64, shared: bool) -> Result<u64, OpFailure> {
+            let op = SubOp::Lock { name: "n".into(), cookie: 1, shared, lease_ms: 0, description: "why".to_owned() };
+            match self.run(client, &op)? {
+                SubReply::Locked { token, fence: Epoch(7) } => Ok(token.number),
+                other => panic!("{other:?}"),
+            }
+        }
+        fn holds(&mut self, client: u64, shared_ok: bool) -> bool {
+            self.run(client, &SubOp::AssertLock { name: "n".into(), cookie: 1, shared_ok }).is_ok()
+        }
+    }
+    fn owner(client: u64) -> LockOwner {
+        LockOwner { client: ClientId(client), instance: Instance(1), cookie: 1 }
+    }
+
+    #[test]
+    fn an_exclusive_lock_is_one_clients_until_given_back_and_its_token_stays_when_renewed() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.lock(1, false), Ok(1));
+        assert!(bench.context.exists, "locking makes the object");
+        assert_eq!(bench.lock(2, false), Err(OpFailure::LockHeld { owner: owner(1), description: "why".to_owned() }));
+        assert!(matches!(bench.lock(2, true), Err(OpFailure::LockHeld { .. })));
+        assert_eq!(bench.lock(1, false), Ok(1), "renewed");
+        assert!(bench.holds(1, false) && !bench.holds(2, true));
+        assert_eq!(bench.run(2, &SubOp::Unlock { name: "n".into(), cookie: 1 }), Err(GUARD));
+        assert_eq!(bench.run(1, &SubOp::Unlock { name: "n".into(), cookie: 2 }), Err(GUARD), "another cookie");
+        assert!(bench.run(1, &SubOp::Unlock { name: "n".into(), cookie: 1 }).is_ok());
+        assert!(!bench.holds(1, true) && bench.context.claims.is_empty());
+        assert!(bench.lock(2, false).expect("free") > 1);
+    }
+
+    #[test]
+    fn a_shared_lock_is_everybodys_and_becomes_exclusive_only_for_the_last() {
+        let mut bench = Bench::new();
+        assert_eq!((bench.lock(1, true), bench.lock(2, true)), (Ok(1), Ok(2)));
+        assert!(bench.holds(1, true) && bench.holds(2, true) && !bench.holds(1, false));
+        assert!(matches!(bench.lock(1, false), Err(OpFailure::LockHeld { .. })));
+        bench.run(2, &SubOp::Unlock { name: "n".into(), cookie: 1 }).expect("held");
+        let token = bench.lock(1, false).expect("alone");
+        assert!(token > 2, "a new grant: {token}");
+        assert!(bench.holds(1, false));
+    }
+
+    #[test]
+    fn a_holder_who_is_free_to_be_pushed_out_is_and_only_he() {
+        let mut bench = Bench::new();
+        bench.lock(1, false).expect("free");
+        bench.free = vec![owner(3)];
+        assert!(bench.lock(2, false).is_err());
+        bench.free = vec![owner(1)];
+        let token = bench.lock(2, false).expect("taken over");
+        assert!(token > 1 && !bench.holds(1, true) && bench.holds(2, false));
+        bench.free.clear();
+        assert!(bench.lock(1, false).is_err());
+    }
+
+    #[test]
+    fn broken_locks_are_free_and_limits_hold() {
+        let mut bench = Bench::new();
+        bench.lock(1, false).expect("free");
+        let break_lock = |client| SubOp::BreakLock { name: "n".into(), owner: owner(client) };
+        assert_eq!(bench.run(2, &break_lock(2)), Err(OpFailure::NotFound {}));
+        bench.run(2, &break_lock(1)).expect("held");
+        assert!(bench.lock(2, true).is_ok());
+        for client in 3..2 + LOCK_HOLDERS_MAX as u64 {
+            bench.lock(client, true).expect("room");
+        }
+        assert!(matches!(bench.lock(1000, true), Err(OpFailure::TooMany { .. })));
+        for other in 1..LOCKS_MAX {
+            let name = Name::copy(format!("{other}").as_bytes());
+            let op = SubOp::Lock { name, cookie: 1, shared: false, lease_ms: 0, description: String::new() };
+            bench.run(1, &op).expect("room");
+        }
+        let op = SubOp::Lock { name: "last".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() };
+        assert!(matches!(bench.run(1, &op), Err(OpFailure::TooMany { .. })));
+        assert!(validate(&op).is_ok());
+        let nameless = SubOp::Unlock { name: Name::copy(b""), cookie: 1 };
+        assert!(matches!(validate(&nameless), Err(OpFailure::Invalid { .. })));
+    }
+}
