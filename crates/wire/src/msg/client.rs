@@ -197,7 +197,8 @@ pub enum SubOp {
         /// Bytes.
         length: u64,
     },
-    /// Registers a watch of this client's life; again with the same cookie, it sets the timeout anew.
+    /// Registers a watch of this client's life; again with the same cookie, it sets the timeout anew. Like every update it gives the object
+    /// a new version, and so does a watch's end: whoever compares versions meets watchers.
     Watch {
         /// Which of the client's watches; never used for another.
         cookie: u64,
