@@ -444,6 +444,11 @@ impl World {
         self.send(from, Entity::Mon(to), epoch, message);
     }
 
+    /// A client told a monitor its name when it connected.
+    pub fn name(&mut self, id: MonId, who: Entity, name: &str) {
+        self.nodes.get_mut(&id).expect("exists").mon.on_client_name(who, name.into());
+    }
+
     pub fn boot_message(&self, osd: u32, instance: u64) -> Message {
         Message::Boot(Boot {
             osd: OsdId(osd),
