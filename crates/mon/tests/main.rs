@@ -9,3 +9,6 @@ mod harness;
 
 mod members;
 mod meta;
+mod meta_faults;
+mod meta_model;
+mod meta_programs;

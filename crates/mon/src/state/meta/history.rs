@@ -63,9 +63,12 @@ impl History {
     pub fn at(&self, revision: u64) -> Option<&Vec<MetaEvent>> {
         self.steps.get(usize::try_from(revision.checked_sub(self.oldest())?).ok()?)
     }
-    /// Asserts density.
+    /// Asserts its end.
     pub fn check(&self, revision: u64) {
         assert_eq!(self.newest, revision, "the history ends at the store's revision");
+    }
+    /// Asserts density, revision by revision.
+    pub fn check_all(&self) {
         let numbers = self.steps.iter().zip(self.oldest()..);
         for (events, revision) in numbers {
             assert!(!events.is_empty(), "a revision changed something");

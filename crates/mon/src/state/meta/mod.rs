@@ -8,7 +8,7 @@
 //! ```
 //! Applying is total and the same everywhere: it reads no settings and no clock. What the leader found in the settings stands in the entry.
 //!
-//! Invariants (checked by [`Meta::check`]):
+//! Invariants (checked by [`Meta::check_all`], what is cheap of them by [`Meta::check`]):
 //! 1. A revision changes at least one key, and its events are exactly those changes; `history` is dense and ends at `revision`.
 //! 2. `created ≤ modified ≤ revision` and `version ≥ 1` for every key.
 //! 3. A key with a lease is one of that lease's keys, and the lease exists; usage is the sum over the keys.
@@ -403,6 +403,7 @@ impl Meta {
     /// The same, key by key: too slow for every step.
     pub fn check_all(&self) {
         self.check();
+        self.history.check_all();
         let mut bytes = 0;
         for (key, pair) in &self.pairs {
             assert_eq!(key, &pair.key);
