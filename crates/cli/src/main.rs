@@ -22,6 +22,7 @@ mod crush;
 mod doctor;
 mod failure;
 mod history;
+mod meta;
 mod object;
 mod objects;
 mod out;
@@ -180,6 +181,8 @@ enum Command {
     /// The cluster log.
     #[command(subcommand)]
     Log(admin::Log),
+    /// Service metadata: small keys that the monitors agree on.
+    Meta(meta::Arguments),
     /// Objects, and directory trees as objects.
     #[command(subcommand)]
     Object(object::Command),
@@ -239,6 +242,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Flag(command) => admin::flag(&command, &mut *place.connect()?, out)?,
         Command::Fence(command) => admin::fence(&command, &mut *place.connect()?, out)?,
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
+        Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
         Command::Bench(command) => bench::run(&command, place, out)?,
         Command::Tour(arguments) => tour::run(&arguments, out)?,

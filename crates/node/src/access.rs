@@ -13,11 +13,14 @@
 //! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the client stops.
 
 use crate::error::Error;
+use crate::meta::Sink;
+use crate::meta_access::{MetaAccess, ended};
 use crate::role::Action;
 use crate::slot::{Gate, Permit, Sender};
 use crate::wake::Waker;
 use nacre_client::{Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
 use nacre_types::{Entity, Epoch, Instance, PoolId, Time};
+use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaSpan};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{ClusterMap, Message};
 use serde_json::{Value, json};
@@ -33,6 +36,12 @@ pub enum Call {
     Command { request: String, writes: bool, deadline: Time, reply: Sender<Result<String, Error>> },
     /// The map, of this epoch or newer.
     Map { at_least: Epoch, deadline: Time, reply: Sender<Result<Arc<ClusterMap>, Error>> },
+    /// A request about metadata.
+    Meta { call: MetaCall, deadline: Time, reply: Sender<Result<(u64, MetaResult), Error>> },
+    /// Tell of changes of metadata.
+    Watch { span: MetaSpan, from: u64, sink: Arc<Sink> },
+    /// No more.
+    Unwatch { sink: Arc<Sink> },
     /// What has been in flight for longer than this.
     Blocked { than: Duration, reply: Sender<Vec<Blocked>> },
 }
@@ -131,6 +140,7 @@ pub struct Access {
     session: bool,
     expire_at: Time,
     map: Option<Arc<ClusterMap>>,
+    meta: MetaAccess,
     outputs: Vec<nacre_client::Output>,
     completions: Vec<Completion>,
 }
@@ -155,6 +165,7 @@ impl Access {
             session: false,
             expire_at: Time::ZERO,
             map: None,
+            meta: MetaAccess::new(instance),
             outputs: Vec::new(),
             completions: Vec::new(),
         }
@@ -208,6 +219,9 @@ impl Access {
                 Some(map) if map.epoch >= at_least => reply.send(Ok(map)),
                 _ => self.held.push_back((begun, Call::Map { at_least, deadline, reply })),
             },
+            Call::Meta { call, deadline, reply } => self.meta.begin(now, call, deadline, reply),
+            Call::Watch { span, from, sink } => self.meta.watch(span, from, sink),
+            Call::Unwatch { sink } => self.meta.unwatch(&sink),
             Call::Blocked { than, reply } => reply.send(self.client.blocked(now, than)),
         }
     }
@@ -278,6 +292,9 @@ impl Access {
             }
             return;
         }
+        if self.meta.on_message(now, from, &message) {
+            return;
+        }
         let before = self.client.epoch();
         self.client.on_message(now, from, epoch, message);
         if self.client.epoch() != before {
@@ -297,6 +314,7 @@ impl Access {
             Entity::Osd(osd) => self.client.on_peer_reset(now, osd),
             Entity::Mon(_) => {
                 self.session = false;
+                self.meta.on_session_lost();
                 let lost: Vec<u64> =
                     self.asked.iter().filter(|(_, a)| a.sent && a.writes).map(|(token, _)| *token).collect();
                 for token in lost {
@@ -314,11 +332,12 @@ impl Access {
 
     /// Whether a command has been sent and not been answered.
     pub fn awaits_answers(&self) -> bool {
-        self.asked.values().any(|asked| asked.sent)
+        self.asked.values().any(|asked| asked.sent) || self.meta.awaits_answers()
     }
 
     pub fn on_mon_session(&mut self, now: Time) {
         self.session = true;
+        self.meta.on_session(now);
         self.client.on_mon_session(now);
         self.send_commands();
     }
@@ -327,6 +346,7 @@ impl Access {
         if self.client.next_deadline() <= now {
             self.client.on_tick(now);
         }
+        self.meta.on_tick(now);
         if self.expire_at <= now {
             // Deadlines of callers are seconds; looking at them four times a second is exact enough.
             self.expire_at = now + Duration::from_millis(250);
@@ -356,7 +376,7 @@ impl Access {
             Call::Operate { deadline, .. } | Call::Command { deadline, .. } | Call::Map { deadline, .. } => {
                 *deadline <= now
             }
-            Call::Blocked { .. } => false,
+            Call::Blocked { .. } | Call::Meta { .. } | Call::Watch { .. } | Call::Unwatch { .. } => false,
         };
         // Asked in vain (nobody led, say): again, while somebody waits.
         let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
@@ -375,7 +395,11 @@ impl Access {
                 match call {
                     Call::Operate { reply, .. } => reply.send(Err(error)),
                     Call::Map { reply, .. } => reply.send(Err(error)),
-                    Call::Command { .. } | Call::Blocked { .. } => unreachable!("never held"),
+                    Call::Command { .. }
+                    | Call::Blocked { .. }
+                    | Call::Meta { .. }
+                    | Call::Watch { .. }
+                    | Call::Unwatch { .. } => unreachable!("never held"),
                 }
             }
         }
@@ -383,7 +407,7 @@ impl Access {
 
     pub fn next_deadline(&self) -> Time {
         let idle = self.running.is_empty() && self.asked.is_empty() && self.held.is_empty();
-        let next = self.client.next_deadline();
+        let next = self.client.next_deadline().min(self.meta.next_deadline());
         if idle { next } else { next.min(self.expire_at) }
     }
 
@@ -405,12 +429,14 @@ impl Access {
                 self.client.take_outputs(&mut self.outputs);
             }
         }
+        self.meta.take_actions(&mut self.outputs);
         actions.extend(self.outputs.drain(..).map(Action::from));
     }
 
     /// The client can go on no longer.
     pub fn stop(&mut self, why: &str) {
         let stopped = || Error::Stopped { why: why.to_owned() };
+        self.meta.stop(why);
         let mut calls: Vec<Call> = self.port.as_ref().map(|port| port.close(why)).unwrap_or_default();
         calls.extend(std::mem::take(&mut self.held).into_iter().map(|(_, call)| call));
         for (_, op) in std::mem::take(&mut self.running) {
@@ -424,6 +450,11 @@ impl Access {
                 Call::Operate { reply, .. } => reply.send(Err(stopped())),
                 Call::Command { reply, .. } => reply.send(Err(stopped())),
                 Call::Map { reply, .. } => reply.send(Err(stopped())),
+                Call::Meta { reply, .. } => reply.send(Err(stopped())),
+                Call::Watch { sink, .. } => {
+                    sink.push(ended(why));
+                }
+                Call::Unwatch { .. } => {}
                 Call::Blocked { reply, .. } => reply.send(Vec::new()),
             }
         }

@@ -52,7 +52,7 @@ impl<T> Future for Call<'_, T> {
         self.0.as_mut().poll(context)
     }
 }
-fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
+pub fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
     Call(Box::pin(future))
 }
 
@@ -198,11 +198,15 @@ impl Cluster {
         }
     }
 
-    fn deadline(&self) -> Time {
+    pub(crate) fn port(&self) -> &Port {
+        &self.port
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
         clock::now() + self.timeout
     }
 
-    fn gone(&self) -> Error {
+    pub(crate) fn gone(&self) -> Error {
         Error::Stopped { why: self.port.closed().unwrap_or_else(|| "its thread ended".to_owned()) }
     }
 
