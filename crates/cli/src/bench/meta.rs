@@ -37,6 +37,10 @@ fn micros(histogram: &Histogram<u64>) -> Value {
     let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
     json!({ "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": histogram.max() as f64 / 1000.0, "mean_ms": histogram.mean() / 1000.0 })
 }
+/// Up to an hour. With bounds: one that was made without counts what is longer than 2 ms as 2 µs.
+fn times() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds")
+}
 fn record(histogram: &mut Histogram<u64>, took: Duration) {
     histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
 }
@@ -49,8 +53,11 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let name = nacre_node::ADMIN;
     let writer = host::client(place, name)?;
     let value = vec![b'x'; arguments.size];
-    let mut sets: Histogram<u64> = Histogram::new(3)?;
-    let mut gets: Histogram<u64> = Histogram::new(3)?;
+    let mut sets = times();
+    let mut gets = times();
+    // The first waits for the connection, which is not measured.
+    let first = format!("{NAMESPACE}/first");
+    writer.meta_put(first.as_str(), "").wait()?;
     let begun = Instant::now();
     for n in 0..arguments.sets {
         let key = format!("{NAMESPACE}/set/{}", n % 64);
@@ -91,7 +98,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
 
 /// How long until every watcher knows of a change; and how many changes did not reach a watcher exactly once.
 fn fan_out(arguments: &Arguments, place: &Place, writer: &Cluster) -> Result<(Histogram<u64>, u64)> {
-    let mut told: Histogram<u64> = Histogram::new(3)?;
+    let mut told = times();
     let connections: Vec<Cluster> =
         (0..arguments.connections).map(|_| host::client(place, nacre_node::ADMIN)).collect::<Result<_>>()?;
     let prefix = format!("{NAMESPACE}/watched/");
@@ -129,6 +136,22 @@ fn next_event(watcher: &MetaWatcher) -> Result<u64> {
                 }
             }
             WatchNews::Ended(error) => bail!("a watch ended: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Went red with a histogram without bounds: everything longer than 2 ms was counted as 2 µs.
+    #[test]
+    fn what_takes_long_is_counted_as_long() {
+        let mut histogram = times();
+        for took in [Duration::from_micros(900), Duration::from_millis(250), Duration::from_secs(40)] {
+            record(&mut histogram, took);
+            let max = Duration::from_micros(histogram.max());
+            assert!(max >= took && max.as_secs_f64() <= took.as_secs_f64() * 1.01, "{took:?} was counted as {max:?}");
         }
     }
 }
