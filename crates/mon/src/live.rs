@@ -522,9 +522,6 @@ impl Live {
     fn notice_leader(&mut self, now: Time, out: &mut Vec<Output>) {
         let leading = self.consensus.is_leader();
         let led_by = (self.consensus.leader(), self.consensus.term());
-        if leading && !self.was_leading && self.triggers_wait() {
-            self.leader.propose_at.get_or_insert(now);
-        }
         if self.was_leading && (!leading || led_by.1 != self.led_by.1) {
             self.leader.abdicate();
         }

@@ -8,7 +8,7 @@ use nacre_mon::state::meta::{DEPTH_MAX, Meta, Outcome, history};
 use nacre_types::{ClientId, Entity, Epoch, Instance, Name};
 use nacre_wire::Wire;
 use nacre_wire::msg::meta::{
-    MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+    MetaAnswer, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
 };
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn contents(meta: &Meta) -> Model {
     meta.within(&all).map(|pair| (pair.key.to_string(), (number(&pair.value), pair.version, pair.lease))).collect()
 }
 
-// Went red when `Draft` forgot deletions, when a lease's end left a key, and when an error left half a transaction.
+// Went red when `Sessions::look` said `New` for what comes again, and when a lease's end left a key.
 #[test]
 fn random_transactions_do_what_a_naive_store_does() {
     for seed in 1..=12 {
@@ -149,6 +149,25 @@ fn random_transactions_do_what_a_naive_store_does() {
             }
         }
     }
+}
+
+// Went red when `Draft::matching` forgot what the transaction had deleted.
+#[test]
+fn a_transactions_later_parts_see_its_earlier_ones() {
+    let mut meta = Meta::default();
+    let span = || MetaSpan::Prefix { prefix: name("a/") };
+    let (get, delete) = (MetaOp::Get { span: span(), limit: 0, keys_only: false }, MetaOp::Delete { span: span() });
+    apply(&mut meta, entry(None, transact(vec![put("a/0", 1, 0)])));
+    let ops = vec![put("a/1", 1, 0), get.clone(), delete.clone(), get, delete];
+    let (revision, result) = apply(&mut meta, entry(None, transact(ops)));
+    let MetaResult::Transacted { answers, .. } = result else { panic!("{result:?}") };
+    assert!(matches!(&answers[1], MetaAnswer::Got { pairs, .. } if pairs.len() == 2), "{answers:?}");
+    assert_eq!(answers[2], MetaAnswer::Deleted { keys: 2 });
+    assert_eq!(answers[3], MetaAnswer::Got { pairs: vec![], more: false });
+    assert_eq!(answers[4], MetaAnswer::Deleted { keys: 0 });
+    assert_eq!(revision, 2);
+    let events = meta.history().at(2).expect("kept");
+    assert_eq!(events.len(), 1, "what was made and deleted at once did not happen: {events:?}");
 }
 
 // Went red when `push` did not trim.

@@ -122,7 +122,7 @@ fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
     assert_eq!(values, 120);
 }
 
-// Went red when `take` did not look at what is pending, and when a new leader did not.
+// Went red when `take` did not look at what is pending.
 #[test]
 fn triggers_run_after_commit_once_also_when_the_leader_dies() {
     let (mut world, mut clients) = world(63);
