@@ -22,6 +22,7 @@ mod crush;
 mod doctor;
 mod failure;
 mod history;
+mod meta;
 mod object;
 mod objects;
 mod out;
@@ -191,6 +192,8 @@ enum Command {
     /// The cluster log.
     #[command(subcommand)]
     Log(admin::Log),
+    /// Service metadata: small keys that the monitors agree on.
+    Meta(meta::Arguments),
     /// Objects, and directory trees as objects.
     #[command(subcommand)]
     Object(object::Command),
@@ -259,6 +262,7 @@ fn run(command: Command, place: &Place, name: &str, out: &mut Out) -> Result<Exi
         Command::Flag(command) => admin::flag(&command, &mut *place.connect()?, out)?,
         Command::Fence(command) => admin::fence(&command, &mut *place.connect()?, out)?,
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
+        Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
         Command::Class(command) => program::class(command, name, &mut *place.connect()?, out)?,
         Command::Policy(command) => program::policy(command, name, &mut *place.connect()?, out)?,

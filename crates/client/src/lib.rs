@@ -8,12 +8,15 @@
 //! ```
 //! Services use the trait [`ObjectCluster`] and know nothing else (DESIGN §3, Client; ADR 0002).
 //!
+//! Service metadata is asked for by [`MetaClient`], a role beside [`Client`].
+//!
 //! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is refused, not queued; operations on one object
 //! are sent, and sent again, in the order of their submission; every operation is completed exactly once; a failure that answers
 //! an earlier attempt is ignored.
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod meta;
 mod role;
 #[cfg(test)]
 mod role_test;
@@ -26,5 +29,6 @@ pub use cluster::{
     Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
     WatchId,
 };
+pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 pub use role::{Client, ClientConfig, Output};
 pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};

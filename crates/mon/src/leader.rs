@@ -19,6 +19,8 @@ use crate::batch::{Batch, Part, Reads};
 use crate::beacons::Beacons;
 use crate::command::{self, CommandSpec, Done, View};
 use crate::failure::{Down, FailureFilter};
+use crate::meta::MetaAsk;
+use crate::meta::lead::MetaLead;
 use crate::osds::{self, BootVerdict};
 use crate::pgs;
 use crate::router::Origin;
@@ -121,6 +123,8 @@ pub struct InFlight {
     pub term: u64,
     /// Who waits for it, and what they will be told.
     pub replies: Vec<(Ask, Value)>,
+    /// Who waits for the metadata's entries, one for each; nobody for the leader's own.
+    pub meta: Vec<Option<MetaAsk>>,
 }
 
 /// What a batch amounts to.
@@ -143,6 +147,8 @@ pub enum Unproven {
     Question(Ask),
     /// To be sent then.
     Answer(Ask, Answer),
+    /// A request about metadata that changes nothing.
+    Meta(MetaAsk),
 }
 
 /// Adds the epoch that has a command's change.
@@ -174,6 +180,8 @@ pub struct Leader {
     pub beacons: Beacons,
     /// What OSDs say of themselves.
     pub stats: Stats,
+    /// Service metadata.
+    pub meta: MetaLead,
     /// Refusals by reason.
     pub rejects: BTreeMap<&'static str, u64>,
     said: u64,
@@ -240,7 +248,7 @@ impl Leader {
     /// Whether a request is queued.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.queue.is_empty() || !self.lines.is_empty()
+        !self.queue.is_empty() || !self.lines.is_empty() || self.meta.has_work()
     }
 
     /// Checks what is queued and takes what can go into one proposal.
@@ -409,5 +417,6 @@ impl Leader {
         self.confirmed.clear();
         self.filter = FailureFilter::default();
         self.beacons = Beacons::default();
+        self.meta.abdicate();
     }
 }

@@ -11,6 +11,7 @@
 //!    │            ├─ state       map, history, cluster log: the replicated state        state/
 //!    │            ├─ subscribers who has which map, who is sent what
 //!    │            ├─ router      requests on their way to the leader and back
+//!    │            ├─ meta        service metadata: judging, leases, limits, watches      meta/
 //!    │            └─ leader ──┬─ batch     requests ─▶ one proposal at a time
 //!    └─ open (start)          ├─ failure, beacons            who is down
 //!                             ├─ osds, pgs, pools   what else is proposed, and what is refused
@@ -31,6 +32,7 @@ mod health;
 pub mod hierarchy;
 mod leader;
 mod live;
+pub mod meta;
 mod mon;
 pub mod nearest;
 mod open;

@@ -7,9 +7,12 @@
 //!                                         │  reads confirmed? ─▶ answer                      │
 //!                                         └─ batch due? ─▶ propose ◀─────────────────────────┘ until quiet
 //! ```
+//! Service metadata goes the same ways; its turns are in `live/meta.rs`.
+
+mod meta;
 
 use nacre_store::Token;
-use nacre_types::{Entity, Epoch, MonId, OsdId, Time};
+use nacre_types::{Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection};
 use nacre_wire::msg::Message;
@@ -24,6 +27,9 @@ use crate::command::{self, Quorum, View};
 use crate::failure::Down;
 use crate::hierarchy;
 use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
+use crate::meta::programs::Programs;
+use crate::meta::watchers::Watchers;
+use crate::meta::{MetaAsk, unavailable};
 use crate::mon::{Counters, MonConfig, Output};
 use crate::options;
 use crate::osds;
@@ -41,6 +47,9 @@ const UNAWAITED: u64 = 1 << 63;
 /// A learner votes once it is this close to the log's end.
 const CAUGHT_UP: u64 = 64;
 
+/// Watches whose keys rest are told so often how far they are, in seconds.
+const PROGRESS_S: u64 = 5;
+
 /// How a command is remembered.
 fn done(ask: &Ask, reply: &Value) -> CommandDone {
     CommandDone { via: ask.origin.via, token: ask.origin.token, reply: reply.to_string() }
@@ -53,6 +62,10 @@ pub struct Live {
     subscribers: Subscribers,
     router: Router,
     leader: Leader,
+    programs: Box<dyn Programs>,
+    watchers: Watchers,
+    /// What connected clients call themselves.
+    names: BTreeMap<Entity, Name>,
     /// Who led in which term, when it was last looked at.
     led_by: (Option<MonId>, u64),
     was_leading: bool,
@@ -61,6 +74,8 @@ pub struct Live {
     next_second: Time,
     /// The time this process was awake: see `failure.rs`.
     awake: Time,
+    /// Seconds of housekeeping since start.
+    seconds: u64,
     heard: BTreeMap<MonId, Time>,
     down_since: BTreeMap<OsdId, Time>,
     hosts: (Arc<str>, BTreeMap<OsdId, String>),
@@ -76,6 +91,7 @@ pub struct Live {
 impl Live {
     pub fn new(
         config: MonConfig,
+        programs: Box<dyn Programs>,
         now: Time,
         state: Option<State>,
         recovered: Recovered,
@@ -95,11 +111,15 @@ impl Live {
             state,
             subscribers: Subscribers::default(),
             leader: Leader::default(),
+            programs,
+            watchers: Watchers::default(),
+            names: BTreeMap::new(),
             led_by: (None, 0),
             was_leading: false,
             last_tick: now,
             next_second: now,
             awake: Time(1),
+            seconds: 0,
             heard: BTreeMap::new(),
             down_since: down,
             hosts: ("".into(), BTreeMap::new()),
@@ -135,7 +155,7 @@ impl Live {
                 match decoded {
                     Ok(message) if self.consensus.is_leader() => {
                         let origin = Origin { via: mon, token: forward.token, from: forward.from };
-                        self.lead(now, origin, message, out);
+                        self.lead(now, origin, forward.name, message, out);
                     }
                     // Whoever forwarded it learns who leads, and sends it there.
                     Ok(_) => self.leader.reject("forward_not_leading"),
@@ -162,6 +182,9 @@ impl Live {
                 out.push(Output::Send { to: from, message: Message::SessionPong(pong) });
             }
             (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
+            (Message::MetaWatch(ask), _) => self.watch(from, ask, out),
+            (Message::MetaCancel(cancel), _) => self.watchers.cancel(from, cancel.watch),
+            (Message::MetaRequest(request), _) if meta::is_local(&request) => self.read_here(from, &request, out),
             (
                 message @ (Message::Boot(_)
                 | Message::FailureReport(_)
@@ -169,7 +192,8 @@ impl Live {
                 | Message::PgTemporaryRequest(_)
                 | Message::Beacon(_)
                 | Message::ClusterLog(_)
-                | Message::Command(_)),
+                | Message::Command(_)
+                | Message::MetaRequest(_)),
                 _,
             ) => self.route(now, from, message, out),
             _ => self.leader.reject("message_unexpected"),
@@ -179,6 +203,8 @@ impl Live {
 
     pub fn on_disconnect(&mut self, now: Time, who: Entity, out: &mut Vec<Output>) {
         self.subscribers.remove(who);
+        self.watchers.remove(who);
+        self.names.remove(&who);
         self.router.disconnect(who);
         if let Entity::Mon(mon) = who {
             self.heard.remove(&mon);
@@ -205,6 +231,7 @@ impl Live {
             self.consensus.tick(now);
             self.consensus.campaign_if_alone();
             self.accused = true;
+            self.end_leases(now);
             self.reconcile_members(now);
         }
         if now >= self.next_second {
@@ -237,10 +264,13 @@ impl Live {
         match self.router.open(now, wait, from, &message) {
             Some(token) => self.dispatch(now, token, from, message, out),
             None => {
-                if let Message::Command(command) = message {
-                    let busy = "this monitor has too many open commands; try again in a moment";
-                    out.push(Output::Send { to: from, message: router::reply(command.token, busy) });
-                }
+                let busy = "this monitor has too many open commands; try again in a moment";
+                let answer = match message {
+                    Message::Command(command) => Some(router::reply(command.token, busy)),
+                    Message::MetaRequest(request) => Some(unavailable(&request, busy)),
+                    _ => None,
+                };
+                out.extend(answer.map(|message| Output::Send { to: from, message }));
             }
         }
     }
@@ -249,13 +279,14 @@ impl Live {
         let me = self.config.id;
         if self.consensus.is_leader() {
             self.router.sent(now, token);
-            self.lead(now, Origin { via: me, token, from }, message, out);
+            let name = self.name_of(from);
+            self.lead(now, Origin { via: me, token, from }, name, message, out);
         } else if let Some(leader) = self.consensus.leader() {
             self.router.sent(now, token);
             let (kind, _, compat) = message.kind();
             let mut meta = Vec::new();
             message.put_meta(&mut meta);
-            let forward = Forward { from, via: me, token, kind, compat, meta: meta.into() };
+            let forward = Forward { from, via: me, token, kind, compat, meta: meta.into(), name: self.name_of(from) };
             out.push(Output::Send { to: Entity::Mon(leader), message: Message::Forward(forward) });
         } else {
             self.router.hold(now, token, from, message);
@@ -267,7 +298,7 @@ impl Live {
     }
 
     /// A request reached the leader.
-    fn lead(&mut self, now: Time, origin: Origin, message: Message, out: &mut Vec<Output>) {
+    fn lead(&mut self, now: Time, origin: Origin, name: Name, message: Message, out: &mut Vec<Output>) {
         let due = self.due(now);
         let from = origin.from;
         match message {
@@ -308,6 +339,9 @@ impl Live {
                 // What is not a command is so everywhere and always: no proof of leadership is needed.
                 Err(error) => self.answer(origin, Err(error), out),
             },
+            Message::MetaRequest(request) => {
+                self.lead_meta(now, MetaAsk { origin, name, request, tries: 0 }, out);
+            }
             _ => self.leader.reject("sender_mismatch"),
         }
     }
@@ -396,10 +430,13 @@ impl Live {
 
     fn apply(&mut self, now: Time, index: u64, term: u64, data: &[u8], out: &mut Vec<Output>) {
         let mut stale = false;
+        let mut outcomes = Vec::new();
+        let before = self.state.meta().revision();
         if !data.is_empty() {
             match self.state.apply(data) {
                 Ok(applied) => {
                     stale = applied.stale;
+                    outcomes = applied.meta;
                     let mut fresh: Vec<_> = self.state.log().lines().rev().take(applied.lines).collect();
                     fresh.reverse();
                     out.extend(fresh.into_iter().map(|numbered| Output::Log(numbered.line.clone())));
@@ -414,19 +451,23 @@ impl Live {
                 }
             }
         }
+        if !outcomes.is_empty() {
+            self.on_meta(before, out);
+        }
         if let Some(flight) = self.leader.in_flight.take_if(|flight| flight.index <= index)
             && flight.index == index
             && flight.term == term
-            && !stale
         {
+            // Metadata says itself what it rests on: it is carried out, or not, also where the map's changes are dropped.
+            self.answer_meta(now, flight.meta, outcomes, out);
             let epoch = self.state.map().epoch;
-            for (ask, mut reply) in flight.replies {
+            for (ask, mut reply) in flight.replies.into_iter().filter(|_| !stale) {
                 set_epoch(&mut reply, epoch);
                 self.answer(ask.origin, Ok(reply), out);
             }
         }
         // Otherwise another leader's entry stands in its place: it never happened, and its monitor asks again.
-        if self.leader.has_work() {
+        if self.leader.has_work() || self.triggers_wait() {
             let due = now;
             self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(self.due(now))));
         }
@@ -448,6 +489,7 @@ impl Live {
         let mut mail = Mail::new();
         self.subscribers.on_restore(&self.state, &mut mail);
         self.post(mail, out);
+        self.tell_watchers(|watchers, meta, mail| watchers.on_restore(meta, mail), out);
     }
 
     fn note_down(&mut self, now: Time) {
@@ -542,6 +584,7 @@ impl Live {
             for unproven in list {
                 match unproven {
                     Unproven::Answer(ask, answer) => self.answer(ask.origin, answer, out),
+                    Unproven::Meta(ask) => self.read_proven(&ask, out),
                     Unproven::Question(ask) => {
                         let answer = command::run(&self.view(now), &ask).map(|done| done.reply);
                         self.answer(ask.origin, answer, out);
@@ -587,12 +630,16 @@ impl Live {
         soft.rejects.clone_from(&leader.rejects);
         let taken = leader.take_batch(&self.view_with(now, &soft));
         (leader.stats, leader.filter) = (soft.stats, soft.filter);
+        let meta = leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut()));
         leader.propose_at = leader.has_work().then_some(now);
         self.leader = leader;
         for (origin, why) in taken.refused {
             self.send_back(origin, Message::Refused(Refused { why }), out);
         }
-        if taken.changes.is_empty() && taken.lines.is_empty() {
+        for (origin, message) in meta.answers {
+            self.send_back(origin, message, out);
+        }
+        if taken.changes.is_empty() && taken.lines.is_empty() && meta.entries.is_empty() {
             return !self.leader.fresh.is_empty();
         }
         let unix = if self.config.unix_ms_at_zero == 0 { 0 } else { self.config.unix_ms_at_zero + now.0 / 1_000_000 };
@@ -603,6 +650,7 @@ impl Live {
             clean_to: self.clean_to,
             commands: taken.replies.iter().map(|(ask, reply)| done(ask, reply)).collect(),
             unix_ms: unix,
+            meta: meta.entries,
         };
         let data = proposal.to_bytes();
         if data.len() > PROPOSAL_BYTES_MAX {
@@ -612,12 +660,17 @@ impl Live {
                     format!("a change of {} bytes is more than the monitors' log takes in one piece", data.len());
                 self.answer(ask.origin, Err(error), out);
             }
+            // The map's changes made it so long; metadata alone fits.
+            for ask in meta.asks.into_iter().flatten().rev() {
+                self.leader.meta.push_again(ask);
+            }
+            self.leader.propose_at = Some(now);
             return true;
         }
         match self.consensus.propose(data) {
             Some((index, term)) => {
                 self.counters.proposals += 1;
-                self.leader.in_flight = Some(InFlight { index, term, replies: taken.replies });
+                self.leader.in_flight = Some(InFlight { index, term, replies: taken.replies, meta: meta.asks });
             }
             // Leadership ended within this very step: the monitors that asked will ask the next leader.
             None => self.leader.reject("proposal_not_taken"),
@@ -629,6 +682,10 @@ impl Live {
         let mut mail = Mail::new();
         self.subscribers.sweep(&self.state, &mut mail);
         self.post(mail, out);
+        self.seconds += 1;
+        if self.seconds.is_multiple_of(PROGRESS_S) {
+            self.tell_watchers(|watchers, meta, mail| watchers.progress(meta, mail), out);
+        }
         self.subscribers.tidy();
         self.consensus.tidy();
         if !self.consensus.may_propose() {

@@ -7,7 +7,7 @@
 //! ```
 
 use nacre_store::{Event, Read, Token, Transaction};
-use nacre_types::{ClusterId, Entity, Epoch, MonId, Time};
+use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
 use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MonInfo};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::LogLine;
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::hierarchy;
 use crate::live::Live;
+use crate::meta::programs::{NoPrograms, Programs};
 use crate::open::{Opening, Progress};
 use crate::raft::{founding, record::Identity};
 use crate::state::State;
@@ -116,6 +117,9 @@ pub struct Mon {
     config: MonConfig,
     phase: Phase,
     nothing: ClusterMap,
+    programs: Option<Box<dyn Programs>>,
+    /// Names of clients that connected before this monitor took part.
+    names: BTreeMap<Entity, Name>,
 }
 
 impl Mon {
@@ -146,11 +150,23 @@ impl Mon {
 
     /// Starts: asks its store.
     #[must_use]
-    pub fn open(config: MonConfig, _now: Time, out: &mut Vec<Output>) -> Self {
+    pub fn open(config: MonConfig, now: Time, out: &mut Vec<Output>) -> Self {
+        Self::open_with(config, Box::new(NoPrograms), now, out)
+    }
+
+    /// The same with what runs the programs that namespaces of metadata name; without, what needs one is refused.
+    #[must_use]
+    pub fn open_with(config: MonConfig, programs: Box<dyn Programs>, _now: Time, out: &mut Vec<Output>) -> Self {
         let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
         let nothing = ClusterMap::empty(config.cluster, crush);
         let opening = Opening::begin(config.clone(), out);
-        Self { config, phase: Phase::Booting(Box::new(opening)), nothing }
+        Self {
+            config,
+            phase: Phase::Booting(Box::new(opening)),
+            nothing,
+            programs: Some(programs),
+            names: BTreeMap::new(),
+        }
     }
 
     /// A message arrived from `from`, whose map is at `epoch`.
@@ -161,8 +177,18 @@ impl Mon {
         }
     }
 
+    /// A client said its name when it connected: before its first message. Taken at its word until authentication exists.
+    pub fn on_client_name(&mut self, who: Entity, name: Name) {
+        match &mut self.phase {
+            Phase::Live(live) => live.on_client_name(who, name),
+            Phase::Booting(_) => drop(self.names.insert(who, name)),
+            Phase::Halted => {}
+        }
+    }
+
     /// A connection is gone.
     pub fn on_disconnect(&mut self, now: Time, who: Entity, out: &mut Vec<Output>) {
+        self.names.remove(&who);
         if let Phase::Live(live) = &mut self.phase {
             live.on_disconnect(now, who, out);
             self.stop_if_halted(out);
@@ -183,8 +209,14 @@ impl Mon {
                 Progress::Reading => {}
                 Progress::Failed(why) => self.halt(why, out),
                 Progress::Done(state, recovered) => {
-                    match Live::new(self.config.clone(), now, *state, *recovered, out) {
-                        Ok(live) => self.phase = Phase::Live(Box::new(live)),
+                    let programs = self.programs.take().expect("a monitor opens once");
+                    match Live::new(self.config.clone(), programs, now, *state, *recovered, out) {
+                        Ok(mut live) => {
+                            for (who, name) in std::mem::take(&mut self.names) {
+                                live.on_client_name(who, name);
+                            }
+                            self.phase = Phase::Live(Box::new(live));
+                        }
                         Err(why) => self.halt(why, out),
                     }
                     self.stop_if_halted(out);

@@ -45,6 +45,34 @@ const fn fraction(name: &'static str, default: &'static str, doc: &'static str) 
 
 /// All options, by name.
 pub const OPTIONS: &[Spec] = &[
+    whole(
+        "meta.client_rate",
+        "2000",
+        1,
+        1_000_000,
+        "Metadata requests per second that clients of one name may send to the monitors; metadata is for what changes seldom.",
+    ),
+    whole(
+        "meta.propose_interval_ms",
+        "0",
+        0,
+        10_000,
+        "How long the monitors gather changes of metadata before they propose them together; what comes while a proposal is on its way is together anyway.",
+    ),
+    whole(
+        "meta.rate",
+        "10000",
+        1,
+        1_000_000,
+        "Metadata requests per second that all clients together may send to the monitors.",
+    ),
+    whole(
+        "meta.total_bytes_max",
+        "16777216",
+        1 << 20,
+        32 << 20,
+        "Bytes of all metadata's keys and values together; they are in every snapshot of the monitors' state.",
+    ),
     fraction(
         "mon.auto_out_max_down_fraction",
         "0.5",

@@ -14,10 +14,12 @@
 
 use nacre_types::{Entity, MonId, Time};
 use nacre_wire::msg::Message;
+use nacre_wire::msg::meta::MetaRequest;
 use nacre_wire::msg::monitor::CommandReply;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::meta::unavailable;
 use crate::raft::timeout::mix;
 
 /// Messages held while nobody leads.
@@ -43,13 +45,30 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 struct Open {
     from: Entity,
-    command: u64,
+    asked: Asked,
     deadline: Time,
     /// When it was sent to a leader; `None` while held.
     sent: Option<Time>,
     /// Whether it ever was.
     tried: bool,
     message: Message,
+}
+
+/// A request with exactly one answer.
+#[derive(Clone, Debug)]
+enum Asked {
+    /// Under the client's number.
+    Command(u64),
+    /// Answers carry the request's numbers themselves.
+    Meta(MetaRequest),
+}
+
+fn asked(message: &Message) -> Option<Asked> {
+    match message {
+        Message::Command(command) => Some(Asked::Command(command.token)),
+        Message::MetaRequest(request) => Some(Asked::Meta(request.clone())),
+        _ => None,
+    }
 }
 
 /// See the module head.
@@ -74,13 +93,12 @@ impl Router {
     pub fn open(&mut self, now: Time, wait: Duration, from: Entity, message: &Message) -> Option<u64> {
         self.next = self.next.wrapping_add(1);
         let token = self.next;
-        if let Message::Command(command) = message {
+        if let Some(asked) = asked(message) {
             if self.open.len() >= OPEN_MAX {
                 return None;
             }
             let deadline = now + wait;
-            let open =
-                Open { from, command: command.token, deadline, sent: None, tried: false, message: message.clone() };
+            let open = Open { from, asked, deadline, sent: None, tried: false, message: message.clone() };
             self.open.insert(token, open);
         } else {
             self.asked.insert(token, from);
@@ -101,7 +119,7 @@ impl Router {
 
     /// Nobody leads: a message that is no command waits a little. Commands wait in `open`.
     pub fn hold(&mut self, now: Time, token: u64, from: Entity, message: Message) {
-        if matches!(message, Message::Command(_)) {
+        if asked(&message).is_some() {
             return;
         }
         self.held.push_back((now + HOLD, token, from, message));
@@ -113,9 +131,14 @@ impl Router {
     /// The leader answered; whom to send what.
     pub fn answer(&mut self, token: u64, message: Message) -> Option<(Entity, Message)> {
         if let Some(open) = self.open.remove(&token) {
-            let Message::CommandReply(mut reply) = message else { return None };
-            reply.token = open.command;
-            return Some((open.from, Message::CommandReply(reply)));
+            return match (message, open.asked) {
+                (Message::CommandReply(mut reply), Asked::Command(token)) => {
+                    reply.token = token;
+                    Some((open.from, Message::CommandReply(reply)))
+                }
+                (reply @ Message::MetaReply(_), Asked::Meta(_)) => Some((open.from, reply)),
+                _ => None,
+            };
         }
         self.asked.remove(&token).map(|from| (from, message))
     }
@@ -174,7 +197,11 @@ impl Router {
                         ". If it was to change something, that may or may not have happened: look, then repeat it",
                     );
                 }
-                (open.from, reply(open.command, &error))
+                let answer = match open.asked {
+                    Asked::Command(token) => reply(token, &error),
+                    Asked::Meta(request) => unavailable(&request, &error),
+                };
+                (open.from, answer)
             })
             .collect()
     }

@@ -6,6 +6,7 @@
 //! ```
 //! After every event each monitor's `check()` runs, and the world compares maps: never two digests for one epoch.
 
+use nacre_mon::meta::programs::{NoPrograms, Programs};
 use nacre_mon::{Founding, Mon, MonConfig, Output};
 use nacre_store::ram::Commits;
 use nacre_store::{Event, ObjectStore, RamStore, Token};
@@ -102,12 +103,18 @@ pub struct World {
     pub messages_between_mons: u64,
     pub submits: u64,
     tokens: u64,
+    programs: fn() -> Box<dyn Programs>,
     seed: u64,
 }
 
 impl World {
     /// A cluster of `n` monitors that knows nothing yet.
     pub fn found(n: u32, seed: u64) -> Self {
+        Self::found_with(n, seed, || Box::new(NoPrograms))
+    }
+
+    /// The same with programs for metadata.
+    pub fn found_with(n: u32, seed: u64, programs: fn() -> Box<dyn Programs>) -> Self {
         let mut world = Self {
             now: Time(1_000_000_000),
             dice: Dice(seed),
@@ -127,6 +134,7 @@ impl World {
             messages_between_mons: 0,
             submits: 0,
             tokens: 0,
+            programs,
             seed,
         };
         let mons = (0..n).map(|id| (MonId(id), Address(format!("m{id}:1")))).collect();
@@ -153,7 +161,7 @@ impl World {
         store.poll(&mut Vec::new());
         let config = MonConfig::new(id, CLUSTER, self.seed ^ u64::from(id.0));
         let mut out = Vec::new();
-        let mon = Mon::open(config, self.now, &mut out);
+        let mon = Mon::open_with(config, (self.programs)(), self.now, &mut out);
         let node = Node {
             mon,
             store,
@@ -442,6 +450,11 @@ impl World {
 
     pub fn say(&mut self, from: Entity, to: MonId, epoch: Epoch, message: Message) {
         self.send(from, Entity::Mon(to), epoch, message);
+    }
+
+    /// A client told a monitor its name when it connected.
+    pub fn name(&mut self, id: MonId, who: Entity, name: &str) {
+        self.nodes.get_mut(&id).expect("exists").mon.on_client_name(who, name.into());
     }
 
     pub fn boot_message(&self, osd: u32, instance: u64) -> Message {

@@ -8,3 +8,7 @@ mod faults;
 mod harness;
 
 mod members;
+mod meta;
+mod meta_faults;
+mod meta_model;
+mod meta_programs;

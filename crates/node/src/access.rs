@@ -13,6 +13,8 @@
 //! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the client stops.
 
 use crate::error::Error;
+use crate::meta::Sink;
+use crate::meta_access::{MetaAccess, ended};
 use crate::role::Action;
 use crate::slot::{Gate, Permit, Sender};
 use crate::wake::Waker;
@@ -24,6 +26,7 @@ use nacre_client::{
 };
 use nacre_types::{Entity, Epoch, Instance, ObjectId, PoolId, Time};
 use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaSpan};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{ClusterMap, Message};
 use serde_json::{Value, json};
@@ -53,6 +56,12 @@ pub enum Call {
     Acknowledge { watch: WatchId, notify: RequestId, data: Bytes, reply: Sender<Result<(), WatchError>> },
     /// A watch is not wanted any more.
     Unwatch { watch: WatchId },
+    /// A request about metadata.
+    Meta { call: MetaCall, deadline: Time, reply: Sender<Result<(u64, MetaResult), Error>> },
+    /// Tell of changes of metadata.
+    MetaWatch { span: MetaSpan, from: u64, sink: Arc<Sink> },
+    /// No more.
+    MetaUnwatch { sink: Arc<Sink> },
     /// What has been in flight for longer than this.
     Blocked { than: Duration, reply: Sender<Vec<Blocked>> },
 }
@@ -153,6 +162,7 @@ pub struct Access {
     session: bool,
     expire_at: Time,
     map: Option<Arc<ClusterMap>>,
+    meta: MetaAccess,
     outputs: Vec<nacre_client::Output>,
     completions: Vec<Completion>,
     heard: Vec<WatchEvent>,
@@ -180,6 +190,7 @@ impl Access {
             session: false,
             expire_at: Time::ZERO,
             map: None,
+            meta: MetaAccess::new(instance),
             outputs: Vec::new(),
             completions: Vec::new(),
         }
@@ -260,6 +271,9 @@ impl Access {
                 Some(map) if map.epoch >= at_least => reply.send(Ok(map)),
                 _ => self.held.push_back((begun, Call::Map { at_least, deadline, reply })),
             },
+            Call::Meta { call, deadline, reply } => self.meta.begin(now, call, deadline, reply),
+            Call::MetaWatch { span, from, sink } => self.meta.watch(span, from, sink),
+            Call::MetaUnwatch { sink } => self.meta.unwatch(&sink),
             Call::Blocked { than, reply } => reply.send(self.client.blocked(now, than)),
         }
     }
@@ -330,6 +344,9 @@ impl Access {
             }
             return;
         }
+        if self.meta.on_message(now, from, &message) {
+            return;
+        }
         let before = self.client.epoch();
         self.client.on_message(now, from, epoch, message);
         if self.client.epoch() != before {
@@ -349,6 +366,7 @@ impl Access {
             Entity::Osd(osd) => self.client.on_peer_reset(now, osd),
             Entity::Mon(_) => {
                 self.session = false;
+                self.meta.on_session_lost();
                 let lost: Vec<u64> =
                     self.asked.iter().filter(|(_, a)| a.sent && a.writes).map(|(token, _)| *token).collect();
                 for token in lost {
@@ -366,11 +384,12 @@ impl Access {
 
     /// Whether a command has been sent and not been answered.
     pub fn awaits_answers(&self) -> bool {
-        self.asked.values().any(|asked| asked.sent)
+        self.asked.values().any(|asked| asked.sent) || self.meta.awaits_answers()
     }
 
     pub fn on_mon_session(&mut self, now: Time) {
         self.session = true;
+        self.meta.on_session(now);
         self.client.on_mon_session(now);
         self.send_commands();
     }
@@ -379,6 +398,7 @@ impl Access {
         if self.client.next_deadline() <= now {
             self.client.on_tick(now);
         }
+        self.meta.on_tick(now);
         if self.expire_at <= now {
             // Deadlines of callers are seconds; looking at them four times a second is exact enough.
             self.expire_at = now + Duration::from_millis(250);
@@ -415,7 +435,12 @@ impl Access {
             | Call::Watch { deadline, .. }
             | Call::Command { deadline, .. }
             | Call::Map { deadline, .. } => *deadline <= now,
-            Call::Blocked { .. } | Call::Acknowledge { .. } | Call::Unwatch { .. } => false,
+            Call::Blocked { .. }
+            | Call::Acknowledge { .. }
+            | Call::Unwatch { .. }
+            | Call::Meta { .. }
+            | Call::MetaWatch { .. }
+            | Call::MetaUnwatch { .. } => false,
         };
         // Asked in vain (nobody led, say): again, while somebody waits.
         let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
@@ -434,9 +459,13 @@ impl Access {
                 match call {
                     Call::Operate { reply, .. } | Call::Watch { reply, .. } => reply.send(Err(error)),
                     Call::Map { reply, .. } => reply.send(Err(error)),
-                    Call::Command { .. } | Call::Blocked { .. } | Call::Acknowledge { .. } | Call::Unwatch { .. } => {
-                        unreachable!("never held, or never late")
-                    }
+                    Call::Command { .. }
+                    | Call::Blocked { .. }
+                    | Call::Acknowledge { .. }
+                    | Call::Unwatch { .. }
+                    | Call::Meta { .. }
+                    | Call::MetaWatch { .. }
+                    | Call::MetaUnwatch { .. } => unreachable!("never held, or never late"),
                 }
             }
         }
@@ -444,7 +473,7 @@ impl Access {
 
     pub fn next_deadline(&self) -> Time {
         let idle = self.running.is_empty() && self.asked.is_empty() && self.held.is_empty();
-        let next = self.client.next_deadline();
+        let next = self.client.next_deadline().min(self.meta.next_deadline());
         if idle { next } else { next.min(self.expire_at) }
     }
 
@@ -469,6 +498,7 @@ impl Access {
                 self.client.take_outputs(&mut self.outputs);
             }
         }
+        self.meta.take_actions(&mut self.outputs);
         actions.extend(self.outputs.drain(..).map(Action::from));
         if self.port.is_some() {
             self.client.watch_events(&mut self.heard);
@@ -489,6 +519,7 @@ impl Access {
     /// The client can go on no longer.
     pub fn stop(&mut self, why: &str) {
         let stopped = || Error::Stopped { why: why.to_owned() };
+        self.meta.stop(why);
         let mut calls: Vec<Call> = self.port.as_ref().map(|port| port.close(why)).unwrap_or_default();
         calls.extend(std::mem::take(&mut self.held).into_iter().map(|(_, call)| call));
         for (_, op) in std::mem::take(&mut self.running) {
@@ -507,6 +538,11 @@ impl Access {
                 Call::Unwatch { .. } => {}
                 Call::Command { reply, .. } => reply.send(Err(stopped())),
                 Call::Map { reply, .. } => reply.send(Err(stopped())),
+                Call::Meta { reply, .. } => reply.send(Err(stopped())),
+                Call::MetaWatch { sink, .. } => {
+                    sink.push(ended(why));
+                }
+                Call::MetaUnwatch { .. } => {}
                 Call::Blocked { reply, .. } => reply.send(Vec::new()),
             }
         }

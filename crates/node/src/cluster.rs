@@ -28,6 +28,9 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// What a client calls itself unless it says otherwise: whoever may do everything.
+pub const ADMIN: &str = "admin";
+
 /// How long an operation may take, unless [`Cluster::with_timeout`] says otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -50,7 +53,7 @@ impl<T> Future for Call<'_, T> {
         self.0.as_mut().poll(context)
     }
 }
-pub(crate) fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
+pub fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -> Call<'a, T> {
     Call(Box::pin(future))
 }
 
@@ -122,11 +125,22 @@ impl Cluster {
         crate::embedded::open(dir.as_ref())
     }
 
-    /// Connects to the daemons that a `cluster.toml` (or its folder) names. Returns at once: the first call waits for a monitor.
+    /// Connects to the daemons that a `cluster.toml` (or its folder) names, under the name `admin`. Returns at once: the first call waits for a
+    /// monitor.
     ///
     /// # Errors
     /// [`Error::Start`]: the file cannot be used.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::connect_as(path, ADMIN)
+    }
+
+    /// The same under another name, for the rights that namespaces of metadata give; empty: none. It is taken at its word until
+    /// authentication exists.
+    ///
+    /// # Errors
+    /// [`Error::Start`]: the file cannot be used.
+    pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, Error> {
+        let name = name.to_owned();
         let config = Config::load(path.as_ref())?;
         let waker = daemon::waker()?;
         let port = Port::new(waker.clone());
@@ -136,7 +150,7 @@ impl Cluster {
             let (waker, port, stop) = (waker.clone(), port.clone(), stop.clone());
             move || {
                 let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
-                    daemon::add_client(&mut reactor, Some(port.clone()))?;
+                    daemon::add_client(&mut reactor, Some(port.clone()), &name)?;
                     Ok(reactor)
                 });
                 let mut reactor = match made {
@@ -185,11 +199,15 @@ impl Cluster {
         }
     }
 
-    fn deadline(&self) -> Time {
+    pub(crate) fn port(&self) -> &Port {
+        &self.port
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
         clock::now() + self.timeout
     }
 
-    fn gone(&self) -> Error {
+    pub(crate) fn gone(&self) -> Error {
         Error::Stopped { why: self.port.closed().unwrap_or_else(|| "its thread ended".to_owned()) }
     }
 

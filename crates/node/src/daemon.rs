@@ -14,7 +14,7 @@ use crate::wake::Waker;
 use nacre_client::{Client, ClientConfig};
 use nacre_mon::{Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
-use nacre_types::{ClientId, Entity, Instance, MonId, OsdId};
+use nacre_types::{ClientId, Entity, Instance, MonId, Name, OsdId};
 use nacre_wire::map::Address;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -57,7 +57,13 @@ pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunO
     settings.unix_ms_at_zero = clock::unix_ms_at_zero();
     let mut out = Vec::new();
     let mon = Mon::open(settings, clock::now(), &mut out);
-    reactor.add(NodeParts { entity: who, role: Role::mon(mon, out), store: Some(store), listener })
+    reactor.add(NodeParts {
+        entity: who,
+        role: Role::mon(mon, out),
+        name: Name::default(),
+        store: Some(store),
+        listener,
+    })
 }
 
 /// Adds an OSD to a reactor.
@@ -81,18 +87,24 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
     };
     let mut out = Vec::new();
     let osd = Osd::open(settings, clock::now(), &mut out);
-    reactor.add(NodeParts { entity: who, role: Role::osd(osd, out), store: Some(store), listener })
+    reactor.add(NodeParts {
+        entity: who,
+        role: Role::osd(osd, out),
+        name: Name::default(),
+        store: Some(store),
+        listener,
+    })
 }
 
-/// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits himself.
-pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>) -> Result<Entity, StartError> {
+/// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits himself. It calls itself `name`.
+pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>, name: &str) -> Result<Entity, StartError> {
     let id = ClientId(directory::random_u128() as u64);
     let config = ClientConfig { unix_ms_at_zero: clock::unix_ms_at_zero(), ..ClientConfig::new(id) };
     let instance: Instance = config.instance;
     let client = Client::new(config, clock::now());
     let entity = Entity::Client(id);
     let role = Role::Client(Box::new(Access::new(client, instance, port)));
-    reactor.add(NodeParts { entity, role, store: None, listener: None })?;
+    reactor.add(NodeParts { entity, role, name: name.into(), store: None, listener: None })?;
     Ok(entity)
 }
 

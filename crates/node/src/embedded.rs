@@ -275,7 +275,7 @@ impl Host {
                 Err(why) => return Err(why),
             }
         }
-        daemon::add_client(&mut host.reactor, Some(port))?;
+        daemon::add_client(&mut host.reactor, Some(port), crate::cluster::ADMIN)?;
         Ok(host)
     }
 

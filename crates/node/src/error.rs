@@ -1,6 +1,7 @@
 //! What can go wrong around the roles, in sentences that say what to do.
 
 use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::meta::MetaError;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub enum Error {
     Watch(nacre_client::WatchError),
     /// The monitors refused a command, in their words.
     Command(String),
+    /// The monitors refused a request about metadata; it was not carried out.
+    Meta(MetaError),
     /// Larger than one operation may be.
     TooLarge {
         /// Bytes asked for.
@@ -59,6 +62,7 @@ impl fmt::Display for Error {
             }
             Self::Watch(why) => why.fmt(f),
             Self::Command(why) => f.write_str(why),
+            Self::Meta(why) => why.fmt(f),
             Self::TooLarge { length, max } => {
                 write!(f, "{length} bytes are more than one operation may carry ({max}); write it in pieces")
             }

@@ -216,7 +216,7 @@ impl MonSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::OsdId;
+    use nacre_types::{Name, OsdId};
 
     const CLUSTER: ClusterId = ClusterId(7);
 
@@ -226,7 +226,17 @@ mod tests {
     fn hello(from: Entity, to: Entity) -> Hello {
         let (supported, required) = (0, 0);
         let auth = bytes::Bytes::new();
-        Hello { cluster: CLUSTER, from, instance: Instance(3), to: Some(to), supported, required, address: None, auth }
+        Hello {
+            cluster: CLUSTER,
+            from,
+            instance: Instance(3),
+            to: Some(to),
+            supported,
+            required,
+            address: None,
+            auth,
+            name: Name::default(),
+        }
     }
     fn judge(links: &Links, hello: &Hello, known: Known) -> Result<Option<usize>, String> {
         links.judge(hello, CLUSTER, 0, |_| Some(known))

@@ -31,7 +31,7 @@ impl Pipelined {
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, StartError> {
         let config = Config::load(path.as_ref())?;
         let mut reactor = daemon::reactor(&config, daemon::waker()?, 0)?;
-        let me = daemon::add_client(&mut reactor, None)?;
+        let me = daemon::add_client(&mut reactor, None, crate::cluster::ADMIN)?;
         Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: None })
     }
 
@@ -49,7 +49,7 @@ impl Pipelined {
         for id in config.osds.keys() {
             daemon::add_osd(&mut reactor, &config, *id, options)?;
         }
-        let me = daemon::add_client(&mut reactor, None)?;
+        let me = daemon::add_client(&mut reactor, None, crate::cluster::ADMIN)?;
         Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: Some(lock) })
     }
 

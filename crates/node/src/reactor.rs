@@ -41,7 +41,7 @@ use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
 use crate::workers::Workers;
 use nacre_store::{Event, SubmitError};
-use nacre_types::{ClusterId, Entity, MonId, Time};
+use nacre_types::{ClusterId, Entity, MonId, Name, Time};
 use nacre_wire::map::Address;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -74,6 +74,8 @@ const TOKEN_LISTENER: u64 = 1 << 62;
 pub struct Node {
     pub entity: Entity,
     pub role: Role,
+    /// What a client calls itself.
+    name: Name,
     store: Option<Hosted>,
     evaluator: Option<crate::evaluator::Evaluator>,
     links: Links,
@@ -92,6 +94,8 @@ pub struct NodeParts {
     pub entity: Entity,
     /// What it does.
     pub role: Role,
+    /// What a client calls itself; daemons have no name.
+    pub name: Name,
     /// Its store; a client has none.
     pub store: Option<Hosted>,
     /// Where it listens.
@@ -247,6 +251,7 @@ impl Reactor {
         let node = Node {
             entity: parts.entity,
             role: parts.role,
+            name: parts.name,
             store: parts.store,
             evaluator: None,
             links: Links::new(parts.entity),

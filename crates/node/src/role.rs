@@ -4,7 +4,7 @@ use crate::access::Access;
 use nacre_mon::Mon;
 use nacre_osd::Osd;
 use nacre_store::{Event, Read, Token, Transaction};
-use nacre_types::{Entity, Epoch, Instance, Time};
+use nacre_types::{Entity, Epoch, Instance, Name, Time};
 use nacre_wire::{ClusterMap, Message};
 
 /// What the host tells a role.
@@ -25,6 +25,8 @@ pub enum Input {
     Absent(Entity),
     /// There is a new connection to the monitors.
     MonSession,
+    /// What a client that just connected calls itself.
+    Named(Entity, Name),
 }
 
 /// What a role wants done, in order.
@@ -110,6 +112,7 @@ impl Role {
                 mon.on_message(now, from, epoch, message, out);
             }
             (Self::Mon(mon, out), Input::Gone(who)) => mon.on_disconnect(now, who, out),
+            (Self::Mon(mon, _), Input::Named(who, name)) => mon.on_client_name(who, name),
             (Self::Mon(..), _) => {}
             (Self::Osd(osd, out), Input::Message { from, epoch, message, .. }) => {
                 osd.on_message(now, from, epoch, message, out);
@@ -122,7 +125,7 @@ impl Role {
             }
             (Self::Client(access), Input::Gone(who)) => access.on_gone(now, who),
             (Self::Client(access), Input::MonSession) => access.on_mon_session(now),
-            (Self::Client(_), Input::Absent(_)) => {}
+            (Self::Client(_), Input::Absent(_) | Input::Named(..)) => {}
         }
         self.take_actions(now, actions);
     }

@@ -239,6 +239,7 @@ fn greet(config: &Config, osd: OsdId, client: u64) -> TcpStream {
         required: 0,
         address: None,
         auth: bytes::Bytes::new(),
+        name: nacre_types::Name::default(),
     };
     let frame = Frame { epoch: Epoch::NONE, message: Message::Hello(hello) };
     stream.write_all(&frame.to_bytes()).expect("written");
@@ -385,7 +386,9 @@ fn a_daemon_out_of_descriptors_waits_and_goes_on() {
         let from = Entity::Client(ClientId(client));
         let to = Some(Entity::Mon(MonId(0)));
         let (cluster, auth) = (config.cluster, bytes::Bytes::new());
-        let hello = Hello { cluster, from, instance: Instance(1), to, supported: 0, required: 0, address: None, auth };
+        let name = nacre_types::Name::default();
+        let hello =
+            Hello { cluster, from, instance: Instance(1), to, supported: 0, required: 0, address: None, auth, name };
         Frame { epoch: Epoch::NONE, message: Message::Hello(hello) }.to_bytes()
     };
     let crowd: Vec<TcpStream> = (0..200)

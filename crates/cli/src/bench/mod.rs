@@ -2,11 +2,13 @@
 //!
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
+//! * [`meta`]: changes of metadata, and how soon watchers know;
 //! * [`disk`]: what the disk does without us;
 //! * [`cpu`]: time that processes have used.
 
 pub mod cpu;
 pub mod disk;
+pub mod meta;
 pub mod object;
 pub mod register;
 
@@ -24,6 +26,8 @@ pub enum Command {
     Object(object::Arguments),
     /// Reads, writes and compare-and-sets on a few objects, written down as a history.
     Register(register::Arguments),
+    /// Changes of service metadata, one after the other, and with many watchers.
+    Meta(meta::Arguments),
     /// What the disk does without a cluster: log appends with flushes, and large writes.
     Disk(disk::Arguments),
 }
@@ -36,9 +40,12 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     if let Command::Disk(arguments) = command {
         return disk::run(arguments, out);
     }
+    if let Command::Meta(arguments) = command {
+        return meta::run(arguments, place, out);
+    }
     let mut session = place.connect()?;
     match command {
-        Command::Disk(_) => unreachable!("needs no cluster, and is done"),
+        Command::Disk(_) | Command::Meta(_) => unreachable!("done above"),
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             object::run(arguments, &mut *session, pool, Some(&place.run_folder()), out)

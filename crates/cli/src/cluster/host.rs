@@ -2,7 +2,7 @@
 //!
 //! A connection is a client of its own that is turned by the caller's thread (`nacre_node::Pipelined`), and beside it one for commands.
 
-use super::{Commands, Session};
+use super::{Commands, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail};
 use nacre_client::{Completion, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
@@ -300,6 +300,15 @@ pub fn connect(place: &Path) -> Result<Box<dyn Session>> {
         polled: Vec::new(),
         heard: Vec::new(),
     }))
+}
+
+/// A client for service metadata under a name.
+///
+/// # Errors
+/// When there is no cluster, or its file is wrong.
+pub fn client(place: &Place, name: &str) -> Result<Cluster> {
+    place.config()?;
+    Ok(Cluster::connect_as(place.path(), name)?)
 }
 
 /// Makes a cluster in an empty folder.

@@ -45,6 +45,11 @@ impl Place {
     pub fn new(given: Option<PathBuf>) -> Self {
         Self(given.unwrap_or_else(|| PathBuf::from(DEFAULT)))
     }
+    /// What was named.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
     /// The folder that holds the daemons' files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {

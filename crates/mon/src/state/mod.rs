@@ -2,22 +2,26 @@
 //!
 //! ```text
 //!   Proposal (one log entry) ──apply──▶ map: next epoch ──▶ history: (epoch, digest, delta bytes) ──▶ subscribers
-//!                              └──────▶ cluster log: new lines
+//!                              ├──────▶ cluster log: new lines
+//!                              └──────▶ metadata: each entry at most one revision ──▶ watches
 //! ```
-//! Service metadata (generic keys, DESIGN §4) will be a further field of [`Image`]; nothing is built for it yet.
+//! Service metadata (generic keys, DESIGN §4) is a state machine of its own beside the map: [`meta`].
 //!
 //! Invariants (checked by [`State::check`]):
 //! 1. Applying is total and the same everywhere: a proposal made on another epoch than the map's changes nothing but the log.
 //! 2. `history` is dense and ends at the map's epoch with the map's digest.
 
 pub mod cluster_log;
+pub mod meta;
 
 use bytes::Bytes;
 use cluster_log::{ClusterLog, LogImage};
-use nacre_types::{Epoch, MonId};
+use meta::record::{MetaEntry, MetaImage};
+use meta::{Meta, Outcome};
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
 use nacre_wire::codec::{Malformed, Wire};
 use nacre_wire::map::{ApplyError, Change, ClusterMap, Digest, MapDelta};
-use nacre_wire::msg::monitor::LogLine;
+use nacre_wire::msg::monitor::{LogLine, Severity};
 use nacre_wire::wire_record;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,8 +47,11 @@ pub struct Proposal {
     pub commands: Vec<CommandDone>,
     /// The leader's wall clock in milliseconds since 1970, or 0: for people only, nothing depends on it.
     pub unix_ms: u64,
+    /// Changes of service metadata, in order. They do not rest on `base`: what they rest on they say themselves.
+    pub meta: Vec<MetaEntry>,
 }
-wire_record!(Proposal version 1 compat 1 { base, changes, lines, clean_to, commands, unix_ms });
+// A monitor that left the metadata out would hold another state than the rest: it must stop instead.
+wire_record!(Proposal version 2 compat 2 { base, changes, lines, clean_to, commands, unix_ms } since 2 { meta });
 
 /// A command that was carried out: asked again (its monitor lost the leader it had sent it to), it is answered, not repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +89,10 @@ pub struct Image {
     pub log: LogImage,
     /// Commands done lately, oldest first, with the epoch each made.
     pub commands: Vec<(Epoch, CommandDone)>,
+    /// Service metadata.
+    pub meta: MetaImage,
 }
-wire_record!(Image version 1 compat 1 { map, history, log, commands });
+wire_record!(Image version 2 compat 2 { map, history, log, commands } since 2 { meta });
 
 /// What applying an entry did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,6 +103,8 @@ pub struct Applied {
     pub stale: bool,
     /// New lines in the cluster log.
     pub lines: usize,
+    /// What became of the metadata's entries, one for each.
+    pub meta: Vec<Outcome>,
 }
 
 /// The state machine.
@@ -104,13 +115,24 @@ pub struct State {
     history_bytes: usize,
     log: ClusterLog,
     commands: VecDeque<(Epoch, CommandDone)>,
+    meta: Meta,
 }
+
+/// Whose lines those of the metadata's triggers are: no client draws this number.
+const META_VOICE: Entity = Entity::Client(ClientId(0));
 
 impl State {
     /// Begins with a map that has history (the founding deltas).
     #[must_use]
     pub fn new(map: ClusterMap) -> Self {
-        Self { map, history: BTreeMap::new(), history_bytes: 0, log: ClusterLog::default(), commands: VecDeque::new() }
+        Self {
+            map,
+            history: BTreeMap::new(),
+            history_bytes: 0,
+            log: ClusterLog::default(),
+            commands: VecDeque::new(),
+            meta: Meta::default(),
+        }
     }
 
     /// Reads an image.
@@ -126,6 +148,7 @@ impl State {
             history_bytes,
             log: ClusterLog::from_image(image.log),
             commands: image.commands.into(),
+            meta: Meta::of(image.meta),
         })
     }
 
@@ -133,7 +156,13 @@ impl State {
     #[must_use]
     pub fn to_image(&self) -> Bytes {
         let commands = self.commands.iter().cloned().collect();
-        let image = Image { map: self.map.clone(), history: self.history.clone(), log: self.log.to_image(), commands };
+        let image = Image {
+            map: self.map.clone(),
+            history: self.history.clone(),
+            log: self.log.to_image(),
+            commands,
+            meta: self.meta.to_image(),
+        };
         image.to_bytes().into()
     }
 
@@ -146,6 +175,11 @@ impl State {
     #[must_use]
     pub fn log(&self) -> &ClusterLog {
         &self.log
+    }
+    /// Service metadata.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
     }
     /// The reply of a command that was done before, with the epoch it made.
     #[must_use]
@@ -192,7 +226,19 @@ impl State {
                 applied.stale = true;
             }
         }
-        applied.lines = self.log.append(proposal.lines, proposal.unix_ms);
+        let mut said = Vec::new();
+        let epoch = self.map.epoch;
+        applied.meta = proposal.meta.into_iter().map(|entry| self.meta.apply(epoch, entry, &mut said)).collect();
+        let mut lines = proposal.lines;
+        lines.extend((self.log.last() + 1..).zip(said).map(|(number, text)| LogLine {
+            from: META_VOICE,
+            // Numbers only have to grow: they are made here, nobody repeats them.
+            instance: Instance(1),
+            number,
+            severity: Severity::Info {},
+            text,
+        }));
+        applied.lines = self.log.append(lines, proposal.unix_ms);
         Ok(applied)
     }
 
@@ -235,6 +281,7 @@ impl State {
             assert_eq!(last.0 - first.0 + 1, self.history.len() as u64, "the history is dense");
         }
         self.log.check();
+        self.meta.check();
     }
 }
 
@@ -283,6 +330,7 @@ mod tests {
             clean_to: Epoch(clean_to),
             commands: Vec::new(),
             unix_ms: 0,
+            meta: Vec::new(),
         }
         .to_bytes()
     }

@@ -5,7 +5,7 @@ use crate::conn::{Conn, State};
 use crate::links::Session;
 use crate::role::Input;
 use crate::{clock, links, net};
-use nacre_types::{Entity, MonId, Time};
+use nacre_types::{Entity, MonId, Name, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{Hello, Refused};
 use rustix::io::Errno;
@@ -21,6 +21,7 @@ impl Reactor {
             required: node.role.map().map_or(0, |map| map.required_features),
             address: node.address.clone(),
             auth: bytes::Bytes::new(),
+            name: node.name.clone(),
         })
     }
 
@@ -43,6 +44,7 @@ impl Reactor {
                         let conn = self.conns[id].as_mut().expect("not the replaced one");
                         conn.greet(reply);
                         self.open(id, hello.from, hello.instance, replaced.is_some());
+                        self.named(owner, hello.from, hello.name);
                         true
                     }
                     Err(why) => {
@@ -81,6 +83,15 @@ impl Reactor {
                 self.lost(id, None, "");
                 false
             }
+        }
+    }
+
+    /// A client is connected and has said what it calls itself: the role knows it before the client's first message.
+    fn named(&mut self, at: usize, who: Entity, name: Name) {
+        if let Some(node) = &mut self.nodes[at]
+            && matches!(who, Entity::Client(_))
+        {
+            node.inbox.push_back(Input::Named(who, name));
         }
     }
 
@@ -183,6 +194,10 @@ impl Reactor {
         if let Some(mon) = here {
             node.links.mon.session = Session::Up(mon);
             node.inbox.push_back(Input::MonSession);
+            let (who, name) = (node.entity, node.name.clone());
+            if let Some(&other) = self.local.get(&Entity::Mon(mon)) {
+                self.named(other, who, name);
+            }
             return;
         }
         if node.links.mon.session != Session::None || now < node.links.mon.retry_at {

@@ -6,10 +6,12 @@
 //!
 //! * [`client`]: operations on objects, clients ⇄ OSDs; [`watch`], [`lock`]: watches of and locks on objects;
 //! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
+//! * [`meta`]: service metadata, clients ⇄ monitors;
 //! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.
 
 pub mod client;
 pub mod lock;
+pub mod meta;
 pub mod monitor;
 pub mod replication;
 pub mod watch;
@@ -121,7 +123,7 @@ macro_rules! messages {
 }
 
 messages! {
-    1 v 1 compat 1 Hello(monitor::Hello);
+    1 v 2 compat 1 Hello(monitor::Hello);
     2 v 1 compat 1 Refused(monitor::Refused);
 
     10 v 1 compat 1 OpRequest(client::OpRequest) payload;
@@ -165,10 +167,17 @@ messages! {
     59 v 1 compat 1 CommandReply(monitor::CommandReply);
     60 v 1 compat 1 Raft(monitor::RaftStep);
     61 v 1 compat 1 ClusterLog(monitor::ClusterLog);
-    62 v 1 compat 1 Forward(monitor::Forward);
+    62 v 2 compat 1 Forward(monitor::Forward);
     63 v 1 compat 1 ForwardReply(monitor::ForwardReply);
     64 v 1 compat 1 MapAck(monitor::MapAck);
     65 v 1 compat 1 Led(monitor::Led);
     66 v 1 compat 1 SessionPing(monitor::SessionPing);
     67 v 1 compat 1 SessionPong(monitor::SessionPong);
+
+    70 v 1 compat 1 MetaRequest(meta::MetaRequest);
+    71 v 1 compat 1 MetaReply(meta::MetaReply);
+    72 v 1 compat 1 MetaWatch(meta::MetaWatch);
+    73 v 1 compat 1 MetaCancel(meta::MetaCancel);
+    74 v 1 compat 1 MetaEvents(meta::MetaEvents) payload;
+    75 v 1 compat 1 MetaWatchEnded(meta::MetaWatchEnded);
 }

@@ -3,7 +3,7 @@
 use crate::map::{Address, Digest};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
-use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, OsdId, PgId};
+use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId};
 
 /// First frame of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,10 @@ pub struct Hello {
     pub address: Option<Address>,
     /// Proof of identity; empty until authentication exists.
     pub auth: Bytes,
+    /// The client's name, for the rights that namespaces of metadata give; empty: it has none. Taken at its word until authentication exists.
+    pub name: Name,
 }
-wire_record!(Hello version 1 compat 1 { cluster, from, instance, to, supported, required, address, auth });
+wire_record!(Hello version 2 compat 1 { cluster, from, instance, to, supported, required, address, auth } since 2 { name });
 
 /// Ends a connection that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -320,8 +322,10 @@ pub struct Forward {
     pub compat: u8,
     /// Its meta section.
     pub meta: Bytes,
+    /// The name that the client gave.
+    pub name: Name,
 }
-wire_record!(Forward version 1 compat 1 { from, via, token, kind, compat, meta });
+wire_record!(Forward version 2 compat 1 { from, via, token, kind, compat, meta } since 2 { name });
 
 /// The leader's answer to a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]

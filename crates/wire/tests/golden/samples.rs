@@ -38,6 +38,8 @@ pub fn all() -> Vec<Sample> {
     all.extend(operations());
     all.extend(replication());
     all.extend(monitors());
+    all.extend(super::meta::all());
+    all.extend(first_versions());
     all.extend(map());
     all.extend(frames());
     all
@@ -485,7 +487,20 @@ fn hello() -> Hello {
         required: 5,
         address: Some(address()),
         auth: bytes("proof"),
+        name: "alice".into(),
     }
+}
+/// What the first versions of messages that grew said, and say still when an old program sends them.
+fn first_versions() -> Vec<Sample> {
+    let hello = || Hello { name: Name::default(), ..hello() };
+    let forward = || Forward { name: Name::default(), ..forward() };
+    let first = |name: &str, sample: Sample| Sample { name: name.to_owned(), ..sample };
+    vec![
+        value("record Hello v1", hello()),
+        value("record Forward v1", forward()),
+        first("frame Hello v1", frame(Epoch(77), Message::Hello(hello()))),
+        first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
+    ]
 }
 fn refused() -> Refused {
     Refused { why: "another cluster".to_owned() }
@@ -550,7 +565,15 @@ fn log_line() -> LogLine {
     }
 }
 fn forward() -> Forward {
-    Forward { from: Entity::Osd(OsdId(2)), via: MonId(1), token: 4, kind: 57, compat: 1, meta: bytes("meta") }
+    Forward {
+        from: Entity::Osd(OsdId(2)),
+        via: MonId(1),
+        token: 4,
+        kind: 57,
+        compat: 1,
+        meta: bytes("meta"),
+        name: "alice".into(),
+    }
 }
 fn forward_reply() -> ForwardReply {
     ForwardReply { token: 4, kind: 59, compat: 1, meta: bytes("meta") }
@@ -598,7 +621,7 @@ fn monitors() -> Vec<Sample> {
     let mut all: Vec<Sample> =
         severities.map(|(severity, (_, name))| value(&format!("variant Severity.{name}"), severity)).collect();
     all.extend([
-        value("record Hello v1", hello()),
+        value("record Hello v2", hello()),
         value("record Refused v1", refused()),
         value("record Subscribe v1", subscribe()),
         value("fields MapFull", map_full()),
@@ -618,7 +641,7 @@ fn monitors() -> Vec<Sample> {
         value("fields RaftStep", raft()),
         value("record LogLine v1", log_line()),
         value("fields ClusterLog", cluster_log()),
-        value("record Forward v1", forward()),
+        value("record Forward v2", forward()),
         value("record ForwardReply v1", forward_reply()),
     ]);
     all
@@ -894,6 +917,7 @@ fn frames() -> Vec<Sample> {
         Message::SessionPong(session_pong()),
     ]
     .into_iter()
+    .chain(super::meta::messages())
     .map(|message| frame(Epoch(77), message))
     .collect()
 }

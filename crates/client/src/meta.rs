@@ -1,0 +1,397 @@
+//! Service metadata as a client sees it: requests that end once, watches that go on wherever the client is connected (MAL-10, -11).
+//!
+//! ```text
+//!  submit ─▶ in flight ──MetaRequest──▶ the monitor of this session       sent again over every new session, and now and then
+//!     ◀── completions ◀──MetaReply──
+//!  watch ─▶ from ──MetaWatch──▶           on a new session: from the revision after the last that was seen
+//!     ◀── events ◀──MetaEvents── (after, through]
+//! ```
+//! Replies that say "not now" (too often, no majority) are not handed on: the request is sent again until its caller gives up. Whatever a caller
+//! is told about a request is final.
+//!
+//! Invariants: every request completes exactly once; a watch's events come in the order of revisions, none twice, none left out.
+
+use nacre_types::{Entity, Instance, Time};
+use nacre_wire::Message;
+use nacre_wire::msg::meta::{
+    META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaReply, MetaRequest, MetaResult, MetaSpan,
+    MetaWatch, MetaWatchEnded,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A request without an answer is sent again after this.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Names a request; grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetaId(pub u64);
+/// Names a watch; grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetaWatchId(pub u64);
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetaDone {
+    /// Which.
+    pub id: MetaId,
+    /// The store's revision: of a transaction's own changes, or what a read saw.
+    pub revision: u64,
+    /// What came of it.
+    pub result: Result<MetaResult, MetaFailure>,
+}
+
+/// Why a request did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetaFailure {
+    /// It was not done.
+    Refused(MetaError),
+    /// The caller gave up waiting: it may have happened, or happen yet. What the monitors said last, if they said anything.
+    Unknown(Option<MetaError>),
+}
+impl std::fmt::Display for MetaFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(why) => why.fmt(f),
+            Self::Unknown(Some(why)) => write!(f, "{why}. It may have happened, or happen yet"),
+            Self::Unknown(None) => f.write_str("no monitor answered in time. It may have happened, or happen yet"),
+        }
+    }
+}
+impl std::error::Error for MetaFailure {}
+
+/// What a watch has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchNews {
+    /// All that happened to its keys up to revision `through`; nothing did when empty.
+    Events {
+        /// By revision.
+        events: Vec<MetaEvent>,
+        /// Up to here everything is told.
+        through: u64,
+    },
+    /// It ended.
+    Ended(MetaError),
+}
+
+#[derive(Debug)]
+struct InFlight {
+    call: MetaCall,
+    known: u64,
+    sent: Option<Time>,
+    /// Not before this: the monitors said so.
+    not_before: Option<Time>,
+    again: bool,
+    last: Option<MetaError>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    span: MetaSpan,
+    /// Where it begins as long as nothing was heard; 0: now.
+    from: u64,
+    through: Option<u64>,
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub struct MetaClient {
+    instance: Instance,
+    next: u64,
+    next_watch: u64,
+    known: u64,
+    in_flight: BTreeMap<u64, InFlight>,
+    watches: BTreeMap<u64, Watch>,
+    session: bool,
+    done: Vec<MetaDone>,
+    news: Vec<(MetaWatchId, WatchNews)>,
+    out: Vec<Message>,
+}
+
+impl MetaClient {
+    /// For one life of a client.
+    #[must_use]
+    pub const fn new(instance: Instance) -> Self {
+        Self {
+            instance,
+            next: 1,
+            next_watch: 1,
+            known: 0,
+            in_flight: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            session: false,
+            done: Vec::new(),
+            news: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Begins a request. `None`: too many are in flight, take completions first.
+    pub fn submit(&mut self, now: Time, call: MetaCall) -> Option<MetaId> {
+        let low = self.in_flight.first_key_value().map_or(self.next, |(id, _)| *id);
+        if self.next - low >= META_WINDOW {
+            return None;
+        }
+        let id = self.next;
+        self.next += 1;
+        let one = InFlight { call, known: self.known, sent: None, not_before: None, again: false, last: None };
+        self.in_flight.insert(id, one);
+        self.send(now, id);
+        Some(MetaId(id))
+    }
+
+    /// Gives up on a request: it completes as [`MetaFailure::Unknown`].
+    pub fn abandon(&mut self, id: MetaId) {
+        if let Some(one) = self.in_flight.remove(&id.0) {
+            let result = Err(MetaFailure::Unknown(one.last));
+            self.done.push(MetaDone { id, revision: 0, result });
+        }
+    }
+
+    /// Begins a watch from a revision on; 0: from now on.
+    pub fn watch(&mut self, span: MetaSpan, from: u64) -> MetaWatchId {
+        let id = self.next_watch;
+        self.next_watch += 1;
+        self.watches.insert(id, Watch { span, from, through: None });
+        self.ask_watch(id);
+        MetaWatchId(id)
+    }
+
+    /// Ends a watch.
+    pub fn cancel(&mut self, id: MetaWatchId) {
+        if self.watches.remove(&id.0).is_some() && self.session {
+            self.out.push(Message::MetaCancel(MetaCancel { watch: id.0 }));
+        }
+    }
+
+    /// Whether it has something in flight whose answer a monitor owes.
+    #[must_use]
+    pub fn awaits_answers(&self) -> bool {
+        self.in_flight.values().any(|one| one.sent.is_some())
+    }
+    /// What the monitors are to be sent now.
+    pub fn take_outputs(&mut self, into: &mut Vec<Message>) {
+        into.append(&mut self.out);
+    }
+    /// What has ended since the last call.
+    pub fn take_done(&mut self, into: &mut Vec<MetaDone>) {
+        into.append(&mut self.done);
+    }
+    /// What watches have to say since the last call.
+    pub fn take_news(&mut self, into: &mut Vec<(MetaWatchId, WatchNews)>) {
+        into.append(&mut self.news);
+    }
+
+    fn send(&mut self, now: Time, id: u64) {
+        if !self.session {
+            return;
+        }
+        let answered_below = *self.in_flight.first_key_value().expect("at least this one").0;
+        let one = self.in_flight.get_mut(&id).expect("the caller has seen it");
+        let request = MetaRequest {
+            instance: self.instance,
+            sequence: id,
+            answered_below,
+            known: one.known,
+            again: std::mem::replace(&mut one.again, true),
+            call: one.call.clone(),
+        };
+        one.sent = Some(now);
+        one.not_before = None;
+        self.out.push(Message::MetaRequest(request));
+    }
+
+    fn ask_watch(&mut self, id: u64) {
+        if !self.session {
+            return;
+        }
+        let watch = &self.watches[&id];
+        let from = watch.through.map_or(watch.from, |through| through + 1);
+        self.out.push(Message::MetaWatch(MetaWatch { watch: id, span: watch.span.clone(), from }));
+    }
+
+    /// There is a new session with a monitor: what is open is asked there.
+    pub fn on_session(&mut self, now: Time) {
+        self.session = true;
+        for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
+            self.send(now, id);
+        }
+        for id in self.watches.keys().copied().collect::<Vec<_>>() {
+            self.ask_watch(id);
+        }
+    }
+
+    /// The session is over.
+    pub fn on_session_lost(&mut self) {
+        self.session = false;
+        for one in self.in_flight.values_mut() {
+            one.sent = None;
+        }
+    }
+
+    /// A message arrived; whether it was about metadata.
+    pub fn on_message(&mut self, now: Time, from: Entity, message: &Message) -> bool {
+        if !matches!(from, Entity::Mon(_)) {
+            return false;
+        }
+        match message {
+            Message::MetaReply(reply) => self.on_reply(now, reply),
+            Message::MetaEvents(told, payload) => self.on_events(told, payload),
+            Message::MetaWatchEnded(MetaWatchEnded { watch, error }) => {
+                if self.watches.remove(watch).is_some() {
+                    self.news.push((MetaWatchId(*watch), WatchNews::Ended(error.clone())));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn on_reply(&mut self, now: Time, reply: &MetaReply) {
+        let Some(one) = self.in_flight.get_mut(&reply.sequence).filter(|_| reply.instance == self.instance) else {
+            return;
+        };
+        self.known = self.known.max(reply.revision);
+        if let MetaResult::Failed { error } = &reply.result {
+            let wait = match error {
+                MetaError::RateLimited { retry_ms } => Some(*retry_ms),
+                MetaError::Unavailable { .. } => Some(100),
+                _ => None,
+            };
+            if let Some(wait) = wait {
+                one.last = Some(error.clone());
+                one.not_before = Some(now + Duration::from_millis(wait.max(1)));
+                return;
+            }
+        }
+        self.in_flight.remove(&reply.sequence);
+        let result = match reply.result.clone() {
+            MetaResult::Failed { error } => Err(MetaFailure::Refused(error)),
+            result => Ok(result),
+        };
+        self.done.push(MetaDone { id: MetaId(reply.sequence), revision: reply.revision, result });
+    }
+
+    fn on_events(&mut self, told: &MetaEvents, payload: &[bytes::Bytes]) {
+        let Some(watch) = self.watches.get_mut(&told.watch) else { return };
+        let through = watch.through.unwrap_or(told.after);
+        if told.through < through {
+            return;
+        }
+        let events = if told.after > through { None } else { MetaEvents::decode(payload).ok() };
+        let Some(mut events) = events else {
+            // Something is missing, or damaged: again from where we are.
+            return self.ask_watch(told.watch);
+        };
+        // A former session's last words may come after the new one's first.
+        events.retain(|event| event.revision() > through);
+        watch.through = Some(told.through);
+        self.known = self.known.max(told.through);
+        self.news.push((MetaWatchId(told.watch), WatchNews::Events { events, through: told.through }));
+    }
+
+    fn due(one: &InFlight) -> Option<Time> {
+        one.not_before.or_else(|| one.sent.map(|at| at + RETRY))
+    }
+
+    /// Sends again what is due.
+    pub fn on_tick(&mut self, now: Time) {
+        let due = |one: &InFlight| Self::due(one).is_some_and(|at| at <= now);
+        let again: Vec<u64> = self.in_flight.iter().filter(|(_, one)| due(one)).map(|(id, _)| *id).collect();
+        for id in again {
+            self.send(now, id);
+        }
+    }
+
+    /// When [`Self::on_tick`] wants to be called.
+    #[must_use]
+    pub fn next_deadline(&self) -> Time {
+        if !self.session {
+            return Time::MAX;
+        }
+        self.in_flight.values().filter_map(Self::due).min().unwrap_or(Time::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::MonId;
+
+    const MON: Entity = Entity::Mon(MonId(0));
+    fn events(after: u64, through: u64, at: &[u64]) -> Message {
+        let list: Vec<MetaEvent> =
+            at.iter().map(|revision| MetaEvent::Delete { key: "a/k".into(), revision: *revision }).collect();
+        Message::MetaEvents(MetaEvents { watch: 1, after, through }, vec![MetaEvents::encode(&list)])
+    }
+    fn sent(client: &mut MetaClient) -> Vec<Message> {
+        let mut out = Vec::new();
+        client.take_outputs(&mut out);
+        out
+    }
+    fn seen(client: &mut MetaClient) -> Vec<u64> {
+        let mut news = Vec::new();
+        client.take_news(&mut news);
+        let of = |(_, news): (MetaWatchId, WatchNews)| match news {
+            WatchNews::Events { events, .. } => events,
+            WatchNews::Ended(_) => Vec::new(),
+        };
+        news.into_iter().flat_map(of).map(|event| event.revision()).collect()
+    }
+
+    // Went red when `retain` was left out, and when a gap was taken.
+    #[test]
+    fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
+        let mut client = MetaClient::new(Instance(1));
+        client.watch(MetaSpan::Prefix { prefix: "a/".into() }, 0);
+        assert!(sent(&mut client).is_empty(), "there is no session");
+        client.on_session(Time(1));
+        assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 0, .. })]));
+        client.on_message(Time(1), MON, &events(4, 6, &[5, 6]));
+        client.on_session_lost();
+        client.on_session(Time(2));
+        assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 7, .. })]));
+        // The former monitor's last words, then the new one's first.
+        client.on_message(Time(2), MON, &events(6, 7, &[7]));
+        client.on_message(Time(2), MON, &events(6, 8, &[7, 8]));
+        assert_eq!(seen(&mut client), [5, 6, 7, 8]);
+        client.on_message(Time(2), MON, &events(9, 10, &[10]));
+        assert_eq!(seen(&mut client), [] as [u64; 0], "revision 9 is missing");
+        assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 9, .. })]));
+    }
+
+    #[test]
+    fn not_now_is_tried_again_and_an_answer_is_final() {
+        let mut client = MetaClient::new(Instance(1));
+        client.on_session(Time(0));
+        let id = client.submit(Time(0), MetaCall::Leases {}).expect("room");
+        assert_eq!(sent(&mut client).len(), 1);
+        let reply =
+            |result| Message::MetaReply(MetaReply { instance: Instance(1), sequence: id.0, revision: 3, result });
+        let limited = MetaResult::Failed { error: MetaError::RateLimited { retry_ms: 20 } };
+        client.on_message(Time(0), MON, &reply(limited));
+        let at = client.next_deadline();
+        assert_eq!(at, Time(0) + Duration::from_millis(20));
+        client.on_tick(at);
+        let again = sent(&mut client);
+        assert!(
+            matches!(&again[..], [Message::MetaRequest(MetaRequest { again: true, sequence: 1, .. })]),
+            "{again:?}"
+        );
+        for _ in 0..2 {
+            client.on_message(at, MON, &reply(MetaResult::Leases { leases: vec![] }));
+        }
+        let mut done = Vec::new();
+        client.take_done(&mut done);
+        assert_eq!(done.len(), 1);
+    }
+
+    #[test]
+    fn the_window_bounds_what_is_in_flight() {
+        let mut client = MetaClient::new(Instance(1));
+        let taken = (0..1_000).take_while(|_| client.submit(Time(0), MetaCall::Leases {}).is_some()).count();
+        assert_eq!(taken as u64, META_WINDOW);
+        client.abandon(MetaId(1));
+        assert!(client.submit(Time(0), MetaCall::Leases {}).is_some());
+    }
+}

@@ -1,0 +1,65 @@
+//! Who may do what. One place, for when clients prove who they are and have capabilities.
+
+use super::settings::Settings;
+use crate::state::meta::{Meta, namespace_of};
+use nacre_types::Name;
+use nacre_wire::msg::meta::{META_SETTINGS, MetaError, MetaSpan};
+
+/// The name that may do everything.
+pub const ADMIN: &str = "admin";
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// See keys.
+    Read,
+    /// Change keys.
+    Write,
+}
+
+/// Whether a client of this name may do this in a namespace. The empty name is that of clients without one.
+#[must_use]
+pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
+    if name.as_bytes() == ADMIN.as_bytes() {
+        return true;
+    }
+    if namespace.as_bytes() == META_SETTINGS.as_bytes() {
+        return verb == Verb::Read;
+    }
+    let settings = Settings::of(meta, namespace);
+    let listed = if verb == Verb::Read { &settings.readers } else { &settings.writers };
+    listed.iter().any(|who| who == "*" || !name.is_empty() && who.as_bytes() == name.as_bytes())
+}
+
+/// The one namespace that a span lies in.
+#[must_use]
+pub fn namespace_of_span(span: &MetaSpan) -> Option<Name> {
+    match span {
+        MetaSpan::Key { key } => namespace_of(key),
+        MetaSpan::Prefix { prefix } => namespace_of(prefix),
+        MetaSpan::Between { from, to } => {
+            namespace_of(from).filter(|namespace| namespace_of(to).as_ref() == Some(namespace))
+        }
+    }
+}
+
+/// Whether this client may see these keys.
+///
+/// # Errors
+/// [`MetaError::Denied`].
+pub fn may_read(meta: &Meta, name: &Name, span: &MetaSpan) -> Result<(), MetaError> {
+    let denied =
+        |namespace: &Name| MetaError::Denied { who: name.clone(), what: format!("read keys of `{namespace}`") };
+    if let Some(namespace) = namespace_of_span(span) {
+        return if may(meta, name, &namespace, Verb::Read) { Ok(()) } else { Err(denied(&namespace)) };
+    }
+    // Across namespaces: all that have settings must allow it.
+    let settings = MetaSpan::Prefix { prefix: format!("{META_SETTINGS}/namespace/").as_str().into() };
+    for pair in meta.within(&settings) {
+        let namespace = super::settings::settings_of(&pair.key).expect("listed by this prefix");
+        if !may(meta, name, &namespace, Verb::Read) {
+            return Err(denied(&namespace));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! The leader's judgement of a request: does it make sense, may this client, what do the namespaces' settings and validators say?
+//!
+//! It judges by the state applied so far and writes down what it looked at (guards); where that has moved when the entry is applied, the entry
+//! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
+
+use super::access::{ADMIN, Verb, may, may_read, namespace_of_span};
+use super::programs::{Programs, ValidateRequest, Verdict};
+use super::settings::{Settings, program_key, settings_key, settings_of};
+use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaTerms, MetaTrigger};
+use crate::state::meta::{Meta, namespace_of};
+use nacre_types::Name;
+use nacre_wire::codec::Wire;
+use nacre_wire::msg::meta::{
+    META_KEY_MAX, META_OPS_MAX, META_SETTINGS, META_TRANSACTION_BYTES_MAX, MetaCall, MetaError, MetaOp, MetaSpan,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Shortest and longest lease, in milliseconds.
+pub const TTL_MS: std::ops::RangeInclusive<u64> = 500..=86_400_000;
+/// Work of triggers that may wait; beyond, what would add to it waits.
+pub const PENDING_MAX: usize = 1_000;
+
+fn invalid(why: impl Into<String>) -> MetaError {
+    MetaError::Invalid { why: why.into() }
+}
+
+/// What admission looks at.
+pub struct Judge<'a> {
+    /// The state applied so far.
+    pub meta: &'a Meta,
+    /// Most bytes of all metadata together.
+    pub total_bytes_max: u64,
+    /// For validators.
+    pub programs: &'a mut dyn Programs,
+}
+
+/// What is gathered on the way.
+#[derive(Default)]
+struct Found {
+    settings: BTreeMap<Name, Settings>,
+    written: BTreeSet<Name>,
+    guards: BTreeSet<Name>,
+}
+
+impl Found {
+    fn settings(&mut self, meta: &Meta, namespace: &Name) -> &Settings {
+        self.guards.insert(settings_key(namespace));
+        self.settings.entry(namespace.clone()).or_insert_with(|| Settings::of(meta, namespace))
+    }
+}
+
+impl Judge<'_> {
+    /// What a request becomes.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn admit(&mut self, name: &Name, call: &MetaCall) -> Result<(MetaAct, MetaTerms), MetaError> {
+        match call {
+            MetaCall::Transact { compares, then, otherwise } => {
+                if call.to_bytes().len() > META_TRANSACTION_BYTES_MAX {
+                    let what = "transaction".to_owned();
+                    return Err(MetaError::TooLarge { what, limit: META_TRANSACTION_BYTES_MAX as u64 });
+                }
+                if [compares.len(), then.len(), otherwise.len()].iter().any(|n| *n > META_OPS_MAX) {
+                    return Err(invalid(format!(
+                        "a transaction has at most {META_OPS_MAX} compares and operations in each list"
+                    )));
+                }
+                let mut found = Found::default();
+                for compare in compares {
+                    let span = MetaSpan::Key { key: compare.key.clone() };
+                    self.reads(name, &span, &mut found)?;
+                }
+                let (mut then, mut otherwise) = (then.clone(), otherwise.clone());
+                self.check_ops(name, &then, &mut found)?;
+                self.check_ops(name, &otherwise, &mut found)?;
+                let chosen = if self.meta.all_hold(compares) { &mut then } else { &mut otherwise };
+                let judged = self.validate(name, chosen, &mut found)?;
+                if judged {
+                    found.guards.extend(compares.iter().map(|compare| compare.key.clone()));
+                }
+                let act = MetaAct::Transact { compares: compares.clone(), then, otherwise };
+                Ok((act, self.terms(found, 0)?))
+            }
+            MetaCall::Grant { ttl_ms } => {
+                if !TTL_MS.contains(ttl_ms) {
+                    return Err(invalid(format!("a lease lasts between {} and {} ms", TTL_MS.start(), TTL_MS.end())));
+                }
+                Ok((MetaAct::Grant { ttl_ms: *ttl_ms }, MetaTerms::default()))
+            }
+            MetaCall::Revoke { lease } => {
+                self.owns(name, *lease)?;
+                self.revoke(*lease)
+            }
+            MetaCall::Range { .. } | MetaCall::KeepAlive { .. } | MetaCall::Leases {} => {
+                Err(invalid("this request changes nothing"))
+            }
+        }
+    }
+
+    /// A lease's end, with what follows from its keys' going.
+    ///
+    /// # Errors
+    /// Triggers are busy.
+    pub fn revoke(&self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
+        let mut found = Found::default();
+        let all = MetaSpan::Prefix { prefix: Name::default() };
+        for pair in self.meta.within(&all).filter(|pair| pair.lease == lease) {
+            found.written.extend(namespace_of(&pair.key));
+        }
+        for namespace in found.written.clone() {
+            found.settings(self.meta, &namespace);
+        }
+        Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?))
+    }
+
+    /// What a trigger's work becomes; it has `admin`'s rights.
+    ///
+    /// # Errors
+    /// Why its changes are refused.
+    pub fn fired(&mut self, mut ops: Vec<MetaOp>, depth: u32) -> Result<(Vec<MetaOp>, MetaTerms), MetaError> {
+        let name = Name::from(ADMIN);
+        let mut found = Found::default();
+        self.check_ops(&name, &ops, &mut found)?;
+        self.validate(&name, &mut ops, &mut found)?;
+        // Its own work makes room: it is not held back by the bound on what waits.
+        Ok((ops, self.terms_of(found, depth)))
+    }
+
+    /// Whether a lease is this client's.
+    ///
+    /// # Errors
+    /// There is no such lease, or it is somebody else's.
+    pub fn owns(&self, name: &Name, lease: u64) -> Result<u64, MetaError> {
+        let holding = self.meta.lease(lease).ok_or(MetaError::NoSuchLease { lease })?;
+        if holding.owner != *name && name.as_bytes() != ADMIN.as_bytes() {
+            return Err(MetaError::Denied {
+                who: name.clone(),
+                what: format!("use lease {lease} of `{}`", holding.owner),
+            });
+        }
+        Ok(holding.ttl_ms)
+    }
+
+    fn reads(&self, name: &Name, span: &MetaSpan, found: &mut Found) -> Result<(), MetaError> {
+        may_read(self.meta, name, span)?;
+        if let Some(namespace) = namespace_of_span(span) {
+            found.settings(self.meta, &namespace);
+        }
+        Ok(())
+    }
+
+    fn writes(&self, name: &Name, namespace: &Name, found: &mut Found) -> Result<(), MetaError> {
+        if !may(self.meta, name, namespace, Verb::Write) {
+            let what = format!("write keys of `{namespace}`");
+            return Err(MetaError::Denied { who: name.clone(), what });
+        }
+        found.written.insert(namespace.clone());
+        found.settings(self.meta, namespace);
+        Ok(())
+    }
+
+    fn check_ops(&self, name: &Name, ops: &[MetaOp], found: &mut Found) -> Result<(), MetaError> {
+        let mut put: BTreeSet<&Name> = BTreeSet::new();
+        for op in ops {
+            match op {
+                MetaOp::Get { span, .. } => self.reads(name, span, found)?,
+                MetaOp::Put { key, value, lease } => {
+                    let form =
+                        || invalid(format!("`{key}` is no key; keys are NAMESPACE/NAME, at most {META_KEY_MAX} bytes"));
+                    let namespace = namespace_of(key).ok_or_else(form)?;
+                    if key.as_bytes().len() > META_KEY_MAX || key.as_bytes().len() == namespace.as_bytes().len() + 1 {
+                        return Err(form());
+                    }
+                    self.writes(name, &namespace, found)?;
+                    let limit = found.settings(self.meta, &namespace).value_bytes_max;
+                    if value.len() as u64 > limit {
+                        return Err(MetaError::TooLarge { what: format!("value of `{key}`"), limit });
+                    }
+                    if *lease != 0 {
+                        self.owns(name, *lease)?;
+                    }
+                    if !put.insert(key) {
+                        return Err(invalid(format!("`{key}` is set twice by one transaction")));
+                    }
+                    if let Some(of) = settings_of(key) {
+                        Settings::check(&of, value).map_err(|why| invalid(format!("namespace `{of}`: {why}")))?;
+                    }
+                }
+                MetaOp::Delete { span } => {
+                    let namespace = namespace_of_span(span)
+                        .ok_or_else(|| invalid("a deletion stays in one namespace: its keys begin with NAMESPACE/"))?;
+                    self.writes(name, &namespace, found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the validators; whether there were any.
+    fn validate(&mut self, name: &Name, ops: &mut [MetaOp], found: &mut Found) -> Result<bool, MetaError> {
+        let mut judged = false;
+        for op in ops {
+            let (key, new) = match op {
+                MetaOp::Put { key, value, .. } => (key.clone(), Some(value.clone())),
+                MetaOp::Delete { span: MetaSpan::Key { key } } => (key.clone(), None),
+                MetaOp::Delete { span } => {
+                    let namespace = namespace_of_span(span).expect("checked before");
+                    if found.settings(self.meta, &namespace).validator.is_some() {
+                        return Err(invalid(format!("`{namespace}` has a validator: delete its keys one by one")));
+                    }
+                    continue;
+                }
+                MetaOp::Get { .. } => continue,
+            };
+            let namespace = namespace_of(&key).ok_or_else(|| invalid(format!("`{key}` is no key")))?;
+            let Some(validator) = found.settings(self.meta, &namespace).validator.clone() else { continue };
+            judged = true;
+            let program = program_key(&validator);
+            let rejected = |line, message| MetaError::Rejected { validator: validator.clone(), line, message };
+            found.guards.extend([program.clone(), key.clone()]);
+            let source = self.meta.get(&program);
+            let source =
+                source.ok_or_else(|| rejected(0, format!("there is no such program; put it into `{program}`")))?;
+            let source =
+                std::str::from_utf8(&source.value).map_err(|_| rejected(0, "the program is no text".to_owned()))?;
+            let request = ValidateRequest {
+                old: self.meta.get(&key).cloned(),
+                new,
+                who: name.clone(),
+                revision: self.meta.revision(),
+                key: key.clone(),
+            };
+            match self.programs.validate(source, &request) {
+                Verdict::Accept => {}
+                Verdict::Reject { line, message } => return Err(rejected(line, message)),
+                Verdict::Rewrite(new) => {
+                    let limit = found.settings(self.meta, &namespace).value_bytes_max;
+                    if new.len() as u64 > limit {
+                        return Err(MetaError::TooLarge { what: format!("validator's value of `{key}`"), limit });
+                    }
+                    match op {
+                        MetaOp::Put { value, .. } => *value = new,
+                        _ => return Err(rejected(0, "a deletion cannot be rewritten".to_owned())),
+                    }
+                }
+            }
+        }
+        Ok(judged)
+    }
+
+    fn terms(&self, found: Found, depth: u32) -> Result<MetaTerms, MetaError> {
+        let terms = self.terms_of(found, depth);
+        if !terms.triggers.is_empty() && self.meta.pending().len() >= PENDING_MAX {
+            return Err(MetaError::Unavailable {
+                why: "triggers have too much to do; try again in a moment".to_owned(),
+            });
+        }
+        Ok(terms)
+    }
+
+    fn terms_of(&self, found: Found, depth: u32) -> MetaTerms {
+        let guard = |key: Name| MetaGuard { modified: self.meta.modified(&key), key };
+        let mut limits = vec![MetaLimit { namespace: Name::default(), bytes: self.total_bytes_max, keys: u64::MAX }];
+        let mut triggers = Vec::new();
+        for namespace in &found.written {
+            let Some(settings) = found.settings.get(namespace) else { continue };
+            if settings.quota_bytes < u64::MAX || settings.keys_max < u64::MAX {
+                let (bytes, keys) = (settings.quota_bytes, settings.keys_max);
+                limits.push(MetaLimit { namespace: namespace.clone(), bytes, keys });
+            }
+            triggers.extend(settings.triggers.iter().map(|trigger| MetaTrigger {
+                name: format!("{namespace}/{}", trigger.name).as_str().into(),
+                prefix: trigger.prefix.clone(),
+            }));
+        }
+        if found.written.iter().any(|namespace| namespace.as_bytes() == META_SETTINGS.as_bytes()) {
+            // Settings of everything must stay possible when everything is full.
+            limits.retain(|limit| !limit.namespace.is_empty());
+        }
+        MetaTerms { guards: found.guards.into_iter().map(guard).collect(), limits, triggers, depth }
+    }
+}

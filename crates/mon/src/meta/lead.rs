@@ -1,0 +1,174 @@
+//! The leader's part: requests wait here until they are judged and proposed.
+//!
+//! Soft: it dies with the leadership; its requesters ask the next leader. Leases' times begin anew there, triggers' work is in the replicated
+//! state.
+
+use super::MetaAsk;
+use super::admit::Judge;
+use super::leases::Leases;
+use super::limiter::Limiter;
+use super::programs::{TriggerActions, TriggerRequest};
+use super::settings::{Action, Settings, program_key};
+use crate::router::Origin;
+use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
+use crate::state::meta::sessions::Known;
+use nacre_types::Name;
+use nacre_wire::Message;
+use nacre_wire::codec::Wire;
+use nacre_wire::msg::meta::{MetaError, MetaEvent};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Requests that wait at most.
+pub const QUEUE_MAX: usize = 20_000;
+/// Entries of one proposal.
+const ENTRIES_MAX: usize = 500;
+/// Bytes of one proposal's entries after which no more are added; one is at most half a MiB.
+const BYTES_MAX: usize = 256 << 10;
+/// A request whose ground moved so often is given back to its client.
+pub const TRIES_MAX: u32 = 16;
+/// Triggers' work in one proposal.
+const FIRED_MAX: usize = 16;
+
+/// What goes into a proposal.
+#[derive(Debug, Default)]
+pub struct MetaTaken {
+    /// The entries.
+    pub entries: Vec<MetaEntry>,
+    /// Who waits for each; nobody for the leader's own.
+    pub asks: Vec<Option<MetaAsk>>,
+    /// Answers without an entry: facts of the log, or that the client is to try again.
+    pub answers: Vec<(Origin, Message)>,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct MetaLead {
+    queue: VecDeque<MetaAsk>,
+    waiting: BTreeSet<Origin>,
+    ended: VecDeque<u64>,
+    /// How often clients ask.
+    pub limiter: Limiter,
+    /// When leases run out.
+    pub leases: Leases,
+}
+
+impl MetaLead {
+    /// Queues a request; false: there are too many. One that waits already is not queued again.
+    pub fn push(&mut self, ask: MetaAsk) -> bool {
+        if self.waiting.contains(&ask.origin) {
+            return true;
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return false;
+        }
+        self.waiting.insert(ask.origin);
+        self.queue.push_back(ask);
+        true
+    }
+    /// What it was judged by has moved: it is the first of the next proposal.
+    pub fn push_again(&mut self, ask: MetaAsk) {
+        self.waiting.insert(ask.origin);
+        self.queue.push_front(ask);
+    }
+    /// A lease ran out.
+    pub fn end_lease(&mut self, lease: u64) {
+        self.ended.push_back(lease);
+    }
+    /// Whether anything waits for a proposal, triggers not counted.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.ended.is_empty()
+    }
+    /// Leadership is over.
+    pub fn abdicate(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Judges what waits and takes what goes into one proposal.
+    pub fn take(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
+        let mut taken = MetaTaken::default();
+        let mut bytes = 0;
+        let mut add = |taken: &mut MetaTaken, ask: Option<MetaAsk>, entry: MetaEntry| {
+            bytes += entry.to_bytes().len();
+            taken.entries.push(entry);
+            taken.asks.push(ask);
+            bytes < BYTES_MAX && taken.entries.len() < ENTRIES_MAX
+        };
+        let mut room = true;
+        while let Some(lease) = self.ended.pop_front() {
+            // With too much for triggers to do, it lives a little longer and is found again.
+            if let Ok((act, terms)) = judge.revoke(lease) {
+                room = add(&mut taken, None, MetaEntry { who: None, act, terms });
+            }
+        }
+        for pending in judge.meta.pending().iter().take(FIRED_MAX) {
+            if room {
+                let (act, terms) = fire(judge, pending);
+                room = add(&mut taken, None, MetaEntry { who: None, act, terms });
+            }
+        }
+        while room {
+            let Some(ask) = self.queue.pop_front() else { break };
+            self.waiting.remove(&ask.origin);
+            let who = ask.who();
+            let revision = judge.meta.revision();
+            match judge.meta.known(&who) {
+                Known::Done(revision, result) => taken.answers.push((ask.origin, ask.reply(revision, result))),
+                Known::Refused(error) => taken.answers.push((ask.origin, ask.refuse(revision, error))),
+                Known::New => match judge.admit(&ask.name, &ask.request.call) {
+                    Ok((act, terms)) => {
+                        room = add(&mut taken, Some(ask), MetaEntry { who: Some(who), act, terms });
+                    }
+                    Err(error @ MetaError::Unavailable { .. }) => {
+                        taken.answers.push((ask.origin, ask.refuse(revision, error)));
+                    }
+                    Err(error) => {
+                        let (act, terms) = (MetaAct::Refuse { error }, MetaTerms::default());
+                        room = add(&mut taken, Some(ask), MetaEntry { who: Some(who), act, terms });
+                    }
+                },
+            }
+        }
+        taken
+    }
+}
+
+/// A trigger's work: its program's changes, or the sentence that it failed. Either way it is done with.
+fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
+    let MetaPending { trigger, revision, depth, .. } = pending;
+    let failed = |why: String| format!("trigger {trigger} for revision {revision} failed: {why}");
+    let refused = |why: MetaError| failed(why.to_string());
+    let acted = actions(judge, pending).map_err(failed).and_then(|TriggerActions { ops, lines }| {
+        let (ops, terms) = judge.fired(ops, *depth).map_err(refused)?;
+        Ok((ops, lines, terms))
+    });
+    let (ops, lines, terms) = acted.unwrap_or_else(|line| (Vec::new(), vec![line], MetaTerms::default()));
+    (MetaAct::Fired { trigger: trigger.clone(), revision: *revision, ops, lines }, terms)
+}
+
+fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerActions, String> {
+    let text = pending.trigger.to_string();
+    let (namespace, name) = text.split_once('/').unwrap_or((&text, ""));
+    let settings = Settings::of(judge.meta, &namespace.into());
+    let Some(trigger) = settings.triggers.into_iter().find(|trigger| trigger.name == name) else {
+        return Err("it was removed meanwhile".to_owned());
+    };
+    match trigger.action {
+        Action::Log(text) => {
+            let line = |event: &MetaEvent| {
+                let what = if matches!(event, MetaEvent::Put { .. }) { "set" } else { "deleted" };
+                let filled = text.replace("{key}", &event.key().to_string()).replace("{what}", what);
+                filled.replace("{revision}", &pending.revision.to_string())
+            };
+            Ok(TriggerActions { ops: Vec::new(), lines: pending.events.iter().map(line).collect() })
+        }
+        Action::Program(program) => {
+            let key: Name = program_key(&program);
+            let source = judge.meta.get(&key).ok_or_else(|| format!("there is no program `{key}`"))?;
+            let source = std::str::from_utf8(&source.value).map_err(|_| format!("program `{key}` is no text"))?;
+            let request =
+                TriggerRequest { trigger: &pending.trigger, revision: pending.revision, events: &pending.events };
+            judge.programs.trigger(source, &request)
+        }
+    }
+}

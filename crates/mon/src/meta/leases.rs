@@ -1,0 +1,65 @@
+//! When leases run out. Only the leader keeps time; that a lease ended is replicated ([`crate::state::meta`]).
+//!
+//! ```text
+//!  granted, or this monitor became leader ─▶ full time ─▶ ran out ─▶ Revoke proposed ─▶ gone
+//!                                               ▲ keep-alive, once it is proven that this monitor still leads
+//! ```
+//! Never early: a new leader gives every lease its whole time again, and time in which this process did not run does not count.
+
+use crate::state::meta::Meta;
+use nacre_types::Time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A revocation that was proposed and has not come is proposed again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    until: Time,
+    ending: Option<Time>,
+}
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Leases {
+    running: BTreeMap<u64, Running>,
+    seen: u64,
+}
+
+impl Leases {
+    /// Leases came or went.
+    pub fn follow(&mut self, awake: Time, meta: &Meta) {
+        if self.seen == meta.leases_changed() {
+            return;
+        }
+        self.seen = meta.leases_changed();
+        self.running.retain(|lease, _| meta.lease(*lease).is_some());
+        for lease in meta.leases() {
+            let until = awake + Duration::from_millis(lease.ttl_ms);
+            self.running.entry(lease.lease).or_insert(Running { until, ending: None });
+        }
+    }
+    /// Its owner lives. False: it is about to end, or is not there.
+    pub fn keep(&mut self, awake: Time, lease: u64, ttl: Duration) -> bool {
+        match self.running.get_mut(&lease) {
+            Some(running) if running.ending.is_none() => {
+                running.until = awake + ttl;
+                true
+            }
+            _ => false,
+        }
+    }
+    /// Leases to be revoked now.
+    pub fn ran_out(&mut self, awake: Time) -> Vec<u64> {
+        let due = |running: &Running| {
+            running.until <= awake && running.ending.is_none_or(|since| awake.since(since) >= AGAIN)
+        };
+        let mut list = Vec::new();
+        for (lease, running) in self.running.iter_mut().filter(|(_, running)| due(running)) {
+            running.ending = Some(awake);
+            list.push(*lease);
+        }
+        list
+    }
+}

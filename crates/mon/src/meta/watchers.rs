@@ -1,0 +1,217 @@
+//! Watches of one monitor's clients: every revision of their keys once, in order, none left out (MAL-11).
+//!
+//! ```text
+//!            history (10,000 revisions)                      applied now
+//!  ──────────┬──────────────────────────────────────────────────┤
+//!            oldest      told                              revision
+//!                         └── the watch's next message covers (told, revision]
+//! ```
+//! Watches of the same keys are a group: a change's events are put into bytes once for all of them, and each costs one small message. Which
+//! groups a key concerns is looked up: the key itself, its prefixes, and the few groups with two ends.
+//!
+//! Invariant: all events after `told` that concern a watch are in the history or it ended; nothing up to `told` is sent again. The next
+//! message may start behind this monitor: a client comes from one that was ahead, and waits until this one has caught up.
+
+use super::access::may_read;
+use crate::state::meta::Meta;
+use crate::subscribers::Mail;
+use bytes::Bytes;
+use nacre_types::{Entity, Name};
+use nacre_wire::Message;
+use nacre_wire::msg::meta::{META_SETTINGS, MetaError, MetaEvent, MetaEvents, MetaSpan, MetaWatch, MetaWatchEnded};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Watches of one client.
+pub const WATCHES_MAX: usize = 20_000;
+
+/// Who watches, with its own number for it.
+type Who = (Entity, u64);
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Watchers {
+    /// By keys and watch: the last revision that it was told everything of.
+    groups: BTreeMap<MetaSpan, BTreeMap<Who, u64>>,
+    /// Groups with two ends: looked at for each key.
+    between: BTreeSet<MetaSpan>,
+    by_client: BTreeMap<Entity, BTreeMap<u64, MetaSpan>>,
+    names: BTreeMap<Entity, Name>,
+}
+
+fn ended(who: Who, error: MetaError) -> (Entity, Message) {
+    (who.0, Message::MetaWatchEnded(MetaWatchEnded { watch: who.1, error }))
+}
+fn told(who: Who, after: u64, through: u64, payload: Option<Bytes>) -> (Entity, Message) {
+    (who.0, Message::MetaEvents(MetaEvents { watch: who.1, after, through }, payload.into_iter().collect()))
+}
+
+impl Watchers {
+    /// A client begins a watch, or moves it.
+    pub fn watch(&mut self, meta: &Meta, client: Entity, name: &Name, ask: MetaWatch, mail: &mut Mail) {
+        self.cancel(client, ask.watch);
+        let who = (client, ask.watch);
+        if let Err(error) = may_read(meta, name, &ask.span) {
+            mail.push(ended(who, error));
+            return;
+        }
+        let mine = self.by_client.entry(client).or_default();
+        if mine.len() >= WATCHES_MAX {
+            let why = format!("a client has at most {WATCHES_MAX} watches");
+            mail.push(ended(who, MetaError::Invalid { why }));
+            return;
+        }
+        mine.insert(ask.watch, ask.span.clone());
+        self.names.insert(client, name.clone());
+        if matches!(ask.span, MetaSpan::Between { .. }) {
+            self.between.insert(ask.span.clone());
+        }
+        let from = if ask.from == 0 { meta.revision() + 1 } else { ask.from };
+        let group = self.groups.entry(ask.span.clone()).or_default();
+        group.insert(who, from - 1);
+        if from > meta.revision() + 1 {
+            // This monitor is behind: it will be told when it is not.
+            return;
+        }
+        self.catch_up(meta, &ask.span, who, true, mail);
+    }
+
+    /// Tells one watch what it missed, from the history.
+    fn catch_up(&mut self, meta: &Meta, span: &MetaSpan, who: Who, always: bool, mail: &mut Mail) {
+        let Some(at) = self.groups.get_mut(span).and_then(|group| group.get_mut(&who)) else { return };
+        let Some(events) = meta.history().since(*at + 1, span) else {
+            let oldest = meta.history().oldest();
+            self.cancel(who.0, who.1);
+            mail.push(ended(who, MetaError::Compacted { oldest }));
+            return;
+        };
+        if always || !events.is_empty() {
+            let payload = (!events.is_empty()).then(|| MetaEvents::encode(&events));
+            mail.push(told(who, *at, meta.revision(), payload));
+            *at = meta.revision();
+        }
+    }
+
+    /// A client ends a watch.
+    pub fn cancel(&mut self, client: Entity, watch: u64) {
+        let Some(mine) = self.by_client.get_mut(&client) else { return };
+        if let Some(span) = mine.remove(&watch) {
+            if mine.is_empty() {
+                self.by_client.remove(&client);
+                self.names.remove(&client);
+            }
+            if let Some(group) = self.groups.get_mut(&span) {
+                group.remove(&(client, watch));
+                if group.is_empty() {
+                    self.groups.remove(&span);
+                    self.between.remove(&span);
+                }
+            }
+        }
+    }
+
+    /// A client is gone.
+    pub fn remove(&mut self, client: Entity) {
+        let watches: Vec<u64> = self.by_client.get(&client).into_iter().flatten().map(|(watch, _)| *watch).collect();
+        for watch in watches {
+            self.cancel(client, watch);
+        }
+    }
+
+    /// Groups that a key concerns.
+    fn concerned(&self, key: &Name, into: &mut BTreeSet<MetaSpan>) {
+        let mut add = |span: MetaSpan| {
+            if self.groups.contains_key(&span) {
+                into.insert(span);
+            }
+        };
+        add(MetaSpan::Key { key: key.clone() });
+        let bytes = key.as_bytes();
+        for length in 0..=bytes.len() {
+            add(MetaSpan::Prefix { prefix: Name::copy(&bytes[..length]) });
+        }
+        into.extend(self.between.iter().filter(|span| span.has(key)).cloned());
+    }
+
+    /// Revisions after `before` were applied.
+    pub fn publish(&mut self, meta: &Meta, before: u64, mail: &mut Mail) {
+        let now = meta.revision();
+        if self.groups.is_empty() || now == before {
+            return;
+        }
+        if meta.history().oldest() > before + 1 {
+            // So much at once that the history does not hold it.
+            return self.on_restore(meta, mail);
+        }
+        let events: Vec<&MetaEvent> =
+            (before + 1..=now).filter_map(|revision| meta.history().at(revision)).flatten().collect();
+        let mut spans = BTreeSet::new();
+        for event in &events {
+            self.concerned(event.key(), &mut spans);
+        }
+        for span in spans {
+            let mine: Vec<MetaEvent> =
+                events.iter().filter(|event| span.has(event.key())).map(|event| (*event).clone()).collect();
+            let shared = MetaEvents::encode(&mine);
+            let Some(group) = self.groups.get_mut(&span) else { continue };
+            let mut apart = Vec::new();
+            for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
+                // Nothing concerned it between `told` and `before`, or it would have been told.
+                if *at <= before {
+                    mail.push(told(*who, *at, now, Some(shared.clone())));
+                    *at = now;
+                } else {
+                    apart.push(*who);
+                }
+            }
+            for who in apart {
+                self.catch_up(meta, &span, who, false, mail);
+            }
+        }
+        if events.iter().any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes())) {
+            self.recheck(meta, mail);
+        }
+    }
+
+    /// Rights changed: whoever may no longer read no longer watches.
+    fn recheck(&mut self, meta: &Meta, mail: &mut Mail) {
+        let mut lost = Vec::new();
+        for (span, group) in &self.groups {
+            for who in group.keys() {
+                let name = self.names.get(&who.0).cloned().unwrap_or_default();
+                if let Err(error) = may_read(meta, &name, span) {
+                    lost.push((*who, error));
+                }
+            }
+        }
+        for (who, error) in lost {
+            self.cancel(who.0, who.1);
+            mail.push(ended(who, error));
+        }
+    }
+
+    /// The state was replaced by a newer one.
+    pub fn on_restore(&mut self, meta: &Meta, mail: &mut Mail) {
+        let all: Vec<(MetaSpan, Who)> = self
+            .groups
+            .iter()
+            .flat_map(|(span, group)| group.iter().map(move |(who, at)| (span, who, at)))
+            .filter(|(_, _, at)| **at < meta.revision())
+            .map(|(span, who, _)| (span.clone(), *who))
+            .collect();
+        for (span, who) in all {
+            self.catch_up(meta, &span, who, false, mail);
+        }
+        self.recheck(meta, mail);
+    }
+
+    /// Tells watches whose keys rest how far they are, so that they need not be told of old times when they go on elsewhere.
+    pub fn progress(&mut self, meta: &Meta, mail: &mut Mail) {
+        let now = meta.revision();
+        for group in self.groups.values_mut() {
+            for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
+                mail.push(told(*who, *at, now, None));
+                *at = now;
+            }
+        }
+    }
+}

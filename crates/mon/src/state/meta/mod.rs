@@ -1,0 +1,419 @@
+//! Service metadata: the replicated part (Malacology §4.1; MAL-10, -11, -13).
+//!
+//! ```text
+//!  MetaEntry ─▶ carried out before? ─▶ guards hold? ─▶ compares ─▶ draft of one branch ─▶ limits? ─▶ revision + 1
+//!                   │ yes: its answer       │ no: Moved     (nothing of it on any error)          ├▶ pairs, leases' keys
+//!                   ▼                       ▼ leader judges again                                  ├▶ history ─▶ watches
+//!                                                                                                  └▶ pending ─▶ triggers
+//! ```
+//! Applying is total and the same everywhere: it reads no settings and no clock. What the leader found in the settings stands in the entry.
+//!
+//! Invariants (checked by [`Meta::check_all`], what is cheap of them by [`Meta::check`]):
+//! 1. A revision changes at least one key, and its events are exactly those changes; `history` is dense and ends at `revision`.
+//! 2. `created ≤ modified ≤ revision` and `version ≥ 1` for every key.
+//! 3. A key with a lease is one of that lease's keys, and the lease exists; usage is the sum over the keys.
+
+pub mod draft;
+pub mod history;
+pub mod record;
+pub mod sessions;
+
+use draft::{Draft, bytes_of, holds, within};
+use history::History;
+use nacre_types::{Epoch, Name};
+use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaLease, MetaOp, MetaPair, MetaResult, MetaSpan};
+use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaTerms, MetaWho};
+use sessions::{Known, Sessions};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Triggers that set each other off end here.
+pub const DEPTH_MAX: u32 = 8;
+/// Leases at most.
+pub const LEASES_MAX: usize = 100_000;
+
+/// What became of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out, or refused for good; tell whoever asked.
+    Done {
+        /// The revision it made, or the newest.
+        revision: u64,
+        /// The answer.
+        result: MetaResult,
+    },
+    /// What the leader had judged by has changed meanwhile: nothing was done.
+    Moved,
+}
+
+/// What a namespace takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of keys and values.
+    pub bytes: u64,
+    /// Keys.
+    pub keys: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Lease {
+    holding: MetaHolding,
+    keys: BTreeSet<Name>,
+}
+
+/// See the module head.
+#[derive(Clone, Debug, Default)]
+pub struct Meta {
+    revision: u64,
+    entries: u64,
+    pairs: BTreeMap<Name, MetaPair>,
+    history: History,
+    leases: BTreeMap<u64, Lease>,
+    last_lease: u64,
+    /// Grows whenever a lease comes or goes.
+    leases_changed: u64,
+    sessions: Sessions,
+    pending: Vec<MetaPending>,
+    usage: BTreeMap<Name, Usage>,
+}
+
+/// The first element of a key; `None` when it has no `/` or begins with one.
+#[must_use]
+pub fn namespace_of(key: &Name) -> Option<Name> {
+    let end = key.as_bytes().iter().position(|byte| *byte == b'/')?;
+    (end > 0).then(|| Name::copy(&key.as_bytes()[..end]))
+}
+
+impl Meta {
+    /// From an image.
+    #[must_use]
+    pub fn of(image: MetaImage) -> Self {
+        let mut meta = Self {
+            revision: image.revision,
+            entries: image.entries,
+            history: History::of(image.revision, image.history),
+            last_lease: image.last_lease,
+            leases_changed: 1,
+            sessions: Sessions::of(image.sessions, image.forgotten),
+            pending: image.pending,
+            ..Self::default()
+        };
+        let lease = |(id, holding)| (id, Lease { holding, keys: BTreeSet::new() });
+        meta.leases = image.leases.into_iter().map(lease).collect();
+        for pair in image.pairs {
+            meta.put(pair);
+        }
+        meta
+    }
+    /// For an image.
+    #[must_use]
+    pub fn to_image(&self) -> MetaImage {
+        let (sessions, forgotten) = self.sessions.to_image();
+        MetaImage {
+            revision: self.revision,
+            entries: self.entries,
+            pairs: self.pairs.values().cloned().collect(),
+            history: self.history.to_image(),
+            leases: self.leases.iter().map(|(id, lease)| (*id, lease.holding.clone())).collect(),
+            last_lease: self.last_lease,
+            sessions,
+            forgotten,
+            pending: self.pending.clone(),
+        }
+    }
+
+    /// The newest revision.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+    /// A key.
+    #[must_use]
+    pub fn get(&self, key: &Name) -> Option<&MetaPair> {
+        self.pairs.get(key)
+    }
+    /// The revision that changed a key last; 0 when there is none such.
+    #[must_use]
+    pub fn modified(&self, key: &Name) -> u64 {
+        self.pairs.get(key).map_or(0, |pair| pair.modified)
+    }
+    /// The keys of a span.
+    pub fn within<'a>(&'a self, span: &'a MetaSpan) -> impl Iterator<Item = &'a MetaPair> {
+        within(&self.pairs, span)
+    }
+    /// Whether all compares hold.
+    #[must_use]
+    pub fn all_hold(&self, compares: &[nacre_wire::msg::meta::MetaCompare]) -> bool {
+        compares.iter().all(|compare| holds(&self.pairs, compare))
+    }
+    /// The newest revisions' events.
+    #[must_use]
+    pub const fn history(&self) -> &History {
+        &self.history
+    }
+    /// What triggers have yet to do, oldest first.
+    #[must_use]
+    pub fn pending(&self) -> &[MetaPending] {
+        &self.pending
+    }
+    /// What a namespace takes; the empty one is all together.
+    #[must_use]
+    pub fn usage(&self, namespace: &Name) -> Usage {
+        self.usage.get(namespace).copied().unwrap_or_default()
+    }
+    /// What is known of a request.
+    #[must_use]
+    pub fn known(&self, who: &MetaWho) -> Known {
+        self.sessions.look(who)
+    }
+    /// A lease's time in milliseconds and owner.
+    #[must_use]
+    pub fn lease(&self, lease: u64) -> Option<&MetaHolding> {
+        self.leases.get(&lease).map(|lease| &lease.holding)
+    }
+    /// All leases.
+    pub fn leases(&self) -> impl Iterator<Item = MetaLease> {
+        self.leases.iter().map(|(id, lease)| MetaLease {
+            lease: *id,
+            ttl_ms: lease.holding.ttl_ms,
+            owner: lease.holding.owner.clone(),
+            keys: lease.keys.len() as u64,
+        })
+    }
+    /// Grows whenever a lease comes or goes.
+    #[must_use]
+    pub const fn leases_changed(&self) -> u64 {
+        self.leases_changed
+    }
+
+    /// Carries out one entry at the map's `epoch`; lines for the cluster log go to `said`.
+    pub fn apply(&mut self, epoch: Epoch, entry: MetaEntry, said: &mut Vec<String>) -> Outcome {
+        self.entries += 1;
+        let MetaEntry { who, act, terms } = entry;
+        if let Some(who) = &who {
+            match self.sessions.look(who) {
+                Known::New => {}
+                Known::Done(revision, result) => return Outcome::Done { revision, result },
+                Known::Refused(error) => return self.done(MetaResult::Failed { error }),
+            }
+        }
+        if terms.guards.iter().any(|guard| self.modified(&guard.key) != guard.modified) {
+            return Outcome::Moved;
+        }
+        let owner = who.as_ref().map(|who| who.name.clone()).unwrap_or_default();
+        let result = self.act(epoch, act, &terms, owner, said).unwrap_or_else(|error| MetaResult::Failed { error });
+        if let Some(who) = &who {
+            self.sessions.remember(who, self.entries, self.revision, result.clone());
+        }
+        self.done(result)
+    }
+
+    const fn done(&self, result: MetaResult) -> Outcome {
+        Outcome::Done { revision: self.revision, result }
+    }
+
+    fn act(
+        &mut self,
+        epoch: Epoch,
+        act: MetaAct,
+        terms: &MetaTerms,
+        owner: Name,
+        said: &mut Vec<String>,
+    ) -> Result<MetaResult, MetaError> {
+        match act {
+            MetaAct::Transact { compares, then, otherwise } => {
+                let succeeded = self.all_hold(&compares);
+                let answers = self.run(epoch, if succeeded { &then } else { &otherwise }, terms, said)?;
+                Ok(MetaResult::Transacted { succeeded, answers })
+            }
+            MetaAct::Grant { ttl_ms } => {
+                if self.leases.len() >= LEASES_MAX {
+                    let what = "leases".to_owned();
+                    return Err(MetaError::QuotaExceeded {
+                        namespace: Name::default(),
+                        what,
+                        limit: LEASES_MAX as u64,
+                    });
+                }
+                self.last_lease += 1;
+                self.leases_changed += 1;
+                let holding = MetaHolding { ttl_ms, owner };
+                self.leases.insert(self.last_lease, Lease { holding, keys: BTreeSet::new() });
+                Ok(MetaResult::Granted { lease: self.last_lease, ttl_ms })
+            }
+            MetaAct::Revoke { lease } => {
+                let keys = self.leases.get(&lease).ok_or(MetaError::NoSuchLease { lease })?.keys.clone();
+                let revision = self.revision + 1;
+                let gone = keys.len() as u64;
+                let events = keys.into_iter().map(|key| MetaEvent::Delete { key, revision }).collect();
+                self.commit(events, terms, said);
+                self.leases.remove(&lease);
+                self.leases_changed += 1;
+                Ok(MetaResult::Revoked { keys: gone })
+            }
+            MetaAct::Refuse { error } => Err(error),
+            MetaAct::Fired { trigger, revision, ops, lines } => {
+                let is = |pending: &MetaPending| pending.trigger == trigger && pending.revision == revision;
+                // Proposed twice, by two leaders: the first one's is done.
+                let Some(at) = self.pending.iter().position(is) else {
+                    return Ok(MetaResult::Transacted { succeeded: false, answers: Vec::new() });
+                };
+                // Also when its changes are refused: it would be refused for ever.
+                self.pending.remove(at);
+                match self.run(epoch, &ops, terms, said) {
+                    Ok(answers) => {
+                        said.extend(lines);
+                        Ok(MetaResult::Transacted { succeeded: true, answers })
+                    }
+                    Err(error) => {
+                        said.push(format!("trigger {trigger} for revision {revision} failed: {error}"));
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        epoch: Epoch,
+        ops: &[MetaOp],
+        terms: &MetaTerms,
+        said: &mut Vec<String>,
+    ) -> Result<Vec<nacre_wire::msg::meta::MetaAnswer>, MetaError> {
+        let mut draft = Draft::new(&self.pairs, self.revision + 1, epoch);
+        let mut answers = Vec::with_capacity(ops.len());
+        for op in ops {
+            answers.push(draft.run(op, |lease| self.leases.contains_key(&lease))?);
+        }
+        let events = draft.events();
+        self.within_limits(&events, terms)?;
+        self.commit(events, terms, said);
+        Ok(answers)
+    }
+
+    fn within_limits(&self, events: &[MetaEvent], terms: &MetaTerms) -> Result<(), MetaError> {
+        for limit in &terms.limits {
+            let all = limit.namespace.is_empty();
+            let here = |key: &Name| all || namespace_of(key).as_ref() == Some(&limit.namespace);
+            let (mut bytes, mut keys) = ((0, 0), (0, 0));
+            for event in events.iter().filter(|event| here(event.key())) {
+                if let Some(old) = self.pairs.get(event.key()) {
+                    bytes.0 += bytes_of(old);
+                    keys.0 += 1;
+                }
+                if let MetaEvent::Put { pair } = event {
+                    bytes.1 += bytes_of(pair);
+                    keys.1 += 1;
+                }
+            }
+            let usage = self.usage(&limit.namespace);
+            // Whoever makes it smaller may, also where the limit was lowered.
+            let over = |used: u64, (old, new): (u64, u64), limit: u64| new > old && used - old + new > limit;
+            let exceeded = |what: &str, limit_: u64| MetaError::QuotaExceeded {
+                namespace: limit.namespace.clone(),
+                what: what.to_owned(),
+                limit: limit_,
+            };
+            if over(usage.bytes, bytes, limit.bytes) {
+                return Err(exceeded("bytes", limit.bytes));
+            }
+            if over(usage.keys, keys, limit.keys) {
+                return Err(exceeded("keys", limit.keys));
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, events: Vec<MetaEvent>, terms: &MetaTerms, said: &mut Vec<String>) {
+        if events.is_empty() {
+            return;
+        }
+        self.revision += 1;
+        for event in &events {
+            match event {
+                MetaEvent::Put { pair } => self.put(pair.clone()),
+                MetaEvent::Delete { key, .. } => self.delete(key),
+            }
+        }
+        for trigger in &terms.triggers {
+            let mine = events.iter().filter(|event| event.key().as_bytes().starts_with(trigger.prefix.as_bytes()));
+            let mine: Vec<MetaEvent> = mine.cloned().collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let depth = terms.depth + 1;
+            if depth > DEPTH_MAX {
+                let name = &trigger.name;
+                said.push(format!(
+                    "trigger {name} is not run for revision {}: {DEPTH_MAX} triggers led to it",
+                    self.revision
+                ));
+                continue;
+            }
+            self.pending.push(MetaPending {
+                trigger: trigger.name.clone(),
+                revision: self.revision,
+                depth,
+                events: mine,
+            });
+        }
+        self.history.push(events);
+    }
+
+    fn count(&mut self, pair: &MetaPair, add: bool) {
+        let bytes = bytes_of(pair);
+        let namespace = namespace_of(&pair.key).unwrap_or_else(|| pair.key.clone());
+        for name in [Name::default(), namespace] {
+            let usage = self.usage.entry(name.clone()).or_default();
+            if add {
+                (usage.bytes, usage.keys) = (usage.bytes + bytes, usage.keys + 1);
+            } else {
+                (usage.bytes, usage.keys) = (usage.bytes - bytes, usage.keys - 1);
+            }
+            if usage.keys == 0 {
+                self.usage.remove(&name);
+            }
+        }
+    }
+
+    fn put(&mut self, pair: MetaPair) {
+        self.delete(&pair.key.clone());
+        if let Some(lease) = self.leases.get_mut(&pair.lease) {
+            lease.keys.insert(pair.key.clone());
+        }
+        self.count(&pair, true);
+        self.pairs.insert(pair.key.clone(), pair);
+    }
+
+    fn delete(&mut self, key: &Name) {
+        let Some(old) = self.pairs.remove(key) else { return };
+        if let Some(lease) = self.leases.get_mut(&old.lease) {
+            lease.keys.remove(key);
+        }
+        self.count(&old, false);
+    }
+
+    /// Asserts the invariants of the module head.
+    pub fn check(&self) {
+        self.history.check(self.revision);
+        let all = self.usage(&Name::default());
+        assert_eq!(all.keys, self.pairs.len() as u64, "usage counts every key");
+    }
+
+    /// The same, key by key: too slow for every step.
+    pub fn check_all(&self) {
+        self.check();
+        self.history.check_all();
+        let mut bytes = 0;
+        for (key, pair) in &self.pairs {
+            assert_eq!(key, &pair.key);
+            assert!(pair.created <= pair.modified && pair.modified <= self.revision && pair.version >= 1, "{pair:?}");
+            let held = self.leases.get(&pair.lease).is_some_and(|lease| lease.keys.contains(key));
+            assert!(pair.lease == 0 || held, "{key} goes with a lease that knows it");
+            bytes += bytes_of(pair);
+        }
+        assert_eq!(self.usage(&Name::default()).bytes, bytes, "usage is the sum over the keys");
+        let held: usize = self.leases.values().map(|lease| lease.keys.len()).sum();
+        assert_eq!(held, self.pairs.values().filter(|pair| pair.lease != 0).count(), "leases know only their keys");
+    }
+}

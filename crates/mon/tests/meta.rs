@@ -1,0 +1,353 @@
+//! Service metadata on a healthy cluster: keys, rights, limits, leases, watches, programs (MAL-10, -11, -13, -16).
+
+use crate::harness::{World, ms};
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
+use nacre_wire::msg::Message;
+use nacre_wire::msg::meta::{
+    MetaCall, MetaCompare, MetaError, MetaEvent, MetaEvents, MetaOp, MetaPair, MetaRelation, MetaReply, MetaRequest,
+    MetaResult, MetaSpan, MetaTarget, MetaWatch,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub fn client(n: u64) -> Entity {
+    Entity::Client(ClientId(100 + n))
+}
+pub fn put(key: &str, value: &str) -> MetaOp {
+    MetaOp::Put { key: key.into(), value: value.to_owned().into(), lease: 0 }
+}
+pub fn transact(then: Vec<MetaOp>) -> MetaCall {
+    MetaCall::Transact { compares: vec![], then, otherwise: vec![] }
+}
+pub fn prefix(text: &str) -> MetaSpan {
+    MetaSpan::Prefix { prefix: text.into() }
+}
+pub fn range(text: &str) -> MetaCall {
+    MetaCall::Range { span: prefix(text), limit: 0, keys_only: false, serializable: false }
+}
+pub fn version_is(key: &str, number: u64) -> MetaCompare {
+    MetaCompare { key: key.into(), target: MetaTarget::Version { number }, relation: MetaRelation::Equal {} }
+}
+
+/// Clients that count their requests.
+#[derive(Default)]
+pub struct Clients {
+    next: BTreeMap<Entity, u64>,
+}
+impl Clients {
+    /// Sends a request; its number.
+    pub fn send(&mut self, world: &mut World, who: Entity, to: MonId, call: MetaCall) -> u64 {
+        let next = self.next.entry(who).or_insert(0);
+        *next += 1;
+        let request =
+            MetaRequest { instance: Instance(1), sequence: *next, answered_below: *next, known: 0, again: false, call };
+        world.say(who, to, Epoch::NONE, Message::MetaRequest(request));
+        *next
+    }
+    /// Sends a request and waits for its answer.
+    pub fn ask(&mut self, world: &mut World, who: Entity, to: MonId, call: MetaCall) -> MetaReply {
+        let sequence = self.send(world, who, to, call);
+        world.until("an answer", Duration::from_secs(20), |world| reply_to(world, who, sequence).is_some());
+        reply_to(world, who, sequence).expect("just seen")
+    }
+    pub fn fails(&mut self, world: &mut World, who: Entity, to: MonId, call: MetaCall) -> MetaError {
+        match self.ask(world, who, to, call).result {
+            MetaResult::Failed { error } => error,
+            other => panic!("it was to fail: {other:?}"),
+        }
+    }
+    pub fn get(&mut self, world: &mut World, who: Entity, to: MonId, text: &str) -> Vec<(String, String)> {
+        match self.ask(world, who, to, range(text)).result {
+            MetaResult::Ranged { pairs, .. } => pairs.iter().map(text_of).collect(),
+            other => panic!("it was to read: {other:?}"),
+        }
+    }
+}
+pub fn text_of(pair: &MetaPair) -> (String, String) {
+    (pair.key.to_string(), String::from_utf8_lossy(&pair.value).into_owned())
+}
+pub fn reply_to(world: &World, who: Entity, sequence: u64) -> Option<MetaReply> {
+    world.inbox.iter().find_map(|(_, _, to, message)| match message {
+        Message::MetaReply(reply) if *to == who && reply.sequence == sequence => Some(reply.clone()),
+        _ => None,
+    })
+}
+/// What a watch was told, in the order of arrival, after checking that no message leaves a gap or repeats.
+pub fn told(world: &World, who: Entity, watch: u64) -> Vec<MetaEvent> {
+    let (mut events, mut through) = (Vec::new(), None);
+    for (_, _, to, message) in &world.inbox {
+        if let Message::MetaEvents(told, payload) = message
+            && *to == who
+            && told.watch == watch
+        {
+            assert!(through.is_none_or(|through| through == told.after), "told {told:?} after {through:?}");
+            let new = MetaEvents::decode(payload).expect("events");
+            assert!(new.iter().all(|event| told.after < event.revision() && event.revision() <= told.through));
+            events.extend(new);
+            through = Some(told.through);
+        }
+    }
+    assert!(events.is_sorted_by_key(MetaEvent::revision), "{events:?}");
+    events
+}
+
+#[test]
+fn what_was_set_through_one_monitor_is_read_through_another() {
+    let mut world = World::found(3, 41);
+    world.elect();
+    let mut clients = Clients::default();
+    for n in 0..6u32 {
+        let (to, other) = (MonId(n % 3), MonId((n + 1) % 3));
+        let value = format!("v{n}");
+        let reply = clients.ask(&mut world, client(1), to, transact(vec![put("a/key", &value)]));
+        assert_eq!(reply.revision, u64::from(n) + 1);
+        assert_eq!(clients.get(&mut world, client(2), other, "a/"), [("a/key".to_owned(), value)]);
+    }
+    let MetaResult::Ranged { pairs, .. } = clients.ask(&mut world, client(1), MonId(0), range("a/")).result else {
+        panic!("read");
+    };
+    let pair = &pairs[0];
+    assert_eq!((pair.created, pair.modified, pair.version), (1, 6, 6));
+    assert_eq!(pair.epoch, world.map(MonId(0)).epoch);
+}
+
+#[test]
+fn compares_decide_which_branch_is_carried_out_as_a_whole() {
+    let mut world = World::found(3, 42);
+    world.elect();
+    let mut clients = Clients::default();
+    let take = |who: &str| MetaCall::Transact {
+        compares: vec![version_is("a/lock", 0)],
+        then: vec![put("a/lock", who), put("a/log", who)],
+        otherwise: vec![MetaOp::Get { span: prefix("a/lock"), limit: 0, keys_only: false }],
+    };
+    let first = clients.ask(&mut world, client(1), MonId(0), take("one"));
+    assert!(matches!(first.result, MetaResult::Transacted { succeeded: true, .. }), "{first:?}");
+    let second = clients.ask(&mut world, client(2), MonId(1), take("two"));
+    assert!(matches!(second.result, MetaResult::Transacted { succeeded: false, .. }), "{second:?}");
+    assert_eq!(second.revision, 1, "the other branch only read");
+    let expected = [("a/lock", "one"), ("a/log", "one")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(clients.get(&mut world, client(2), MonId(2), "a/"), expected);
+}
+
+// Went red when `Sessions::look` always said `New`.
+#[test]
+fn a_request_that_comes_again_through_another_monitor_is_answered_and_not_repeated() {
+    let mut world = World::found(3, 43);
+    world.elect();
+    let who = client(1);
+    let request = |n: u64, again: bool| {
+        let call = transact(vec![put("a/key", "x")]);
+        Message::MetaRequest(MetaRequest {
+            instance: Instance(1),
+            sequence: n,
+            answered_below: 1,
+            known: 0,
+            again,
+            call,
+        })
+    };
+    for to in [0, 1, 2, 0] {
+        world.say(who, MonId(to), Epoch::NONE, request(1, true));
+        world.run(ms(30));
+    }
+    let replies = world.inbox.iter().filter(|(_, _, _, message)| matches!(message, Message::MetaReply(_))).count();
+    assert_eq!(replies, 4, "each is answered");
+    assert_eq!(world.mon(MonId(0)).state().expect("runs").meta().revision(), 1, "one was carried out");
+}
+
+#[test]
+fn a_watch_is_told_every_revision_once_also_when_it_goes_on_elsewhere() {
+    let mut world = World::found(3, 44);
+    world.elect();
+    let mut clients = Clients::default();
+    let watch = |span: MetaSpan, from: u64| Message::MetaWatch(MetaWatch { watch: 7, span, from });
+    world.say(client(1), MonId(0), Epoch::NONE, watch(prefix("a/"), 1));
+    for n in 0..10 {
+        let key = format!("{}/k{n}", if n % 3 == 0 { "b" } else { "a" });
+        clients.ask(&mut world, client(2), MonId(n % 3), transact(vec![put(&key, "x")]));
+    }
+    world.run(ms(50));
+    let keys = |world: &World, who| told(world, who, 7).iter().map(|event| event.key().to_string()).collect::<Vec<_>>();
+    assert_eq!(keys(&world, client(1)), ["a/k1", "a/k2", "a/k4", "a/k5", "a/k7", "a/k8"]);
+    // From the middle, and from the future: told when it comes.
+    world.say(client(3), MonId(1), Epoch::NONE, watch(prefix("a/"), 6));
+    world.say(client(4), MonId(2), Epoch::NONE, watch(prefix("a/"), 12));
+    world.run(ms(50));
+    assert_eq!(keys(&world, client(3)), ["a/k5", "a/k7", "a/k8"]);
+    assert_eq!(keys(&world, client(4)), [] as [&str; 0]);
+    for n in 10..13 {
+        clients.ask(&mut world, client(2), MonId(0), transact(vec![put(&format!("a/k{n}"), "x")]));
+    }
+    world.run(ms(50));
+    assert_eq!(keys(&world, client(4)), ["a/k11", "a/k12"], "revision 11 was not asked for");
+    world.run(Duration::from_secs(6));
+    let through = world.inbox.iter().rev().find_map(|(_, _, to, message)| match message {
+        Message::MetaEvents(told, _) if *to == client(3) => Some(told.through),
+        _ => None,
+    });
+    assert_eq!(through, Some(13));
+}
+
+fn settings(clients: &mut Clients, world: &mut World, namespace: &str, json: &str) {
+    let key = format!("nacre/namespace/{namespace}");
+    let admin = client(99);
+    for id in 0..3 {
+        world.name(MonId(id), admin, "admin");
+    }
+    let reply = clients.ask(world, admin, MonId(0), transact(vec![put(&key, json)]));
+    assert!(matches!(reply.result, MetaResult::Transacted { succeeded: true, .. }), "{reply:?}");
+}
+
+// Went red when `writes` did not ask `may`.
+#[test]
+fn only_whom_the_settings_name_may_write_and_read() {
+    let mut world = World::found(3, 45);
+    world.elect();
+    let mut clients = Clients::default();
+    let (alice, bob) = (client(1), client(2));
+    for id in 0..3 {
+        world.name(MonId(id), alice, "alice");
+        world.name(MonId(id), bob, "bob");
+    }
+    settings(&mut clients, &mut world, "a", r#"{"writers": ["alice"], "readers": ["alice"]}"#);
+    for to in [MonId(0), MonId(1), MonId(2)] {
+        let ok = clients.ask(&mut world, alice, to, transact(vec![put("a/k", "1")]));
+        assert!(matches!(ok.result, MetaResult::Transacted { .. }), "{ok:?}");
+        let error = clients.fails(&mut world, bob, to, transact(vec![put("b/k", "1"), put("a/k", "2")]));
+        assert_eq!(error, MetaError::Denied { who: "bob".into(), what: "write keys of `a`".into() });
+        assert!(matches!(clients.fails(&mut world, bob, to, range("a/")), MetaError::Denied { .. }));
+        assert!(matches!(clients.fails(&mut world, bob, to, range("")), MetaError::Denied { .. }));
+        assert!(matches!(clients.fails(&mut world, client(3), to, range("a/k")), MetaError::Denied { .. }), "nameless");
+    }
+    assert_eq!(clients.get(&mut world, alice, MonId(1), "").len(), 2, "the settings and one key");
+    let error = clients.fails(&mut world, bob, MonId(1), transact(vec![put("nacre/namespace/a", "{}")]));
+    assert!(matches!(error, MetaError::Denied { .. }));
+    let error =
+        clients.fails(&mut world, client(99), MonId(1), transact(vec![put("nacre/namespace/a", r#"{"writer": []}"#)]));
+    assert!(matches!(&error, MetaError::Invalid { why } if why.contains("`writer`")), "{error}");
+}
+
+// A watch is not told what its client may no longer read.
+#[test]
+fn a_watch_ends_when_its_client_may_no_longer_read() {
+    let mut world = World::found(1, 46);
+    world.elect();
+    let mut clients = Clients::default();
+    let watch = MetaWatch { watch: 1, span: prefix("a/"), from: 0 };
+    world.say(client(1), MonId(0), Epoch::NONE, Message::MetaWatch(watch));
+    clients.ask(&mut world, client(2), MonId(0), transact(vec![put("a/k", "1")]));
+    let key = "nacre/namespace/a";
+    world.name(MonId(0), client(99), "admin");
+    clients.ask(&mut world, client(99), MonId(0), transact(vec![put(key, r#"{"readers": ["alice"]}"#)]));
+    clients.ask(&mut world, client(2), MonId(0), transact(vec![put("a/k", "secret")]));
+    world.run(ms(50));
+    assert_eq!(told(&world, client(1), 1).len(), 1);
+    let ended = world.inbox.iter().any(|(_, _, to, m)| *to == client(1) && matches!(m, Message::MetaWatchEnded(_)));
+    assert!(ended);
+}
+
+#[test]
+fn too_large_too_many_and_too_often_have_clear_errors() {
+    let mut world = World::found(3, 47);
+    world.elect();
+    let mut clients = Clients::default();
+    let who = client(1);
+    let big = "x".repeat((64 << 10) + 1);
+    let error = clients.fails(&mut world, who, MonId(1), transact(vec![put("a/k", &big)]));
+    assert_eq!(error, MetaError::TooLarge { what: "value of `a/k`".into(), limit: 64 << 10 });
+    settings(&mut clients, &mut world, "a", r#"{"quota_bytes": 20, "keys_max": 2}"#);
+    clients.ask(&mut world, who, MonId(1), transact(vec![put("a/1", "12345")]));
+    let error = clients.fails(&mut world, who, MonId(1), transact(vec![put("a/2", "0123456789abc")]));
+    assert!(matches!(&error, MetaError::QuotaExceeded { what, limit: 20, .. } if what == "bytes"), "{error}");
+    clients.ask(&mut world, who, MonId(1), transact(vec![put("a/2", "")]));
+    let error = clients.fails(&mut world, who, MonId(1), transact(vec![put("a/3", "")]));
+    assert!(matches!(&error, MetaError::QuotaExceeded { what, limit: 2, .. } if what == "keys"), "{error}");
+    for bad in ["nokey", "/k", "a/", ""] {
+        let error = clients.fails(&mut world, who, MonId(1), transact(vec![put(bad, "")]));
+        assert!(matches!(error, MetaError::Invalid { .. }), "{bad}: {error}");
+    }
+    world
+        .command(MonId(0), serde_json::json!({"command": "config set", "key": "meta.client_rate", "value": "10"}))
+        .expect("set");
+    world.run(Duration::from_secs(2));
+    let before = world.inbox.len();
+    for n in 0..15 {
+        clients.send(&mut world, who, MonId(1), transact(vec![put("b/k", &n.to_string())]));
+    }
+    world.run(ms(60));
+    let limited = |m: &Message| {
+        matches!(
+            m,
+            Message::MetaReply(MetaReply { result: MetaResult::Failed { error: MetaError::RateLimited { .. } }, .. })
+        )
+    };
+    assert_eq!(world.inbox[before..].iter().filter(|(_, _, _, m)| limited(m)).count(), 5);
+}
+
+#[test]
+fn a_leases_keys_go_with_it_in_one_revision_and_never_early() {
+    let mut world = World::found(3, 48);
+    let leader = world.elect();
+    let mut clients = Clients::default();
+    let who = client(1);
+    let granted = clients.ask(&mut world, who, MonId(1), MetaCall::Grant { ttl_ms: 2_000 });
+    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
+    let hold = |key: &str| MetaOp::Put { key: key.into(), value: "x".into(), lease };
+    clients.ask(&mut world, who, MonId(1), transact(vec![hold("a/1"), hold("a/2"), put("a/3", "stays")]));
+    world.say(
+        client(2),
+        MonId(2),
+        Epoch::NONE,
+        Message::MetaWatch(MetaWatch { watch: 1, span: prefix("a/"), from: 0 }),
+    );
+    for _ in 0..5 {
+        world.run(ms(1_000));
+        let alive = clients.ask(&mut world, who, MonId(2), MetaCall::KeepAlive { lease });
+        assert!(matches!(alive.result, MetaResult::Alive { .. }), "{alive:?}");
+    }
+    // The leader dies: its successor gives the lease its whole time again.
+    world.run(ms(1_500));
+    world.crash(leader);
+    let successor = world.elect();
+    let since = world.now;
+    assert_eq!(clients.get(&mut world, who, successor, "a/").len(), 3);
+    let gone = |world: &World| world.mon(successor).state().expect("runs").meta().lease(lease).is_none();
+    world.until("the lease ends", Duration::from_secs(10), gone);
+    assert!(world.now.since(since) >= ms(1_900), "its successor counts from its election");
+    world.run(ms(100));
+    let survivor = if leader == MonId(2) { None } else { Some(told(&world, client(2), 1)) };
+    if let Some(events) = survivor {
+        let revisions: Vec<u64> = events.iter().map(MetaEvent::revision).collect();
+        assert!(events.len() == 2 && revisions[0] == revisions[1], "{events:?}");
+    }
+    assert_eq!(clients.get(&mut world, who, successor, "a/"), [("a/3".to_owned(), "stays".to_owned())]);
+    let error = clients.fails(&mut world, who, successor, MetaCall::KeepAlive { lease });
+    assert_eq!(error, MetaError::NoSuchLease { lease });
+    let error = clients.fails(&mut world, who, successor, transact(vec![hold("a/9")]));
+    assert_eq!(error, MetaError::NoSuchLease { lease });
+}
+
+#[test]
+fn ten_thousand_watchers_cost_one_encoding_and_a_small_message_each() {
+    let mut world = World::found(1, 49);
+    world.elect();
+    let mut clients = Clients::default();
+    for watch in 0..10_000 {
+        let ask = MetaWatch { watch, span: prefix("a/"), from: 0 };
+        world.say(client(1 + watch % 50), MonId(0), Epoch::NONE, Message::MetaWatch(ask));
+    }
+    world.run(ms(10));
+    let before = world.inbox.len();
+    clients.ask(&mut world, client(99), MonId(0), transact(vec![put("a/k", &"x".repeat(10_000))]));
+    world.run(ms(10));
+    let payloads: Vec<_> = world.inbox[before..]
+        .iter()
+        .filter_map(|(_, _, _, m)| match m {
+            Message::MetaEvents(_, payload) => payload.first().cloned(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(payloads.len(), 10_000);
+    assert!(payloads.iter().all(|payload| payload.as_ptr() == payloads[0].as_ptr()), "one encoding for all");
+}

@@ -1,0 +1,204 @@
+//! Validators and triggers (MAL-13): a language of three words stands for the real one.
+
+use crate::harness::{World, ms};
+use crate::meta::{Clients, client, prefix, put, transact};
+use nacre_mon::meta::programs::{Programs, TriggerActions, TriggerRequest, ValidateRequest, Verdict};
+use nacre_types::MonId;
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaResult, MetaSpan};
+use serde_json::json;
+use std::time::Duration;
+
+/// `max N`: numbers only, larger ones become N. `copy`: a trigger that writes each changed key's name to `log/REVISION`.
+/// `again`: a trigger that changes its own namespace.
+pub struct Words;
+
+impl Programs for Words {
+    fn validate(&mut self, source: &str, request: &ValidateRequest) -> Verdict {
+        let most: u64 = source.strip_prefix("max ").expect("the word").parse().expect("a number");
+        let Some(new) = &request.new else { return Verdict::Accept };
+        match std::str::from_utf8(new).ok().and_then(|text| text.parse::<u64>().ok()) {
+            Some(number) if number > most => Verdict::Rewrite(most.to_string().into()),
+            Some(_) => Verdict::Accept,
+            None => Verdict::Reject { line: 1, message: format!("`{}` is no number", request.key) },
+        }
+    }
+    fn trigger(&mut self, source: &str, request: &TriggerRequest<'_>) -> Result<TriggerActions, String> {
+        let keys: Vec<String> = request.events.iter().map(|event| event.key().to_string()).collect();
+        match source {
+            "copy" => {
+                let ops = vec![put(&format!("log/{}", request.revision), &keys.join(","))];
+                Ok(TriggerActions { ops, lines: vec![format!("copied {}", keys.join(","))] })
+            }
+            "again" => Ok(TriggerActions { ops: vec![put("loop/k", "x")], lines: vec![] }),
+            other => Err(format!("what is `{other}`?")),
+        }
+    }
+}
+
+const ADMIN: u64 = 99;
+
+fn world(seed: u64) -> (World, Clients) {
+    let mut world = World::found_with(3, seed, || Box::new(Words));
+    world.elect();
+    for id in 0..3 {
+        world.name(MonId(id), client(ADMIN), "admin");
+    }
+    (world, Clients::default())
+}
+fn admin(world: &mut World, clients: &mut Clients, key: &str, value: &str) {
+    let reply = clients.ask(world, client(ADMIN), MonId(1), transact(vec![put(key, value)]));
+    assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
+}
+
+// Went red when `validate` was not called.
+#[test]
+fn a_validator_rejects_and_rewrites_before_anything_is_stored() {
+    let (mut world, mut clients) = world(61);
+    admin(&mut world, &mut clients, "nacre/program/small", "max 10");
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "small"}"#);
+    let who = client(1);
+    let error = clients.fails(&mut world, who, MonId(0), transact(vec![put("n/a", "3"), put("n/b", "three")]));
+    let expected = MetaError::Rejected { validator: "small".into(), line: 1, message: "`n/b` is no number".into() };
+    assert_eq!(error, expected);
+    assert!(clients.get(&mut world, who, MonId(1), "n/").is_empty(), "nothing of it");
+    clients.ask(&mut world, who, MonId(0), transact(vec![put("n/a", "3"), put("n/b", "30")]));
+    let stored = clients.get(&mut world, who, MonId(2), "n/");
+    assert_eq!(stored, [("n/a".to_owned(), "3".to_owned()), ("n/b".to_owned(), "10".to_owned())]);
+    let span = MetaSpan::Prefix { prefix: "n/".into() };
+    let error = clients.fails(&mut world, who, MonId(0), transact(vec![MetaOp::Delete { span }]));
+    assert!(matches!(error, MetaError::Invalid { .. }), "{error}");
+    // A program that is not there refuses, it does not wave through.
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "gone"}"#);
+    let error = clients.fails(&mut world, who, MonId(0), transact(vec![put("n/a", "3")]));
+    assert!(matches!(error, MetaError::Rejected { line: 0, .. }), "{error}");
+}
+
+// Went red when the guards were left out: a value that the new validator forbids got in behind it.
+#[test]
+fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
+    let (mut world, mut clients) = world(62);
+    admin(&mut world, &mut clients, "nacre/program/small", "max 10");
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "small"}"#);
+    // Rules and writes at once, in one proposal and in neighbouring ones.
+    for round in 0..20 {
+        let most = if round % 2 == 0 { 5 } else { 10 };
+        let rule = format!("max {most}");
+        let mut sent = Vec::new();
+        for n in 0..3 {
+            sent.push((
+                client(n),
+                clients.send(&mut world, client(n), MonId(0), transact(vec![put(&format!("n/{n}"), "99")])),
+            ));
+        }
+        let rules =
+            clients.send(&mut world, client(ADMIN), MonId(0), transact(vec![put("nacre/program/small", &rule)]));
+        for n in 3..6 {
+            sent.push((
+                client(n),
+                clients.send(&mut world, client(n), MonId(0), transact(vec![put(&format!("n/{n}"), "99")])),
+            ));
+        }
+        sent.push((client(ADMIN), rules));
+        for (who, sequence) in sent {
+            world.until("answered", Duration::from_secs(20), |world| {
+                crate::meta::reply_to(world, who, sequence).is_some()
+            });
+        }
+        world.run(ms(20));
+    }
+    // The history has all revisions: each value is what the rules of its time make of it.
+    let meta = world.mon(MonId(0)).state().expect("runs").meta();
+    let (mut most, mut values) = ("10".to_owned(), 0);
+    for event in meta.history().since(1, &prefix("")).expect("kept") {
+        let MetaEvent::Put { pair } = event else { continue };
+        let value = String::from_utf8(pair.value.to_vec()).expect("text");
+        if pair.key == "nacre/program/small".into() {
+            most = value.strip_prefix("max ").expect("the word").to_owned();
+        } else if pair.key.as_bytes().starts_with(b"n/") {
+            assert_eq!(value, most, "revision {}", pair.modified);
+            values += 1;
+        }
+    }
+    assert_eq!(values, 120);
+}
+
+// Went red when `take` did not look at what is pending.
+#[test]
+fn triggers_run_after_commit_once_also_when_the_leader_dies() {
+    let (mut world, mut clients) = world(63);
+    admin(&mut world, &mut clients, "nacre/program/copy", "copy");
+    let triggers = r#"{"triggers": [{"name": "c", "prefix": "n/x", "program": "copy"}, {"name": "t", "prefix": "n/", "log": "{key} {what} in {revision}"}]}"#;
+    admin(&mut world, &mut clients, "nacre/namespace/n", triggers);
+    let mut made = Vec::new();
+    for n in 0..12_u32 {
+        let via = world.elect();
+        let reply = clients.ask(&mut world, client(1), via, transact(vec![put(&format!("n/x{n}"), "1")]));
+        made.push((format!("log/{}", reply.revision), format!("n/x{n}")));
+        if n % 3 == 0 {
+            // Answered a moment ago: the trigger's work may be anywhere on its way.
+            world.crash(via);
+            world.run(Duration::from_micros(u64::from(n) * 300));
+            let successor = world.elect();
+            world.restart(via, 0);
+            assert_ne!(successor, via);
+        }
+    }
+    world.run(Duration::from_secs(2));
+    made.sort();
+    assert_eq!(clients.get(&mut world, client(1), MonId(0), "log/"), made);
+    let lines = world.command(MonId(0), json!({"command": "log last", "n": 1000})).expect("answered");
+    let text = lines.to_string();
+    for (_, key) in &made {
+        assert_eq!(text.matches(&format!("copied {key}\"")).count(), 1, "{key}: {text}");
+        assert_eq!(text.matches(&format!("{key} set in ")).count(), 1, "{key}");
+    }
+    let leader = world.elect();
+    assert!(world.mon(leader).state().expect("runs").meta().pending().is_empty());
+}
+
+#[test]
+fn a_trigger_that_sets_itself_off_ends_and_one_that_fails_says_so() {
+    let (mut world, mut clients) = world(64);
+    admin(&mut world, &mut clients, "nacre/program/again", "again");
+    admin(&mut world, &mut clients, "nacre/program/bad", "nonsense");
+    let triggers =
+        r#"{"triggers": [{"name": "a", "program": "again"}, {"name": "b", "prefix": "loop/z", "program": "bad"}]}"#;
+    admin(&mut world, &mut clients, "nacre/namespace/loop", triggers);
+    let before = world.mon(MonId(0)).state().expect("runs").meta().revision();
+    clients.ask(&mut world, client(1), MonId(0), transact(vec![put("loop/z", "1")]));
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.mon(MonId(0)).state().expect("runs").meta().revision(), before + 9, "one and eight after it");
+    let lines = world.command(MonId(0), json!({"command": "log last", "n": 50})).expect("answered").to_string();
+    assert!(lines.contains("is not run") && lines.contains("what is `nonsense`?"), "{lines}");
+}
+
+#[test]
+fn a_lease_that_ends_sets_triggers_off_too() {
+    let (mut world, mut clients) = world(65);
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"triggers": [{"name": "t", "log": "{key} {what}"}]}"#);
+    let granted = clients.ask(&mut world, client(1), MonId(0), MetaCall::Grant { ttl_ms: 500 });
+    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
+    clients.ask(
+        &mut world,
+        client(1),
+        MonId(0),
+        transact(vec![MetaOp::Put { key: "n/k".into(), value: "x".into(), lease }]),
+    );
+    world.run(Duration::from_secs(2));
+    let lines = world.command(MonId(0), json!({"command": "log last", "n": 50})).expect("answered").to_string();
+    assert!(lines.contains("n/k set") && lines.contains("n/k deleted"), "{lines}");
+}
+
+// A monitor without a language refuses what needs one.
+#[test]
+fn without_programs_a_validator_refuses_everything() {
+    let mut world = World::found(1, 66);
+    world.elect();
+    world.name(MonId(0), client(ADMIN), "admin");
+    let mut clients = Clients::default();
+    let ask = |key: &str, value: &str| transact(vec![put(key, value)]);
+    clients.ask(&mut world, client(ADMIN), MonId(0), ask("nacre/program/p", "max 10"));
+    clients.ask(&mut world, client(ADMIN), MonId(0), ask("nacre/namespace/n", r#"{"validator": "p"}"#));
+    let error = clients.fails(&mut world, client(1), MonId(0), ask("n/a", "1"));
+    assert!(matches!(&error, MetaError::Rejected { message, .. } if message.contains("run no programs")), "{error}");
+}

@@ -1,0 +1,199 @@
+//! The facade's part for service metadata: small keys that the monitors agree on.
+
+use crate::access::Call as Request;
+use crate::cluster::{Call, Cluster, call};
+use crate::error::Error;
+use crate::slot::slot;
+use bytes::Bytes;
+use nacre_client::WatchNews;
+use nacre_types::Name;
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaOp, MetaPair, MetaResult, MetaSpan};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+/// News that wait for a slow reader at most; the watch ends when there are more, and says from where to go on.
+const NEWS_MAX: usize = 10_000;
+
+#[derive(Default)]
+struct SinkState {
+    news: VecDeque<WatchNews>,
+    through: u64,
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+/// Where a watch's news wait for their reader.
+#[derive(Default)]
+pub struct Sink(Mutex<SinkState>);
+
+impl Sink {
+    fn lock(&self) -> MutexGuard<'_, SinkState> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    /// Adds news; false: the reader is too slow or gone, the watch is over.
+    pub fn push(&self, news: WatchNews) -> bool {
+        let mut state = self.lock();
+        if state.ended {
+            return false;
+        }
+        if state.news.len() >= NEWS_MAX {
+            let from = state.through + 1;
+            let why = format!("this watch's reader is too slow; watch again from revision {from}");
+            state.news.push_back(WatchNews::Ended(MetaError::Unavailable { why }));
+            state.ended = true;
+        } else {
+            match &news {
+                WatchNews::Events { through, .. } => state.through = *through,
+                WatchNews::Ended(_) => state.ended = true,
+            }
+            state.news.push_back(news);
+        }
+        let (goes_on, waker) = (!state.ended, state.waker.take());
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        goes_on
+    }
+}
+
+/// A watch. It ends when this is dropped.
+pub struct MetaWatcher {
+    cluster: Cluster,
+    sink: Arc<Sink>,
+}
+
+impl MetaWatcher {
+    /// What happened next, in the order of revisions, nothing twice and nothing left out. After [`WatchNews::Ended`] nothing comes any more.
+    pub fn next(&self) -> Call<'_, WatchNews> {
+        call(poll_fn(|context| {
+            let mut state = self.sink.lock();
+            if let Some(news) = state.news.pop_front() {
+                return Poll::Ready(Ok(news));
+            }
+            if state.ended {
+                return Poll::Ready(Err(Error::Stopped { why: "the watch has ended".to_owned() }));
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
+impl Drop for MetaWatcher {
+    fn drop(&mut self) {
+        self.sink.lock().ended = true;
+        // A client that has stopped watches nothing.
+        let _ = self.cluster.port().call(Request::MetaUnwatch { sink: self.sink.clone() });
+    }
+}
+
+impl Cluster {
+    /// Any request about metadata: the store's revision, and what came of it. It is carried out once, however often it has to be sent.
+    pub fn meta(&self, request: MetaCall) -> Call<'_, (u64, MetaResult)> {
+        call(async move {
+            let (reply, receiver) = slot();
+            let deadline = self.deadline();
+            self.port().call(Request::Meta { call: request, deadline, reply })?;
+            receiver.await.ok_or_else(|| self.gone())?
+        })
+    }
+
+    /// A key, as of now.
+    pub fn meta_get(&self, key: impl Into<Name>) -> Call<'_, Option<MetaPair>> {
+        let span = MetaSpan::Key { key: key.into() };
+        call(async move { Ok(self.meta_list(span).await?.0.pop()) })
+    }
+
+    /// Sets a key; the revision that did.
+    pub fn meta_put(&self, key: impl Into<Name>, value: impl Into<Bytes>) -> Call<'_, u64> {
+        let put = MetaOp::Put { key: key.into(), value: value.into(), lease: 0 };
+        call(async move {
+            Ok(self.meta(MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] }).await?.0)
+        })
+    }
+
+    /// All keys of a span, and the revision that was read. Long lists come in several reads: each is as of its time, and the revision is the
+    /// first one's, so that a watch from there misses nothing.
+    pub fn meta_list(&self, span: MetaSpan) -> Call<'_, (Vec<MetaPair>, u64)> {
+        call(async move {
+            let (mut all, mut revision, mut next) = (Vec::new(), None, span.clone());
+            loop {
+                let request = MetaCall::Range { span: next, limit: 0, keys_only: false, serializable: false };
+                let (at, MetaResult::Ranged { pairs, more }) = self.meta(request).await? else {
+                    return Err(Error::Unexpected("list of keys"));
+                };
+                let revision = *revision.get_or_insert(at);
+                all.extend(pairs.into_iter().filter(|pair| span.has(&pair.key)));
+                match all.last().filter(|_| more) {
+                    Some(last) => next = after(&last.key, &span),
+                    None => return Ok((all, revision)),
+                }
+            }
+        })
+    }
+
+    /// Tells of changes from a revision on; 0: from now on.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`]: the client has stopped.
+    pub fn meta_watch(&self, span: MetaSpan, from: u64) -> Result<MetaWatcher, Error> {
+        let sink = Arc::<Sink>::default();
+        self.port().call(Request::MetaWatch { span, from, sink: sink.clone() })?;
+        Ok(MetaWatcher { cluster: self.clone(), sink })
+    }
+}
+
+/// The keys of a span behind one of them.
+fn after(key: &Name, span: &MetaSpan) -> MetaSpan {
+    let from = Name::copy(&[key.as_bytes(), &[0]].concat());
+    let to = match span {
+        MetaSpan::Between { to, .. } => to.clone(),
+        // One key has no page behind it.
+        MetaSpan::Key { .. } => from.clone(),
+        MetaSpan::Prefix { prefix } => {
+            let mut end = prefix.as_bytes().to_vec();
+            while end.pop_if(|last| *last == 0xff).is_some() {}
+            match end.last_mut() {
+                Some(last) => *last += 1,
+                // Every key there is, is below.
+                None => end = vec![0xff; nacre_wire::msg::meta::META_KEY_MAX + 1],
+            }
+            Name::copy(&end)
+        }
+    };
+    MetaSpan::Between { from, to }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_begins_behind_the_last_key_and_ends_where_the_span_does() {
+        let prefix = |bytes: &[u8]| MetaSpan::Prefix { prefix: Name::copy(bytes) };
+        for span in [prefix(b"a/"), prefix(b"a/\xff"), prefix(b"\xff\xff"), prefix(b"")] {
+            let rest = after(&Name::copy(b"a/k"), &span);
+            assert!(!rest.has(&Name::copy(b"a/k")));
+            for key in [&b"a/k\0"[..], b"a/\xff1", b"a/z", b"b/", b"\xff\xff\xff"] {
+                let key = Name::copy(key);
+                let behind = key > Name::copy(b"a/k");
+                if span.has(&key) && behind {
+                    assert!(rest.has(&key), "{span:?} {key}");
+                }
+            }
+        }
+    }
+
+    // Went red when `push` did not look at the length.
+    #[test]
+    fn a_slow_readers_news_are_bounded() {
+        let sink = Sink::default();
+        let news = |through| WatchNews::Events { events: Vec::new(), through };
+        let taken = (1..).take_while(|n| sink.push(news(*n))).count();
+        assert_eq!(taken, NEWS_MAX);
+        let last = sink.lock().news.pop_back();
+        assert!(matches!(last, Some(WatchNews::Ended(MetaError::Unavailable { why })) if why.ends_with("10001")));
+    }
+}

@@ -1,0 +1,163 @@
+//! Callers' requests about metadata and their watches, between the callers' threads and the pure role.
+
+use crate::error::Error;
+use crate::meta::Sink;
+use crate::slot::Sender;
+use nacre_client::{MetaClient, MetaFailure, MetaId, MetaWatchId, WatchNews};
+use nacre_types::{Entity, Instance, Time};
+use nacre_wire::Message;
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaResult, MetaSpan};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+type Reply = Sender<Result<(u64, MetaResult), Error>>;
+
+struct Waiting {
+    begun: Time,
+    deadline: Time,
+    reply: Reply,
+}
+
+/// A watch's last word when its client stops.
+pub fn ended(why: &str) -> WatchNews {
+    WatchNews::Ended(MetaError::Unavailable { why: format!("this client has stopped: {why}") })
+}
+
+/// See the module head.
+pub struct MetaAccess {
+    client: MetaClient,
+    waiting: BTreeMap<MetaId, Waiting>,
+    /// No room in the role's window yet.
+    held: VecDeque<(MetaCall, Waiting)>,
+    watches: BTreeMap<MetaWatchId, Arc<Sink>>,
+    now: Time,
+}
+
+impl MetaAccess {
+    pub fn new(instance: Instance) -> Self {
+        Self {
+            client: MetaClient::new(instance),
+            waiting: BTreeMap::new(),
+            held: VecDeque::new(),
+            watches: BTreeMap::new(),
+            now: Time::ZERO,
+        }
+    }
+
+    pub fn begin(&mut self, now: Time, call: MetaCall, deadline: Time, reply: Reply) {
+        self.now = now;
+        self.held.push_back((call, Waiting { begun: now, deadline, reply }));
+        self.fill(now);
+    }
+
+    fn fill(&mut self, now: Time) {
+        while let Some((call, waiting)) = self.held.pop_front() {
+            match self.client.submit(now, call.clone()) {
+                Some(id) => {
+                    self.waiting.insert(id, waiting);
+                }
+                None => return self.held.push_front((call, waiting)),
+            }
+        }
+    }
+
+    pub fn watch(&mut self, span: MetaSpan, from: u64, sink: Arc<Sink>) {
+        let id = self.client.watch(span, from);
+        self.watches.insert(id, sink);
+    }
+    pub fn unwatch(&mut self, sink: &Arc<Sink>) {
+        let is = |(id, found): (&MetaWatchId, &Arc<Sink>)| Arc::ptr_eq(found, sink).then_some(*id);
+        if let Some(id) = self.watches.iter().find_map(is) {
+            self.watches.remove(&id);
+            self.client.cancel(id);
+        }
+    }
+
+    pub fn on_message(&mut self, now: Time, from: Entity, message: &Message) -> bool {
+        self.now = now;
+        let mine = self.client.on_message(now, from, message);
+        if mine {
+            self.deliver();
+        }
+        mine
+    }
+
+    /// Hands on what has ended and what watches say.
+    fn deliver(&mut self) {
+        let (mut done, mut news) = (Vec::new(), Vec::new());
+        self.client.take_done(&mut done);
+        for done in done {
+            let Some(waiting) = self.waiting.remove(&done.id) else { continue };
+            waiting.reply.send(match done.result {
+                Ok(result) => Ok((done.revision, result)),
+                Err(MetaFailure::Refused(error)) => Err(Error::Meta(error)),
+                Err(MetaFailure::Unknown(last)) => {
+                    let nobody = || "no monitor has answered; are the monitors running?".to_owned();
+                    let waits_for = last.map_or_else(nobody, |why| why.to_string());
+                    Err(Error::TimedOut { waits_for, waited: self.now.since(waiting.begun) })
+                }
+            });
+        }
+        self.client.take_news(&mut news);
+        for (id, news) in news {
+            let Some(sink) = self.watches.get(&id) else { continue };
+            if !sink.push(news) {
+                self.watches.remove(&id);
+                self.client.cancel(id);
+            }
+        }
+        self.fill(self.now);
+    }
+
+    pub fn on_session(&mut self, now: Time) {
+        self.client.on_session(now);
+    }
+    pub fn on_session_lost(&mut self) {
+        self.client.on_session_lost();
+    }
+    pub fn awaits_answers(&self) -> bool {
+        self.client.awaits_answers()
+    }
+
+    pub fn on_tick(&mut self, now: Time) {
+        self.now = now;
+        let late = |(_, waiting): &(&MetaId, &Waiting)| waiting.deadline <= now;
+        for id in self.waiting.iter().filter(late).map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.client.abandon(id);
+        }
+        // What is held was never sent: its callers have waited for others of this very client.
+        while self.held.front().is_some_and(|(_, waiting)| waiting.deadline <= now) {
+            let (_, waiting) = self.held.pop_front().expect("just seen");
+            let waits_for = "too many requests of this client wait for the monitors".to_owned();
+            waiting.reply.send(Err(Error::TimedOut { waits_for, waited: now.since(waiting.begun) }));
+        }
+        self.client.on_tick(now);
+        self.deliver();
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        let waiting = self.waiting.values().map(|waiting| waiting.deadline);
+        let held = self.held.front().map(|(_, waiting)| waiting.deadline);
+        waiting.chain(held).min().unwrap_or(Time::MAX).min(self.client.next_deadline())
+    }
+
+    pub fn take_actions(&mut self, into: &mut Vec<nacre_client::Output>) {
+        let mut messages = Vec::new();
+        self.client.take_outputs(&mut messages);
+        into.extend(messages.into_iter().map(|message| nacre_client::Output::SendMon { message }));
+    }
+
+    /// The client can go on no longer.
+    pub fn stop(&mut self, why: &str) {
+        let stopped = || Error::Stopped { why: why.to_owned() };
+        for (_, waiting) in std::mem::take(&mut self.waiting) {
+            waiting.reply.send(Err(stopped()));
+        }
+        for (_, waiting) in std::mem::take(&mut self.held) {
+            waiting.reply.send(Err(stopped()));
+        }
+        for (_, sink) in std::mem::take(&mut self.watches) {
+            sink.push(ended(why));
+        }
+    }
+}
