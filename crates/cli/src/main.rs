@@ -56,12 +56,12 @@ struct Nacre {
     /// The cluster: its folder, or its cluster.toml [default: ./nacre-data].
     #[arg(long, global = true, value_name = "DIR|FILE", env = "NACRE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
-    /// The name to act under: what it may do is `nacre client ls`.
+    /// The name to act under: what it may do is the cluster's to say (`nacre client ls`, `nacre meta namespace`).
     #[arg(
-        long = "name",
+        long = "as",
         global = true,
         value_name = "NAME",
-        env = "NACRE_NAME",
+        env = "NACRE_CLIENT",
         hide_env_values = true,
         default_value = "admin"
     )]
@@ -227,7 +227,7 @@ enum Command {
     },
 }
 
-fn run(command: Command, place: &Place, name: &str, out: &mut Out) -> Result<ExitCode> {
+fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
     match command {
         Command::Up(arguments) => up::run(&arguments, place, out)?,
         Command::Down(arguments) => down::run(&arguments, place, out)?,
@@ -264,9 +264,9 @@ fn run(command: Command, place: &Place, name: &str, out: &mut Out) -> Result<Exi
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
-        Command::Class(command) => program::class(command, name, &mut *place.connect()?, out)?,
-        Command::Policy(command) => program::policy(command, name, &mut *place.connect()?, out)?,
-        Command::Client(command) => program::client(&command, name, &mut *place.connect()?, out)?,
+        Command::Class(command) => program::class(command, place.name(), &mut *place.connect()?, out)?,
+        Command::Policy(command) => program::policy(command, place.name(), &mut *place.connect()?, out)?,
+        Command::Client(command) => program::client(&command, place.name(), &mut *place.connect()?, out)?,
         Command::Bench(command) => bench::run(&command, place, out)?,
         Command::Tour(arguments) => tour::run(&arguments, out)?,
         Command::Crush(command) => crush::run(command, out)?,
@@ -286,10 +286,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return failure::arguments(&error),
     };
-    let place = Place::new(arguments.cluster);
+    let place = Place::new(arguments.cluster).named(arguments.client_name);
     let mut out = Out::new(arguments.json);
-    match run(arguments.command, &place, &arguments.client_name, &mut out).and_then(|code| out.finish().map(|()| code))
-    {
+    match run(arguments.command, &place, &mut out).and_then(|code| out.finish().map(|()| code)) {
         Ok(code) => code,
         Err(error) => failure::report(&error),
     }

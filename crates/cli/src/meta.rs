@@ -17,9 +17,6 @@ use std::io::Read;
 /// Arguments of `meta`.
 #[derive(Args)]
 pub struct Arguments {
-    /// The client's name: whose rights it has.
-    #[arg(long = "as", global = true, value_name = "NAME", default_value = nacre_node::ADMIN)]
-    client: String,
     #[command(subcommand)]
     command: Command,
 }
@@ -150,7 +147,7 @@ fn span(name: &str) -> MetaSpan {
 /// # Errors
 /// What the monitors refuse, in their words.
 pub fn run(arguments: Arguments, place: &Place, out: &mut Out) -> Result<()> {
-    let cluster = host::client(place, &arguments.client)?;
+    let cluster = host::client(place, place.name())?;
     match arguments.command {
         Command::Get { key } => {
             let pair = cluster.meta_get(key.as_str()).wait()?;

@@ -325,9 +325,7 @@ const COUNTER: &str = "function add(input, output) output:append(input:str()) en
 fn programs_are_checked_numbered_and_rolled_back() {
     let mut world = cluster(3);
     let ask = |world: &mut World, request: Value| world.command(MonId(0), request);
-    let install = |name: &str, source: &str, client: &str| {
-        json!({"command": "program install", "kind": "class", "name": name, "source": source, "client": client})
-    };
+    let install = |name: &str, source: &str, client: &str| json!({"command": "program install", "kind": "class", "name": name, "source": source, "client": client});
     let early = ask(&mut world, install("counter", COUNTER, "admin")).expect_err("there is no pool for sources");
     assert!(early.contains("program prepare"), "{early}");
     let prepare = json!({"command": "program prepare", "kind": "class", "client": "admin"});

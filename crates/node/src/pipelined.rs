@@ -29,9 +29,17 @@ impl Pipelined {
     /// # Errors
     /// [`StartError`].
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, StartError> {
+        Self::connect_as(path, crate::cluster::ADMIN)
+    }
+
+    /// The same under another name: what it may do is what the cluster says of that name.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, StartError> {
         let config = Config::load(path.as_ref())?;
         let mut reactor = daemon::reactor(&config, daemon::waker()?, 0)?;
-        let me = daemon::add_client(&mut reactor, None, crate::cluster::ADMIN)?;
+        let me = daemon::add_client(&mut reactor, None, name)?;
         Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: None })
     }
 

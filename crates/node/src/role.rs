@@ -119,6 +119,8 @@ impl Role {
             }
             (Self::Osd(osd, out), Input::Absent(Entity::Osd(id))) => osd.on_peer_refused(now, id, out),
             (Self::Osd(osd, out), Input::MonSession) => osd.on_mon_session(now, out),
+            (Self::Osd(osd, _), Input::Named(who, name)) => osd.on_client_name(who, name),
+            (Self::Osd(osd, _), Input::Gone(who)) => osd.on_client_name(who, nacre_types::Name::default()),
             (Self::Osd(..), _) => {}
             (Self::Client(access), Input::Message { from, epoch, message, .. }) => {
                 access.on_message(now, from, epoch, message);

@@ -290,10 +290,10 @@ impl Commands for Connection {
 ///
 /// # Errors
 /// When its file is wrong.
-pub fn connect(place: &Path) -> Result<Box<dyn Session>> {
+pub fn connect(place: &Path, name: &str) -> Result<Box<dyn Session>> {
     Ok(Box::new(Connection {
-        commands: Cluster::connect(place)?,
-        data: Pipelined::connect(place)?,
+        commands: Cluster::connect_as(place, name)?,
+        data: Pipelined::connect_as(place, name)?,
         flying: BTreeMap::new(),
         ended: VecDeque::new(),
         unsent: false,

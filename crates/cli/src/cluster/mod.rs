@@ -37,23 +37,41 @@ pub trait Session: Objects + Commands {}
 impl<T: Objects + Commands> Session for T {}
 
 /// A cluster, as the command line names it: its folder, or its file.
-pub struct Place(PathBuf);
+pub struct Place {
+    path: PathBuf,
+    /// What the client calls itself.
+    name: String,
+}
 
 impl Place {
     /// From `--cluster`, else `$NACRE_CLUSTER`, else `./nacre-data`.
     #[must_use]
     pub fn new(given: Option<PathBuf>) -> Self {
-        Self(given.unwrap_or_else(|| PathBuf::from(DEFAULT)))
+        Self { path: given.unwrap_or_else(|| PathBuf::from(DEFAULT)), name: nacre_node::ADMIN.to_owned() }
+    }
+    /// For a client of that name.
+    #[must_use]
+    pub fn named(self, name: String) -> Self {
+        Self { name, ..self }
+    }
+    /// What the client calls itself: what it may do depends on it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
     /// What was named.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
     /// The folder that holds the daemons' files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        if self.0.is_file() { self.0.parent().map_or_else(PathBuf::new, Path::to_path_buf) } else { self.0.clone() }
+        if self.path.is_file() {
+            self.path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+        } else {
+            self.path.clone()
+        }
     }
     /// The daemons' pid files.
     #[must_use]
@@ -63,7 +81,7 @@ impl Place {
     /// Whether there is a cluster.
     #[must_use]
     pub fn exists(&self) -> bool {
-        self.0.is_file() || self.0.join(FILE).is_file()
+        self.path.is_file() || self.path.join(FILE).is_file()
     }
     /// What its file says.
     ///
@@ -71,18 +89,18 @@ impl Place {
     /// When there is no cluster, or the file is wrong.
     pub fn config(&self) -> Result<nacre_node::Config> {
         if !self.exists() {
-            let at = self.0.display();
+            let at = self.path.display();
             bail!("{at} holds no cluster; `nacre up --dir {at}` makes one, --cluster or $NACRE_CLUSTER names another");
         }
-        Ok(nacre_node::Config::load(&self.0)?)
+        Ok(nacre_node::Config::load(&self.path)?)
     }
     /// What its file says, for a command that is going to change it.
     ///
     /// # Errors
     /// As [`Self::config`]; also when the file has another name than the one that would be written.
     pub fn config_to_change(&self) -> Result<nacre_node::Config> {
-        if self.0.is_file() && self.0.file_name().is_none_or(|name| name != FILE) {
-            bail!("{} would have to be changed, and only a file named {FILE} is: rename it", self.0.display());
+        if self.path.is_file() && self.path.file_name().is_none_or(|name| name != FILE) {
+            bail!("{} would have to be changed, and only a file named {FILE} is: rename it", self.path.display());
         }
         self.config()
     }
@@ -92,6 +110,6 @@ impl Place {
     /// When there is no cluster, or its file is wrong.
     pub fn connect(&self) -> Result<Box<dyn Session>> {
         self.config()?;
-        host::connect(&self.0)
+        host::connect(&self.path, &self.name)
     }
 }

@@ -116,7 +116,7 @@ fn serve(
     is_ended: &mut dyn FnMut() -> bool,
 ) -> Result<Up> {
     let ready = await_serving(dir, begun, &mut *daemons, first_pool, is_ended);
-    match ready.and_then(|()| host::connect(dir)) {
+    match ready.and_then(|()| host::connect(dir, nacre_node::ADMIN)) {
         Ok(session) => Ok(Up { daemons, session, took: begun.elapsed() }),
         Err(why) => {
             // What runs already must not be left behind; why it is not ready is the news, not how it stopped.
@@ -259,7 +259,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     };
     if arguments.detach && !arguments.in_background {
         let took = background::start(&dir, arguments.processes, first_pool)?;
-        return introduce(&dir, &mut *host::connect(&dir)?, took, true, out);
+        return introduce(&dir, &mut *host::connect(&dir, nacre_node::ADMIN)?, took, true, out);
     }
     let mut up = if arguments.processes {
         let begun = Instant::now();
