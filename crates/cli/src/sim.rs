@@ -39,13 +39,13 @@ pub fn run(command: &Command, out: &mut Out) -> Result<()> {
     for seed in seeds {
         match attempt(seed, verbose) {
             Ok(report) => {
-                let Report { digest, events, operations, unknown, epochs, crashes, claims } = report;
+                let Report { digest, events, operations, unknown, epochs, crashes, claims, programs } = report;
                 out.say(&format!(
-                    "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}"
+                    "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}; {programs}"
                 ))?;
                 reports.push(json!({
                     "seed": seed, "digest": format!("{digest:032x}"), "events": events, "operations": operations,
-                    "unknown": unknown, "epochs": epochs, "crashes": crashes, "notifies": claims.notifies, "missed": claims.missed, "locks": claims.grants,
+                    "unknown": unknown, "epochs": epochs, "crashes": crashes, "notifies": claims.notifies, "missed": claims.missed, "locks": claims.grants, "steps": programs.steps,
                 }));
             }
             Err(why) => {

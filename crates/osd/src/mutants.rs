@@ -35,11 +35,13 @@ pub enum Mutant {
     NotifyAnsweredEarly,
     /// A write under a lock asks whether it is held, not by whom.
     LockOwnerUnchecked,
+    /// A call runs what is loaded, though the map names a newer version.
+    OldProgramRuns,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -54,6 +56,7 @@ impl Mutant {
         Self::DivergentKept,
         Self::NotifyAnsweredEarly,
         Self::LockOwnerUnchecked,
+        Self::OldProgramRuns,
     ];
 }
 

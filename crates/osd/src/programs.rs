@@ -157,6 +157,12 @@ impl Programs {
         self.state(class) == Some(&State::Fetching)
     }
 
+    /// The planted bug: an older version that is still here is good enough.
+    #[must_use]
+    pub fn runs_old(&self, class: &Name) -> bool {
+        crate::mutant(crate::Mutant::OldProgramRuns) && self.classes.get(&text(class)).is_some()
+    }
+
     /// The failure of an operation that calls a class whose source is none.
     #[must_use]
     pub fn broken(&self, request: &OpRequest) -> Option<OpFailure> {

@@ -32,6 +32,13 @@ impl World {
         let daemon = if self.rng.one_in(3) { mon } else { osd };
         let which =
             if self.plan.aimed { *self.rng.pick(&[0, 15, 16, 16, 16, 16, 16, 18, 19, 19]) } else { self.rng.below(26) };
+        if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
+            let version = self.rng.between(1, 2);
+            let name = crate::programs::NAME;
+            self.order(
+                &json!({"command": "program activate", "kind": "class", "name": name, "version": version, "client": "admin"}),
+            );
+        }
         match which {
             0..=3 => {
                 let wait = self.down_time();

@@ -12,7 +12,8 @@
 //! * [`rng`]: the only source of chance; [`plan`]: what a seed means;
 //! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
 //! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
-//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks;
+//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of
+//!   methods;
 //!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
@@ -29,6 +30,7 @@ pub mod network;
 pub mod operator;
 pub mod plan;
 pub mod process;
+pub mod programs;
 pub mod rng;
 pub mod schedule;
 pub mod sessions;

@@ -63,6 +63,8 @@ pub struct Plan {
     pub beacons_ms: (u64, u64),
     /// Clients watch, notify and lock beside their registers.
     pub claims: bool,
+    /// Whether clients call methods of a class, too.
+    pub programs: bool,
 }
 
 impl Plan {
@@ -105,6 +107,7 @@ impl Plan {
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
+            programs: rng.one_in(2),
         }
     }
 }
@@ -126,4 +129,6 @@ pub struct Report {
     pub crashes: u64,
     /// What happened to watches and locks.
     pub claims: crate::claims::Counts,
+    /// Calls of methods.
+    pub programs: crate::programs::Counts,
 }

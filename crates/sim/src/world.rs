@@ -122,6 +122,8 @@ pub struct World {
     events: u64,
     crashes: u64,
     verbose: bool,
+    /// The class that clients call has been ordered.
+    installed: bool,
     /// Does for all OSDs what takes long.
     runtime: nacre_osd::Runtime,
 }
@@ -137,6 +139,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::copies_agree(&mut world);
     crate::verdict::stores_are_sound(&world);
     world.work.notices.check();
+    world.work.book.check();
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
     }
@@ -165,13 +168,18 @@ impl World {
             let disk = Disk::new(plan.disks, plan.deferred_write_max, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
-        let mut work = Workload::new(plan.keys, plan.claims);
+        let mut work = Workload::new(plan.keys, plan.claims, plan.programs);
         let clients: Vec<SimClient> = (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
         let mut operator = Operator::default();
         operator.wish(
             json!({"command": "pool create", "name": POOL, "size": plan.size, "min_size": plan.min_size, "pg_num": plan.pg_num}),
             |map| map.pool_named(&POOL.into()).is_some(),
         );
+        if plan.programs {
+            operator.wish(json!({"command": "program prepare", "kind": "class", "client": "admin"}), |map| {
+                map.pool_named(&nacre_wire::map::programs::PROGRAM_POOL.into()).is_some()
+            });
+        }
         let mut world = Self {
             client_wake: vec![u64::MAX; clients.len()],
             splits_left: plan.splits,
@@ -191,6 +199,7 @@ impl World {
             events: 0,
             crashes: 0,
             verbose,
+            installed: false,
             runtime: nacre_osd::Runtime::patient(),
             plan,
         };
@@ -249,6 +258,7 @@ impl World {
             epochs: self.ledger.epoch().0,
             crashes: self.crashes,
             claims: self.work.notices.counts(),
+            programs: self.work.book.counts(),
         }
     }
 
@@ -482,6 +492,25 @@ impl World {
         self.perform(who, Vec::new());
     }
 
+    /// The class is installed, in two versions, as soon as its sources are stored.
+    fn install_programs(&mut self) {
+        if !self.plan.programs || self.installed || !self.work.book.is_stored() {
+            return;
+        }
+        self.installed = true;
+        let name = crate::programs::NAME;
+        for version in [1, 2] {
+            let source = crate::programs::source(version);
+            let request = json!({
+                "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin",
+            });
+            let id = (nacre_wire::map::ProgramKind::Class {}, name.into());
+            self.operator.wish(request, move |map| {
+                map.programs.get(&id).is_some_and(|program| program.versions.len() >= version as usize)
+            });
+        }
+    }
+
     /// Performs actions, and what follows from them within this wake-up.
     fn perform(&mut self, who: Entity, mut actions: Vec<Action>) {
         let now = self.now();
@@ -622,6 +651,7 @@ impl World {
         let now = self.now();
         let ended = self.work.history.len();
         self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
+        self.install_programs();
         for record in &self.work.history[ended..] {
             let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
             self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));

@@ -609,7 +609,9 @@ fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
     let mut writes = false;
     for part in &op.request.ops {
         writes |= match part {
-            SubOp::Call { class, .. } if programs.is_fetching(class) => return false,
+            SubOp::Call { class, .. } if programs.is_fetching(class) && !mutant(Mutant::OldProgramRuns) => {
+                return false;
+            }
             SubOp::Call { class, method, .. } => !programs.is_read_only(class, method),
             part => part.is_write(),
         };

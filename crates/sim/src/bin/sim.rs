@@ -57,7 +57,7 @@ fn main() -> ExitCode {
                     report.unknown,
                     report.epochs,
                     report.crashes,
-                    report.claims
+                    format!("{}; {}", report.claims, report.programs)
                 );
             }
             Err(why) => {

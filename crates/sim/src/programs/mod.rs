@@ -1,0 +1,284 @@
+//! Clients that call methods of a class, while its version changes; and what must be true of that (MAL-06, MAL-21, MAL-22, MAL-29, MAL-70).
+//!
+//! The class (`scribe.lua`) looks at each call whether data, omap, attribute and header of its object say the same. Checked besides:
+//! 1. no two steps of an object that were answered got the same number; every look sees at least the steps that were answered before it began,
+//!    and at most those that were begun before it ended;
+//! 2. a step that failed on purpose changed nothing (the next look would say so, and the numbers);
+//! 3. of two calls of an object, one answered before the other began, the later one ran no older activation (MAL-06), and the text that each
+//!    returned is that of the version of its activation;
+//! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all objects alike.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_types::{ObjectId, PoolId, Time};
+use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
+use nacre_wire::map::{ProgramKind, SourceDigest};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::{ClusterMap, Payload};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Objects with the class's rows.
+const OBJECTS: u64 = 3;
+const MS: u64 = 1_000_000;
+const ONE: &str = include_str!("scribe.lua");
+const CLASS: ProgramKind = ProgramKind::Class {};
+
+/// The class's name.
+pub const NAME: &str = "scribe";
+
+/// The source of a version, 1 or 2.
+#[must_use]
+pub fn source(version: u32) -> String {
+    if version == 1 { ONE.to_owned() } else { ONE.replace("VERSION = \"one\"", "VERSION = \"two\"") }
+}
+
+fn digest(version: u32) -> SourceDigest {
+    SourceDigest(*blake3::hash(source(version).as_bytes()).as_bytes())
+}
+
+fn scribe(object: u64) -> ObjectId {
+    ObjectId::named(&format!("scribe-{object}"))
+}
+
+#[derive(Debug)]
+struct Call {
+    begun: u64,
+    ended: u64,
+    activation: u64,
+}
+
+#[derive(Debug, Default)]
+struct Object {
+    calls: Vec<Call>,
+    /// Those that were answered, by their numbers: begun and ended.
+    steps: BTreeMap<u64, (u64, u64)>,
+    /// When those were begun whose end nobody knows.
+    unknown: Vec<u64>,
+    /// Begun, ended, saw.
+    looks: Vec<(u64, u64, u64)>,
+}
+
+/// How much there was of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps that were answered.
+    pub steps: usize,
+    /// Steps that failed on purpose.
+    pub failed: usize,
+    /// Activations that ran.
+    pub activations: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} steps of programs ({} failed on purpose, {} activations)",
+            self.steps, self.failed, self.activations
+        )
+    }
+}
+
+/// What all clients write down.
+#[derive(Debug, Default)]
+pub struct Book {
+    /// Versions whose sources are stored.
+    stored: BTreeSet<u32>,
+    objects: BTreeMap<u64, Object>,
+    failed: usize,
+    /// What each activation called itself.
+    spoke: BTreeMap<u64, String>,
+}
+
+impl Book {
+    /// Whether all sources are stored: the class can be installed.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.stored.len() == 2
+    }
+    /// What there was.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let steps = self.objects.values().map(|object| object.steps.len()).sum();
+        Counts { steps, failed: self.failed, activations: self.spoke.len() }
+    }
+
+    /// See the module head.
+    ///
+    /// # Panics
+    /// When it is not so: that is the finding.
+    pub fn check(&self) {
+        for (number, object) in &self.objects {
+            let mut latest: Vec<(u64, u64)> = object.calls.iter().map(|call| (call.ended, call.activation)).collect();
+            latest.sort_unstable();
+            for call in &object.calls {
+                let before = latest.iter().take_while(|(ended, _)| *ended < call.begun);
+                let newest = before.map(|(_, activation)| *activation).max().unwrap_or(0);
+                assert!(
+                    call.activation >= newest,
+                    "a call of scribe-{number} ran activation {} after one that ran {newest}",
+                    call.activation
+                );
+            }
+            let begun = || object.steps.values().map(|(begun, _)| begun).chain(&object.unknown);
+            for (from, to, saw) in &object.looks {
+                let least = object.steps.values().filter(|(_, ended)| ended < from).count() as u64;
+                let most = begun().filter(|begun| *begun <= to).count() as u64;
+                assert!(
+                    (least..=most).contains(saw),
+                    "a look at scribe-{number} from {from} to {to} saw {saw} steps; {least} had been answered, {most} begun"
+                );
+            }
+        }
+        for (activation, spoke) in &self.spoke {
+            assert!(["one", "two"].contains(&spoke.as_str()), "activation {activation} called itself {spoke}");
+        }
+    }
+
+    fn spoke(&mut self, object: u64, begun: u64, ended: u64, activation: u64, output: &[u8]) -> u64 {
+        let text = String::from_utf8_lossy(output).into_owned();
+        let (version, sum) = text.split_once(' ').unwrap_or_else(|| panic!("scribe-{object} returned {text:?}"));
+        let before = self.spoke.entry(activation).or_insert_with(|| version.to_owned());
+        assert_eq!(before, version, "activation {activation} ran two versions");
+        self.objects.entry(object).or_default().calls.push(Call { begun, ended, activation });
+        sum.parse().unwrap_or_else(|_| panic!("scribe-{object} returned {text:?}"))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Store(u32),
+    Step(u64, bool),
+    Get(u64),
+}
+
+/// One client's calls.
+#[derive(Debug, Default)]
+pub struct Calls {
+    enabled: bool,
+    /// This one stores the sources.
+    stores: bool,
+    current: Option<(OpId, Doing, u64, u64)>,
+    next_at: u64,
+    /// Objects looked at for the last time.
+    looked: u64,
+}
+
+impl Calls {
+    /// For the client of that index, if there are calls at all.
+    #[must_use]
+    pub fn new(enabled: bool, index: u64) -> Self {
+        Self { enabled, stores: index == 0, ..Self::default() }
+    }
+
+    /// When it next has something to do.
+    #[must_use]
+    pub fn next_at(&self, finished: bool) -> u64 {
+        match &self.current {
+            _ if !self.enabled => u64::MAX,
+            Some((.., give_up)) => *give_up,
+            None if finished && self.is_settled() => u64::MAX,
+            None => self.next_at,
+        }
+    }
+
+    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end has done so.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        !self.enabled || (self.current.is_none() && (!self.stores || self.looked >= OBJECTS))
+    }
+
+    /// Takes the end of an operation, if it is one of its own.
+    pub fn on_completion(&mut self, ended: &Completion, now: u64, book: &mut Book) -> bool {
+        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else { return false };
+        match (doing, &ended.result) {
+            (Doing::Store(version), Ok(_)) => {
+                book.stored.insert(version);
+            }
+            (Doing::Store(_), Err(_)) => {}
+            (Doing::Step(object, _) | Doing::Get(object), Ok(Done { results, .. })) => {
+                let [SubReply::Called { activation, output, .. }] = &results[..] else { panic!("{results:?}") };
+                let sum = book.spoke(object, begun, now, *activation, output);
+                if let Doing::Step(_, fails) = doing {
+                    assert!(!fails, "a step that was to fail was answered {sum}");
+                    let twin = book.objects.entry(object).or_default().steps.insert(sum, (begun, now));
+                    assert!(twin.is_none(), "two steps of scribe-{object} made it {sum}");
+                } else {
+                    if self.looked == object && self.stores {
+                        self.looked += 1;
+                    }
+                    book.objects.entry(object).or_default().looks.push((begun, now, sum));
+                }
+            }
+            (Doing::Step(object, fails), Err(Failure::Refused(OpFailure::Method { errno, why, .. }))) => {
+                assert!(
+                    fails && (*errno == 17 || why.contains("on purpose")),
+                    "scribe-{object}: {why} (error {errno})"
+                );
+                book.failed += 1;
+            }
+            (Doing::Get(object), Err(Failure::Refused(OpFailure::Method { errno, why, .. }))) => {
+                panic!("scribe-{object}: {why} (error {errno})");
+            }
+            (_, Err(Failure::Refused(OpFailure::NoSuchMethod { why } | OpFailure::Invalid { why }))) => panic!("{why}"),
+            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) | (Doing::Get(_), Err(_)) => {}
+            (Doing::Step(object, _), Err(_)) => book.objects.entry(object).or_default().unknown.push(begun),
+        }
+        true
+    }
+
+    /// Begins what is due; gives up on what takes too long.
+    pub fn advance(
+        &mut self,
+        now: u64,
+        local: Time,
+        finished: bool,
+        role: &mut Client,
+        book: &mut Book,
+        rng: &mut Rng,
+    ) {
+        if !self.enabled {
+            return;
+        }
+        if let Some((id, .., give_up)) = &self.current
+            && *give_up <= now
+        {
+            // Its completion says that nobody knows.
+            role.abandon(*id);
+        }
+        if self.current.is_some() || self.next_at > now || (finished && self.is_settled()) {
+            return;
+        }
+        self.next_at = now + rng.between(5 * MS, 120 * MS);
+        let Some((doing, operation)) = role.map().and_then(|map| self.choose(map, finished, book, rng)) else { return };
+        if let Ok(id) = role.submit(local, operation) {
+            self.current = Some((id, doing, now, now + rng.between(2_000 * MS, 12_000 * MS)));
+        }
+    }
+
+    fn choose(&self, map: &ClusterMap, finished: bool, book: &Book, rng: &mut Rng) -> Option<(Doing, Operation)> {
+        if let Some(version) = [1, 2].into_iter().find(|version| !book.stored.contains(version)) {
+            let (pool, _) = map.pool_named(&PROGRAM_POOL.into()).filter(|_| self.stores)?;
+            let object = source_object(CLASS, &NAME.into(), &digest(version));
+            let source = Bytes::from(source(version));
+            let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
+            let operation = Operation { pool, object, ops, payload: vec![source], ..Operation::default() };
+            return Some((Doing::Store(version), operation));
+        }
+        map.programs.get(&(CLASS, NAME.into())).filter(|program| program.active > 0)?;
+        let object = if finished { self.looked } else { rng.below(OBJECTS) };
+        let (doing, method, input) = if finished || rng.one_in(4) {
+            (Doing::Get(object), "get", "")
+        } else {
+            let input = *rng.pick(&["", "", "", "heavy", "fail", "refuse"]);
+            (Doing::Step(object, matches!(input, "fail" | "refuse")), "step", input)
+        };
+        let op = SubOp::Call { class: NAME.into(), method: method.into(), length: input.len() as u64 };
+        let payload = if input.is_empty() { Payload::new() } else { vec![Bytes::from_static(input.as_bytes())] };
+        let operation =
+            Operation { pool: PoolId(1), object: scribe(object), ops: vec![op], payload, ..Operation::default() };
+        Some((doing, operation))
+    }
+}
