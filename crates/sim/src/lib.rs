@@ -13,7 +13,7 @@
 //! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
 //! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
 //! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of
-//!   methods;
+//!   methods; [`propagation`]: how soon new versions are live;
 //!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
@@ -31,6 +31,7 @@ pub mod operator;
 pub mod plan;
 pub mod process;
 pub mod programs;
+pub mod propagation;
 pub mod rng;
 pub mod schedule;
 pub mod sessions;

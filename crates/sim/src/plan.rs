@@ -110,6 +110,29 @@ impl Plan {
             programs: rng.one_in(2),
         }
     }
+
+    /// A cluster on RAM stores, on which nothing goes wrong and nobody works.
+    #[must_use]
+    pub fn quiet(seed: u64) -> Self {
+        Self {
+            disks: Disks::Ram,
+            size: 3,
+            min_size: 2,
+            pg_num: 64,
+            keys: 1,
+            clients: 1,
+            bad_network: false,
+            splits: 0,
+            grace_ms: 2000,
+            down_out_s: 600,
+            compact_entries: 1000,
+            rot: false,
+            beacons_ms: (2000, 30_000),
+            claims: false,
+            programs: false,
+            ..Self::of(seed)
+        }
+    }
 }
 
 /// What a run did.

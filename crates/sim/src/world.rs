@@ -122,6 +122,12 @@ pub struct World {
     events: u64,
     crashes: u64,
     verbose: bool,
+    /// How long a daemon is busy with one input; only where times are measured.
+    pub(crate) service_ns: u64,
+    /// Messages of monitors to OSDs.
+    pub(crate) mon_to_osd: u64,
+    /// Who was given the last event, where somebody asks.
+    pub(crate) last: Option<Entity>,
     /// The class that clients call has been ordered.
     installed: bool,
     /// Does for all OSDs what takes long.
@@ -147,7 +153,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
 }
 
 impl World {
-    fn new(plan: Plan, verbose: bool) -> Self {
+    pub(crate) fn new(plan: Plan, verbose: bool) -> Self {
         let mut rng = Rng::new(plan.seed);
         let mut processes = BTreeMap::new();
         let config = |key: &str, value: u64| Change::Config { key: Name::from(key), value: Some(value.to_string()) };
@@ -199,6 +205,9 @@ impl World {
             events: 0,
             crashes: 0,
             verbose,
+            service_ns: 0,
+            mon_to_osd: 0,
+            last: None,
             installed: false,
             runtime: nacre_osd::Runtime::patient(),
             plan,
@@ -304,7 +313,7 @@ impl World {
             && self.is_clean()
     }
 
-    fn handle(&mut self, event: Event) {
+    pub(crate) fn handle(&mut self, event: Event) {
         match event {
             Event::Input { who, life, input } => self.hand_to(who, life, input),
             Event::StaleAct { who, life, local, input } => {
@@ -463,6 +472,9 @@ impl World {
             return;
         }
         self.act(who, local, input);
+        if self.service_ns > 0 {
+            self.process(who).busy_until = now + self.service_ns;
+        }
     }
 
     fn act(&mut self, who: Entity, local: Time, input: Input) {
@@ -647,7 +659,7 @@ impl World {
         self.flush_client(client);
     }
 
-    fn flush_client(&mut self, index: usize) {
+    pub(crate) fn flush_client(&mut self, index: usize) {
         let now = self.now();
         let ended = self.work.history.len();
         self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
@@ -744,6 +756,9 @@ impl World {
     pub(crate) fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         let bad = self.faults && self.plan.bad_network;
         let now = self.now();
+        if matches!((from, to), (Entity::Mon(_), Entity::Osd(_))) {
+            self.mon_to_osd += 1;
+        }
         // What arrives is what was written: every message goes through its bytes.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);

@@ -27,6 +27,16 @@ fn main() -> ExitCode {
                 mutant = arguments.next();
                 mutant.as_ref().map(|_| ()).ok_or_else(|| "sim: --mutant takes a name".to_owned())
             }
+            "--propagation" => {
+                let osds = number("--propagation", arguments.next());
+                return match osds {
+                    Ok(osds) => propagate(osds as u32, seeds.unwrap_or(1000)),
+                    Err(why) => {
+                        eprintln!("{why}");
+                        ExitCode::from(2)
+                    }
+                };
+            }
             other => Err(format!(
                 "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --verbose"
             )),
@@ -68,6 +78,24 @@ fn main() -> ExitCode {
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints how soon updates of a class are live on so many OSDs.
+fn propagate(osds: u32, updates: u64) -> ExitCode {
+    let found = nacre_sim::propagation::measure(osds, 3, updates, 1);
+    let at = |all: &[u64], share: f64| all[((all.len() - 1) as f64 * share) as usize] as f64 / 1e6;
+    let live = &found.live_ns;
+    println!(
+        "{osds} OSDs, {updates} updates: live after p50 {:.2} ms, p90 {:.2}, p99 {:.2}, max {:.2}; commit p50 {:.2} ms, max {:.2}; {:.1} messages of monitors to OSDs per update",
+        at(live, 0.5),
+        at(live, 0.9),
+        at(live, 0.99),
+        at(live, 1.0),
+        at(&found.commit_ns, 0.5),
+        at(&found.commit_ns, 1.0),
+        found.mon_messages,
+    );
+    ExitCode::SUCCESS
 }
 
 fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
