@@ -259,6 +259,31 @@ fn install(
     cluster: &mut dyn Session,
     out: &mut Out,
 ) -> Result<()> {
+    let reply = store_and_install(kind, name, source, me, cluster)?;
+    if out.json() {
+        return out.value(&reply);
+    }
+    let version = &reply["version"];
+    out.say(&match (reply["unchanged"] == json!(true), &reply["activation"]) {
+        (true, _) => format!("{kind} {name}: this source is version {version} already; nothing changed"),
+        (_, activation) if activation == &json!(0) => {
+            format!("{kind} {name}: version {version} is installed; `nacre {kind} activate {name}` makes it active")
+        }
+        (_, activation) => format!("{kind} {name}: version {version} is active (activation {activation})"),
+    })
+}
+
+/// Stores a source, and lets the map name it; gives the monitors' answer.
+///
+/// # Errors
+/// What they say of the source, or that it cannot be stored.
+pub fn store_and_install(
+    kind: ProgramKind,
+    name: &str,
+    source: &[u8],
+    me: &str,
+    cluster: &mut dyn Session,
+) -> Result<Value> {
     let text = std::str::from_utf8(source).context("the source is not UTF-8 text")?;
     if source.len() > SOURCE_BYTES_MAX {
         bail!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len());
@@ -271,20 +296,9 @@ fn install(
     let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
     call(cluster, operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]))?
         .with_context(|| format!("the source could not be stored in pool {PROGRAM_POOL}"))?;
-    let reply = cluster.command(&json!({
+    cluster.command(&json!({
         "command": "program install", "kind": kind_name, "name": name, "source": text, "unix_ms": clock::now_unix_ms(), "client": me,
-    }))?;
-    if out.json() {
-        return out.value(&reply);
-    }
-    let version = &reply["version"];
-    out.say(&match (reply["unchanged"] == json!(true), &reply["activation"]) {
-        (true, _) => format!("{kind} {name}: this source is version {version} already; nothing changed"),
-        (_, activation) if activation == &json!(0) => {
-            format!("{kind} {name}: version {version} is installed; `nacre {kind} activate {name}` makes it active")
-        }
-        (_, activation) => format!("{kind} {name}: version {version} is active (activation {activation})"),
-    })
+    }))
 }
 
 fn activate(

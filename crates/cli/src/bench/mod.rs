@@ -2,10 +2,12 @@
 //!
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
+//! * [`call`]: methods of classes, and what Lua costs;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
 //! * [`disk`]: what the disk does without us;
 //! * [`cpu`]: time that processes have used.
 
+pub mod call;
 pub mod cpu;
 pub mod disk;
 pub mod meta;
@@ -26,6 +28,8 @@ pub enum Command {
     Object(object::Arguments),
     /// Reads, writes and compare-and-sets on a few objects, written down as a history.
     Register(register::Arguments),
+    /// Methods of classes; without arguments, what Lua costs over Rust.
+    Call(call::Arguments),
     /// Changes of service metadata, one after the other, and with many watchers.
     Meta(meta::Arguments),
     /// What the disk does without a cluster: log appends with flushes, and large writes.
@@ -46,6 +50,11 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     let mut session = place.connect()?;
     match command {
         Command::Disk(_) | Command::Meta(_) => unreachable!("done above"),
+        Command::Call(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            drop(session);
+            call::run(arguments, place, pool, out)
+        }
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             object::run(arguments, &mut *session, pool, Some(&place.run_folder()), out)
