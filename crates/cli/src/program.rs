@@ -284,6 +284,15 @@ pub fn store_and_install(
     me: &str,
     cluster: &mut dyn Session,
 ) -> Result<Value> {
+    let install = store(kind, name, source, me, cluster)?;
+    cluster.command(&install)
+}
+
+/// Stores a source; gives the command that lets the map name it.
+///
+/// # Errors
+/// It is too long or cannot be stored, or the client may not.
+pub fn store(kind: ProgramKind, name: &str, source: &[u8], me: &str, cluster: &mut dyn Session) -> Result<Value> {
     let text = std::str::from_utf8(source).context("the source is not UTF-8 text")?;
     if source.len() > SOURCE_BYTES_MAX {
         bail!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len());
@@ -296,7 +305,7 @@ pub fn store_and_install(
     let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
     call(cluster, operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]))?
         .with_context(|| format!("the source could not be stored in pool {PROGRAM_POOL}"))?;
-    cluster.command(&json!({
+    Ok(json!({
         "command": "program install", "kind": kind_name, "name": name, "source": text, "unix_ms": clock::now_unix_ms(), "client": me,
     }))
 }

@@ -61,5 +61,5 @@ pub use inspect::{StoreReport, inspect};
 pub use meta::MetaWatcher;
 pub use moved::Moved;
 pub use net::is_free as port_is_free;
-pub use pipelined::Pipelined;
+pub use pipelined::{Pipelined, ProgramsHere};
 pub use watch::{Notified, Watcher};

@@ -23,6 +23,15 @@ pub struct Pipelined {
     _lock: Option<Lock>,
 }
 
+/// Activations of a class in one process.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramsHere {
+    /// The newest that a monitor here has committed; 0 for none.
+    pub committed: u64,
+    /// What each OSD here can run; 0 for none.
+    pub live: Vec<(nacre_types::OsdId, u64)>,
+}
+
 impl Pipelined {
     /// A client over the network.
     ///
@@ -70,6 +79,29 @@ impl Pipelined {
             Some(Role::Client(access)) => &mut access.client,
             _ => unreachable!("it was added and is never removed"),
         }
+    }
+
+    /// What the daemons here know of a class: for measuring how soon it is live.
+    #[must_use]
+    pub fn programs(&self, class: &str) -> ProgramsHere {
+        let name = nacre_types::Name::from(class);
+        let id = (nacre_wire::map::ProgramKind::Class {}, name.clone());
+        let mut here = ProgramsHere::default();
+        for entity in self.reactor.entities() {
+            let Some(node) = self.reactor.node(entity) else { continue };
+            match &node.role {
+                Role::Mon(mon, _) => {
+                    let activation = mon.map().programs.get(&id).map_or(0, |program| program.activation);
+                    here.committed = here.committed.max(activation);
+                }
+                Role::Osd(osd, _) => {
+                    let live = osd.programs().live().find(|(live, _)| **live == name);
+                    here.live.push((osd.id(), live.map_or(0, |(_, activation)| activation)));
+                }
+                Role::Client(_) => {}
+            }
+        }
+        here
     }
 
     /// Begins an operation; it leaves with the next [`Self::poll`], together with all others begun until then.

@@ -4,6 +4,7 @@
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
+//! * [`propagation`]: how soon a new version of a class is live everywhere;
 //! * [`disk`]: what the disk does without us;
 //! * [`cpu`]: time that processes have used.
 
@@ -12,6 +13,7 @@ pub mod cpu;
 pub mod disk;
 pub mod meta;
 pub mod object;
+pub mod propagation;
 pub mod register;
 
 use crate::cluster::{Commands, Place};
@@ -32,6 +34,8 @@ pub enum Command {
     Call(call::Arguments),
     /// Changes of service metadata, one after the other, and with many watchers.
     Meta(meta::Arguments),
+    /// How soon a new version of a class is live on every OSD, simulated and real.
+    Propagation(propagation::Arguments),
     /// What the disk does without a cluster: log appends with flushes, and large writes.
     Disk(disk::Arguments),
 }
@@ -44,12 +48,15 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     if let Command::Disk(arguments) = command {
         return disk::run(arguments, out);
     }
+    if let Command::Propagation(arguments) = command {
+        return propagation::run(arguments, out);
+    }
     if let Command::Meta(arguments) = command {
         return meta::run(arguments, place, out);
     }
     let mut session = place.connect()?;
     match command {
-        Command::Disk(_) | Command::Meta(_) => unreachable!("done above"),
+        Command::Disk(_) | Command::Meta(_) | Command::Propagation(_) => unreachable!("done above"),
         Command::Call(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);
