@@ -29,6 +29,7 @@ pub mod class;
 pub mod error;
 mod guard;
 pub mod library;
+pub mod native;
 pub mod object;
 pub mod value;
 pub mod vm;

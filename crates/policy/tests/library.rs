@@ -32,6 +32,7 @@ impl Desk {
         for (number, class) in library::classes().iter().enumerate() {
             classes.insert(class.name, number as u64 + 1, ClassRef::Lua(class.chunk()));
         }
+        classes.insert("zlog_native", 0, ClassRef::Native(Arc::new(native::zlog::Zlog)));
         at.classes = Arc::new(classes);
         Self { at, object: Model::default(), class }
     }
@@ -122,6 +123,10 @@ fn every_example_of_every_comment_is_true() {
         for method in class.documented().methods {
             method.examples.iter().for_each(|example| follow(&mut desk, example));
         }
+    }
+    let mut desk = Desk::new("zlog_native");
+    for method in library::class("zlog").expect("there").documented().methods {
+        method.examples.iter().for_each(|example| follow(&mut desk, example));
     }
 }
 
