@@ -12,6 +12,7 @@ use crate::fetched::{Fetched, Want};
 use crate::patches::{Patch, Patches};
 use crate::pg::object::Context;
 use bytes::{Bytes, BytesMut};
+use nacre_policy::DERIVED;
 use nacre_types::Name;
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OpFailure};
@@ -104,6 +105,15 @@ impl View {
         self.grows = true;
     }
 
+    /// Before the data changes: attributes that describe it go (`nacre_policy::DERIVED`).
+    fn data_changes(&mut self) -> Result<(), Stop> {
+        let first = Name::copy(&[DERIVED]);
+        let describes = |name: &&Name| name.as_bytes().first() == Some(&DERIVED);
+        let gone: Vec<Name> =
+            self.context.attrs.range(first..).map(|(name, _)| name).take_while(describes).cloned().collect();
+        gone.iter().try_for_each(|name| self.remove_attr(name))
+    }
+
     // ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Bytes of a range, short at the object's end.
@@ -159,6 +169,7 @@ impl View {
     /// # Errors
     /// The object would be too large.
     pub fn write(&mut self, offset: u64, data: Payload) -> Result<(), Stop> {
+        self.data_changes()?;
         let length = payload_len(&data) as u64;
         let end = offset.checked_add(length).filter(|end| *end <= OBJECT_BYTES_MAX).ok_or(OpFailure::TooLarge {})?;
         if length == 0 {
@@ -197,6 +208,7 @@ impl View {
     /// # Errors
     /// Too many steps.
     pub fn zero(&mut self, offset: u64, length: u64) -> Result<(), Stop> {
+        self.data_changes()?;
         let end = offset.saturating_add(length).min(self.context.size);
         self.effect(Effect::Touch {})?;
         if offset < end {
@@ -215,6 +227,7 @@ impl View {
         if size > OBJECT_BYTES_MAX {
             return Err(Stop::Fail(OpFailure::TooLarge {}));
         }
+        self.data_changes()?;
         self.effect(Effect::Truncate { size })?;
         let shrinks = size <= self.context.size && self.context.exists;
         if size < self.context.size {
@@ -681,6 +694,35 @@ mod tests {
                 }
             };
             prop_assert_eq!(seen, model(&old, &steps));
+        }
+    }
+
+    /// What describes the data goes with it, for replicas too, and nothing else does.
+    #[test]
+    fn attributes_that_describe_the_data_go_when_it_changes() {
+        let name = |text: &str| Name::copy(text.as_bytes());
+        let changes: [(&str, fn(&mut View)); 6] = [
+            ("write", |view| view.write(1, vec![Bytes::from_static(b"x")]).expect("written")),
+            ("write_full", |view| view.write_full(vec![Bytes::from_static(b"x")]).expect("written")),
+            ("zero", |view| view.zero(0, 1).expect("zeroed")),
+            ("truncate", |view| view.truncate(1).expect("cut")),
+            ("set_attr", |view| view.set_attr(&Name::copy(b"z"), Bytes::new()).expect("set")),
+            ("omap_set", |view| view.omap_set(vec![(Bytes::from_static(b"~k"), Bytes::new())]).expect("set")),
+        ];
+        for (what, change) in changes {
+            let attrs = ["}", "~a", "~b", "\u{7f}"].map(|text| (name(text), Bytes::from_static(b"v")));
+            let context = Context { exists: true, size: 3, attrs: attrs.into(), ..Context::default() };
+            let mut view = View::new(context, Fetched::default());
+            change(&mut view);
+            let kept: Vec<bool> =
+                ["}", "~a", "~b", "\u{7f}"].map(|text| view.context.attrs.contains_key(&name(text))).into();
+            let gone = !["set_attr", "omap_set"].contains(&what);
+            assert_eq!(kept, [true, !gone, !gone, true], "{what}");
+            let removals = view.effects.iter().filter(|effect| matches!(effect, Effect::RemoveAttr { .. })).count();
+            assert_eq!(removals, if gone { 2 } else { 0 }, "{what}");
+            // Set again after the change, in the same operation: it stays.
+            view.set_attr(&name("~a"), Bytes::new()).expect("set");
+            assert!(view.context.attrs.contains_key(&name("~a")));
         }
     }
 

@@ -22,6 +22,8 @@ pub mod errno {
     pub const ERANGE: i32 = 34;
     /// Classes call each other too deeply.
     pub const ELOOP: i32 = 40;
+    /// It was there and is gone for good.
+    pub const EIDRM: i32 = 43;
     /// No such attribute.
     pub const ENODATA: i32 = 61;
     /// Out of instructions.
@@ -30,9 +32,13 @@ pub mod errno {
     pub const EMSGSIZE: i32 = 90;
     /// No such method.
     pub const EOPNOTSUPP: i32 = 95;
+    /// The caller's view is out of date.
+    pub const ESTALE: i32 = 116;
+    /// A condition does not hold.
+    pub const ECANCELED: i32 = 125;
 
     /// The names that scripts find in `objclass`: Ceph's, and those above.
-    pub const NAMES: [(&str, i32); 37] = [
+    pub const NAMES: [(&str, i32); 40] = [
         ("EPERM", 1),
         ("ENOENT", 2),
         ("ESRCH", 3),
@@ -66,10 +72,13 @@ pub mod errno {
         ("EDOM", 33),
         ("ERANGE", 34),
         ("ELOOP", 40),
+        ("EIDRM", 43),
         ("ENODATA", 61),
         ("ETIME", 62),
         ("EMSGSIZE", 90),
         ("EOPNOTSUPP", 95),
+        ("ESTALE", 116),
+        ("ECANCELED", 125),
     ];
 
     /// Name of a number, for messages.

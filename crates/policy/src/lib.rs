@@ -28,6 +28,8 @@ pub mod chunk;
 pub mod class;
 pub mod error;
 mod guard;
+pub mod library;
+pub mod native;
 pub mod object;
 pub mod value;
 pub mod vm;
@@ -39,6 +41,6 @@ pub use class::{
     Call, CallEnd, CallOutcome, Class, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Target,
 };
 pub use error::{Kind, ScriptError, errno};
-pub use object::{Object, Page, Severity, Stat, Stop};
+pub use object::{DERIVED, Object, Page, Severity, Stat, Stop};
 pub use value::{INTEGER_MAX, Value};
 pub use vm::{ClassVm, Ran, Run, Vm, VmStats};

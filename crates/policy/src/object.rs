@@ -38,12 +38,18 @@ pub enum Severity {
     Error,
 }
 
+/// First byte of the names of attributes that describe the data and go when it changes.
+pub const DERIVED: u8 = b'~';
+
 /// Some pairs of the map, and whether there are more after them.
 pub type Page<T> = (Vec<T>, bool);
 
 /// One object in the course of one call. Reads see the call's own writes, unless the host can do no better. A method that fails changed nothing.
 ///
 /// A missing object is `ENOENT` for `stat`, `read` and `remove`; writes create it. A missing attribute is `ENODATA`, a missing key `ENOENT`.
+///
+/// An attribute whose name begins with [`DERIVED`] describes the data: every change of the data removes it, before the change is seen. So a class may
+/// keep what it computed from the data (`library/classes/checksum.lua`).
 pub trait Object {
     /// Whether it exists.
     fn exists(&mut self) -> Result<bool, Stop>;

@@ -249,6 +249,19 @@ fn log_lines_come_out_with_their_severity() {
     assert_eq!(outcome.log, expected.map(|(severity, line)| (severity, line.to_owned())));
 }
 
+/// As in Lua 5.3: a number that is raised stays one, so a script can raise an errno.
+#[test]
+fn a_raised_number_is_a_number() {
+    let mut at = Caller::new();
+    assert_eq!(at.error("error(-17)").kind, Kind::Errno(17));
+    assert_eq!(at.error("local ok, e = pcall(error, -17) error(e)").kind, Kind::Errno(17));
+    assert_eq!(at.text("local _, e = pcall(function() error(-5, 2) end) o:append(type(e) .. e)"), "number-5");
+    let error = at.error("\nlocal function inner() error('caller', 2) end\ninner()");
+    assert_eq!((error.line, error.message.as_str()), (Some(3), "caller"));
+    assert_eq!(at.error("error('nowhere', 0)").message, "nowhere");
+    assert_eq!(at.text("local _, e = pcall(error) o:append(tostring(e))"), "nil");
+}
+
 #[test]
 fn errors_say_where() {
     let (mut at, mut object) = (Caller::new(), Model::with("base"));

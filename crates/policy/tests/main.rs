@@ -5,6 +5,7 @@ mod border;
 mod ceph;
 mod compose;
 mod isolation;
+mod library;
 mod model;
 mod numbers;
 mod policy;

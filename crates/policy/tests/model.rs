@@ -30,6 +30,11 @@ impl Model {
     fn made(&mut self) -> &mut Vec<u8> {
         self.data.get_or_insert_default()
     }
+    /// The data, to be changed: what described it goes.
+    fn changed(&mut self) -> &mut Vec<u8> {
+        self.attributes.retain(|name, _| name.first() != Some(&DERIVED));
+        self.made()
+    }
 }
 
 /// Largest object of the model: hostile scripts write at 2^53.
@@ -66,7 +71,7 @@ impl Object for Model {
     }
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), Stop> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Errno(27))? as usize;
-        let bytes = self.made();
+        let bytes = self.changed();
         if bytes.len() < end {
             bytes.resize(end, 0);
         }
@@ -74,20 +79,20 @@ impl Object for Model {
         Ok(())
     }
     fn write_full(&mut self, data: Bytes) -> Result<(), Stop> {
-        *self.made() = data.to_vec();
+        *self.changed() = data.to_vec();
         Ok(())
     }
     fn append(&mut self, data: Bytes) -> Result<(), Stop> {
-        self.made().extend_from_slice(&data);
+        self.changed().extend_from_slice(&data);
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<(), Stop> {
         let size = Some(size).filter(|size| *size <= SIZE_MAX).ok_or(Stop::Errno(27))? as usize;
-        self.made().resize(size, 0);
+        self.changed().resize(size, 0);
         Ok(())
     }
     fn zero(&mut self, offset: u64, length: u64) -> Result<(), Stop> {
-        let data = self.made();
+        let data = self.changed();
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
         let end = start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX)).min(data.len());
         data[start..end].fill(0);
@@ -106,6 +111,7 @@ impl Object for Model {
         self.attributes.get(name).cloned().ok_or(Stop::Errno(errno::ENODATA))
     }
     fn getxattrs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Stop> {
+        self.there()?;
         Ok(self.attributes.clone().into_iter().collect())
     }
     fn setxattr(&mut self, name: &[u8], value: Bytes) -> Result<(), Stop> {
@@ -114,13 +120,16 @@ impl Object for Model {
         Ok(())
     }
     fn rmxattr(&mut self, name: &[u8]) -> Result<(), Stop> {
+        self.there()?;
         self.attributes.remove(name).map(drop).ok_or(Stop::Errno(errno::ENODATA))
     }
     fn map_get_val(&mut self, key: &[u8]) -> Result<Bytes, Stop> {
         self.at_hand("map")?;
+        self.there()?;
         self.map.get(key).cloned().ok_or(Stop::Errno(errno::ENOENT))
     }
     fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<(Bytes, Bytes)>, Stop> {
+        self.there()?;
         let from = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(Bytes::copy_from_slice(after)) };
         let mut all = self.map.range((from, Bound::Unbounded)).filter(|(key, _)| key.starts_with(prefix));
         let page = all.by_ref().take(max as usize).map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -145,9 +154,11 @@ impl Object for Model {
         Ok(())
     }
     fn map_read_header(&mut self) -> Result<Bytes, Stop> {
+        self.there()?;
         Ok(self.header.clone())
     }
     fn map_write_header(&mut self, data: Bytes) -> Result<(), Stop> {
+        self.made();
         self.header = data;
         Ok(())
     }
