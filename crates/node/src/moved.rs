@@ -1,5 +1,5 @@
 //! How many payload bytes a daemon's process has received, and how many of them it copied in memory on their way to disk (ADR 0004):
-//! `DIR/run/<who>.moved`, for benchmarks.
+//! `DIR/run/<who>.moved`, for benchmarks; and what its OSDs had to read anew.
 //!
 //! ```text
 //!  socket ─recv─▶ receive buffer ─shared─▶ role ─shared─▶ store ─shared─▶ pwritev
@@ -29,11 +29,16 @@ pub struct Moved {
     pub received: u64,
     /// Payload bytes copied in memory between socket and disk.
     pub copied: u64,
+    /// Objects whose attributes the OSDs here did not have at hand: what a restart or a lost cache would show in.
+    pub contexts: u64,
+    /// Sources of programs that they fetched.
+    pub programs: u64,
 }
 
 impl Moved {
     fn to_text(self) -> String {
-        format!("received {}\ncopied {}\n", self.received, self.copied)
+        let Self { received, copied, contexts, programs } = self;
+        format!("received {received}\ncopied {copied}\ncontexts {contexts}\nprograms {programs}\n")
     }
 
     /// The sum over the daemons of a cluster's folder `run`; none when there are no such files (an embedded cluster has no sockets).
@@ -53,6 +58,8 @@ impl Moved {
             let sum = sum.get_or_insert_default();
             sum.received += field("received ");
             sum.copied += field("copied ");
+            sum.contexts += field("contexts ");
+            sum.programs += field("programs ");
         }
         sum
     }
@@ -63,6 +70,8 @@ impl Moved {
         Self {
             received: self.received.saturating_sub(before.received),
             copied: self.copied.saturating_sub(before.copied),
+            contexts: self.contexts.saturating_sub(before.contexts),
+            programs: self.programs.saturating_sub(before.programs),
         }
     }
 }
@@ -107,12 +116,15 @@ mod tests {
         std::fs::create_dir_all(&run).expect("a folder");
         assert_eq!(Moved::of_folder(&run), None);
         for (name, received) in [("osd.0.moved", 100), ("osd.1.moved", 20), ("osd.1.pid", 7)] {
-            let text = Moved { received, copied: 3 }.to_text();
+            let text = Moved { received, copied: 3, ..Moved::default() }.to_text();
             std::fs::write(run.join(name), format!("{text:<LENGTH$}")).expect("written");
         }
         let sum = Moved::of_folder(&run).expect("there are files");
         std::fs::remove_dir_all(&run).expect("removed");
-        assert_eq!(sum, Moved { received: 120, copied: 6 });
-        assert_eq!(sum.since(Moved { received: 20, copied: 7 }), Moved { received: 100, copied: 0 });
+        assert_eq!(sum, Moved { received: 120, copied: 6, ..Moved::default() });
+        assert_eq!(
+            sum.since(Moved { received: 20, copied: 7, ..Moved::default() }),
+            Moved { received: 100, ..Moved::default() }
+        );
     }
 }

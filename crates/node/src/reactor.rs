@@ -207,7 +207,15 @@ impl Reactor {
     pub fn moved(&self) -> Moved {
         let stores = self.nodes.iter().flatten().filter_map(|node| node.store.as_ref());
         let inside: u64 = stores.map(|store| store.usage().payload_bytes_copied).sum();
-        Moved { received: self.traffic.payload_in, copied: self.traffic.bytes_copied + inside }
+        let mut moved =
+            Moved { received: self.traffic.payload_in, copied: self.traffic.bytes_copied + inside, ..Moved::default() };
+        for node in self.nodes.iter().flatten() {
+            if let Role::Osd(osd, _) = &node.role {
+                moved.contexts += osd.counters().contexts_loaded;
+                moved.programs += osd.programs().counters.fetched;
+            }
+        }
+        moved
     }
     /// Wake-ups so far.
     pub fn turns(&self) -> u64 {

@@ -19,12 +19,14 @@ use nacre_wire::ClusterMap;
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A program that is none.
 const EIO: u32 = 5;
+/// Versions kept that are not active any more: who rolls back is in a hurry.
+const KEPT_MAX: usize = 32;
 /// Errors that were said are remembered up to so many.
 const SAID_MAX: usize = 4096;
 
@@ -77,6 +79,7 @@ pub struct Programs {
     pub counters: ProgramCounters,
     classes: Arc<Classes>,
     known: BTreeMap<Name, Known>,
+    kept: VecDeque<(Name, SourceDigest, ClassRef, BTreeMap<String, MethodFlags>)>,
     next: u64,
     said: BTreeSet<(String, u64, String, Option<u32>)>,
 }
@@ -90,6 +93,7 @@ impl Programs {
             counters: ProgramCounters::default(),
             classes: Arc::new(crate::builtin::classes()),
             known: BTreeMap::new(),
+            kept: VecDeque::new(),
             next: 0,
             said: BTreeSet::new(),
         }
@@ -199,15 +203,34 @@ impl Programs {
                     }
                 }
                 _ => {
-                    let known = Known {
-                        activation: program.activation,
-                        digest: version.digest,
-                        state: State::Fetching,
-                        asked: None,
-                    };
-                    self.known.insert(name.clone(), known);
+                    let (activation, digest) = (program.activation, version.digest);
+                    let known = Known { activation, digest, state: State::Fetching, asked: None };
+                    let old = self.known.insert(name.clone(), known);
+                    self.keep(name, old);
+                    self.take_kept(name);
                 }
             }
+        }
+    }
+
+    /// A version is not active any more.
+    fn keep(&mut self, name: &Name, old: Option<Known>) {
+        let code = self.classes.get(&text(name)).map(|class| class.code.clone());
+        if let (Some(Known { digest, state: State::Ready(methods), .. }), Some(code)) = (old, code) {
+            self.kept.push_back((name.clone(), digest, code, methods));
+            if self.kept.len() > KEPT_MAX {
+                self.kept.pop_front();
+            }
+        }
+    }
+
+    /// The version that is active now may have been kept.
+    fn take_kept(&mut self, name: &Name) {
+        let known = self.known.get_mut(name).expect("the caller has put it there");
+        let at = self.kept.iter().position(|(kept, digest, ..)| kept == name && *digest == known.digest);
+        if let Some((_, _, code, methods)) = at.and_then(|at| self.kept.remove(at)) {
+            known.state = State::Ready(methods);
+            Arc::make_mut(&mut self.classes).insert(&text(name), known.activation, code);
         }
     }
 

@@ -20,6 +20,7 @@ mod hogs;
 mod load;
 mod million;
 mod moves;
+mod programs;
 mod register;
 mod saturate;
 mod site;
@@ -72,6 +73,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "moves",
         about: "embedded and processes, 1 and 3 monitors, split groups, OSDs out, in and added: data follows",
         run: moves::run,
+    },
+    Scenario {
+        name: "programs",
+        about: "a class installed, upgraded and rolled back under load: no restart, no lost cache, no failed call",
+        run: programs::run,
     },
     Scenario {
         name: "tree",

@@ -1,0 +1,133 @@
+//! A class is installed, upgraded and rolled back under load: nobody restarts, no cache is lost, no call fails, every answer says what ran (MAL-01, -02, -06).
+
+use super::load::{self, Load};
+use super::site::Site;
+use crate::cluster::Cluster;
+use crate::{bounded, cluster};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+const HANG: Duration = Duration::from_mins(5);
+const STEP: Duration = Duration::from_secs(4);
+/// The class of the library that the paper's log is built on.
+const ZLOG: &str = include_str!("../../../crates/policy/library/classes/zlog.lua");
+
+/// Counts that the OSDs write down, summed.
+fn counted(cluster: &Cluster, what: &str) -> Result<u64> {
+    // Once a second.
+    sleep(Duration::from_millis(1500));
+    let mut sum = 0;
+    for entry in fs::read_dir(cluster.dir().join("run")).context("reading the daemons' folder")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "moved") {
+            let text = fs::read_to_string(&path)?;
+            let line = text.lines().find_map(|line| line.strip_prefix(what));
+            sum += line.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
+/// Shows it.
+///
+/// # Errors
+/// When a call fails, an object's calls go back to an older version, or a daemon is another one than before.
+pub fn run(site: &mut Site) -> Result<()> {
+    let cluster = site.cluster(3, 3)?;
+    for pool in ["logs", "others"] {
+        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
+    }
+    cluster.await_health(HANG)?;
+    let before: Vec<u32> = cluster.pids().collect();
+    let source = |name: &str, text: &str| -> Result<String> {
+        let path = site.dir.join(name);
+        fs::write(&path, text).context("writing a source")?;
+        Ok(path.to_string_lossy().into_owned())
+    };
+    let one = source("one.lua", ZLOG)?;
+    let two = source("two.lua", &format!("{ZLOG}\n-- the second version\n"))?;
+    let others = Load::begin(&cluster, load::overwrite("others", 40))?;
+    let installed = cluster.ask(&["class", "install", "zlog", &one])?;
+    let first = installed["activation"].as_u64().context("an activation")?;
+
+    let said = site.dir.join("calls.json");
+    let mut command = cluster.command();
+    command.args(["bench", "call", "--class", "zlog", "--method", "write", "--input", "1 {n} an entry of the log"]);
+    command.args(["--objects", "64", "--depth", "8", "--seconds", "24", "--pool", "logs"]);
+    let out = File::create(&said).context("a file for the calls")?;
+    let mut calls = command.stdin(Stdio::null()).stdout(out).spawn().context("nacre does not start")?;
+    sleep(STEP);
+    let warm = counted(&cluster, "contexts ")?;
+    let upgraded = cluster.ask(&["class", "install", "zlog", &two])?;
+    sleep(STEP);
+    let rolled = cluster.ask(&["class", "rollback", "zlog"])?;
+    sleep(STEP);
+    let cold = counted(&cluster, "contexts ")?;
+    let fetched = counted(&cluster, "programs ")?;
+    let status = bounded::ended(&mut calls, Duration::from_secs(24) + HANG).context("the calls")?;
+    ensure!(status.success(), "the calls could not go on");
+    let found: Value = serde_json::from_str(&fs::read_to_string(&said)?).context("what the calls found")?;
+    others.finish()?;
+
+    ensure!(found["failed"] == 0 && found["unknown"] == 0, "calls failed: {found}");
+    ensure!(found["backwards"] == 0, "calls of an object went back to an older version: {found}");
+    let mut expected = vec![first];
+    for reply in [&upgraded, &rolled] {
+        expected.push(reply["activation"].as_u64().context("an activation")?);
+    }
+    let ran: Vec<u64> = found["activations"]
+        .as_object()
+        .into_iter()
+        .flat_map(|all| all.keys())
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let mut sorted = ran.clone();
+    sorted.sort_unstable();
+    ensure!(sorted == expected, "calls were answered by activations {sorted:?}, not {expected:?}");
+    let after: Vec<u32> = cluster.pids().collect();
+    ensure!(before == after, "a daemon is another process than before");
+    ensure!(fetched == 6, "three OSDs fetched {fetched} sources, not two each: a rollback needs none");
+    let log = cluster.ask(&["log", "last", "50"])?.to_string();
+    for text in ["version 1 is active", "version 2 is active"] {
+        ensure!(log.contains(text), "the cluster log does not say {text:?}");
+    }
+
+    site.figures.note(
+        "calls of zlog.write while it was upgraded and rolled back",
+        found["ops"].as_f64().unwrap_or(f64::NAN),
+        "",
+    );
+    site.figures.note("of these per second", found["ops_per_s"].as_f64().unwrap_or(f64::NAN), "");
+    site.figures.note("longest time without an answer", found["longest_gap_ms"].as_f64().unwrap_or(f64::NAN), "ms");
+    site.figures.at_most(0.0, "objects read anew through both changes of version", (cold - warm) as f64, "");
+    site.figures
+        .proved("no call failed, none of an object went back, every answer named what ran, no daemon restarted");
+    the_whole_life(&cluster)?;
+    site.figures.proved("a class that does not compile is refused with its line; who may not is told so");
+    cluster.await_health(HANG)
+}
+
+/// What people do with a class, on the command line.
+fn the_whole_life(cluster: &Cluster) -> Result<()> {
+    let broken = cluster.dir().join("broken.lua");
+    fs::write(&broken, "function write(input, output)\n  return 1 +\nend\n").context("writing a source")?;
+    let refused = |arguments: &[&str], says: &str| -> Result<()> {
+        let mut command = cluster.command();
+        let output = bounded::output(command.args(arguments).stdin(Stdio::null()), HANG)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            !output.status.success() && said.contains(says),
+            "{arguments:?} should be refused with {says:?}: {said}"
+        );
+        Ok(())
+    };
+    let broken = broken.to_string_lossy().into_owned();
+    refused(&["class", "install", "zlog", &broken], "zlog:3")?;
+    refused(&["--as", "bob", "class", "rollback", "zlog"], "may not install")?;
+    refused(&["class", "exec", "logs", "an-object", "zlog", "no_such_method"], "no_such_method")?;
+    cluster::succeeds(cluster.command().args(["class", "diff", "zlog"]), HANG).map(drop)
+}
