@@ -1,10 +1,10 @@
 //! What the prelude needs from us in every VM: meter, errors, random numbers, log, exact integers.
 
-use super::meter::{Ending, Meter};
+use super::meter::Meter;
 use super::{Trouble, cache, convert, errno_message, place};
 use crate::budget::API_COST;
 use crate::{Kind, ScriptError, Severity};
-use mlua::{IntoLua, Lua, MultiValue, Table, Value};
+use mlua::{IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 use std::sync::Arc;
 
 /// The table `N` of the prelude.
@@ -36,6 +36,11 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
             hint(lua, Kind::Number, &message);
             Ok(message)
         })?,
+    )?;
+    let shared = meter.clone();
+    table.set(
+        "abandon",
+        lua.create_function(move |lua, ()| shared.kill::<()>(lua, Kind::Runtime, "waiting for the object".to_owned()))?,
     )?;
     let shared = meter.clone();
     table.set("missing", lua.create_function(move |lua, name: String| {
@@ -268,9 +273,8 @@ fn exact_integers(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// Raised when something ends the call from a native.
-pub(super) fn end_for_wait(lua: &Lua, meter: &Meter) -> mlua::Result<MultiValue> {
+/// What a native gives when the host has not got the data: the prelude ends the call.
+pub(super) fn wait(lua: &Lua) -> mlua::Result<MultiValue> {
     lua.app_data_mut::<Trouble>().expect("set at the start of every call").wait = true;
-    meter.kill::<()>(lua, Kind::Runtime, "waiting for the object".to_owned())?;
-    Ending::raise()
+    (Value::Boolean(false),).into_lua_multi(lua)
 }

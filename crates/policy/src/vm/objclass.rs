@@ -6,7 +6,7 @@
 use super::buffer::Buffer;
 use super::convert::{Refused, data, text, unsigned};
 use super::meter::Meter;
-use super::natives::{end_for_wait, hint};
+use super::natives::{hint, wait};
 use crate::budget::{API_COST, PAIR_COST};
 use crate::guard::{Guard, Rules};
 use crate::{Classes, Kind, Object, Request, Stop, errno};
@@ -191,7 +191,7 @@ pub(super) fn answer<R: IntoLuaMulti>(
             Ok(values)
         }
         Err(Fault::Stop(Stop::Errno(number))) => (Value::Number(-f64::from(number)),).into_lua_multi(lua),
-        Err(Fault::Stop(Stop::Wait)) => end_for_wait(lua, meter),
+        Err(Fault::Stop(Stop::Wait)) => wait(lua),
         Err(Fault::Refused((kind, message))) => {
             hint(lua, kind, &message);
             (message,).into_lua_multi(lua)
