@@ -27,6 +27,7 @@ mod objects;
 mod out;
 mod program;
 mod progress;
+mod shelf;
 mod sim;
 mod store;
 mod table;
@@ -260,6 +261,7 @@ fn run(command: Command, place: &Place, name: &str, out: &mut Out) -> Result<Exi
         Command::Fence(command) => admin::fence(&command, &mut *place.connect()?, out)?,
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
+        Command::Class(program::Class::Library { name, source }) => shelf::show(name.as_deref(), source, out)?,
         Command::Class(command) => program::class(command, name, &mut *place.connect()?, out)?,
         Command::Policy(command) => program::policy(command, name, &mut *place.connect()?, out)?,
         Command::Client(command) => program::client(&command, name, &mut *place.connect()?, out)?,
