@@ -28,6 +28,7 @@ mod objects;
 mod out;
 mod program;
 mod progress;
+mod shelf;
 mod sim;
 mod store;
 mod table;
@@ -264,6 +265,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
+        Command::Class(program::Class::Library { name, source }) => shelf::show(name.as_deref(), source, out)?,
         Command::Class(command) => program::class(command, place.name(), &mut *place.connect()?, out)?,
         Command::Policy(command) => program::policy(command, place.name(), &mut *place.connect()?, out)?,
         Command::Client(command) => program::client(&command, place.name(), &mut *place.connect()?, out)?,

@@ -10,10 +10,12 @@ use crate::cluster::{Commands, Session};
 use crate::object::{Target, pool_id};
 use crate::objects::{call, operation};
 use crate::out::Out;
+use crate::shelf;
 use crate::table::table;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Subcommand;
+use nacre_policy::library;
 use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
@@ -31,8 +33,8 @@ pub enum Program {
     Install {
         /// The program's name.
         name: String,
-        /// Its source; `-` is standard input.
-        file: PathBuf,
+        /// Its source; `-` is standard input. Without it, a class comes from the library: `nacre class library` lists what there is.
+        file: Option<PathBuf>,
     },
     /// What is installed.
     Ls,
@@ -76,6 +78,14 @@ pub enum Program {
 pub enum Class {
     #[command(flatten)]
     Program(Program),
+    /// Classes that come with Nacre: `nacre class install NAME` installs one of them. With a name, what it does and how it is called.
+    Library {
+        /// A class of the library.
+        name: Option<String>,
+        /// Print its source instead.
+        #[arg(long, requires = "name")]
+        source: bool,
+    },
     /// Call a method on an object: input from standard input, output to standard output.
     Exec {
         #[command(flatten)]
@@ -129,6 +139,7 @@ pub enum Policy {
 pub fn class(command: Class, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Class::Program(command) => program(ProgramKind::Class {}, command, name, cluster, out),
+        Class::Library { name, source } => shelf::show(name.as_deref(), source, out),
         Class::Exec { target, class, method, input } => {
             let input = input_of(input)?;
             let op = SubOp::Call {
@@ -172,7 +183,19 @@ pub fn policy(command: Policy, name: &str, cluster: &mut dyn Session, out: &mut 
 
 fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
-        Program::Install { name, file } => install(kind, &name, &read_source(&file)?, me, cluster, out),
+        Program::Install { name, file } => {
+            let source = match (&file, library::class(&name)) {
+                (Some(file), _) => read_source(file)?,
+                (None, Some(class)) if kind == ProgramKind::Class {} => class.source.into(),
+                (None, _) if kind == ProgramKind::Class {} => {
+                    bail!(
+                        "the library has no class {name} (`nacre class library` lists them): give the file of its source"
+                    )
+                }
+                (None, _) => bail!("give the file of the source of {kind} {name}"),
+            };
+            install(kind, &name, &source, me, cluster, out)
+        }
         Program::Ls => {
             let reply = cluster.command(&json!({ "command": "program ls", "kind": kind.to_string() }))?;
             if out.json() {

@@ -1,7 +1,8 @@
-//! Classes in Rust that every daemon has. `tally` is here so that the cost of Lua can be measured against the same method in Rust (MAL-28), and as
-//! the example of how such a class is written.
+//! Classes in Rust that every daemon has. They are here so that the cost of Lua can be measured against the same method in Rust (MAL-28), and as
+//! examples of how such a class is written: `tally`, a few lines; `zlog_native`, the library's `zlog` (MAL-25).
 
 use bytes::Bytes;
+use nacre_policy::native::zlog::Zlog;
 use nacre_policy::{ClassRef, Classes, Context, MethodFlags, NativeClass, Stop, errno};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 pub fn classes() -> Classes {
     let mut classes = Classes::default();
     classes.insert("tally", 0, ClassRef::Native(Arc::new(Tally)));
+    classes.insert("zlog_native", 0, ClassRef::Native(Arc::new(Zlog)));
     classes
 }
 

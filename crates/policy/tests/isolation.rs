@@ -106,6 +106,34 @@ fn waiting_gives_the_object_back_and_the_second_run_starts_over() {
     assert_eq!((outcome.status, &outcome.output[..]), (0, &b"1false"[..]));
 }
 
+/// A call that waits yields where it can. Where Luau does not let it (comparators, metamethods, handlers of errors), it unwinds; no `pcall` and no handler on
+/// the way keeps it, and the VM is as good as before.
+#[test]
+fn waiting_ends_a_call_wherever_it_happens() {
+    let mut at = Caller::new();
+    let places = [
+        "objclass.getxattr('a')",
+        "pcall(objclass.getxattr, 'a')",
+        "pcall(function() pcall(objclass.getxattr, 'a') end) while true do end",
+        "xpcall(function() error('x') end, function() objclass.getxattr('a') end)",
+        "table.sort({3, 1, 2}, function(x, y) objclass.getxattr('a') return x < y end)",
+        "string.gsub('abc', '.', function() objclass.getxattr('a') end)",
+        "local t = setmetatable({}, {__index = function() return objclass.getxattr('a') end}) local x = t.y",
+        "local t = setmetatable({}, {__add = function() return objclass.getxattr('a') end}) local x = t + 1",
+        "local t = setmetatable({}, {__tostring = function() return objclass.getxattr('a') end}) pcall(tostring, t) tostring(t)",
+        "for k in setmetatable({}, {__iter = function() objclass.getxattr('a') return next, {} end}) do end",
+    ];
+    for place in places {
+        let source =
+            format!("function f(i, o) objclass.write_full(i) {place} o:append('went on') end objclass.register(f)");
+        let chunk = Chunk::new("w", &source);
+        let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
+        assert_eq!(at.end(&mut object, Target::Eval(&chunk), "f", b"new"), CallEnd::Wait, "{place}");
+        assert_eq!(object.data.as_deref(), Some(&b"base"[..]), "{place}");
+        assert_eq!(at.text("return 1"), "", "{place}: the next call is one like any other");
+    }
+}
+
 #[test]
 fn a_vm_may_be_handed_to_another_thread() {
     fn sendable<T: Send>() {}

@@ -166,6 +166,13 @@ fn every_method_is_documented_and_has_an_example() {
     }
 }
 
+/// All error constants that Ceph's classes have (seen in 16.2).
+const CEPH_NAMES: [&str; 32] = [
+    "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD", "EAGAIN", "ENOMEM",
+    "EACCES", "EFAULT", "EBUSY", "EEXIST", "EXDEV", "ENODEV", "ENOTDIR", "EISDIR", "EINVAL", "ENFILE", "EMFILE",
+    "ENOTTY", "EFBIG", "ENOSPC", "ESPIPE", "EROFS", "EMLINK", "EPIPE", "EDOM", "ERANGE",
+];
+
 fn portable(class: &LibraryClass) -> bool {
     class.profile() == Profile::Portable
 }
@@ -184,6 +191,10 @@ fn portable_classes_are_what_they_say() {
                     ["nacre.", "+=", "-=", "..=", "continue", "if not then", "local type ", "= if ", "(if ", "`"]
                 {
                     assert!(!line.contains(foreign), "{}: {line}", class.name);
+                }
+                for (at, _) in line.match_indices("objclass.E") {
+                    let name = line[at + 9..].split(|c: char| !c.is_ascii_alphanumeric()).next().expect("a word");
+                    assert!(CEPH_NAMES.contains(&name), "{}: Ceph has no objclass.{name}", class.name);
                 }
             }
         }

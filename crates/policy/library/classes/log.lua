@@ -11,15 +11,18 @@ local LIST_MAX = 1000
 local TRIM_MAX = 500
 local BYTES_MAX = 512 * 1024
 
--- Makes a global function a method. Ceph knows an errno only as what a method returns: one that is raised is returned.
+-- Not among Ceph's constants.
+local ENODATA = 61
+
+-- Makes a global function a method. Ceph knows an errno only as what a method returns, so one that is raised is returned; and no `nil`.
 local function publish(name, flags)
   local f = _G[name]
   _G[name] = function(input, output)
     local ok, value = pcall(f, input, output)
-    if ok or type(value) == "number" then
-      return value
+    if not ok and type(value) ~= "number" then
+      error(value, 0)
     end
-    error(value, 0)
+    return value or 0
   end
   objclass.register(_G[name], flags)
 end
@@ -143,7 +146,7 @@ function trim(input)
   local from, to = string.match(input:str(), "^(%d+) (%d+)%s*$")
   local markers = page(string.format("%016d", number(from)), number(to), TRIM_MAX)
   if #markers == 0 then
-    return -objclass.ENODATA
+    return -ENODATA
   end
   for i = 1, #markers do
     objclass.map_remove_key(markers[i])

@@ -11,15 +11,15 @@ local LAST = 9007199254740991
 local CELLS_MAX = 16384
 local COLUMNS_MAX = 4096
 
--- Makes a global function a method. Ceph knows an errno only as what a method returns: one that is raised is returned.
+-- Makes a global function a method. Ceph knows an errno only as what a method returns, so one that is raised is returned; and no `nil`.
 local function publish(name, flags)
   local f = _G[name]
   _G[name] = function(input, output)
     local ok, value = pcall(f, input, output)
-    if ok or type(value) == "number" then
-      return value
+    if not ok and type(value) ~= "number" then
+      error(value, 0)
     end
-    error(value, 0)
+    return value or 0
   end
   objclass.register(_G[name], flags)
 end
@@ -73,7 +73,7 @@ end
 local function replace(row, column, columns, values)
   local offset = (row * columns + column) * 8
   local old = objclass.read(offset, #values * 8):str()
-  local bytes, gone, new, some = {}, {}, {}, false
+  local bytes, gone, new = {}, {}, {}
   for i = 1, #values do
     local before, value, at = string.unpack("<i8", old, i * 8 - 7), values[i], column + i - 1
     bytes[i] = string.pack("<i8", value)
@@ -82,8 +82,7 @@ local function replace(row, column, columns, values)
         gone[#gone + 1] = key(before, row, at)
       end
       if value ~= 0 then
-        new[key(value, row, at)] = bufferlist.new()
-        some = true
+        new[#new + 1] = key(value, row, at)
       end
     end
   end
@@ -91,8 +90,9 @@ local function replace(row, column, columns, values)
   for i = 1, #gone do
     objclass.map_remove_key(gone[i])
   end
-  if some then
-    objclass.map_set_vals(new)
+  -- One by one: Ceph's map_set_vals fails with EINVAL whatever it is given.
+  for i = 1, #new do
+    objclass.map_set_val(new[i], bufferlist.new())
   end
 end
 

@@ -7,15 +7,15 @@
 
 local LAST = 9007199254740991
 
--- Makes a global function a method. Ceph knows an errno only as what a method returns: one that is raised is returned.
+-- Makes a global function a method. Ceph knows an errno only as what a method returns, so one that is raised is returned; and no `nil`.
 local function publish(name, flags)
   local f = _G[name]
   _G[name] = function(input, output)
     local ok, value = pcall(f, input, output)
-    if ok or type(value) == "number" then
-      return value
+    if not ok and type(value) ~= "number" then
+      error(value, 0)
     end
-    error(value, 0)
+    return value or 0
   end
   objclass.register(_G[name], flags)
 end

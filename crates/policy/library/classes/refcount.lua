@@ -5,15 +5,18 @@
 -- done. Adding a tag twice is one reference, so that a repeated request does no harm. The tags are lines of the attribute `refcount`; a tag has
 -- no white space. An object that nobody has counted has no references: `put` on it removes nothing.
 
--- Makes a global function a method. Ceph knows an errno only as what a method returns: one that is raised is returned.
+-- Not among Ceph's constants.
+local ENODATA = 61
+
+-- Makes a global function a method. Ceph knows an errno only as what a method returns, so one that is raised is returned; and no `nil`.
 local function publish(name, flags)
   local f = _G[name]
   _G[name] = function(input, output)
     local ok, value = pcall(f, input, output)
-    if ok or type(value) == "number" then
-      return value
+    if not ok and type(value) ~= "number" then
+      error(value, 0)
     end
-    error(value, 0)
+    return value or 0
   end
   objclass.register(_G[name], flags)
 end
@@ -21,7 +24,7 @@ end
 -- The tags in order; empty if nobody has counted.
 local function load()
   local ok, value = pcall(objclass.getxattr, "refcount")
-  if not ok and value ~= -objclass.ENODATA then
+  if not ok and value ~= -ENODATA then
     error(value)
   end
   local tags = {}

@@ -8,18 +8,18 @@
 -- Conditions are words `OPERATOR VALUE`, all of which must hold: eq, ne, lt, le, gt, ge compare the number; tag_eq and tag_ne the tag.
 
 local LAST = 9007199254740991
--- Not among the constants of every Ceph.
-local ECANCELED = 125
+-- Not among Ceph's constants.
+local ENODATA, ECANCELED = 61, 125
 
--- Makes a global function a method. Ceph knows an errno only as what a method returns: one that is raised is returned.
+-- Makes a global function a method. Ceph knows an errno only as what a method returns, so one that is raised is returned; and no `nil`.
 local function publish(name, flags)
   local f = _G[name]
   _G[name] = function(input, output)
     local ok, value = pcall(f, input, output)
-    if ok or type(value) == "number" then
-      return value
+    if not ok and type(value) ~= "number" then
+      error(value, 0)
     end
-    error(value, 0)
+    return value or 0
   end
   objclass.register(_G[name], flags)
 end
@@ -35,7 +35,7 @@ end
 local function load()
   local ok, value = pcall(objclass.getxattr, "version")
   if not ok then
-    if value ~= -objclass.ENODATA and value ~= -objclass.ENOENT then
+    if value ~= -ENODATA and value ~= -objclass.ENOENT then
       error(value)
     end
     return 0, "-"
