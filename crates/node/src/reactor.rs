@@ -433,6 +433,9 @@ impl Reactor {
                 store.look_at_room();
                 store.rest();
             }
+            if let Some(evaluator) = &node.evaluator {
+                evaluator.watch(now);
+            }
         }
         // Whoever waits at the listeners is heard again.
         self.deaf = false;

@@ -96,6 +96,12 @@ impl Runtime {
         self.vm.as_ref().map_or((0, 0), |vm| (vm.stats().cache_hits, vm.stats().cache_misses))
     }
 
+    /// Ends the running method once it is set, from any thread: for a host whose clock says that it is enough. The operation fails without effects and may be
+    /// tried again.
+    pub fn stop_switch(&mut self) -> Arc<std::sync::atomic::AtomicBool> {
+        self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).stop_switch()
+    }
+
     /// Compiles a class and lists its methods.
     ///
     /// # Errors

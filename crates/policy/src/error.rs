@@ -10,6 +10,8 @@ pub mod errno {
     pub const ENOENT: i32 = 2;
     /// A script failed by itself.
     pub const EIO: i32 = 5;
+    /// Stopped by the host's clock; nothing happened, and it may be tried again.
+    pub const EAGAIN: i32 = 11;
     /// The call allocated too much.
     pub const ENOMEM: i32 = 12;
     /// It exists already.
@@ -99,6 +101,8 @@ pub enum Kind {
     Errno(i32),
     /// Out of instructions. Nothing the script does can prevent it.
     Instructions,
+    /// The host's clock ran out: only where there is a clock, and never part of what a program means. Nothing happened; it may be tried again.
+    Clock,
     /// Out of memory. The VM is usable afterwards.
     Memory,
     /// Recursion too deep: Lua frames, C frames or classes.
@@ -121,6 +125,7 @@ impl Kind {
             Self::Syntax | Self::Runtime => errno::EIO,
             Self::Errno(number) => number,
             Self::Instructions => errno::ETIME,
+            Self::Clock => errno::EAGAIN,
             Self::Memory => errno::ENOMEM,
             Self::Depth => errno::ELOOP,
             Self::Output => errno::EMSGSIZE,

@@ -43,13 +43,17 @@ pub struct VmStats {
 /// Garbage that may stay between calls: collecting less often than every call is most of why a call is cheap.
 const GARBAGE_MAX: usize = 1 << 20;
 
+type Panic = Box<dyn std::any::Any + Send + 'static>;
+
 /// What goes wrong in a call, and what it said.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Trouble {
     /// Why the call must end, whatever the script makes of it.
     end: Option<ScriptError>,
     /// The host has to fetch something: nothing else counts.
     wait: bool,
+    /// The host panicked in one of its functions: that goes on when Luau is out of the way.
+    panic: Option<Panic>,
     /// The uncaught error.
     failed: Option<ScriptError>,
     /// Kind of the last message that our own functions raised.
@@ -86,8 +90,9 @@ impl Engine {
             | StdLib::UTF8
             | StdLib::BIT
             | StdLib::BUFFER;
-        // Errors caught by a script stay errors: a panic of ours is not the script's to catch.
-        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        // Luau's own pcall: one can yield through it, which the wrapped one of mlua does not allow. A panic of the host's is still not the script's to
+        // catch: see `unless_panicked`.
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(true))?;
         let meter = Arc::new(Meter::default());
         meter.end(&lua);
         lua.set_app_data(meter.clone());
@@ -139,6 +144,9 @@ impl Engine {
             .and_then(|function| self.lua.create_thread(function))
             .and_then(|thread| thread.resume::<MultiValue>(arguments(&self.lua)?));
         let (end, failed) = self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
+        if let Some(panic) = self.with_trouble(|trouble| trouble.panic.take()) {
+            std::panic::resume_unwind(panic);
+        }
         let full = self.meter.is_full(&self.lua);
         // The handler of errors could not run: there was no memory for it, or no stack.
         let unknown = || match full {
@@ -205,6 +213,14 @@ impl Engine {
         let cache = self.lua.app_data_ref::<Cache>().expect("every VM has a cache");
         VmStats { cache_hits: cache.hits, cache_misses: cache.misses, memory: self.lua.used_memory() }
     }
+}
+
+/// What the host's code gave. If it panicked, the call ends, and the panic goes on where the call was made.
+fn unless_panicked<T>(lua: &Lua, meter: &Meter, result: Result<T, Panic>) -> mlua::Result<T> {
+    result.or_else(|panic| {
+        lua.app_data_mut::<Trouble>().expect("set at the start of every call").panic = Some(panic);
+        meter.kill(lua, Kind::Runtime, "the host failed".to_owned())
+    })
 }
 
 impl ScriptError {

@@ -134,6 +134,16 @@ fn waiting_ends_a_call_wherever_it_happens() {
     }
 }
 
+/// A mistake of the host's is not an error of the script's: no `pcall` hides it.
+#[test]
+#[should_panic(expected = "the host's own mistake")]
+fn a_panic_is_not_the_scripts_to_catch() {
+    let mut at = Caller::new();
+    let chunk = Chunk::new("p", "function f(i, o) pcall(objclass.getxattr, 'a') end objclass.register(f)");
+    let mut object = Model { absent: vec!["sanity"], ..Model::with("base") };
+    at.end(&mut object, Target::Eval(&chunk), "f", b"");
+}
+
 #[test]
 fn a_vm_may_be_handed_to_another_thread() {
     fn sendable<T: Send>() {}

@@ -22,6 +22,7 @@ impl Model {
         Self { data: Some(data.as_bytes().to_vec()), ..Self::default() }
     }
     fn at_hand(&self, what: &str) -> Result<(), Stop> {
+        assert!(!self.absent.contains(&"sanity"), "the host's own mistake");
         if self.absent.contains(&what) { Err(Stop::Wait) } else { Ok(()) }
     }
     fn there(&self) -> Result<&Vec<u8>, Stop> {

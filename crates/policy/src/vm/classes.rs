@@ -21,6 +21,7 @@ use bytes::Bytes;
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A VM for object classes, over the host's type of object. One call at a time, any number after each other.
 pub struct ClassVm<O> {
@@ -171,6 +172,13 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         methods
     }
 
+    /// Ends the running call at its next safepoint once it is set ([`Kind::Clock`]), from any thread; a call begins with it cleared. For hosts with a
+    /// clock: what a program does must not depend on one.
+    #[must_use]
+    pub fn stop_switch(&self) -> Arc<AtomicBool> {
+        self.engine.meter.stop().clone()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> VmStats {
@@ -307,13 +315,16 @@ fn enter<O: Object + Send + 'static>(
                     let request: &Request = &slot_now.request;
                     let classes: &Arc<Classes> = &slot_now.classes;
                     let mut context = Context { object: &mut guard, request, log: &mut log, classes, depth_left };
-                    run_native(&*native, flags, &method, input, &mut context)
+                    let run = || run_native(&*native, flags, &method, input, &mut context);
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
                 }
-                None => Err(Stop::Errno(errno::EOPNOTSUPP)),
+                None => Ok(Err(Stop::Errno(errno::EOPNOTSUPP))),
             };
             let wrote = slot_now.rules.writes > writes;
-            let result = if slot_now.rules.waited { Err(Stop::Wait) } else { result };
+            let waited = slot_now.rules.waited;
             drop(slot);
+            let result = super::unless_panicked(lua, meter, result)?;
+            let result = if waited { Err(Stop::Wait) } else { result };
             for (severity, line) in log {
                 super::natives::log_line(lua, meter, severity, line)?;
             }

@@ -14,7 +14,7 @@ use crate::budget::{Budget, CHURN};
 use crate::{Kind, ScriptError};
 use mlua::Lua;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread uses them at a time.
 #[derive(Debug, Default)]
@@ -32,6 +32,8 @@ pub(super) struct Meter {
     peak: AtomicUsize,
     /// Bytes of bufferlists, which Luau does not see.
     external: AtomicUsize,
+    /// Set by a host whose clock says that it is enough, on any thread.
+    stop: Arc<AtomicBool>,
 }
 
 /// Raised to unwind Lua; what it means is in [`Trouble`].
@@ -60,6 +62,7 @@ fn add(counter: &AtomicU64, by: u64) -> u64 {
 impl Meter {
     /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind is not this call's.
     pub(super) fn begin(&self, lua: &Lua, budget: &Budget, start: usize) {
+        self.stop.store(false, Relaxed);
         self.used.store(0, Relaxed);
         self.limit.store(budget.instructions, Relaxed);
         self.weight.store(0, Relaxed);
@@ -95,6 +98,10 @@ impl Meter {
         lua.used_memory() + self.external.load(Relaxed)
     }
 
+    pub(super) const fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
     pub(super) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
@@ -127,6 +134,13 @@ impl Meter {
     pub(super) fn charge(&self, lua: &Lua, units: u64) -> mlua::Result<()> {
         if self.is_ending() {
             return Ending::raise();
+        }
+        if self.stop.load(Relaxed) {
+            return self.kill(
+                lua,
+                Kind::Clock,
+                "it took longer than the daemon has; nothing happened, it may be tried again".to_owned(),
+            );
         }
         if add(&self.used, units) > self.limit.load(Relaxed) {
             let limit = self.limit.load(Relaxed);

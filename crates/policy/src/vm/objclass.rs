@@ -154,15 +154,18 @@ impl<O: Object + Send + 'static> Api<'_, O> {
                 Some(object) => {
                     let object = Guard { object, rules: &mut slot_now.rules };
                     let mut cx = Cx { object, request: &slot_now.request, meter: &meter, moved: 0 };
-                    let result = f(&mut cx, args);
+                    // The panic's place in Luau would need the slot, which is ours now.
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&mut cx, args)));
                     (result, cx.moved)
                 }
                 None => {
-                    (Err(Fault::Refused((Kind::Runtime, "there is no object while a class is checked".to_owned()))), 0)
+                    let none = "there is no object while a class is checked".to_owned();
+                    (Ok(Err(Fault::Refused((Kind::Runtime, none)))), 0)
                 }
             };
             let unportable = slot_now.rules.unportable;
             drop(slot);
+            let result = super::unless_panicked(lua, &meter, result)?;
             if let Some(why) = unportable {
                 return meter.kill(
                     lua,
