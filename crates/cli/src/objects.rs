@@ -26,6 +26,13 @@ pub enum Failed {
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Refused(OpFailure::Method { errno, why, .. }) if why.is_empty() => {
+                // What a method chose to say; the protocol knows no names of errors.
+                match i32::try_from(*errno).ok().and_then(nacre_policy::errno::name) {
+                    Some(name) => write!(f, "the method failed with {name} (error {errno})"),
+                    None => write!(f, "the method failed with error {errno}"),
+                }
+            }
             Self::Refused(why) => why.fmt(f),
             Self::Unknown(why) => f.write_str(why),
         }

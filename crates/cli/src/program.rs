@@ -441,7 +441,8 @@ fn run_method(
     }
     out.bytes(&output)?;
     if activation > 0 {
-        // Beside the output, not in it.
+        // Beside the output, not in it; and after it, where both go to one place.
+        out.finish()?;
         eprintln!("{what}, activation {activation}, status {status}");
     }
     Ok(())

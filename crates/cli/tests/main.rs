@@ -5,6 +5,8 @@
 mod claims;
 #[path = "suite/cluster.rs"]
 mod cluster;
+#[path = "suite/cookbook.rs"]
+mod cookbook;
 #[path = "suite/crush.rs"]
 mod crush;
 #[path = "suite/errors.rs"]

@@ -69,7 +69,17 @@ fn call_op(class: &str, method: &str, input: &str) -> SubOp {
 
 /// What a call returned, and the activation that ran.
 fn call(company: &mut Company, object: &str, method: &str, input: &str) -> Result<(String, u64), OpFailure> {
-    let request = company.send(object, vec![call_op("counter", method, input)], input.as_bytes(), 0);
+    call_of(company, object, "counter", method, input)
+}
+
+fn call_of(
+    company: &mut Company,
+    object: &str,
+    class: &str,
+    method: &str,
+    input: &str,
+) -> Result<(String, u64), OpFailure> {
+    let request = company.send(object, vec![call_op(class, method, input)], input.as_bytes(), 0);
     company.settle();
     for _ in 0..40 {
         if company.answer(&request).is_some() {
@@ -287,4 +297,67 @@ fn a_class_in_rust_is_called_like_one_in_lua() {
     assert!(matches!(missing, OpFailure::NoSuchMethod { .. }), "{missing:?}");
     let missing = company.op("o", vec![call_op("nothing", "at_all", "k")], b"k").expect_err("no such class");
     assert!(missing.to_string().contains("no class nothing"), "{missing}");
+}
+
+/// A quoted text of an example, and what follows it.
+fn quoted(text: &str) -> (String, &str) {
+    let mut out = String::new();
+    let mut letters = text.strip_prefix('"').expect("a quoted text").char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return (out, text[at + 2..].trim()),
+            '\\' => match letters.next().expect("an escape").1 {
+                'n' => out.push('\n'),
+                other => out.push(other),
+            },
+            _ => out.push(letter),
+        }
+    }
+    panic!("no end of {text}")
+}
+
+/// The class library as its documents have it, on daemons and not on a model; and all copies are the same afterwards (MAL-04, MAL-21).
+#[test]
+fn the_library_does_on_daemons_what_its_documents_say() {
+    let mut company = company();
+    for class in nacre_policy::library::classes() {
+        install(&mut company, class.name, class.source);
+        for example in class.documented().methods.iter().flat_map(|method| &method.examples) {
+            let (method, rest) = example.split_once(' ').expect("a method and its input");
+            if method == "setup:" {
+                let data = quoted(rest.strip_prefix("write ").expect("what a setup can do")).0;
+                company.write(class.name, data.as_bytes()).expect("written");
+                continue;
+            }
+            let (mut input, rest) = quoted(rest);
+            if class.name == "lock" && method == "info" {
+                // It shows the time of the model.
+                continue;
+            } else if method == "break_lock" {
+                // Another client than the model's.
+                let holders = call_of(&mut company, "lock", "lock", "info", "readers").expect("held").0;
+                let holder = holders.lines().nth(1).and_then(|line| line.split(' ').next()).expect("a holder");
+                assert!(holder.starts_with("client."), "{holder}");
+                input = input.replace("client.17", holder);
+            }
+            let came = call_of(&mut company, class.name, class.name, method, &input);
+            match (rest.strip_prefix('!'), rest.strip_prefix("-> "), came) {
+                (Some(name), _, Err(OpFailure::Method { errno, .. })) => {
+                    assert_eq!(nacre_policy::errno::name(errno as i32), Some(name), "{}: {example}", class.name);
+                }
+                (None, expected, Ok((output, _))) => {
+                    assert_eq!(
+                        output,
+                        expected.map_or(String::new(), |text| quoted(text).0),
+                        "{}: {example}",
+                        class.name
+                    );
+                }
+                (_, _, came) => panic!("{}: {example}: {came:?}", class.name),
+            }
+        }
+        let first = stored(&mut company, 0, class.name);
+        assert_eq!(first, stored(&mut company, 1, class.name), "{}", class.name);
+        assert_eq!(first, stored(&mut company, 2, class.name), "{}", class.name);
+    }
 }

@@ -110,7 +110,8 @@ impl Programs {
     pub fn facts(&self, op: &Pending) -> Facts {
         let RequestId { client, instance, sequence } = op.request.request;
         let request = Request {
-            client: text(&op.name).into(),
+            // Who gave no name is still not everybody else who gave none.
+            client: if op.name.as_bytes().is_empty() { format!("client.{}", client.0) } else { text(&op.name) }.into(),
             object: Bytes::copy_from_slice(op.request.object.name.as_bytes()),
             now_ns: op.request.unix_ms.saturating_mul(1_000_000),
             subop: 0,

@@ -697,11 +697,13 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut View);
+
     /// What describes the data goes with it, for replicas too, and nothing else does.
     #[test]
     fn attributes_that_describe_the_data_go_when_it_changes() {
         let name = |text: &str| Name::copy(text.as_bytes());
-        let changes: [(&str, fn(&mut View)); 6] = [
+        let changes: [(&str, Change); 6] = [
             ("write", |view| view.write(1, vec![Bytes::from_static(b"x")]).expect("written")),
             ("write_full", |view| view.write_full(vec![Bytes::from_static(b"x")]).expect("written")),
             ("zero", |view| view.zero(0, 1).expect("zeroed")),

@@ -65,7 +65,7 @@ impl Classes {
 /// Who asks, for what, when: the facts of a request that a class may look at. All come from the operation, none from the machine it runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The client as it is authenticated, such as `client.17`.
+    /// The client's name, or its number such as `client.17` if it gave none. Never empty.
     pub client: Arc<str>,
     /// Name of the object.
     pub object: Bytes,

@@ -9,5 +9,6 @@ mod library;
 mod model;
 mod numbers;
 mod policy;
+mod reference;
 mod replay;
 mod zoo;

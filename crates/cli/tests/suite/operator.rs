@@ -47,6 +47,14 @@ impl Site {
     pub fn fails(&self, more: &[&str]) -> String {
         fails(&self.arguments(more)).0
     }
+    /// First of the ports that are this test's.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+    /// The cluster's folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
     pub fn up(&self, more: &[&str]) {
         let port = self.port.to_string();
         self.text(&[&["up", "--detach", "--base-port", &port], more].concat());

@@ -4,7 +4,7 @@
 -- Ceph's class of this name: a lock has a name, a type, and a tag that all its holders give; a holder is a client with a cookie, so that one
 -- client can hold a shared lock several times. Who asks and when comes with the operation, never from the caller's text: nobody can
 -- hold or renew a lock in another's name, and all replicas agree on what has expired. A lock binds those who ask for it; a plain write does
--- not ask. Put `check` into the same operation as the write to be bound.
+-- not ask. Put `check` into the same operation as the write to be bound. A client without a name is known by a number that it loses when it ends.
 --
 -- A lock is the attribute `lock.NAME`: a line `TYPE TAG`, then for each holder a line `CLIENT COOKIE EXPIRES DESCRIPTION`, in milliseconds since
 -- 1970, 0 for never. Names, cookies and tags have no white space. The tag `-` is no tag. Without a holder there is no attribute.
