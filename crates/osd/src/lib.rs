@@ -23,6 +23,7 @@ mod company_stories;
 mod evaluate;
 mod fetched;
 mod heartbeat;
+mod hints;
 mod io;
 pub mod key;
 #[cfg(test)]

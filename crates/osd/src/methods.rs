@@ -11,6 +11,7 @@
 use crate::claims::Scene;
 use crate::evaluate::{Called, Methods, Outcome, Setting, evaluate};
 use crate::fetched::Fetched;
+use crate::hints::Hints;
 use crate::pg::local::HEADER_ATTR;
 use crate::pg::object::Context;
 use crate::view::{Stop, View};
@@ -62,6 +63,7 @@ pub struct Runtime {
     /// Whether to give up beyond [`INLINE`].
     inline: bool,
     heavy: BTreeSet<(u64, String)>,
+    hints: Hints,
     /// Of the operation in hand.
     pub facts: Facts,
     /// For the cluster log.
@@ -87,7 +89,14 @@ impl Runtime {
     }
     fn new(inline: bool) -> Self {
         // The machine is made with the first call: most daemons of most clusters never need one.
-        Self { vm: None, inline, heavy: BTreeSet::new(), facts: Facts::default(), complaints: Vec::new() }
+        Self {
+            vm: None,
+            inline,
+            heavy: BTreeSet::new(),
+            hints: Hints::default(),
+            facts: Facts::default(),
+            complaints: Vec::new(),
+        }
     }
 
     /// Compiled scripts that were found, and those that had to be compiled.
@@ -131,13 +140,28 @@ impl Runtime {
         if self.inline && (self.heavy.contains(&heavy) || input.len() > INLINE.memory / 4) {
             return (view, Err(Stop::Heavy));
         }
+        let first = view.fetched.rounds() == 0 && view.context.exists && activation > 0;
+        if first {
+            let wants = self.hints.wants(activation, method, &input);
+            if !wants.is_empty() {
+                let mut view = view;
+                view.wanted.extend(wants);
+                return (view, Err(Stop::Wait));
+            }
+        }
+        let asked = input.clone();
         let budget = if self.inline { &INLINE } else { &Budget::CLASS };
         let request = Request { subop: index, ..self.facts.request.clone() };
         let call = Call { classes: &self.facts.classes, target, method, input, request: &request, budget };
         let vm = self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS));
         let (view, end) = vm.call(view, &call);
         let outcome = match end {
-            CallEnd::Wait => return (view, Err(Stop::Wait)),
+            CallEnd::Wait => {
+                if first {
+                    self.hints.learn(activation, method, &asked, &view.wanted);
+                }
+                return (view, Err(Stop::Wait));
+            }
             CallEnd::Done(outcome) => outcome,
         };
         let Some(error) = outcome.error.filter(|_| outcome.status < 0) else {
