@@ -29,6 +29,7 @@ pub mod class;
 pub mod error;
 mod guard;
 pub mod object;
+pub mod regimes;
 pub mod value;
 pub mod vm;
 

@@ -8,5 +8,6 @@ mod isolation;
 mod model;
 mod numbers;
 mod policy;
+mod regimes;
 mod replay;
 mod zoo;
