@@ -1,0 +1,6 @@
+//! What balancing promises under any policy: one binary, a module per promise.
+#![allow(missing_docs, reason = "tests")]
+
+mod bench;
+mod engine;
+mod forms;
