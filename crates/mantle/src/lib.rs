@@ -18,13 +18,21 @@
 
 pub mod decision;
 pub mod engine;
+pub mod generate;
+pub mod library;
 pub mod metrics;
+pub mod model;
 pub mod options;
 pub mod plan;
 pub mod script;
 pub mod state;
+pub mod trace;
 
 pub use decision::{Decision, Held, Mode, Move};
 pub use engine::{Engine, Input, Output, ProgramRef};
+pub use generate::{SHAPES, Shape, generate};
+pub use library::{LIBRARY, shipped};
 pub use metrics::{Arrival, CacheMetrics, Facts, Metrics, Rank, RankMetrics, Series, Unit};
+pub use model::{Model, Step, Summary, TickReport};
 pub use options::Options;
+pub use trace::{BadTrace, Trace};

@@ -20,7 +20,7 @@ pub struct Options {
     pub min_imbalance: f64,
     /// Hysteresis: ticks that a unit stays after it came. Default 3.
     pub rest_ticks: u64,
-    /// Damping of ping-pong: ticks before a unit may go back to where it came from; doubled for each time it did so before. Default 6.
+    /// Damping of ping-pong: ticks before a unit may go back to where it came from; doubled for each time it did so before. Default 12.
     pub return_ticks: u64,
     /// Part by which the chosen units may exceed what the policy asked for. Default 0.2, as Ceph's `mds_bal_need_max` is 1.2.
     pub overshoot: f64,
@@ -37,7 +37,7 @@ impl Default for Options {
             units_max: 64,
             min_imbalance: 0.1,
             rest_ticks: 3,
-            return_ticks: 6,
+            return_ticks: 12,
             overshoot: 0.2,
             series: 64,
         }

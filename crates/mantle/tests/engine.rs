@@ -199,7 +199,7 @@ fn units_rest_after_a_move_and_go_back_later_each_time() {
     let mut ticks_until_it_goes = |from: u32, returns: u32| {
         let arrived = bench.tick;
         let arrival = Some(Arrival { tick: arrived, from: Rank(from), returns });
-        for _ in 0..40 {
+        for _ in 0..60 {
             let mut facts = metrics(&[8.0, 0.0], &[8.0]);
             facts.units[0].arrival = arrival;
             let decision = bench.tick(facts);
@@ -211,9 +211,9 @@ fn units_rest_after_a_move_and_go_back_later_each_time() {
         0
     };
     assert_eq!(ticks_until_it_goes(2, 0), 3, "anywhere: after three ticks");
-    assert_eq!(ticks_until_it_goes(1, 0), 6, "back: after six");
-    assert_eq!(ticks_until_it_goes(1, 1), 12, "back again: after twelve");
-    assert_eq!(ticks_until_it_goes(1, 2), 24);
+    assert_eq!(ticks_until_it_goes(1, 0), 12, "back: after twelve");
+    assert_eq!(ticks_until_it_goes(1, 1), 24, "back again: after twice that");
+    assert_eq!(ticks_until_it_goes(1, 2), 48);
     let mut facts = metrics(&[8.0, 0.0], &[8.0]);
     facts.units[0].pinned = true;
     assert!(bench.tick(facts.clone()).moves.is_empty(), "pinned");
