@@ -25,6 +25,7 @@ mod history;
 mod object;
 mod objects;
 mod out;
+mod policy_test;
 mod program;
 mod progress;
 mod sim;
@@ -261,6 +262,7 @@ fn run(command: Command, place: &Place, name: &str, out: &mut Out) -> Result<Exi
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
         Command::Class(command) => program::class(command, name, &mut *place.connect()?, out)?,
+        Command::Policy(program::Policy::Bench(command)) => return policy_test::run(command, out),
         Command::Policy(command) => program::policy(command, name, &mut *place.connect()?, out)?,
         Command::Client(command) => program::client(&command, name, &mut *place.connect()?, out)?,
         Command::Bench(command) => bench::run(&command, place, out)?,

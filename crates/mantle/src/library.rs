@@ -20,6 +20,7 @@ pub const LIBRARY: &[Shipped] = shipped![
     "greedy_spill",
     "fill_and_spill",
     "adaptable",
+    "baseline",
     "proxy_half",
     "proxy_full",
     "single",

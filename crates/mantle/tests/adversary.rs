@@ -129,6 +129,24 @@ proptest! {
     }
 
     #[test]
+    fn foreign_bytes_are_a_state_or_none_and_foreign_lines_a_trace_or_an_error(
+        bytes in prop::collection::vec(any::<u8>(), 0..64),
+        cut in 0..2000_usize,
+        flip in any::<u8>(),
+    ) {
+        let with_version = [vec![1, 0, 0, 0, 0], bytes.clone()].concat();
+        if let Some((program, state)) = state::decode(&with_version) {
+            prop_assert_eq!(state::decode(&state::encode(&program, &state)).map(|again| format!("{again:?}")), Some(format!("{:?}", (program, state))));
+        }
+        let mut text = generate(Shape::TwoTenants, 2, 1).to_text().into_bytes();
+        let at = cut % text.len();
+        text[at] ^= flip;
+        text.truncate(text.len() - cut % 7);
+        let _ = Trace::parse(&String::from_utf8_lossy(&text));
+        let _ = Trace::parse(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
     fn load_is_conserved_and_lives_on_ranks_that_are_up(policy in policy(), options in options(), seed in 0..100_u64, down in 0..3_u32) {
         let mut trace = generate(Shape::TwoTenants, 3, seed);
         if let trace::Recorded::Ranks { ticks, .. } = &mut trace.recorded {

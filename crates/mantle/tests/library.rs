@@ -56,6 +56,20 @@ fn adaptable_gives_what_others_lack_and_only_from_the_heaviest() {
 }
 
 #[test]
+fn the_baseline_pairs_the_largest_with_the_largest_in_three_modes() {
+    let as_mode = |mode: &str, whoami: u32| {
+        let policy = source("baseline").replace("mode = \"hybrid\"", &format!("mode = \"{mode}\""));
+        // The bench measures requests as the load, and half of it as processor use.
+        let decision = Bench::free(whoami, &policy).tick(metrics(&[12.0, 8.0, 4.0, 0.0], &[1.0; 12]));
+        assert_eq!(decision.held, None);
+        decision.targets.into_iter().map(|(rank, amount)| (rank.0, amount)).collect::<Vec<_>>()
+    };
+    assert_eq!([as_mode("workload", 0), as_mode("workload", 1), as_mode("workload", 2)], [vec![(3, 6.0)], vec![(2, 2.0)], vec![]]);
+    assert_eq!(as_mode("hybrid", 0), [(3, 12.0)]);
+    assert_eq!(as_mode("cpu", 0), [(3, 3.0)]);
+}
+
+#[test]
 fn proxies_hand_out_half_or_all() {
     let (model, summary) = run("proxy_half", Shape::Sequencers, 2);
     assert_eq!(homes(&model).values().filter(|rank| **rank == 1).count(), 1, "{summary:?}");
