@@ -64,7 +64,10 @@ fn the_baseline_pairs_the_largest_with_the_largest_in_three_modes() {
         assert_eq!(decision.held, None);
         decision.targets.into_iter().map(|(rank, amount)| (rank.0, amount)).collect::<Vec<_>>()
     };
-    assert_eq!([as_mode("workload", 0), as_mode("workload", 1), as_mode("workload", 2)], [vec![(3, 6.0)], vec![(2, 2.0)], vec![]]);
+    assert_eq!(
+        [as_mode("workload", 0), as_mode("workload", 1), as_mode("workload", 2)],
+        [vec![(3, 6.0)], vec![(2, 2.0)], vec![]]
+    );
     assert_eq!(as_mode("hybrid", 0), [(3, 12.0)]);
     assert_eq!(as_mode("cpu", 0), [(3, 3.0)]);
 }
@@ -152,6 +155,24 @@ fn caches_are_bounded_at_once_after_a_trigger_or_when_the_reads_came_down() {
 }
 
 #[test]
+fn a_regime_cache_that_knows_the_run_s_length_finds_the_third_regime_as_it_begins() {
+    // What K-means says when the run is over.
+    let trace = generate(Shape::Keyspace, 1, 1);
+    let trace::Recorded::Cache { ticks } = &trace.recorded else { unreachable!() };
+    let points: Vec<(f64, f64)> = ticks.iter().zip(1..).map(|(tick, at)| (f64::from(at) * 10.0, tick.gets)).collect();
+    let third = nacre_policy::regimes::regimes(&points, 4, 0, &mut |_| true).expect("points")[2];
+    let keys: f64 = ticks[..=third.first].iter().map(|tick| tick.new_keys).sum();
+
+    let policy = source("regime_cache").replace("local horizon = nil", "local horizon = 15000");
+    let mut model = Model::new(trace, None, "r", &policy, Options::default());
+    let summary = model.run(1500, |_| {});
+    let (tick, keep) = summary.cache.expect("a cache").bounded.expect("it decides");
+    assert!((tick as f64 * 10.0 - third.start).abs() < 900.0, "decided {}, began {}", tick * 10, third.start);
+    assert!((keep as f64 - keys).abs() < 0.2 * keys, "{keep} {keys}");
+    assert!(!summary.is_bad(), "{summary:?}");
+}
+
+#[test]
 fn the_regime_cache_follows_other_growth_rates_without_a_knob() {
     let limit = |stretch: f64| {
         let mut trace = generate(Shape::Keyspace, 1, 1);
@@ -167,8 +188,11 @@ fn the_regime_cache_follows_other_growth_rates_without_a_knob() {
 }
 
 #[test]
-fn no_policy_of_the_library_plays_ping_pong_or_fails_on_any_example() {
-    for policy in LIBRARY {
+fn no_policy_of_the_library_but_the_baseline_plays_ping_pong_or_fails_on_any_example() {
+    // What CephFS does by itself takes any rank above the mean to task, and is found out.
+    let (_, summary) = run("baseline", Shape::Drift, 2);
+    assert!(summary.failed == 0 && !summary.ping_pong.is_empty(), "{summary:?}");
+    for policy in LIBRARY.iter().filter(|policy| policy.name != "baseline") {
         for (shape_name, shape) in SHAPES {
             let cache = policy.name.ends_with("_cache");
             if cache != (*shape == Shape::Keyspace) {

@@ -137,7 +137,7 @@ fn scripts_call_it_and_pay_for_it() {
     let ran = script(text, &Budget::POLICY);
     let expected = [1.into(), 2.into(), "300.500".into(), 201.into(), 201.into(), 2.into(), 201.into(), 64.into()];
     assert_eq!(ran.result, Ok(expected.to_vec()));
-    // 2 clusters × 2 coordinates × 400 points, eight starts of at least two rounds, twice.
+    // 2 clusters × 2 coordinates × 400 points, at least eight starts of two rounds, twice.
     assert!(ran.instructions > 2 * 8 * 2 * 100, "{}", ran.instructions);
     let poor = script(text, &Budget { instructions: 5000, ..Budget::POLICY });
     assert_eq!(poor.result.expect_err("it costs more").kind, Kind::Instructions);

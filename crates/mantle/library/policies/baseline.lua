@@ -1,4 +1,5 @@
 -- Baseline: what CephFS balances by itself, for comparison: loads over the mean go to loads below it, the largest to the largest (Malacology §6.2.1).
+-- Not to be used for itself: it plays ping-pong when load drifts (`nacre policy test` shows it on the example `drift` with two ranks).
 -- Its three modes differ only in what they call load. Form: hooks. Every rank works out the same pairing and does its own part.
 
 local mode = "hybrid"     -- "hybrid", "workload" or "cpu"

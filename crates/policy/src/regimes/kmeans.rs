@@ -12,7 +12,7 @@ pub const CLUSTERS_MAX: usize = 16;
 /// Most coordinates of a point.
 pub const DIMENSIONS_MAX: usize = 8;
 /// Starts that are tried. A bad start is unlikely, several in a row are much less so.
-const STARTS: u64 = 8;
+const STARTS: u64 = 32;
 /// Rounds of one start. Lloyd's rounds never make it worse, so stopping early is safe.
 const ROUNDS_MAX: u32 = 100;
 
