@@ -26,6 +26,7 @@ mod meta;
 mod object;
 mod objects;
 mod out;
+mod policy_test;
 mod program;
 mod progress;
 mod shelf;
@@ -267,6 +268,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
         Command::Class(program::Class::Library { name, source }) => shelf::show(name.as_deref(), source, out)?,
         Command::Class(command) => program::class(command, place.name(), &mut *place.connect()?, out)?,
+        Command::Policy(program::Policy::Bench(command)) => return policy_test::run(command, out),
         Command::Policy(command) => program::policy(command, place.name(), &mut *place.connect()?, out)?,
         Command::Client(command) => program::client(&command, place.name(), &mut *place.connect()?, out)?,
         Command::Bench(command) => bench::run(&command, place, out)?,

@@ -10,6 +10,7 @@ use crate::cluster::{Commands, Session};
 use crate::object::{Target, pool_id};
 use crate::objects::{call, operation};
 use crate::out::Out;
+use crate::policy_test;
 use crate::shelf;
 use crate::table::table;
 use anyhow::{Context, Result, bail};
@@ -117,6 +118,8 @@ pub enum Class {
 pub enum Policy {
     #[command(flatten)]
     Program(Program),
+    #[command(flatten)]
+    Bench(policy_test::Bench),
     /// Make a version of a policy the active one.
     Activate {
         /// The policy's name.
@@ -177,6 +180,7 @@ pub fn policy(command: Policy, name: &str, cluster: &mut dyn Session, out: &mut 
             };
             activate(kind, &policy, Some(version), name, cluster, out)
         }
+        Policy::Bench(_) => unreachable!("runs without a cluster: see main"),
         Policy::Deactivate { name: policy } => activate(kind, &policy, Some(0), name, cluster, out),
     }
 }
@@ -448,7 +452,11 @@ fn run_method(
     Ok(())
 }
 
-fn read_source(file: &Path) -> Result<Vec<u8>> {
+/// A source file; `-` is standard input.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_source(file: &Path) -> Result<Vec<u8>> {
     if file.as_os_str() == "-" {
         let mut source = Vec::new();
         std::io::stdin().read_to_end(&mut source).context("standard input cannot be read")?;

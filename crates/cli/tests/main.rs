@@ -15,6 +15,8 @@ mod errors;
 mod history;
 #[path = "suite/operator.rs"]
 mod operator;
+#[path = "suite/policies.rs"]
+mod policies;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -31,6 +31,7 @@ mod guard;
 pub mod library;
 pub mod native;
 pub mod object;
+pub mod regimes;
 pub mod value;
 pub mod vm;
 

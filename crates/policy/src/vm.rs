@@ -19,6 +19,7 @@ mod natives;
 mod objclass;
 mod place;
 mod policy;
+mod regimes;
 
 pub use classes::ClassVm;
 pub use policy::{Ran, Run, Vm};

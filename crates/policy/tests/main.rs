@@ -10,5 +10,6 @@ mod model;
 mod numbers;
 mod policy;
 mod reference;
+mod regimes;
 mod replay;
 mod zoo;

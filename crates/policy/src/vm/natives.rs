@@ -85,6 +85,7 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
         })?,
     )?;
     table.set("u64", exact_integers(lua)?)?;
+    table.set("regimes", super::regimes::table(lua, meter)?)?;
     Ok(table)
 }
 

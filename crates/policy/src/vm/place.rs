@@ -6,6 +6,8 @@ use mlua::Lua;
 
 /// Name of the prelude's chunk: its frames are ours, not the script's.
 pub(super) const PRELUDE: &str = "[nacre]";
+/// How the names of other chunks of ours begin: drivers of policies. No program may have such a name.
+const OURS: &str = "[nacre";
 
 /// Script, line and stack of what runs now, without our own frames.
 pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
@@ -15,7 +17,7 @@ pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
         .map(str::trim)
         .filter(|line| {
             !line.is_empty()
-                && !line.starts_with(PRELUDE)
+                && !line.starts_with(OURS)
                 && !line.starts_with("[C]")
                 && !line.starts_with("stack traceback")
         })

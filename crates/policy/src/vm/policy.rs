@@ -49,16 +49,28 @@ impl Vm {
 
     /// Runs a script.
     pub fn run(&mut self, run: &Run<'_>) -> Ran {
+        self.run_with(None, run)
+    }
+
+    /// Runs a script under a driver: Luau of ours that gets the script as a function, then [`Run::args`], and calls it when and how it likes. Both
+    /// see the same fresh environment; the driver's results count, [`Run::entry`] does not. A driver's chunk is called `[nacre.NAME]`: its
+    /// frames are left out of positions, so that errors are at the script's lines.
+    pub fn drive(&mut self, driver: &Chunk, run: &Run<'_>) -> Ran {
+        self.run_with(Some(driver), run)
+    }
+
+    fn run_with(&mut self, driver: Option<&Chunk>, run: &Run<'_>) -> Ran {
+        let driver = driver.map(|driver| self.engine.load(driver).expect("drivers are ours, and compile"));
         let main = match self.engine.load(run.chunk) {
             Ok(main) => main,
             Err(error) => return Ran { result: Err(error), log: Vec::new(), instructions: 0, memory_peak: 0 },
         };
-        let result = self.results(main, run);
+        let result = self.results(main, driver, run);
         let (log, instructions, memory_peak) = self.engine.finish();
         Ran { result, log, instructions, memory_peak }
     }
 
-    fn results(&mut self, main: Function, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
+    fn results(&mut self, main: Function, driver: Option<Function>, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
         let refused = |(kind, message)| ScriptError::plain(kind, run.chunk.name(), message);
         self.engine.reset();
         let lua = self.engine.lua.clone();
@@ -73,9 +85,15 @@ impl Vm {
         for value in run.args {
             args.push(convert::to_lua(&lua, value, 0).map_err(refused)?);
         }
-        let values = self.engine.call(run.chunk, "run", run.seed, run.budget, |lua| {
-            (main, run.entry, globals, mlua::Variadic::from_iter(args)).into_lua_multi(lua)
-        })?;
+        let args = mlua::Variadic::from_iter(args);
+        let values = match driver {
+            Some(driver) => self.engine.call(run.chunk, "drive", run.seed, run.budget, |lua| {
+                (main, driver, globals, args).into_lua_multi(lua)
+            })?,
+            None => self.engine.call(run.chunk, "run", run.seed, run.budget, |lua| {
+                (main, run.entry, globals, args).into_lua_multi(lua)
+            })?,
+        };
         let mut room = run.budget.output;
         values.iter().map(|value| convert::from_lua(value, 0, &mut room)).collect::<Result<_, _>>().map_err(refused)
     }

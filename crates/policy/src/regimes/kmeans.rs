@@ -1,0 +1,262 @@
+//! K-means after Lloyd, started by k-means++ (Arthur, Vassilvitskii, SODA 2007), the best of a few starts.
+//!
+//! Every dimension is scaled to 0 to 1 first: "we weight the timestamp and ops/second equally". Clusters are numbered by their centre's first
+//! coordinate, so that with time in front cluster 3 is the third regime.
+
+use std::fmt;
+
+/// Most points of one call.
+pub const POINTS_MAX: usize = 8192;
+/// Most clusters of one call.
+pub const CLUSTERS_MAX: usize = 16;
+/// Most coordinates of a point.
+pub const DIMENSIONS_MAX: usize = 8;
+/// Starts that are tried. A bad start is unlikely, several in a row are much less so.
+const STARTS: u64 = 32;
+/// Rounds of one start. Lloyd's rounds never make it worse, so stopping early is safe.
+const ROUNDS_MAX: u32 = 100;
+
+/// Why points cannot be clustered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// What is wrong with the arguments.
+    Argument(String),
+    /// Whoever pays for the work does not.
+    Unpaid,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Argument(why) => f.write_str(why),
+            Self::Unpaid => f.write_str("the budget does not allow that much work"),
+        }
+    }
+}
+
+/// What K-means found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clusters {
+    /// Number of each point's cluster, from 0.
+    pub assigned: Vec<usize>,
+    /// Centres in the points' own units.
+    pub centres: Vec<Vec<f64>>,
+    /// Sum of squared distances to the centres, in the scaled space.
+    pub inertia: f64,
+}
+
+/// A regime of a workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Regime {
+    /// Index of its first point.
+    pub first: usize,
+    /// Its first point's time.
+    pub start: f64,
+    /// Mean rate of its points.
+    pub rate: f64,
+}
+
+/// Groups points into `k` clusters.
+///
+/// `spend` is told the work before it is done, in units of about 16 multiplications; it refuses by returning false.
+///
+/// # Errors
+/// No points, fewer points than clusters, too many of either, unequal dimensions, a coordinate that is not finite; or `spend` refused.
+pub fn kmeans(
+    points: &[Vec<f64>],
+    k: usize,
+    seed: u64,
+    spend: &mut dyn FnMut(u64) -> bool,
+) -> Result<Clusters, Refused> {
+    let dimensions = check(points, k)?;
+    let (scaled, scale) = scale(points, dimensions);
+    let round = 1 + (points.len() * k * dimensions) as u64 / 16;
+    let mut best: Option<(f64, Vec<usize>, Vec<Vec<f64>>)> = None;
+    for start in 0..STARTS {
+        let mut random = Random(seed ^ start.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        if !spend(round) {
+            return Err(Refused::Unpaid);
+        }
+        let mut centres = first_centres(&scaled, k, &mut random);
+        let mut assigned = vec![usize::MAX; scaled.len()];
+        for _ in 0..ROUNDS_MAX {
+            if !spend(round) {
+                return Err(Refused::Unpaid);
+            }
+            if !assign(&scaled, &centres, &mut assigned) {
+                break;
+            }
+            move_centres(&scaled, &assigned, &mut centres);
+        }
+        let inertia = scaled.iter().zip(&assigned).map(|(point, at)| distance(point, &centres[*at])).sum();
+        if best.as_ref().is_none_or(|(least, ..)| inertia < *least) {
+            best = Some((inertia, assigned, centres));
+        }
+    }
+    let (inertia, assigned, centres) = best.expect("there is at least one start");
+    Ok(number(inertia, &assigned, centres, &scale))
+}
+
+/// The regimes of a workload given as (time, rate) points in order of time.
+///
+/// A regime starts where the longest unbroken run of its points starts: single points of another regime do not move its border.
+///
+/// # Errors
+/// As [`kmeans`].
+pub fn regimes(
+    points: &[(f64, f64)],
+    k: usize,
+    seed: u64,
+    spend: &mut dyn FnMut(u64) -> bool,
+) -> Result<Vec<Regime>, Refused> {
+    if points.windows(2).any(|pair| pair[0].0 > pair[1].0) {
+        return Err(Refused::Argument("the points must be in order of time".into()));
+    }
+    let vectors: Vec<Vec<f64>> = points.iter().map(|(time, rate)| vec![*time, *rate]).collect();
+    let clusters = kmeans(&vectors, k, seed, spend)?;
+    let mut runs: Vec<(usize, usize)> = vec![(0, 0); k]; // (length, first point)
+    let mut first = 0;
+    for at in 1..=points.len() {
+        if at == points.len() || clusters.assigned[at] != clusters.assigned[first] {
+            let run = &mut runs[clusters.assigned[first]];
+            if at - first > run.0 {
+                *run = (at - first, first);
+            }
+            first = at;
+        }
+    }
+    let mut regimes: Vec<Regime> = runs
+        .iter()
+        .zip(&clusters.centres)
+        .filter(|((length, _), _)| *length > 0)
+        .map(|((_, first), centre)| Regime { first: *first, start: points[*first].0, rate: centre[1] })
+        .collect();
+    regimes.sort_by_key(|regime| regime.first);
+    Ok(regimes)
+}
+
+fn check(points: &[Vec<f64>], k: usize) -> Result<usize, Refused> {
+    let refuse = |why: String| Err(Refused::Argument(why));
+    if k == 0 || k > CLUSTERS_MAX {
+        return refuse(format!("{k} clusters: 1 to {CLUSTERS_MAX} are possible"));
+    }
+    if points.len() < k || points.len() > POINTS_MAX {
+        return refuse(format!("{} points for {k} clusters: {k} to {POINTS_MAX} are possible", points.len()));
+    }
+    let dimensions = points[0].len();
+    if dimensions == 0 || dimensions > DIMENSIONS_MAX {
+        return refuse(format!("points of {dimensions} coordinates: 1 to {DIMENSIONS_MAX} are possible"));
+    }
+    for (at, point) in points.iter().enumerate() {
+        if point.len() != dimensions {
+            return refuse(format!("point {} has {} coordinates, the first has {dimensions}", at + 1, point.len()));
+        }
+        // Squares of what is larger leave the range of doubles.
+        if let Some(bad) = point.iter().find(|x| !x.is_finite() || x.abs() > 1e150) {
+            return refuse(format!("point {} has the coordinate {bad}", at + 1));
+        }
+    }
+    Ok(dimensions)
+}
+
+/// Least value and width of every dimension.
+type Scale = Vec<(f64, f64)>;
+
+fn scale(points: &[Vec<f64>], dimensions: usize) -> (Vec<Vec<f64>>, Scale) {
+    let scale: Scale = (0..dimensions)
+        .map(|d| {
+            let (low, high) = points
+                .iter()
+                .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point[d]), high.max(point[d])));
+            // A dimension in which all are equal tells nothing apart.
+            (low, if high > low { high - low } else { 1.0 })
+        })
+        .collect();
+    let scaled = points
+        .iter()
+        .map(|point| point.iter().zip(&scale).map(|(x, (low, width))| (x - low) / width).collect())
+        .collect();
+    (scaled, scale)
+}
+
+/// k-means++: each next centre is a point, drawn with the square of its distance to the centres so far.
+fn first_centres(points: &[Vec<f64>], k: usize, random: &mut Random) -> Vec<Vec<f64>> {
+    let mut centres = vec![points[(random.next() * points.len() as f64) as usize].clone()];
+    let mut nearest: Vec<f64> = points.iter().map(|point| distance(point, &centres[0])).collect();
+    while centres.len() < k {
+        let total: f64 = nearest.iter().sum();
+        let mut left = random.next() * total;
+        // If all that is left are copies of centres, any will do.
+        let chosen = nearest.iter().position(|d| {
+            left -= d;
+            left < 0.0
+        });
+        let centre = points[chosen.unwrap_or(centres.len())].clone();
+        for (least, point) in nearest.iter_mut().zip(points) {
+            *least = least.min(distance(point, &centre));
+        }
+        centres.push(centre);
+    }
+    centres
+}
+
+/// Gives every point its nearest centre, the first of equals. Whether anything changed.
+fn assign(points: &[Vec<f64>], centres: &[Vec<f64>], assigned: &mut [usize]) -> bool {
+    let mut changed = false;
+    for (point, at) in points.iter().zip(assigned) {
+        let mut best = (f64::INFINITY, 0);
+        for (number, centre) in centres.iter().enumerate() {
+            let far = distance(point, centre);
+            if far < best.0 {
+                best = (far, number);
+            }
+        }
+        changed |= *at != best.1;
+        *at = best.1;
+    }
+    changed
+}
+
+/// A cluster without points keeps its centre.
+fn move_centres(points: &[Vec<f64>], assigned: &[usize], centres: &mut [Vec<f64>]) {
+    for (number, centre) in centres.iter_mut().enumerate() {
+        let mine = || points.iter().zip(assigned).filter(|(_, at)| **at == number).map(|(point, _)| point);
+        let count = mine().count();
+        if count > 0 {
+            for (d, x) in centre.iter_mut().enumerate() {
+                *x = mine().map(|point| point[d]).sum::<f64>() / count as f64;
+            }
+        }
+    }
+}
+
+/// Numbers clusters by their centres and takes the scaling back.
+fn number(inertia: f64, assigned: &[usize], centres: Vec<Vec<f64>>, scale: &Scale) -> Clusters {
+    let mut order: Vec<usize> = (0..centres.len()).collect();
+    order.sort_by(|a, b| centres[*a][0].total_cmp(&centres[*b][0]).then(a.cmp(b)));
+    let mut place = vec![0; order.len()];
+    for (new, old) in order.iter().enumerate() {
+        place[*old] = new;
+    }
+    let centres = order
+        .iter()
+        .map(|old| centres[*old].iter().zip(scale).map(|(x, (low, width))| low + x * width).collect())
+        .collect();
+    Clusters { assigned: assigned.iter().map(|old| place[*old]).collect(), centres, inertia }
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Random(u64);
+impl Random {
+    /// In [0, 1).
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let a = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((b ^ (b >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
