@@ -135,7 +135,8 @@ mod tests {
         let few = measure(6, 1, 10, 1);
         let many = measure(30, 1, 10, 1);
         assert_eq!((few.live_ns.len(), many.live_ns.len()), (60, 300));
-        assert!(many.mon_messages <= few.mon_messages + 1.0, "{} and {}", few.mon_messages, many.mon_messages);
+        // Two roots, and now and then somebody's session; not five times as many.
+        assert!(many.mon_messages <= few.mon_messages + 2.5, "{} and {}", few.mon_messages, many.mon_messages);
         assert!(many.live_ns[299] < 80 * MS, "{} ms", many.live_ns[299] / MS);
     }
 }

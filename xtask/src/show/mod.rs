@@ -17,6 +17,7 @@ mod figures;
 mod files;
 mod guard;
 mod hogs;
+mod hostile;
 mod load;
 mod million;
 mod moves;
@@ -78,6 +79,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "programs",
         about: "a class installed, upgraded and rolled back under load: no restart, no lost cache, no failed call",
         run: programs::run,
+    },
+    Scenario {
+        name: "hostile",
+        about: "125 hostile scripts against a cluster that serves others: each stopped, nobody disturbed",
+        run: hostile::run,
     },
     Scenario {
         name: "tree",

@@ -65,6 +65,14 @@ impl Pg {
         primary.into_iter().flat_map(|p| p.infos.iter()).filter_map(knows)
     }
 
+    /// Whoever is being backfilled may still have what he had before: where no member has an object (he alone did, when his log fell behind), he is asked for that very
+    /// version. A version names one update; if he has another one, he says so.
+    fn last_resort(&self, object: &ObjectId) -> Option<OsdId> {
+        let refused = self.as_primary().and_then(|primary| primary.recovery.refused.get(object));
+        let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
+        self.interval.backfill_targets().find(willing)
+    }
+
     /// Goes on with recovery as far as limits allow.
     pub(crate) fn start_recovery(&mut self, sh: &mut Shared) {
         let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
@@ -122,7 +130,7 @@ impl Pg {
     fn recover_object(&mut self, object: &ObjectId, sh: &mut Shared) {
         if let Some(missing) = self.local.missing.get(object) {
             let version = missing.need;
-            let source = self.sources(object).next();
+            let source = self.sources(object).next().or_else(|| self.last_resort(object));
             let until = sh.now + sh.config.timing.retry_interval * 4;
             let (pg, interval) = (self.id(), self.interval.since);
             let pulls = &mut self.primary().expect("recovering").recovery.pulls;

@@ -3,6 +3,9 @@
 
 use std::process::ExitCode;
 
+/// Watches and locks whatever the seed says.
+static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (mut seed, mut seeds, mut from, mut verbose, mut mutants, mut mutant) =
@@ -17,6 +20,10 @@ fn main() -> ExitCode {
             "--from" => number("--from", arguments.next()).map(|n| from = n),
             "--verbose" => {
                 verbose = true;
+                Ok(())
+            }
+            "--claims" => {
+                CLAIMS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
             "--mutants" => {
@@ -38,7 +45,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -60,14 +67,15 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
                     report.unknown,
                     report.epochs,
                     report.crashes,
-                    format!("{}; {}", report.claims, report.programs)
+                    report.claims,
+                    report.programs
                 );
             }
             Err(why) => {
@@ -99,7 +107,10 @@ fn propagate(osds: u32, updates: u64) -> ExitCode {
 }
 
 fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
-    let run = std::panic::catch_unwind(|| nacre_sim::run(&nacre_sim::Plan::of(seed), verbose));
+    let plan = nacre_sim::Plan::of(seed);
+    let claims = plan.claims || CLAIMS.load(std::sync::atomic::Ordering::Relaxed);
+    let plan = nacre_sim::Plan { claims, ..plan };
+    let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "panicked".into())
