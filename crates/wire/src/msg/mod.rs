@@ -12,6 +12,7 @@ pub mod client;
 pub mod lock;
 pub mod monitor;
 pub mod replication;
+pub mod snap;
 pub mod watch;
 
 use crate::codec::{Malformed, Reader, Wire};
