@@ -10,6 +10,7 @@ use nacre_wire::map::{Change, Pool, SnapMode};
 use nacre_wire::msg::client::{OpFailure, OpRequest, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::replication::Effect;
 
+type Attrs = Vec<(bytes::Bytes, bytes::Bytes)>;
 type Answer = Result<Vec<u8>, OpFailure>;
 
 const NOT_FOUND: Answer = Err(OpFailure::NotFound {});
@@ -49,7 +50,7 @@ fn read_store(company: &mut Company, osd: u32, read: Read) -> ReadReply {
     }
 }
 /// Names, attributes and data of all that a daemon has of the group.
-fn stored(company: &mut Company, osd: u32) -> Vec<(String, Vec<(bytes::Bytes, bytes::Bytes)>, Vec<u8>)> {
+fn stored(company: &mut Company, osd: u32) -> Vec<(String, Attrs, Vec<u8>)> {
     let (from, to) = key::range(0, 1);
     let collection = key::collection(PG.pool, PG.shard);
     let ReadReply::List { keys, .. } = read_store(company, osd, Read::List { collection, from, to, limit: 1000 })
@@ -170,7 +171,7 @@ fn a_rollback_is_a_write_of_what_was() {
     company.op("a", vec![SubOp::Watch { cookie: 7, timeout_ms: 60_000 }], &[]).expect("watched");
     let one = snapshot(&mut company, "one");
     assert_eq!(back(&mut company, one), Ok(vec![]), "it is still that");
-    assert_eq!(everywhere(&mut company), ["a"]);
+    assert_eq!(everywhere(&mut company), ["a:2", "a"], "an update all the same");
     company.write("a", b"longer two").expect("written");
     company.op("a", attr("2"), &[]).expect("set");
     company.op("a", vec![SubOp::OmapClear {}], &[]).expect("cleared");
@@ -205,10 +206,16 @@ fn a_rollback_is_a_write_of_what_was() {
     assert_eq!(company.op("a", guarded, b"one"), Ok(vec![]));
     assert_eq!(back(&mut company, nothing), Ok(vec![]), "it was not there");
     assert_eq!((company.read("a"), listed(&mut company)), (NOT_FOUND, vec![]));
+    assert_eq!(back(&mut company, nothing), NOT_FOUND, "it is not there now, either");
     assert_eq!(back(&mut company, two), Ok(vec![]), "a deleted object comes back");
     assert_eq!(company.read("a"), Ok(b"longer two".to_vec()));
     assert_eq!(everywhere(&mut company), ["a:2", "a:3", "a"]);
+    let last = company.send("a", vec![SubOp::Rollback { snap: two }], &[], 0);
+    company.await_answer(&last).expect("rolled back");
     remove(&mut company, two);
+    company.replies.clear();
+    company.resend(&last, &[]);
+    company.await_answer(&last).expect("it has happened, whatever was removed since");
     assert!(matches!(back(&mut company, two), Err(OpFailure::Invalid { .. })));
     let mixed = vec![SubOp::Rollback { snap: one }, SubOp::Append { length: 1 }];
     assert!(matches!(company.op("a", mixed, b"x"), Err(OpFailure::Invalid { .. })));

@@ -13,6 +13,7 @@
 //! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
 //! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
 //! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks;
+//!   [`snapshots`]: for snapshots, rollback, appends and copies;
 //!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
@@ -32,6 +33,7 @@ pub mod process;
 pub mod rng;
 pub mod schedule;
 pub mod sessions;
+pub mod snapshots;
 pub mod verdict;
 pub mod workload;
 pub mod world;

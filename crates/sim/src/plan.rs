@@ -63,6 +63,8 @@ pub struct Plan {
     pub beacons_ms: (u64, u64),
     /// Clients watch, notify and lock beside their registers.
     pub claims: bool,
+    /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
+    pub snaps: bool,
 }
 
 impl Plan {
@@ -105,6 +107,7 @@ impl Plan {
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
+            snaps: rng.one_in(2),
         }
     }
 }
@@ -126,4 +129,6 @@ pub struct Report {
     pub crashes: u64,
     /// What happened to watches and locks.
     pub claims: crate::claims::Counts,
+    /// What happened at snapshots.
+    pub snaps: crate::snapshots::SnapCounts,
 }

@@ -5,6 +5,7 @@
 
 use crate::claims::{Chores, Notices};
 use crate::rng::Rng;
+use crate::snapshots::{Album, Snapper};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_history::record::Outcome;
@@ -61,6 +62,7 @@ pub struct SimClient {
     name: u64,
     current: Option<(OpId, Record, u64)>,
     chores: Chores,
+    snapper: Snapper,
     next_at: u64,
     think_ns: u64,
     /// No new operations.
@@ -76,7 +78,10 @@ pub struct Workload {
     pub history: Vec<Record>,
     /// What happened to watches and locks.
     pub notices: Notices,
+    /// What happened at snapshots.
+    pub album: Album,
     claims: bool,
+    snaps: bool,
     keys: u64,
     next_value: u64,
     next_name: u64,
@@ -85,13 +90,15 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many registers; and, if so, watches and locks.
+    /// So many registers; and, if so, watches and locks; and, if so, snapshots.
     #[must_use]
-    pub fn new(keys: u64, claims: bool) -> Self {
+    pub fn new(keys: u64, claims: bool, snaps: bool) -> Self {
         Self {
             history: Vec::new(),
             notices: Notices::default(),
+            album: Album::default(),
             claims,
+            snaps,
             keys,
             next_value: 0,
             next_name: 0,
@@ -109,6 +116,7 @@ impl Workload {
             name: self.next_name,
             current: None,
             chores: Chores::new(self.claims),
+            snapper: Snapper::new(self.snaps),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
             finished: false,
@@ -126,7 +134,7 @@ impl SimClient {
             None if self.finished => u64::MAX,
             None => self.next_at,
         };
-        own.min(self.chores.next_at(self.finished))
+        own.min(self.chores.next_at(self.finished)).min(self.snapper.next_at(self.finished))
     }
 
     /// Whether an operation is under way.
@@ -138,7 +146,7 @@ impl SimClient {
     /// Whether its watches and locks have come to rest.
     #[must_use]
     pub fn is_settled(&self, work: &Workload) -> bool {
-        self.chores.is_settled(&self.role, &work.notices)
+        self.chores.is_settled(&self.role, &work.notices) && self.snapper.is_settled()
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -148,10 +156,11 @@ impl SimClient {
         for Completion { id, result } in ended {
             if let Some((_, record, _)) = self.current.take_if(|(current, ..)| *current == id) {
                 self.end(record, result, now, work, rng);
-            } else {
-                self.chores.on_completion(Completion { id, result }, now, &self.role, &mut work.notices);
+            } else if let Some(other) = self.snapper.on_completion(Completion { id, result }, now, &mut work.album) {
+                self.chores.on_completion(other, now, &self.role, &mut work.notices);
             }
         }
+        self.snapper.advance(now, local, self.finished, &mut self.role, &mut work.album, rng);
         self.chores.advance(now, local, self.finished, &mut self.role, &mut work.notices, rng);
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now

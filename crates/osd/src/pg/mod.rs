@@ -532,6 +532,12 @@ impl Pg {
             && primary.peers.values().all(|peer| peer.missing.is_empty() && peer.backfill.is_none())
     }
 
+    /// Whether clones may still be there that nobody needs.
+    #[must_use]
+    pub fn is_trimming(&self) -> bool {
+        self.as_primary().is_some_and(|primary| primary.trimming.pending)
+    }
+
     /// Asserts the invariants of the module head.
     pub fn check(&self) {
         self.local.check();

@@ -9,6 +9,7 @@
 //! the read. So one client's operations on one object happen in the order they came.
 
 use crate::fetched::{Fetched, Want};
+use crate::snaps::{is_clone, live};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
@@ -296,12 +297,17 @@ impl Objects {
         if self.states.len() <= keep {
             return;
         }
-        let mut ages: Vec<u64> = self.states.values().filter(|state| state.is_idle()).map(|state| state.used).collect();
+        // What an operation on the live object needs to know of several clones must be here at one time.
+        let needed =
+            |object: &ObjectId| is_clone(object) && self.states.get(&live(object)).is_some_and(ObjectState::has_queue);
+        let idle = self.states.iter().filter(|(object, state)| state.is_idle() && !needed(object));
+        let mut ages: Vec<u64> = idle.map(|(_, state)| state.used).collect();
         ages.sort_unstable();
         let drop = (self.states.len() - keep / 2).min(ages.len());
         if drop > 0 {
             let limit = ages[drop - 1];
-            self.states.retain(|_, state| !state.is_idle() || state.used > limit);
+            let kept: Vec<ObjectId> = self.states.keys().filter(|object| needed(object)).cloned().collect();
+            self.states.retain(|object, state| !state.is_idle() || state.used > limit || kept.contains(object));
         }
     }
     /// Asserts the invariant.

@@ -513,7 +513,9 @@ impl Pg {
         let brought = Brought { then: self.then(&op, &context), source: source.clone().unwrap_or_default() };
         let scene = self.scene(&op, &context, sh);
         sh.programs.prepare(&op);
-        let broken = source.err().or_else(|| sh.programs.broken(&op.request));
+        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
+        let impossible = pool.and_then(|pool| snaps::impossible(&op.request, &pool.snaps));
+        let broken = source.err().or(impossible).or_else(|| sh.programs.broken(&op.request));
         let may_write = op.is_write();
         let runtime = &mut sh.programs.runtime;
         let setting = Setting { full, may_write, scene: &scene, brought: &brought };

@@ -50,14 +50,15 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
                     report.unknown,
                     report.epochs,
                     report.crashes,
-                    report.claims
+                    report.claims,
+                    report.snaps
                 );
             }
             Err(why) => {
