@@ -39,9 +39,9 @@ pub fn run(command: &Command, out: &mut Out) -> Result<()> {
     for seed in seeds {
         match attempt(seed, verbose) {
             Ok(report) => {
-                let Report { digest, events, operations, unknown, epochs, crashes, claims, programs } = report;
+                let Report { digest, events, operations, unknown, epochs, crashes, claims, programs, snaps } = report;
                 out.say(&format!(
-                    "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}; {programs}"
+                    "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}; {programs}; {snaps}"
                 ))?;
                 reports.push(json!({
                     "seed": seed, "digest": format!("{digest:032x}"), "events": events, "operations": operations,

@@ -51,7 +51,10 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
         Change::OsdDown { osd, .. } | Change::OsdWeight { osd, .. } | Change::OsdRemove { osd } => {
             parts.insert(Part::Osd(*osd));
         }
-        Change::PoolSet { pool, .. } | Change::PoolRemove { pool } => {
+        Change::PoolSet { pool, .. }
+        | Change::PoolRemove { pool }
+        | Change::SnapCreate { pool, .. }
+        | Change::SnapRemove { pool, .. } => {
             parts.insert(Part::Pool(*pool));
         }
         Change::Crush { .. } => {}

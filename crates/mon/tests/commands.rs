@@ -355,3 +355,35 @@ fn programs_are_checked_numbered_and_rolled_back() {
     let log = ask(&mut world, json!({"command": "log last", "n": 50})).expect("answers").to_string();
     assert!(log.contains("class counter: version 1 is active (activation 3), says admin"), "{log}");
 }
+
+#[test]
+fn a_pools_snapshots_have_names_or_are_its_clients_own() {
+    let mut world = cluster(3);
+    let snap = |verb: &str, snap: &str| json!({"command": format!("pool snap {verb}"), "pool": "data", "snap": snap});
+    for (name, id) in [("monday", 1), ("tuesday", 2), ("wednesday", 3)] {
+        assert_eq!(ask(&mut world, snap("create", name))["id"], json!(id));
+    }
+    assert!(refused(&mut world, snap("create", "tuesday")).contains("has a snapshot tuesday already"));
+    assert!(refused(&mut world, snap("create", "17")).contains("not a number"));
+    assert!(refused(&mut world, json!({"command": "pool snap create", "pool": "data"})).contains("have names"));
+    assert!(refused(&mut world, snap("rm", "sunday")).contains("there are monday, tuesday, wednesday"));
+    assert_eq!(ask(&mut world, snap("rm", "tuesday"))["id"], json!(2));
+    assert_eq!(ask(&mut world, snap("rm", "1"))["id"], json!(1));
+    let left = ask(&mut world, json!({"command": "pool snap ls", "pool": "data"}));
+    assert_eq!((&left["mode"], &left["live"], &left["removed"]), (&json!("named"), &json!(1), &json!([[1, 2]])));
+    assert_eq!((&left["snaps"][0]["name"], &left["snaps"][1]), (&json!("wednesday"), &Value::Null));
+    // A change of the pool's settings leaves them alone.
+    ask(&mut world, json!({"command": "pool set", "name": "data", "key": "min_size", "value": 1}));
+    assert_eq!(ask(&mut world, json!({"command": "pool snap ls", "pool": "data"}))["last"], json!(3));
+
+    ask(&mut world, json!({"command": "pool create", "name": "own", "pg_num": 1}));
+    let own = json!({"command": "pool snap create", "pool": "own"});
+    assert_eq!(ask(&mut world, own.clone())["id"], json!(1));
+    assert_eq!(ask(&mut world, own.clone())["id"], json!(2));
+    let named = json!({"command": "pool snap create", "pool": "own", "snap": "monday"});
+    assert!(refused(&mut world, named).contains("of their own"));
+    for _ in 2..64 {
+        ask(&mut world, own.clone());
+    }
+    assert!(refused(&mut world, own).contains("as many as there may be"));
+}

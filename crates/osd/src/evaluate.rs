@@ -5,8 +5,10 @@
 
 use crate::claims::{self, Scene};
 use crate::fetched::{Fetched, Want};
+use crate::pg::copy::Source;
 use crate::pg::local::{VERSION_ATTR, version_value};
 use crate::pg::object::Context;
+use crate::snaps::Then;
 use crate::view::{OMAP_KEY_MAX, OMAP_VALUE_MAX, Stop, View};
 use bytes::Bytes;
 use nacre_types::{Name, Version};
@@ -17,6 +19,7 @@ use nacre_wire::msg::client::{
 };
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::{Payload, Wire};
+use std::sync::Arc;
 
 /// Clients' attributes are stored behind this prefix.
 pub const USER_ATTR: &[u8] = b"u";
@@ -179,6 +182,17 @@ pub struct Setting<'a> {
     pub may_write: bool,
     /// For watches and locks.
     pub scene: &'a Scene,
+    /// What comes from other objects.
+    pub brought: &'a Brought,
+}
+
+/// What an operation takes from other objects than its own.
+#[derive(Clone, Debug, Default)]
+pub struct Brought {
+    /// For a rollback.
+    pub then: Then,
+    /// For a copy.
+    pub source: Option<Arc<Source>>,
 }
 
 /// Evaluates the operation on the object, with what was read for it so far.
@@ -196,6 +210,7 @@ pub fn evaluate(
     }
     let mut run = Run {
         scene: setting.scene,
+        brought: setting.brought,
         view: View::new(context.clone(), fetched),
         results: Vec::new(),
         returned: Payload::new(),
@@ -241,6 +256,7 @@ pub fn evaluate(
 
 struct Run<'a> {
     scene: &'a Scene,
+    brought: &'a Brought,
     view: View,
     results: Vec<SubReply>,
     returned: Payload,
@@ -372,6 +388,25 @@ impl Run<'_> {
                 let guard = OpFailure::Guard { index };
                 result = claims::lock::part(op, guard, self.scene, &mut self.view.context, &mut self.view.effects)?;
             }
+            SubOp::ListSnaps {} => {
+                let Context { exists, snaps, .. } = &self.view.context;
+                if !self.view.context.is_stored() {
+                    return Err(Stop::Fail(OpFailure::NotFound {}));
+                }
+                let (sequence, clones) = (snaps.sequence, snaps.clones.clone());
+                result = SubReply::Snaps { sequence, exists: *exists, clones };
+            }
+            SubOp::Rollback { .. } => self.view.roll_back(&self.brought.then)?,
+            SubOp::CopyFrom { .. } => {
+                let source = self.brought.source.as_ref().expect("it waits until that is here");
+                let Source { object, data } = &**source;
+                self.view.copy(object, data.clone())?;
+            }
+            SubOp::ReadWhole {} => {
+                let (object, data) = self.view.whole()?;
+                self.returned.extend(data);
+                result = SubReply::Whole { object };
+            }
         }
         self.results.push(result);
         Ok(())
@@ -428,7 +463,8 @@ mod tests {
     }
     fn setting(full: bool) -> Setting<'static> {
         static SCENE: std::sync::LazyLock<Scene> = std::sync::LazyLock::new(Scene::default);
-        Setting { full, may_write: true, scene: &SCENE }
+        static BROUGHT: std::sync::LazyLock<Brought> = std::sync::LazyLock::new(Brought::default);
+        Setting { full, may_write: true, scene: &SCENE, brought: &BROUGHT }
     }
     struct NoMethods;
     impl Methods for NoMethods {

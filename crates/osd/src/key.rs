@@ -6,7 +6,7 @@
 //! ```
 //! A group of a pool with any `pg_num` holds the hashes that agree with its seed in their lowest bits; read backwards, those
 //! bits come first, so they are a prefix. Splitting a group therefore moves nothing. A zero byte in a name is written `0 1`, its end
-//! `0 0`: names sort as they are and none is another's prefix.
+//! `0 0`: names sort as they are and none is another's prefix. Objects of one name follow each other, clones first, the live one last.
 
 use bytes::Bytes;
 use nacre_store::{CollectionId, ObjectKey};
@@ -35,6 +35,9 @@ pub fn hash(object: &ObjectId) -> u32 {
 pub fn seed(hash: u32, pg_num: u32) -> u32 {
     nacre_crush::object::pg_seed(hash, pg_num)
 }
+
+/// Bytes of a position after those that all objects of one name share.
+pub const NUMBERS_LEN: usize = 16;
 
 /// An object's position in its pool. Listing and backfill go by it.
 #[must_use]

@@ -40,6 +40,9 @@ pub mod programs;
 #[cfg(test)]
 mod repair_stories;
 mod shared;
+#[cfg(test)]
+mod snap_stories;
+mod snaps;
 mod spread;
 #[cfg(test)]
 mod stories;

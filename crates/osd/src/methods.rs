@@ -9,7 +9,7 @@
 //! evaluator, one at a time, while the daemon serves.
 
 use crate::claims::Scene;
-use crate::evaluate::{Called, Methods, Outcome, Setting, evaluate};
+use crate::evaluate::{Brought, Called, Methods, Outcome, Setting, evaluate};
 use crate::fetched::Fetched;
 use crate::hints::Hints;
 use crate::pg::local::HEADER_ATTR;
@@ -265,7 +265,7 @@ impl EvaluateJob {
     pub fn run(self, runtime: &mut Runtime) -> Evaluated {
         let Self { pg, interval, number, request, payload, context, fetched, full, may_write, scene, facts } = self;
         runtime.facts = facts;
-        let setting = Setting { full, may_write, scene: &scene };
+        let setting = Setting { full, may_write, scene: &scene, brought: &Brought::default() };
         let outcome = evaluate(&request, &payload, &context, fetched, &setting, runtime);
         Evaluated { pg, interval, number, outcome, complaints: std::mem::take(&mut runtime.complaints) }
     }
@@ -308,6 +308,13 @@ impl Object for View {
         said(Self::exists(self))?;
         let Context { size, version, modified_ms, .. } = self.context;
         Ok(Stat { size, version, modified_ns: modified_ms.saturating_mul(1_000_000) })
+    }
+    fn snapshots(&mut self) -> Said<Vec<u64>> {
+        said(Self::exists(self))?;
+        let mut all: Vec<u64> =
+            self.context.snaps.clones.iter().flat_map(|clone| &clone.snaps).map(|snap| snap.0).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(all)
     }
     fn create(&mut self, exclusive: bool) -> Said<()> {
         said(Self::create(self, exclusive))

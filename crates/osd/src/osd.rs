@@ -12,6 +12,7 @@ use crate::boot::{Loading, Progress};
 use crate::io::{OsdConfig, Output};
 use crate::key;
 use crate::methods::{Complaint, Evaluated};
+use crate::pg::copy::Copies;
 use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
 use crate::programs::{Ask, Programs};
@@ -230,6 +231,16 @@ impl Osd {
             pg.process_all_objects(&mut self.sh);
         }
         self.find_busy();
+    }
+
+    fn on_copied(&mut self, reply: OpReply, payload: Payload) {
+        let Some(copied) = self.sh.copies.on_answer(reply, payload) else { return };
+        if let Some(pg) = self.pgs.get_mut(&copied.pg)
+            && pg.interval.since == copied.interval
+        {
+            pg.on_copied(copied, &mut self.sh);
+            note(&mut self.busy, pg, &mut self.sh);
+        }
     }
 
     /// The connection to an OSD was refused: its process is gone.
@@ -705,6 +716,9 @@ impl Osd {
             // OSDs read, too: sources of programs.
             (Entity::Client(_) | Entity::Osd(_), Message::OpRequest(request, payload)) => {
                 self.on_request(from, epoch, request, payload);
+            }
+            (Entity::Osd(_), Message::OpReply(reply, payload)) if Copies::is_ours(reply.request.sequence) => {
+                self.on_copied(reply, payload);
             }
             (Entity::Osd(_), Message::OpReply(reply, payload)) => self.on_source(&reply, &payload),
             (Entity::Client(_), message) => self.on_watcher(from, epoch, message),

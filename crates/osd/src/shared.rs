@@ -49,6 +49,8 @@ pub struct Shared {
     pub recovery_waits: std::collections::BTreeSet<PgId>,
     /// Classes, and what runs them.
     pub programs: crate::programs::Programs,
+    /// Objects that are asked for, to be copied.
+    pub copies: crate::pg::copy::Copies,
     /// Messages of this daemon to itself.
     pub loopback: VecDeque<Message>,
     /// What the host gave: options of the map go over it.
@@ -103,6 +105,8 @@ pub struct Counters {
     pub recovered: u64,
     /// Copies that could not be read and were replaced.
     pub repaired: u64,
+    /// Updates that trimmed clones.
+    pub trimmed: u64,
     /// Objects compared by backfill.
     pub scanned: u64,
     /// Reads that had to wait for a lease.
@@ -131,6 +135,7 @@ impl Shared {
             recovering: 0,
             backfilling: 0,
             programs: crate::programs::Programs::new(),
+            copies: crate::pg::copy::Copies::default(),
             loopback: VecDeque::new(),
             backfill_waits: std::collections::BTreeSet::new(),
             recovery_waits: std::collections::BTreeSet::new(),

@@ -18,6 +18,7 @@ use nacre_wire::Payload;
 use nacre_wire::msg::client::{ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OpFailure};
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::replication::Effect;
+use nacre_wire::msg::snap::{COPY_SMALL_BYTES_MAX, Whole};
 use std::collections::BTreeMap;
 
 /// Longest omap key of a client, in bytes.
@@ -26,6 +27,8 @@ pub const OMAP_KEY_MAX: usize = 4096;
 pub const OMAP_VALUE_MAX: usize = 1 << 20;
 /// Most steps of one operation's effects.
 pub const EFFECTS_MAX: usize = 10_000;
+/// Most omap entries of an object that is copied.
+pub const COPY_ENTRIES_MAX: usize = 50_000;
 /// Bytes of one listing: keys and values together.
 const LIST_BYTES_MAX: usize = 4 << 20;
 
@@ -274,14 +277,70 @@ impl View {
     /// It does not exist.
     pub fn remove(&mut self) -> Result<(), Stop> {
         self.exists()?;
+        self.replace(Effect::Remove {})?;
+        let (version, snaps) = (self.context.version, self.context.snaps.clone());
+        self.context = Context { version, snaps, ..Context::default() };
+        Ok(())
+    }
+
+    /// One effect that makes everything before it void.
+    pub(crate) fn replace(&mut self, effect: Effect) -> Result<(), Stop> {
         self.effects.clear();
         self.written.clear();
-        self.effect(Effect::Remove {})?;
+        self.effect(effect)?;
         self.forget_data_from(0);
         self.omap.clear();
         self.omap_is_new = true;
-        self.context = Context { version: self.context.version, ..Context::default() };
         Ok(())
+    }
+
+    /// Makes everything but claims what it is of another object.
+    ///
+    /// # Errors
+    /// Too many steps.
+    pub fn copy(&mut self, source: &Whole, data: Payload) -> Result<(), Stop> {
+        self.write_full(data)?;
+        let kept = |name: &Name| source.attrs.iter().any(|(other, _)| other == name);
+        let gone: Vec<Name> = self.context.attrs.keys().filter(|name| !kept(name)).cloned().collect();
+        for name in gone {
+            self.remove_attr(&name)?;
+        }
+        for (name, value) in &source.attrs {
+            self.set_attr(name, value.clone())?;
+        }
+        if self.context.header != source.header {
+            self.set_header(source.header.clone())?;
+        }
+        self.omap_clear()?;
+        if !source.omap.is_empty() {
+            self.omap_set(source.omap.clone())?;
+        }
+        Ok(())
+    }
+
+    /// All of it, and its data.
+    ///
+    /// # Errors
+    /// It does not exist, is larger than can be copied at once, or has to be read first.
+    pub fn whole(&mut self) -> Result<(Whole, Vec<Bytes>), Stop> {
+        let Context { version, size, .. } = self.context;
+        if size > OP_BYTES_MAX {
+            let why = format!("it has {size} bytes; at most {OP_BYTES_MAX} are copied at once");
+            return Err(Stop::Fail(OpFailure::Invalid { why }));
+        }
+        let data = self.read(0, size)?;
+        let (omap, more) = self.omap_list(None, COPY_ENTRIES_MAX)?;
+        let attrs: Vec<(Name, Bytes)> =
+            self.context.attrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let small = attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum::<usize>()
+            + omap.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        if more || small > COPY_SMALL_BYTES_MAX {
+            let why = format!(
+                "its attributes and omap are more than {COPY_SMALL_BYTES_MAX} bytes or {COPY_ENTRIES_MAX} entries: more than is copied at once"
+            );
+            return Err(Stop::Fail(OpFailure::Invalid { why }));
+        }
+        Ok((Whole { version, size, attrs, header: self.context.header.clone(), omap }, data))
     }
 
     // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────

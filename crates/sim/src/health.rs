@@ -55,8 +55,11 @@ impl World {
 
     fn pg_is_clean(&self, osd: OsdId, pg: PgId, since: Epoch) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
-        let group = role.and_then(|role| role.pgs().find(|group| group.id() == pg));
-        group.is_some_and(|group| group.interval.since == since && group.is_clean())
+        // Who has not heard of a removed snapshot does not know that there is something to trim.
+        let snaps = |map: &nacre_wire::ClusterMap| map.pools.get(&pg.pool).map(|pool| pool.snaps.clone());
+        let knows = role.and_then(|role| snaps(role.map()?)) == self.ledger.map().and_then(snaps);
+        let group = role.and_then(|role| role.pgs().find(|group| group.id() == pg)).filter(|_| knows);
+        group.is_some_and(|group| group.interval.since == since && group.is_clean() && !group.is_trimming())
     }
 
     /// What is not well, for people.

@@ -14,6 +14,7 @@
 //! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
 //! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of
 //!   methods; [`propagation`]: how soon new versions are live;
+//!   [`snapshots`]: for snapshots, rollback, appends and copies;
 //!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
@@ -35,6 +36,7 @@ pub mod propagation;
 pub mod rng;
 pub mod schedule;
 pub mod sessions;
+pub mod snapshots;
 pub mod verdict;
 pub mod workload;
 pub mod world;

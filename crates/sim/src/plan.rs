@@ -65,6 +65,8 @@ pub struct Plan {
     pub claims: bool,
     /// Whether clients call methods of a class, too.
     pub programs: bool,
+    /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
+    pub snaps: bool,
 }
 
 impl Plan {
@@ -108,6 +110,8 @@ impl Plan {
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
             programs: rng.one_in(2),
+            // Not yet: a seed in some hundred leaves a clone on one member (docs/plan.md). `sim --snapshots` looks for it.
+            snaps: false,
         }
     }
 
@@ -130,6 +134,7 @@ impl Plan {
             beacons_ms: (2000, 30_000),
             claims: false,
             programs: false,
+            snaps: false,
             ..Self::of(seed)
         }
     }
@@ -154,4 +159,6 @@ pub struct Report {
     pub claims: crate::claims::Counts,
     /// Calls of methods.
     pub programs: crate::programs::Counts,
+    /// What happened at snapshots.
+    pub snaps: crate::snapshots::SnapCounts,
 }

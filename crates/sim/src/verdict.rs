@@ -4,7 +4,9 @@ use crate::disk::Disk;
 use crate::world::World;
 use nacre_osd::key;
 use nacre_store::{ObjectKey, ObjectStat, Read, ReadError, ReadReply};
-use nacre_types::{OsdId, PgId};
+use nacre_types::{ObjectId, OsdId, PgId, SnapId};
+use nacre_wire::Wire;
+use nacre_wire::msg::snap::SnapSet;
 use std::collections::BTreeMap;
 
 /// One copy of an object: attributes, and data unless it is damaged.
@@ -71,6 +73,36 @@ pub fn copies_agree(world: &mut World) {
                 }
             }
         }
+    }
+}
+
+/// Every clone is named by the live object of its name and preserves a snapshot that exists; whiteouts are there for clones only.
+///
+/// # Panics
+/// When that is not so.
+pub fn clones_are_wanted(world: &mut World) {
+    let map = world.ledger.map().expect("a clean cluster has a map").clone();
+    for (pg, record) in &map.pgs {
+        let pool = &map.pools[&pg.pool];
+        let osd = *record.acting.first().expect("a clean group is served");
+        let mut wanted: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        let mut found: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        for (position, (stat, _)) in contents(world.disk(osd), *pg, pool.pg_num) {
+            let object = key::object_at(&position).expect("a position");
+            if object.snapshot != SnapId::HEAD {
+                found.insert(object, stat.size);
+                continue;
+            }
+            let Some(set) = stat.attrs.get(&b"s"[..]) else { continue };
+            let set = SnapSet::from_bytes(set).expect("what was stored decodes");
+            assert!(!set.whiteout || !set.clones.is_empty(), "{pg}: {object} is there for nobody");
+            for clone in set.clones {
+                let live = clone.snaps.iter().all(|snap| pool.snaps.is_live(*snap));
+                assert!(live && !clone.snaps.is_empty(), "{pg}: {object} keeps {clone:?}");
+                wanted.insert(ObjectId { snapshot: clone.id, ..object.clone() }, clone.size);
+            }
+        }
+        assert_eq!(found, wanted, "{pg}: clones that are there, and those that live objects name");
     }
 }
 

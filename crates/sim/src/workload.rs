@@ -6,6 +6,7 @@
 use crate::claims::{Chores, Notices};
 use crate::programs::{Book, Calls};
 use crate::rng::Rng;
+use crate::snapshots::{Album, Snapper};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_history::record::Outcome;
@@ -63,6 +64,7 @@ pub struct SimClient {
     current: Option<(OpId, Record, u64)>,
     chores: Chores,
     calls: Calls,
+    snapper: Snapper,
     next_at: u64,
     think_ns: u64,
     /// No new operations.
@@ -80,8 +82,11 @@ pub struct Workload {
     pub notices: Notices,
     /// What happened to calls of methods.
     pub book: Book,
+    /// What happened at snapshots.
+    pub album: Album,
     claims: bool,
     programs: bool,
+    snaps: bool,
     keys: u64,
     next_value: u64,
     next_name: u64,
@@ -90,15 +95,18 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many registers; and, if so, watches and locks, and calls of methods.
+    /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
     #[must_use]
-    pub fn new(keys: u64, claims: bool, programs: bool) -> Self {
+    pub fn new(plan: &crate::Plan) -> Self {
+        let crate::Plan { keys, claims, programs, snaps, .. } = *plan;
         Self {
             history: Vec::new(),
             notices: Notices::default(),
             book: Book::default(),
+            album: Album::default(),
             claims,
             programs,
+            snaps,
             keys,
             next_value: 0,
             next_name: 0,
@@ -117,6 +125,7 @@ impl Workload {
             current: None,
             chores: Chores::new(self.claims),
             calls: Calls::new(self.programs, index),
+            snapper: Snapper::new(self.snaps),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
             finished: false,
@@ -134,7 +143,8 @@ impl SimClient {
             None if self.finished => u64::MAX,
             None => self.next_at,
         };
-        own.min(self.chores.next_at(self.finished)).min(self.calls.next_at(self.finished))
+        let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
+        own.min(chores).min(self.calls.next_at(self.finished))
     }
 
     /// Whether an operation is under way.
@@ -146,7 +156,7 @@ impl SimClient {
     /// Whether its watches and locks have come to rest.
     #[must_use]
     pub fn is_settled(&self, work: &Workload) -> bool {
-        self.chores.is_settled(&self.role, &work.notices) && self.calls.is_settled()
+        self.chores.is_settled(&self.role, &work.notices) && self.calls.is_settled() && self.snapper.is_settled()
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -159,10 +169,14 @@ impl SimClient {
                 continue;
             }
             let ended = Completion { id, result };
-            if !self.calls.on_completion(&ended, now, &mut work.book) {
-                self.chores.on_completion(ended, now, &self.role, &mut work.notices);
+            if self.calls.on_completion(&ended, now, &mut work.book) {
+                continue;
+            }
+            if let Some(other) = self.snapper.on_completion(ended, now, &mut work.album) {
+                self.chores.on_completion(other, now, &self.role, &mut work.notices);
             }
         }
+        self.snapper.advance(now, local, self.finished, &mut self.role, &mut work.album, rng);
         self.chores.advance(now, local, self.finished, &mut self.role, &mut work.notices, rng);
         self.calls.advance(now, local, self.finished, &mut self.role, &mut work.book, rng);
         if let Some((id, _, give_up)) = &self.current

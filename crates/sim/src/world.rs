@@ -143,6 +143,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     let mut world = World::new(plan.clone(), verbose);
     world.run_until_clean();
     crate::verdict::copies_agree(&mut world);
+    crate::verdict::clones_are_wanted(&mut world);
     crate::verdict::stores_are_sound(&world);
     world.work.notices.check();
     world.work.book.check();
@@ -174,7 +175,7 @@ impl World {
             let disk = Disk::new(plan.disks, plan.deferred_write_max, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
-        let mut work = Workload::new(plan.keys, plan.claims, plan.programs);
+        let mut work = Workload::new(&plan);
         let clients: Vec<SimClient> = (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
         let mut operator = Operator::default();
         operator.wish(
@@ -268,6 +269,7 @@ impl World {
             crashes: self.crashes,
             claims: self.work.notices.counts(),
             programs: self.work.book.counts(),
+            snaps: self.work.album.counts,
         }
     }
 
@@ -313,6 +315,29 @@ impl World {
             && self.is_clean()
     }
 
+    /// Snapshots come and go while there are faults; afterwards some more go, so that there is something to trim.
+    fn order_snapshots(&mut self) {
+        if !self.plan.snaps || !self.faults {
+            return;
+        }
+        let now = self.now();
+        let Some(map) = self.ledger.map().filter(|map| map.pool_named(&POOL.into()).is_some()) else { return };
+        let (request, removed) = crate::snapshots::order(map, POOL, now, &mut self.rng);
+        self.work.album.removing.extend(removed);
+        self.order(&request);
+    }
+    fn remove_some_snapshots(&mut self) {
+        let Some(map) = self.ledger.map() else { return };
+        let all: Vec<_> = map.pools.values().flat_map(|pool| pool.snaps.named.keys().copied()).collect();
+        for snap in all {
+            if self.rng.one_in(2) {
+                self.work.album.removing.insert(snap);
+                let request = json!({"command": "pool snap rm", "pool": POOL, "snap": snap.0});
+                self.operator.wish(request, move |map| map.pools.values().all(|pool| !pool.snaps.is_live(snap)));
+            }
+        }
+    }
+
     pub(crate) fn handle(&mut self, event: Event) {
         match event {
             Event::Input { who, life, input } => self.hand_to(who, life, input),
@@ -334,6 +359,7 @@ impl World {
                 if let Some(command) = self.operator.next(self.ledger.map()) {
                     self.send_mon(Operator::WHO, Epoch::NONE, Message::Command(command));
                 }
+                self.order_snapshots();
                 self.after(300 * MS, Event::Operate);
             }
             Event::Seek(who) => self.seek(who),
@@ -351,6 +377,7 @@ impl World {
             Event::Squeeze { alone, wait } => self.squeeze(&alone, wait),
             Event::EndOfFaults => self.end_of_faults(),
             Event::EndOfWork => {
+                self.remove_some_snapshots();
                 self.clients.iter_mut().for_each(|client| client.finished = true);
                 self.registrars.iter_mut().for_each(|registrar| registrar.finished = true);
             }

@@ -48,3 +48,20 @@ fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
     let all = [sum.notifies, sum.acked, sum.missed, sum.lost, sum.grants, sum.takeovers, sum.writes];
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
+
+/// As above, of snapshots.
+#[test]
+fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::snapshots::SnapCounts::default();
+    for seed in [153, 194, 239] {
+        let plan = nacre_sim::Plan { snaps: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).snaps;
+        sum.writes += counts.writes;
+        sum.reads += counts.reads;
+        sum.past += counts.past;
+        sum.rollbacks += counts.rollbacks;
+        sum.copies += counts.copies;
+    }
+    let all = [sum.writes, sum.reads, sum.past, sum.rollbacks, sum.copies];
+    assert!(all.iter().all(|count| *count > 5), "{sum}");
+}

@@ -15,6 +15,7 @@ mod osd;
 mod pg;
 mod pool;
 mod program;
+mod snap;
 
 use nacre_types::{MonId, OsdId, PoolId, Time};
 use nacre_wire::map::{Change, ClusterMap, Pool};
@@ -189,6 +190,9 @@ pub const COMMANDS: &[CommandSpec] = &[
         "Changes a pool: size, min_size, pg_num, quota_bytes, quota_objects, no_delete.",
         pool::set,
     ),
+    writes_("pool snap create", &["pool", "snap?"], "Takes a snapshot of a pool.", snap::create),
+    reads("pool snap ls", &["pool"], "Snapshots of a pool.", snap::ls),
+    writes_("pool snap rm", &["pool", "snap"], "Removes a snapshot.", snap::rm),
     writes_(
         "program activate",
         &["kind", "name", "version?", "client?"],

@@ -61,6 +61,14 @@ impl Claims {
         claims
     }
 
+    /// As attributes.
+    #[must_use]
+    pub fn stored(&self) -> Vec<(Name, Bytes)> {
+        let watches = self.watches.iter().map(|(id, record)| (watch_attr(id), record.to_bytes().into()));
+        let locks = self.locks.iter().map(|(name, record)| (lock_attr(name), record.to_bytes().into()));
+        watches.chain(locks).collect()
+    }
+
     /// Whether nobody claims anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -115,6 +123,8 @@ mod tests {
         let others = [pair("uw".into(), vec![1]), pair("ul".into(), vec![2]), pair("_".into(), vec![3])];
         let all = stored.iter().chain(&others).map(|(name, value)| (name, value));
         assert_eq!(Claims::of(all), claims);
+        let again = claims.stored().into_iter().map(|(name, value)| (Bytes::copy_from_slice(name.as_bytes()), value));
+        assert_eq!(again.collect::<Vec<_>>(), stored);
         assert_eq!(claims.bytes(), size);
     }
 }

@@ -9,6 +9,9 @@
 //! much is removed. Objects of the range are held meanwhile. Then the target stores the new cursor, and only then does the primary count on it.
 //! When all targets are complete the monitors are asked to end the temporary acting set. Several targets are compared with one listing each,
 //! one after the other; a new interval goes on at the target's stored cursor.
+//!
+//! A range ends between two names, never between two objects of one name: an update that makes a clone of its live object, or the live object of a
+//! clone, goes to targets that have both or neither.
 
 use super::local::Ops;
 use super::transfer::version_of;
@@ -164,7 +167,15 @@ impl Pg {
         let (pg, since) = (self.id(), self.interval.since);
         let Some(scan) = self.scan.as_mut().filter(|scan| scan.from == from && scan.objects.is_empty()) else { return };
         let Ok(ReadReply::List { keys, more }) = reply else { return };
-        scan.end = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        let (keys, end) = match whole_names(keys, more) {
+            Ok(whole) => whole,
+            Err(limit) => {
+                let read = self.range_read(from.clone(), limit);
+                sh.read(pg, since, read, Awaited::ScanList { from });
+                return;
+            }
+        };
+        scan.end = end;
         scan.objects = keys.iter().filter_map(|key| key::object_at(key)).map(|object| (object, None)).collect();
         scan.waiting = scan.objects.len();
         let collection = key::collection(pg.pool, pg.shard);
@@ -220,9 +231,17 @@ impl Pg {
             self.abandon_range(sh);
             return;
         };
+        let (keys, ours) = match whole_names(keys, more) {
+            Ok(whole) => whole,
+            Err(limit) => {
+                let from = work.from.clone();
+                let (pg, since, read) = (self.id(), self.interval.since, self.range_read(from, limit));
+                sh.read(pg, since, read, Awaited::BackfillList);
+                return;
+            }
+        };
         // The range ends where the shorter of the two listings does.
-        if more && let Some(last) = keys.last() {
-            let ours = Bytes::from([&last[..], &[0]].concat());
+        if let Some(ours) = ours {
             work.end = Some(work.end.take().map_or(ours.clone(), |theirs| theirs.min(ours)));
         }
         let inside = |position: &[u8]| work.end.as_ref().is_none_or(|end| position < &end[..]);
@@ -472,5 +491,47 @@ impl Pg {
         }
         self.process_all_objects(sh);
         self.start_backfill(sh);
+    }
+}
+
+/// The positions of a listing without those of its last name, if there may be more of that, and where it ends then. If it has only that one name: how
+/// many to list instead.
+fn whole_names(mut keys: Vec<Bytes>, more: bool) -> Result<(Vec<Bytes>, Option<Bytes>), usize> {
+    let last = keys.last().filter(|_| more).map(|last| last.slice(..last.len().saturating_sub(key::NUMBERS_LEN)));
+    let Some(end) = last else { return Ok((keys, None)) };
+    let whole = keys.partition_point(|key| *key < end);
+    if whole == 0 {
+        return Err(keys.len() * 2);
+    }
+    keys.truncate(whole);
+    Ok((keys, Some(end)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::SnapId;
+
+    #[test]
+    fn a_range_ends_between_names() {
+        let mut keys: Vec<Bytes> = Vec::new();
+        for name in ["a", "b", "b\0c"] {
+            for snapshot in [SnapId(3), SnapId(7), SnapId::HEAD] {
+                keys.push(key::position(&ObjectId { snapshot, ..ObjectId::named(name) }));
+            }
+        }
+        keys.sort();
+        for listed in 1..=keys.len() {
+            let page = keys[..listed].to_vec();
+            assert_eq!(whole_names(page.clone(), false), Ok((page.clone(), None)));
+            match whole_names(page, true) {
+                Err(limit) => assert_eq!((listed <= 3, limit), (true, 2 * listed)),
+                Ok((whole, end)) => {
+                    let end = end.expect("there is more");
+                    assert_eq!(whole.len(), (listed - 1) / 3 * 3);
+                    assert!(keys.iter().all(|key| (*key < end) == whole.contains(key)), "no name is on both sides");
+                }
+            }
+        }
     }
 }

@@ -15,7 +15,8 @@
 //! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
 //! * `count` how much the group holds, after a split;
 //! * `repair` copies that cannot be read any more;
-//! * [`watch`] who watches an object, and notifies.
+//! * [`watch`] who watches an object, and notifies;
+//! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more; [`copy`] copies of other objects.
 //!
 //! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was under way.
 //!
@@ -24,8 +25,10 @@
 
 pub mod answered;
 pub mod backfill;
+pub mod copy;
 pub mod count;
 pub mod dedup;
+pub mod listing;
 pub mod local;
 pub mod log;
 pub mod object;
@@ -34,7 +37,9 @@ pub mod peering;
 pub mod recovery;
 pub mod repair;
 pub mod replication;
+pub mod snapshots;
 pub mod transfer;
+pub mod trim;
 pub mod watch;
 
 use crate::shared::Shared;
@@ -102,6 +107,13 @@ pub enum Awaited {
     },
     /// Objects in a range, for a client's listing.
     ClientList(u64),
+    /// What a listed object is.
+    ListedStat {
+        /// For which listing.
+        number: u64,
+        /// Which object.
+        object: ObjectId,
+    },
     /// Objects in a range, to compare with a backfill target.
     BackfillList,
     /// The version of one of them.
@@ -125,6 +137,8 @@ pub enum Awaited {
         /// Which object.
         position: Bytes,
     },
+    /// Objects in a range, to find clones.
+    TrimList,
     /// Objects to be erased.
     EraseList,
 }
@@ -279,6 +293,7 @@ impl Pg {
                 }
             }
         }
+        self.trim_on_map(sh);
     }
 
     fn begin_interval(&mut self, interval: Interval, sh: &mut Shared) {
@@ -354,6 +369,10 @@ impl Pg {
             (Awaited::CountStat { number, position }, StoreOutcome::Read(reply)) => {
                 self.on_count_stat(number, position, reply);
             }
+            (Awaited::ListedStat { number, object }, StoreOutcome::Read(reply)) => {
+                self.on_listed_stat(number, object, reply, sh);
+            }
+            (Awaited::TrimList, StoreOutcome::Read(reply)) => self.on_trim_list(reply, sh),
             (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),
             (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
         }
@@ -511,6 +530,12 @@ impl Pg {
             && self.interval.acting.len() >= self.interval.size
             && self.local.missing.is_empty()
             && primary.peers.values().all(|peer| peer.missing.is_empty() && peer.backfill.is_none())
+    }
+
+    /// Whether clones may still be there that nobody needs.
+    #[must_use]
+    pub fn is_trimming(&self) -> bool {
+        self.as_primary().is_some_and(|primary| primary.trimming.pending)
     }
 
     /// Asserts the invariants of the module head.

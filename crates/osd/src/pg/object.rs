@@ -9,13 +9,14 @@
 //! the read. So one client's operations on one object happen in the order they came.
 
 use crate::fetched::{Fetched, Want};
+use crate::snaps::{is_clone, live};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 use nacre_store::ReadReply;
 use nacre_types::{Entity, Name, ObjectId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::OpRequest;
+use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What an object is, after every update that was executed on it, committed or not.
@@ -35,8 +36,23 @@ pub struct Context {
     pub header: Bytes,
     /// Watches and locks.
     pub claims: crate::claims::Claims,
+    /// Its snapshots. Of a clone, nothing.
+    pub snaps: nacre_wire::msg::snap::SnapSet,
     /// Nobody can read all of it: what replaces it must not keep the rest of a block.
     pub damaged: bool,
+}
+
+impl Context {
+    /// Whether the store has it: it exists, or its clones need it.
+    #[must_use]
+    pub const fn is_stored(&self) -> bool {
+        self.exists || self.snaps.whiteout
+    }
+    /// Bytes that the store counts for it, if it has it.
+    #[must_use]
+    pub fn stored_size(&self) -> Option<u64> {
+        self.is_stored().then_some(self.size)
+    }
 }
 
 /// An operation in hand.
@@ -58,6 +74,10 @@ pub struct Pending {
     pub name: Name,
     /// What the primary wants of the object itself: the request then has no parts to evaluate.
     pub own: Option<super::watch::Own>,
+    /// It reads the object as it was at this snapshot, and waits in the live object's queue to be told where that is.
+    pub snapshot: Option<nacre_types::SnapId>,
+    /// What it copies, when that is here.
+    pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
 }
 
 impl Pending {
@@ -143,6 +163,19 @@ pub struct Reading {
     pub failed: Option<nacre_store::ReadError>,
 }
 
+/// A listing.
+#[derive(Debug)]
+pub struct Listing {
+    /// For which operation.
+    pub op: Pending,
+    /// Whether these are there for clients, as was read for it: they have clones.
+    pub known: BTreeMap<ObjectId, bool>,
+    /// How many of these are still to be read.
+    pub waiting: usize,
+    /// They could not be read.
+    pub failed: bool,
+}
+
 /// All objects of a group with operations in hand, and a cache of others.
 ///
 /// A table by hash: every operation looks its object up several times. Its order is that of insertions and removals, so a replay
@@ -157,7 +190,7 @@ pub struct Objects {
     /// Operations that somebody evaluates for us, by number.
     pub evaluating: BTreeMap<u64, Pending>,
     /// Listings under way or waiting, by number.
-    pub listings: BTreeMap<u64, Pending>,
+    pub listings: BTreeMap<u64, Listing>,
     next: u64,
 }
 
@@ -172,6 +205,11 @@ impl Objects {
         let state = &mut self.states[at];
         state.used = self.clock;
         state
+    }
+    /// The state of an object as it is, if there is one.
+    #[must_use]
+    pub fn peek(&self, object: &ObjectId) -> Option<&ObjectState> {
+        self.states.get(object)
     }
     /// The state of an object, if there is one.
     pub fn existing(&mut self, object: &ObjectId) -> Option<&mut ObjectState> {
@@ -193,6 +231,10 @@ impl Objects {
     /// What is to be executed next.
     pub fn front_mut(&mut self, object: &ObjectId) -> Option<&mut Pending> {
         self.existing(object)?.queue.front_mut()
+    }
+    /// An operation that waits, by its name.
+    pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
+        self.existing(object)?.queue.iter_mut().find(|op| op.request.request == *request)
     }
     /// The operation at the front.
     pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {
@@ -246,7 +288,7 @@ impl Objects {
         let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
         let reading = std::mem::take(&mut self.readings).into_values().map(|reading| reading.op);
         let evaluating = std::mem::take(&mut self.evaluating).into_values();
-        let listing = std::mem::take(&mut self.listings).into_values();
+        let listing = std::mem::take(&mut self.listings).into_values().map(|listing| listing.op);
         queued.chain(reading).chain(evaluating).chain(listing).collect()
     }
     /// Forgets the longest unused idle objects beyond `keep`.
@@ -255,12 +297,17 @@ impl Objects {
         if self.states.len() <= keep {
             return;
         }
-        let mut ages: Vec<u64> = self.states.values().filter(|state| state.is_idle()).map(|state| state.used).collect();
+        // What an operation on the live object needs to know of several clones must be here at one time.
+        let needed =
+            |object: &ObjectId| is_clone(object) && self.states.get(&live(object)).is_some_and(ObjectState::has_queue);
+        let idle = self.states.iter().filter(|(object, state)| state.is_idle() && !needed(object));
+        let mut ages: Vec<u64> = idle.map(|(_, state)| state.used).collect();
         ages.sort_unstable();
         let drop = (self.states.len() - keep / 2).min(ages.len());
         if drop > 0 {
             let limit = ages[drop - 1];
-            self.states.retain(|_, state| !state.is_idle() || state.used > limit);
+            let kept: Vec<ObjectId> = self.states.keys().filter(|object| needed(object)).cloned().collect();
+            self.states.retain(|object, state| !state.is_idle() || state.used > limit || kept.contains(object));
         }
     }
     /// Asserts the invariant.

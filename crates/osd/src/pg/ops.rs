@@ -2,20 +2,20 @@
 
 use super::answered::{Answered, Known};
 use super::local::{HEADER_ATTR, VERSION_ATTR, version_of};
-use super::object::{Context, Pending, Reading};
+use super::object::{Context, Listing, Pending, Reading};
 use super::replication::Answer;
 use super::{Awaited, Pg};
 use crate::claims::Scene;
-use crate::evaluate::{self, Outcome, Setting};
+use crate::evaluate::{self, Brought, Outcome, Setting};
 use crate::fetched::{Fetched, Want};
 use crate::io::Output;
 use crate::methods::EvaluateJob;
 use crate::programs::Programs;
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
+use crate::{Mutant, key, mutant, snaps};
 use nacre_store::{Read, ReadError, ReadReply};
-use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, Time, Version};
-use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, SubOp, SubReply};
+use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
+use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, SubOp};
 use nacre_wire::{Message, Payload};
 
 /// What the front of an object's queue waits for.
@@ -37,6 +37,10 @@ enum Wait {
     Degraded,
     /// Recovery or backfill to finish copying the object.
     Held,
+    /// A clone of the object to be in a state that the operation can go on from.
+    Clone,
+    /// The object that is copied.
+    Source,
 }
 
 impl Wait {
@@ -50,6 +54,8 @@ impl Wait {
             Self::Missing => "the object is being recovered",
             Self::Degraded => "the object has too few copies and is being recovered",
             Self::Held => "the object is being copied to another member",
+            Self::Clone => "a clone of the object is being looked at, recovered or copied",
+            Self::Source => "the object that is copied is being read",
         }
     }
 }
@@ -77,27 +83,38 @@ impl Pg {
             refuse(OpFailure::WrongTarget {}, sh);
             return;
         }
-        if let Err(failure) = evaluate::validate(&request, &payload) {
+        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
+        let possible = pool.map_or(Ok(()), |pool| snaps::validate(&request, &pool.snaps));
+        if let Err(failure) = evaluate::validate(&request, &payload).and(possible) {
             refuse(failure, sh);
             return;
         }
         let now = sh.now;
         let writes = request.ops.iter().any(SubOp::is_write);
-        let op =
-            Pending { from, request, payload, received: now, explained: now, writes, name: name.clone(), own: None };
+        // All of one name wait in the live object's queue, to be told where their snapshot is.
+        let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
+        let request = OpRequest { object: snaps::live(&request.object), ..request };
+        let (name, own, source) = (name.clone(), None, None);
+        let op = Pending { from, request, payload, received: now, explained: now, writes, name, own, snapshot, source };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
         let primary = self.primary().expect("checked");
         primary.answered.confirm(&id, op.request.answered_below);
         if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
             let number = primary.objects.number();
-            primary.objects.listings.insert(number, op);
+            let listing = Listing { op, known: Default::default(), waiting: 0, failed: false };
+            primary.objects.listings.insert(number, listing);
             self.try_listing(number, sh);
             return;
         }
         let object = op.request.object.clone();
         primary.watching.hear(&object, id.client, id.instance, now);
-        primary.objects.push(&object, op);
+        if matches!(from, Entity::Osd(_)) && matches!(op.request.ops[..], [SubOp::ReadWhole {}]) {
+            // For a copy. What waits here may itself wait for a copy of what waits for this one (`copy.rs`).
+            primary.objects.push_front(&object, op);
+        } else {
+            primary.objects.push(&object, op);
+        }
         self.process_object(&object, sh);
     }
 
@@ -151,13 +168,18 @@ impl Pg {
     pub(super) fn process_object(&mut self, object: &ObjectId, sh: &mut Shared) {
         self.repair_if_quiet(object, sh);
         while self.step(object, sh).is_none() {}
+        if snaps::is_clone(object) {
+            // What changes the live object may have waited for its clone.
+            let live = snaps::live(object);
+            while self.step(&live, sh).is_none() {}
+        }
         let keep = sh.config.limits.contexts;
         if let Some(primary) = self.primary() {
             primary.objects.shrink(keep);
         }
     }
 
-    fn serving(&self, sh: &Shared) -> bool {
+    pub(super) fn serving(&self, sh: &Shared) -> bool {
         self.as_primary().is_some_and(|primary| primary.is_active() && primary.serve_after <= sh.now)
     }
 
@@ -169,7 +191,7 @@ impl Pg {
     }
 
     /// Whether a member should have the object and has not.
-    fn lacks(&self, osd: OsdId, object: &ObjectId) -> bool {
+    pub(super) fn lacks(&self, osd: OsdId, object: &ObjectId) -> bool {
         let Some(peer) = self.as_primary().and_then(|primary| primary.peers.get(&osd)) else {
             return self.local.missing.contains_key(object);
         };
@@ -219,6 +241,14 @@ impl Pg {
         if is_write && (held || self.in_compared_range(object)) {
             return Some(Wait::Held);
         }
+        let state = self.as_primary().expect("serving").objects.peek(object)?;
+        let (front, context) = (state.front()?, state.context.as_ref()?);
+        if front.source.is_none() && front.request.ops.iter().any(|op| matches!(op, SubOp::CopyFrom { .. })) {
+            return Some(Wait::Source);
+        }
+        if is_write && !self.clones_are_ready(front, context, sh) {
+            return Some(Wait::Clone);
+        }
         if !is_write && lease <= now {
             sh.counters.lease_waits += 1;
             return Some(Wait::Lease);
@@ -238,6 +268,8 @@ impl Pg {
                 Wait::Missing | Wait::Degraded if self.is_lost(object) => self.fail_all(object, 0, sh),
                 Wait::Missing | Wait::Degraded => self.recover_now(object, sh),
                 Wait::Context => self.load_context(object, sh),
+                Wait::Clone => self.prepare_clones(object, sh),
+                Wait::Source => self.ask_source(object, sh),
                 _ => {}
             }
             return Some(wait);
@@ -305,7 +337,7 @@ impl Pg {
         sh.is_full(self.id().pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd))
     }
 
-    fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
+    pub(super) fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (id, since) = (self.id(), self.interval.since);
         let state = self.primary().expect("serving").objects.get(object);
         if !state.loading {
@@ -387,7 +419,7 @@ impl Pg {
         true
     }
 
-    fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
+    pub(super) fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
         // Its client believes this answer: a copy of the request that arrives later must not be executed.
         if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. }) {
             let seen = self.local.log.head();
@@ -470,12 +502,23 @@ impl Pg {
             self.execute_watch(op, context, sh);
             return None;
         }
+        let (op, context) = match self.at_snapshot(op, context, sh) {
+            Ok(here) => here,
+            Err(other) => {
+                while other != object && self.step(&other, sh).is_none() {}
+                return None;
+            }
+        };
+        let source = op.source.clone().transpose();
+        let brought = Brought { then: self.then(&op, &context), source: source.clone().unwrap_or_default() };
         let scene = self.scene(&op, &context, sh);
         sh.programs.prepare(&op);
-        let broken = sh.programs.broken(&op.request);
+        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
+        let impossible = pool.and_then(|pool| snaps::impossible(&op.request, &pool.snaps));
+        let broken = source.err().or(impossible).or_else(|| sh.programs.broken(&op.request));
         let may_write = op.is_write();
         let runtime = &mut sh.programs.runtime;
-        let setting = Setting { full, may_write, scene: &scene };
+        let setting = Setting { full, may_write, scene: &scene, brought: &brought };
         let outcome = match broken {
             Some(failure) => Outcome::failed(failure),
             None => evaluate::evaluate(&op.request, &op.payload, &context, fetched, &setting, runtime),
@@ -497,7 +540,14 @@ impl Pg {
         let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
-            Outcome::Update(update) => self.begin_update(op, context, update, sh),
+            Outcome::Update(_) if !self.clones_are_ready(&op, &context, sh) => {
+                self.primary().expect("serving").objects.push_front(&object, op);
+                return Some(Wait::Clone);
+            }
+            Outcome::Update(update) => match self.room_for_clone(&op, &context, sh) {
+                Ok(()) => self.begin_update(op, context, update, sh),
+                Err(failure) => return self.conclude(op, context, full, scene, Outcome::failed(failure), sh),
+            },
             Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
             Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
             Outcome::Answer { failure, results, payload } => {
@@ -528,48 +578,6 @@ impl Pg {
             }
         }
         None
-    }
-
-    fn try_listing(&mut self, number: u64, sh: &mut Shared) {
-        if !self.serving(sh) || self.lease_until(sh) <= sh.now {
-            return;
-        }
-        let (id, since) = (self.id(), self.interval.since);
-        let (first, to) = key::range(id.seed, self.local.pg_num);
-        let Some(op) = self.primary().expect("serving").objects.listings.get(&number) else { return };
-        let [SubOp::ListObjects { after, limit }] = &op.request.ops[..] else { return };
-        let from = if after.is_empty() { first } else { after.clone().max(first) };
-        let collection = key::collection(id.pool, id.shard);
-        let read = Read::List { collection, from, to, limit: (*limit as usize).clamp(1, 1000) };
-        sh.read(id, since, read, Awaited::ClientList(number));
-    }
-
-    pub(super) fn on_client_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        let lease = self.lease_until(sh);
-        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let Some(primary) = self.primary() else { return };
-        let Some(op) = primary.objects.listings.remove(&number) else { return };
-        let [SubOp::ListObjects { after, .. }] = &op.request.ops[..] else { return };
-        let (keys, more) = match reply {
-            Ok(ReadReply::List { keys, more }) => (keys, more),
-            // No objects yet, not even a collection.
-            Err(ReadError::NotFound) => (Vec::new(), false),
-            // A listing that leaves something out would be a lie.
-            _ => {
-                self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
-                return;
-            }
-        };
-        // One past the last listed key is where the next listing begins.
-        let next = more.then(|| keys.last().map(|last| [&last[..], &[0]].concat().into())).flatten();
-        let mut positions: std::collections::BTreeSet<bytes::Bytes> = keys.into_iter().collect();
-        let inside = |position: &bytes::Bytes| position >= after && next.as_ref().is_none_or(|next| position < next);
-        positions.extend(missing.iter().map(key::position).filter(inside));
-        let objects = positions.iter().filter_map(|position| key::object_at(position)).collect();
-        let results = vec![SubReply::Objects { objects, next }];
-        let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt };
-        self.answer(Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }, Some(lease), sh);
     }
 
     /// Tells clients why their operations wait.
@@ -631,5 +639,7 @@ pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
         .filter_map(|(name, value)| Some((Name::copy(name.strip_prefix(evaluate::USER_ATTR)?), value.clone())))
         .collect();
     let claims = crate::claims::Claims::of(stat.attrs.iter());
-    Context { exists: true, version, modified_ms, size: stat.size, attrs, header, claims, damaged: false }
+    let snaps = snaps::of_attr(stat.attrs.get(snaps::SNAPS_ATTR));
+    let exists = !snaps.whiteout;
+    Context { exists, version, modified_ms, size: stat.size, attrs, header, claims, snaps, damaged: false }
 }

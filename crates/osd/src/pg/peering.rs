@@ -104,6 +104,8 @@ pub struct Primary {
     pub backfill: super::backfill::Backfill,
     /// Operations that changed nothing in this interval, in case they arrive twice.
     pub answered: Answers,
+    /// Clones that go.
+    pub trimming: super::trim::Trimming,
     /// Watchers, and notifies that wait for them.
     pub watching: super::watch::Watching,
     /// When what is unanswered is repeated next.
@@ -132,6 +134,7 @@ impl Primary {
             damage: super::repair::Damage::default(),
             backfill: super::backfill::Backfill::default(),
             answered: Answers::default(),
+            trimming: super::trim::Trimming::default(),
             watching: super::watch::Watching::default(),
             retry_at: now,
             leases_end: None,
@@ -172,6 +175,7 @@ impl Primary {
             || self.recovery.is_busy()
             || self.backfill.is_busy()
             || self.watching.has_work()
+            || self.trimming.pending
     }
 
     /// Whether some member has every object; a quick look before a long one.
@@ -648,6 +652,7 @@ impl Pg {
             self.recovery_tick(sh);
             self.backfill_tick(sh);
             self.count_tick(sh);
+            self.trim_tick(sh);
             self.explain_waiting(sh);
         }
         let Role { primary } = Role::of(self);

@@ -85,7 +85,7 @@ impl Pg {
         }
         let context = state.and_then(|state| state.context.clone());
         let suspects = primary.damage.suspects.remove(object).expect("just seen");
-        if context.as_ref().is_some_and(|context| !context.exists) {
+        if context.as_ref().is_some_and(|context| !context.is_stored()) {
             return;
         }
         for (osd, found) in suspects {

@@ -10,6 +10,9 @@
 //! entry, and the data of objects inside their cursor; nobody waits for them. What is not acknowledged is sent again by timer: a member
 //! takes entries only in order, so a gap shows.
 //!
+//! What belongs together (a clone and the write that wants it) is ordered one after the other and goes into one transaction here; members take it
+//! one by one.
+//!
 //! A client may ask to hear when its update is applied in memory everywhere (CEPH-46): members then say so (`ReplicateApplied`) as soon as
 //! their stores do, before the log's flush, and the primary passes it on (`OpApplied`). The answer proper comes when it is durable.
 
@@ -20,10 +23,10 @@ use super::{Awaited, ByObject, Pg, Role};
 use crate::evaluate::{Update, version_effect};
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
-use nacre_store::{ObjectKey, Op};
-use nacre_types::{Entity, ObjectId, OsdId, Time, Version};
+use nacre_store::Op;
+use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
-use nacre_wire::msg::client::{OpApplied, OpReply, op_flag};
+use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, RequestId, SubReply, op_flag};
 use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, ReplicateApplied};
 use nacre_wire::{Message, Payload};
 
@@ -74,10 +77,35 @@ pub struct Member {
     pub(super) damaged: ByObject<Version>,
 }
 
+/// A change of an object that has no place in the log yet.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) object: ObjectId,
+    pub(super) before: Context,
+    /// The object afterwards, but for its version.
+    pub(super) context: Context,
+    /// In order; the version attribute is added.
+    pub(super) effects: Vec<Effect>,
+    pub(super) payload: Payload,
+    pub(super) request: RequestId,
+    pub(super) answered_below: u64,
+    pub(super) results: Vec<SubReply>,
+}
+
+/// A change that has its place in the log.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    pub(super) update: InFlight,
+    context: Context,
+    watch_change: super::watch::Change,
+}
+
 /// Effects as store operations.
-fn apply_effects(object: &ObjectKey, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
+fn apply_effects(pg: PgId, object: &ObjectId, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
     let mut data = PayloadCursor::new(payload);
-    let object = || object.clone();
+    let key = key::store_key(pg, object);
+    let object_of = object;
+    let object = || key.clone();
     for effect in effects {
         ops.push(match effect {
             Effect::Touch {} => Op::Touch(object()),
@@ -97,6 +125,9 @@ fn apply_effects(object: &ObjectKey, effects: &[Effect], payload: Payload, ops: 
             Effect::OmapSet { entries } => Op::OmapSet { object: object(), entries: entries.clone() },
             Effect::OmapRemove { keys } => Op::OmapRemove { object: object(), keys: keys.clone() },
             Effect::OmapClear {} => Op::OmapClear(object()),
+            Effect::CloneFrom { snapshot } => {
+                Op::Clone { from: key::store_key(pg, &crate::snaps::at(object_of, *snapshot)), to: object() }
+            }
         });
     }
     Some(())
@@ -119,69 +150,89 @@ impl Pg {
         }
     }
 
-    /// Orders an update and sends it everywhere.
+    /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes before it, if a snapshot wants one.
     pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
         let Update { mut effects, payload, mut context, results } = update;
-        let version = self.local.log.head().next_in(self.interval.since);
-        let size = |context: &Context| context.exists.then_some(context.size);
-        let totals = self.totals_after(&op.request.object, size(&before), size(&context));
-        if context.exists {
+        let mut ops = Ops::new();
+        let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
+        let clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
+        if context.is_stored() {
             // What the primary does by itself changes nothing that people would call the object.
             let by_client = op.is_clients() && op.request.unix_ms > 0;
             context.modified_ms = if by_client { op.request.unix_ms } else { before.modified_ms };
+        }
+        let OpRequest { request, answered_below, flags, attempt, ref object, .. } = op.request;
+        let object = object.clone();
+        let early = flags & op_flag::ACK != 0;
+        let reply = OpReply { request, failure: None, version: Version::NONE, results: results.clone(), attempt };
+        let change = Change { object, before, context, effects, payload, request, answered_below, results };
+        let mut ordered = self.order(change, &mut ops, sh);
+        let reply = OpReply { version: ordered.update.version, ..reply };
+        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
+        (ordered.update.answers, ordered.update.early) = (vec![answer], early);
+        let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
+        self.launch(all, ops, sh);
+        sh.counters.writes += 1;
+        self.primary().expect("only primaries update").answered.confirm(&request, answered_below);
+    }
+
+    /// Gives a change its place in the log, here: [`Self::launch`] is to follow, with all that was ordered, in order.
+    pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
+        let Change { object, before, mut context, mut effects, payload, request, answered_below, results } = change;
+        let version = self.local.log.head().next_in(self.interval.since);
+        let totals = self.totals_after(&object, before.stored_size(), context.stored_size());
+        if context.is_stored() {
             effects.push(version_effect(version, context.modified_ms));
         }
         context.damaged = false;
-        context.version = if context.exists { version } else { Version::NONE };
+        context.version = if context.is_stored() { version } else { Version::NONE };
         let watch_change = super::watch::Change::between(&before.claims, &context.claims);
-        let entry = LogEntry {
-            version,
-            prior: before.version,
-            deleted: !context.exists,
-            object: op.request.object.clone(),
-            request: op.request.request,
-            answered_below: op.request.answered_below,
-            results: results.clone(),
-            totals,
-        };
-        let object = entry.object.clone();
-        let reply = OpReply { request: entry.request, failure: None, version, results, attempt: op.request.attempt };
-        let mut ops = Ops::new();
-        let key = key::store_key(self.id(), &object);
-        apply_effects(&key, &effects, payload.clone(), &mut ops).expect("our own effects fit their payload");
-        self.local.append(entry.clone(), &mut ops);
-        let trim = self.trim_point(sh);
-        self.local.trim(trim, &mut ops);
-        let me = sh.me();
-        let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
-        let early = op.request.flags & op_flag::ACK != 0;
+        let deleted = !context.is_stored();
+        let object_of = object.clone();
+        let entry =
+            LogEntry { version, prior: before.version, deleted, object, request, answered_below, results, totals };
+        apply_effects(self.id(), &object_of, &effects, payload.clone(), ops)
+            .expect("our own effects fit their payload");
+        self.local.append(entry.clone(), ops);
         let update = InFlight {
             version,
-            object: object.clone(),
-            answers: vec![Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }],
+            object: object_of,
+            answers: Vec::new(),
             entry,
             effects,
             payload,
             sent: sh.now,
-            early,
+            early: false,
         };
-        for osd in receivers {
-            self.send_update(osd, &update, trim, sh);
+        Ordered { update, context, watch_change }
+    }
+
+    /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
+    pub(super) fn launch(&mut self, ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
+        let last = ordered.last().expect("something was ordered").update.version;
+        let trim = self.trim_point(sh);
+        self.local.trim(trim, &mut ops);
+        let me = sh.me();
+        let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
+        for Ordered { update, .. } in &ordered {
+            for osd in &receivers {
+                self.send_update(*osd, update, trim, sh);
+            }
         }
-        sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(version));
+        // Commits come in order: the last one's stands for all.
+        sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(last));
         let primary = self.primary().expect("only primaries update");
-        // It may have been written anew from end to end.
-        primary.damage.may_be_whole(&object);
-        primary.recovery.may_have(&object);
-        let state = primary.objects.get(&object);
-        state.context = Some(context);
-        state.updates += 1;
-        primary.watching.note(&object, watch_change, version, sh.now);
-        let answered = update.entry.answered_below;
-        let client = update.entry.request;
-        primary.in_flight.push_back(update);
-        primary.answered.confirm(&client, answered);
-        sh.counters.writes += 1;
+        for Ordered { update, context, watch_change } in ordered {
+            let object = &update.object;
+            // It may have been written anew from end to end.
+            primary.damage.may_be_whole(object);
+            primary.recovery.may_have(object);
+            let state = primary.objects.get(object);
+            state.context = Some(context);
+            state.updates += 1;
+            primary.watching.note(object, watch_change, update.version, sh.now);
+            primary.in_flight.push_back(update);
+        }
     }
 
     fn send_update(&self, to: OsdId, update: &InFlight, trim: Version, sh: &mut Shared) {
@@ -242,14 +293,19 @@ impl Pg {
         }
         let mut ops = Ops::new();
         let object = entry.object.clone();
-        let key = key::store_key(self.id(), &object);
-        if self.local.missing.contains_key(&object) && !effects.is_empty() {
+        let source = effects.iter().find_map(|effect| match effect {
+            Effect::CloneFrom { snapshot } => Some(crate::snaps::at(&object, *snapshot)),
+            _ => None,
+        });
+        let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
+        let absent = (!effects.is_empty() && self.local.missing.contains_key(&object)).then_some(&object);
+        if let Some(absent) = absent.or(source.as_ref().filter(|source| lacks(source))) {
             sh.out.push(crate::Output::Halt {
-                why: format!("{}: update of {object}, which is missing here: a bug", self.id()),
+                why: format!("{}: update of {object} needs {absent}, which is missing here: a bug", self.id()),
             });
             return;
         }
-        if apply_effects(&key, &effects, payload, &mut ops).is_none() {
+        if apply_effects(self.id(), &object, &effects, payload, &mut ops).is_none() {
             return;
         }
         let version = entry.version;
@@ -371,7 +427,7 @@ impl Pg {
         for update in done {
             let state = self.primary().expect("still").objects.get(&update.object);
             state.updates -= 1;
-            if state.updates == 0 && (state.has_queue() || any_suspect) {
+            if state.updates == 0 && (state.has_queue() || any_suspect || crate::snaps::is_clone(&update.object)) {
                 objects.push(update.object);
             }
             for answer in update.answers {
@@ -379,6 +435,7 @@ impl Pg {
             }
         }
         self.tell_gone_watchers(committed, sh);
+        self.trim_go_on(sh);
         for object in objects {
             self.process_object(&object, sh);
         }

@@ -23,7 +23,7 @@ use crate::claims::{Claims, Scene, watch_attr};
 use crate::evaluate::Update;
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
-use nacre_types::{ClientId, Entity, Instance, ObjectId, Time, Version};
+use nacre_types::{ClientId, Entity, Instance, ObjectId, SnapId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::lock::LockOwner;
 use nacre_wire::msg::payload_len;
@@ -55,13 +55,18 @@ pub enum Own {
         /// To be returned.
         stamp: u64,
     },
+    /// What only removed snapshots preserve goes.
+    Trim {
+        /// Clones that the store has; of those that the object does not know it knows nothing.
+        found: BTreeSet<SnapId>,
+    },
 }
 
 impl Own {
     /// Whether it may change the object.
     #[must_use]
     pub const fn is_write(&self) -> bool {
-        matches!(self, Self::Drop { .. })
+        matches!(self, Self::Drop { .. } | Self::Trim { .. })
     }
 }
 
@@ -216,7 +221,9 @@ impl Pg {
     /// What claims are judged by.
     pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
         let RequestId { client, instance, .. } = op.request.request;
-        let token = self.local.log.head().next_in(self.interval.since);
+        let since = self.interval.since;
+        let next = self.local.log.head().next_in(since);
+        let token = if self.clones_first(op, context, sh) { next.next_in(since) } else { next };
         let map = sh.map.as_ref().expect("who serves has a map");
         let mut scene = Scene { client, instance, token, epoch: map.epoch, ..Scene::default() };
         if op.request.ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
@@ -235,7 +242,7 @@ impl Pg {
     }
 
     /// Puts something of our own into an object's queue.
-    fn queue_own(&mut self, from: Entity, object: &ObjectId, own: Own, sh: &mut Shared) {
+    pub(super) fn queue_own(&mut self, from: Entity, object: &ObjectId, own: Own, sh: &mut Shared) {
         let request = OpRequest {
             request: RequestId::default(),
             answered_below: 0,
@@ -253,7 +260,18 @@ impl Pg {
         };
         let now = sh.now;
         let (payload, name) = (Payload::new(), nacre_types::Name::default());
-        let op = Pending { from, request, payload, received: now, explained: now, writes: true, name, own: Some(own) };
+        let op = Pending {
+            from,
+            request,
+            payload,
+            received: now,
+            explained: now,
+            writes: true,
+            name,
+            own: Some(own),
+            snapshot: None,
+            source: None,
+        };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
         self.primary().expect("only primaries have queues").objects.push(object, op);
@@ -264,6 +282,7 @@ impl Pg {
     pub(super) fn execute_watch(&mut self, op: Pending, context: Context, sh: &mut Shared) {
         match op.own.clone() {
             Some(Own::Drop { watchers, acked }) => self.drop_watches(op, &watchers, &acked, context, sh),
+            Some(Own::Trim { found }) => self.trim_object(op, &found, context, sh),
             Some(Own::Probe { watcher, stamp }) => {
                 let alive = context.claims.watches.contains_key(&watcher);
                 let lease = self.lease_until(sh);

@@ -3,6 +3,8 @@
 
 use std::process::ExitCode;
 
+/// Snapshots whatever the seed says.
+static SNAPSHOTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Watches and locks whatever the seed says.
 static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -20,6 +22,10 @@ fn main() -> ExitCode {
             "--from" => number("--from", arguments.next()).map(|n| from = n),
             "--verbose" => {
                 verbose = true;
+                Ok(())
+            }
+            "--snapshots" => {
+                SNAPSHOTS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
             "--claims" => {
@@ -45,7 +51,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --snapshots, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -67,7 +73,7 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
@@ -75,7 +81,8 @@ fn main() -> ExitCode {
                     report.epochs,
                     report.crashes,
                     report.claims,
-                    report.programs
+                    report.programs,
+                    report.snaps
                 );
             }
             Err(why) => {
@@ -109,7 +116,8 @@ fn propagate(osds: u32, updates: u64) -> ExitCode {
 fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
     let plan = nacre_sim::Plan::of(seed);
     let claims = plan.claims || CLAIMS.load(std::sync::atomic::Ordering::Relaxed);
-    let plan = nacre_sim::Plan { claims, ..plan };
+    let snaps = plan.snaps || SNAPSHOTS.load(std::sync::atomic::Ordering::Relaxed);
+    let plan = nacre_sim::Plan { claims, snaps, ..plan };
     let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

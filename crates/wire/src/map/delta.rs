@@ -10,7 +10,7 @@ use super::{
 };
 use crate::codec::Wire;
 use crate::{wire_enum, wire_record};
-use nacre_types::{Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId};
+use nacre_types::{Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId, SnapId};
 use std::fmt;
 
 /// One change.
@@ -182,6 +182,22 @@ pub enum Change {
         /// Its name.
         name: Name,
     },
+    /// A pool gets a snapshot; ignored if the id is not its next one, or if the snapshot does not fit to those that are there.
+    SnapCreate {
+        /// Which pool.
+        pool: PoolId,
+        /// Its id.
+        snap: SnapId,
+        /// Its name; empty for one of a client's own.
+        name: Name,
+    },
+    /// A snapshot is gone for good: what only it preserves is trimmed.
+    SnapRemove {
+        /// Of which pool.
+        pool: PoolId,
+        /// Which.
+        snap: SnapId,
+    },
 }
 wire_enum!(Change {
     1 => MonSet { mon, info },
@@ -207,6 +223,8 @@ wire_enum!(Change {
     21 => ProgramRemove { kind, name },
     22 => ClientSet { name, capabilities },
     23 => ClientRemove { name },
+    24 => SnapCreate { pool, snap, name },
+    25 => SnapRemove { pool, snap },
 });
 
 /// One committed step of the map.
@@ -395,6 +413,17 @@ impl ClusterMap {
             Change::ClientRemove { name } => {
                 self.clients.remove(name);
             }
+            Change::SnapCreate { pool, snap, name } => {
+                let epoch = self.epoch;
+                if let Some(pool) = self.pools.get_mut(pool) {
+                    pool.snaps.create(*snap, name, epoch);
+                }
+            }
+            Change::SnapRemove { pool, snap } => {
+                if let Some(pool) = self.pools.get_mut(pool) {
+                    pool.snaps.remove(*snap);
+                }
+            }
         }
     }
 
@@ -403,6 +432,8 @@ impl ClusterMap {
     fn set_pool(&mut self, id: PoolId, settings: &Pool, before: &mut super::placement::Before) {
         let mut settings = settings.clone();
         let old = self.pools.get(&id).map(|pool| (pool.pg_num, pool.created));
+        // Snapshots have changes of their own: who changes a pool's settings may have looked at it before.
+        settings.snaps = self.pools.get(&id).map(|pool| pool.snaps.clone()).unwrap_or_default();
         match old {
             Some((pg_num, created)) => {
                 settings.pg_num = settings.pg_num.max(pg_num);

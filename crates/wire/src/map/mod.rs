@@ -18,9 +18,11 @@
 mod delta;
 mod placement;
 pub mod programs;
+pub mod snaps;
 
 pub use delta::{ApplyError, Change, MapDelta};
 pub use programs::{Capability, Program, ProgramKind, ProgramVersion, SourceDigest};
+pub use snaps::{PoolSnaps, SnapInfo, SnapMode};
 
 use crate::codec::{Malformed, Reader, Wire};
 use crate::{wire_enum, wire_fields, wire_record};
@@ -171,10 +173,12 @@ pub struct Pool {
     pub quota_bytes: u64,
     /// Most objects it may hold; 0 is no limit.
     pub quota_objects: u64,
+    /// Its snapshots.
+    pub snaps: PoolSnaps,
 }
-wire_record!(Pool version 1 compat 1 {
+wire_record!(Pool version 2 compat 1 {
     name, protocol, size, min_size, pg_num, pgp_num, rule, created, flags, erasure, quota_bytes, quota_objects,
-} verify fault);
+} since 2 { snaps } verify fault);
 
 /// Most placement groups of a pool.
 pub const PG_NUM_MAX: u32 = 65_536;
@@ -196,6 +200,7 @@ impl Pool {
             erasure: String::new(),
             quota_bytes: 0,
             quota_objects: 0,
+            snaps: PoolSnaps::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! follows as the payload, in order.
 
 use super::lock::{LockEntry, LockOwner};
+use super::snap::{CloneInfo, Whole};
 use super::watch::{NotifyAcked, Watcher, WatcherId};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
@@ -257,6 +258,21 @@ pub enum SubOp {
     },
     /// All locks and their holders.
     ListLocks {},
+    /// The object's clones, and the snapshots that each preserves.
+    ListSnaps {},
+    /// Makes the object what it was at a snapshot; gone, if it was not there. Stands alone, but for guards.
+    Rollback {
+        /// Which.
+        snap: SnapId,
+    },
+    /// Makes data, attributes and omap those of another object of the pool, all of one version. Watches, locks and clones stay. Stands alone, but
+    /// for guards.
+    CopyFrom {
+        /// The source; with a snapshot, what it was then.
+        source: ObjectId,
+    },
+    /// All of the object, of one version, for a copy; stands alone.
+    ReadWhole {},
 }
 wire_enum!(SubOp {
     1 => Read { offset, length },
@@ -294,6 +310,10 @@ wire_enum!(SubOp {
     52 => BreakLock { name, owner },
     53 => AssertLock { name, cookie, shared_ok },
     54 => ListLocks {},
+    60 => ListSnaps {},
+    61 => Rollback { snap },
+    62 => CopyFrom { source },
+    63 => ReadWhole {},
 });
 
 impl SubOp {
@@ -321,6 +341,8 @@ impl SubOp {
                 | Self::Lock { .. }
                 | Self::Unlock { .. }
                 | Self::BreakLock { .. }
+                | Self::Rollback { .. }
+                | Self::CopyFrom { .. }
         )
     }
     /// How many bytes of the operation's payload are this part's.
@@ -578,6 +600,20 @@ pub enum SubReply {
         /// In order of their names.
         locks: Vec<LockEntry>,
     },
+    /// What snapshots preserve of the object.
+    Snaps {
+        /// The newest snapshot that a write to the object knew; what is newer is the object as it is.
+        sequence: u64,
+        /// Whether the object is there now.
+        exists: bool,
+        /// Oldest first.
+        clones: Vec<CloneInfo>,
+    },
+    /// All of the object. Its data is the operation's payload.
+    Whole {
+        /// All but the data.
+        object: Whole,
+    },
 }
 wire_enum!(SubReply {
     1 => Done {},
@@ -592,6 +628,8 @@ wire_enum!(SubReply {
     21 => Watchers { watchers },
     30 => Locked { token, fence },
     31 => Locks { locks },
+    40 => Snaps { sequence, exists, clones },
+    41 => Whole { object },
 });
 
 /// The answer to an operation.

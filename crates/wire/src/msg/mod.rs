@@ -14,6 +14,7 @@ pub mod lock;
 pub mod meta;
 pub mod monitor;
 pub mod replication;
+pub mod snap;
 pub mod watch;
 
 use crate::codec::{Malformed, Reader, Wire};

@@ -13,7 +13,7 @@
 use super::client::{RequestId, SubReply};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
-use nacre_types::{Epoch, Name, ObjectId, PgId, Version};
+use nacre_types::{Epoch, Name, ObjectId, PgId, SnapId, Version};
 
 /// A step of an update, on the entry's object, with values in place of conditions: what is replicated is the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,11 @@ pub enum Effect {
     },
     /// Removes all omap keys.
     OmapClear {},
+    /// Makes the object what another one of the same name is: data, attributes, omap. The receiver has it, at the version that the sender has.
+    CloneFrom {
+        /// Which snapshot's object, or the live one.
+        snapshot: SnapId,
+    },
 }
 wire_enum!(Effect {
     1 => Touch {},
@@ -77,6 +82,7 @@ wire_enum!(Effect {
     8 => OmapSet { entries },
     9 => OmapRemove { keys },
     10 => OmapClear {},
+    11 => CloneFrom { snapshot },
 });
 
 /// One update in a placement group's log (CEPH-51).

@@ -12,7 +12,7 @@ mod sample;
 mod samples;
 
 use nacre_wire::Message;
-use nacre_wire::map::{Capability, Change, ProgramKind, Protocol};
+use nacre_wire::map::{Capability, Change, ProgramKind, Protocol, SnapMode};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::msg::replication::Effect;
@@ -45,7 +45,7 @@ fn nothing_is_without_golden_bytes() {
     for (_, name, version, _) in Message::KINDS {
         wanted.insert(format!("frame {name} v{version}"));
     }
-    let enums: [(&str, &[(u8, &str)]); 9] = [
+    let enums: [(&str, &[(u8, &str)]); 10] = [
         ("Capability", Capability::VARIANTS),
         ("ProgramKind", ProgramKind::VARIANTS),
         ("Change", Change::VARIANTS),
@@ -53,6 +53,7 @@ fn nothing_is_without_golden_bytes() {
         ("OpFailure", OpFailure::VARIANTS),
         ("Protocol", Protocol::VARIANTS),
         ("Severity", Severity::VARIANTS),
+        ("SnapMode", SnapMode::VARIANTS),
         ("SubOp", SubOp::VARIANTS),
         ("SubReply", SubReply::VARIANTS),
     ];

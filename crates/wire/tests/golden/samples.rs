@@ -8,8 +8,8 @@ use nacre_types::{
     SnapId, Version,
 };
 use nacre_wire::map::{
-    Activation, Address, Capability, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, Program,
-    ProgramKind, ProgramVersion, Protocol, SourceDigest, Weight,
+    Activation, Address, Capability, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, PoolSnaps,
+    Program, ProgramKind, ProgramVersion, Protocol, SnapInfo, SnapMode, SourceDigest, Weight,
 };
 use nacre_wire::msg::client::{
     OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
@@ -25,6 +25,7 @@ use nacre_wire::msg::replication::{
     PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
     ReplicateApplied, ScanQuery, ScanReply, Totals,
 };
+use nacre_wire::msg::snap::{CloneInfo, SnapSet, Whole};
 use nacre_wire::msg::watch::{
     NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong, WatchRecord, Watcher, WatcherId,
 };
@@ -157,6 +158,10 @@ fn later_sub_ops() -> Vec<SubOp> {
         SubOp::BreakLock { name: "q".into(), owner: owner() },
         SubOp::AssertLock { name: "r".into(), cookie: 9, shared_ok: true },
         SubOp::ListLocks {},
+        SubOp::ListSnaps {},
+        SubOp::Rollback { snap: SnapId(10) },
+        SubOp::CopyFrom { source: object() },
+        SubOp::ReadWhole {},
     ]
 }
 fn later_results() -> Vec<SubReply> {
@@ -169,7 +174,20 @@ fn later_results() -> Vec<SubReply> {
         SubReply::Watchers { watchers: vec![Watcher { id: watcher(), record: watch_record() }] },
         SubReply::Locked { token: v(9, 10), fence: Epoch(56) },
         SubReply::Locks { locks: vec![LockEntry { name: "s".into(), record: lock_record() }] },
+        SubReply::Snaps { sequence: 11, exists: true, clones: vec![clone_info()] },
+        SubReply::Whole { object: whole() },
     ]
+}
+
+fn clone_info() -> CloneInfo {
+    CloneInfo { id: SnapId(12), snaps: vec![SnapId(12), SnapId(11)], size: 4096 }
+}
+fn snap_set() -> SnapSet {
+    SnapSet { sequence: 13, clones: vec![clone_info()], whiteout: true }
+}
+fn whole() -> Whole {
+    let (attrs, omap) = (vec![("a".into(), bytes("b"))], vec![(bytes("c"), bytes("d"))]);
+    Whole { version: v(14, 15), size: 5, attrs, header: bytes("h"), omap }
 }
 
 fn failures() -> Vec<OpFailure> {
@@ -277,6 +295,9 @@ fn operations() -> Vec<Sample> {
     all.push(value("fields LockEntry", LockEntry { name: "s".into(), record: lock_record() }));
     all.push(value("record LockHolder v1", holder()));
     all.push(value("record LockRecord v1", lock_record()));
+    all.push(value("fields CloneInfo", clone_info()));
+    all.push(value("record SnapSet v1", snap_set()));
+    all.push(value("record Whole v1", whole()));
     all
 }
 
@@ -292,6 +313,7 @@ fn effects() -> Vec<Effect> {
         Effect::OmapSet { entries: vec![(bytes("d"), bytes("e"))] },
         Effect::OmapRemove { keys: vec![bytes("f")] },
         Effect::OmapClear {},
+        Effect::CloneFrom { snapshot: SnapId::HEAD },
     ]
 }
 
@@ -700,7 +722,17 @@ fn pool() -> Pool {
         erasure: "k2m1".to_owned(),
         quota_bytes: 1 << 40,
         quota_objects: 1_000_000,
+        snaps: PoolSnaps::default(),
     }
+}
+fn snaps() -> PoolSnaps {
+    let info = SnapInfo { name: "monday".into(), created: Epoch(3) };
+    let named = BTreeMap::from([(SnapId(4), info)]);
+    let removed = vec![(SnapId(1), SnapId(2)), (SnapId(5), SnapId(5))];
+    PoolSnaps { mode: SnapMode::Named {}, last: SnapId(5), named, removed }
+}
+fn snapped_pool() -> Pool {
+    Pool { snaps: snaps(), ..pool() }
 }
 fn osd_info() -> OsdInfo {
     OsdInfo {
@@ -774,6 +806,8 @@ fn changes() -> Vec<Change> {
         Change::ProgramRemove { kind: ProgramKind::Policy {}, name: "greedy".into() },
         Change::ClientSet { name: "bob".into(), capabilities: capabilities() },
         Change::ClientRemove { name: "eve".into() },
+        Change::SnapCreate { pool: PoolId(3), snap: SnapId(1), name: "monday".into() },
+        Change::SnapRemove { pool: PoolId(3), snap: SnapId(1) },
     ]
 }
 fn delta() -> MapDelta {
@@ -848,6 +882,12 @@ fn map() -> Vec<Sample> {
         value("record MonInfo v1", mon_info()),
         value("record OsdInfo v1", osd_info()),
         value("record Pool v1", pool()),
+        value("record Pool v2", snapped_pool()),
+        value("record PoolSnaps v1", snaps()),
+        value("record SnapInfo v1", SnapInfo { name: "monday".into(), created: Epoch(3) }),
+        value("variant SnapMode.Unused", SnapMode::Unused {}),
+        value("variant SnapMode.Named", SnapMode::Named {}),
+        value("variant SnapMode.Own", SnapMode::Own {}),
         value("fields Activation", activation()),
         value("record PgRecord v1", pg_record()),
         value("record ClusterMap v1", cluster_map()),

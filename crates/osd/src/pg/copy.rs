@@ -1,0 +1,143 @@
+//! Copies: the primary of the target reads the source from the source's primary, as a client would, and makes it one update (CHECKLIST CEPH-09).
+//!
+//! ```text
+//!  target's queue   CopyFrom: waits ──▶ ReadWhole ──▶ source's queue, at its front ──▶ OpReply ──▶ one update of the target
+//! ```
+//! One read brings all of the source, so all of it is of one version. It goes to the front of the source's queue: it waits for updates
+//! that have their place in the log, and for nothing that waits itself. So two objects can be copied into each other, and an object into itself.
+//! What is copied is what the source was at some time between the copy's beginning and its end.
+
+use super::Pg;
+use crate::key;
+use crate::shared::Shared;
+use nacre_types::{ClientId, Epoch, ObjectId, PgId, Time};
+use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::snap::Whole;
+use nacre_wire::{Message, Payload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Sources that one daemon asks for at one time: each may be as large as an operation.
+const COPIES_MAX: usize = 8;
+/// Copies' questions are told from programs' by this bit of their numbers.
+const NUMBER_BIT: u64 = 1 << 63;
+
+/// What is copied.
+#[derive(Debug, Default)]
+pub struct Source {
+    /// All but the data.
+    pub object: Whole,
+    /// Its data.
+    pub data: Payload,
+}
+
+/// Who asked for a source.
+#[derive(Debug)]
+struct Asked {
+    pg: PgId,
+    interval: Epoch,
+    target: ObjectId,
+    request: RequestId,
+    at: Time,
+}
+
+/// Sources that were asked for, by number.
+#[derive(Debug, Default)]
+pub struct Copies {
+    asked: BTreeMap<u64, Asked>,
+    next: u64,
+}
+
+/// A source that has come, or why it does not.
+#[derive(Debug)]
+pub struct Copied {
+    /// The target's group.
+    pub pg: PgId,
+    /// In which interval it was asked for.
+    pub interval: Epoch,
+    target: ObjectId,
+    request: RequestId,
+    source: Result<Arc<Source>, OpFailure>,
+}
+
+impl Copies {
+    /// An answer to one of the questions, if it is one. Whoever is asked with an old map is asked again.
+    pub fn on_answer(&mut self, reply: OpReply, payload: Payload) -> Option<Copied> {
+        let Asked { pg, interval, target, request, .. } = self.asked.remove(&reply.request.sequence)?;
+        let source = match (reply.failure, reply.results.into_iter().next()) {
+            (None, Some(SubReply::Whole { object })) => Ok(Arc::new(Source { object, data: payload })),
+            (Some(OpFailure::WrongTarget {}), _) | (None, _) => return None,
+            (Some(failure), _) => Err(failure),
+        };
+        Some(Copied { pg, interval, target, request, source })
+    }
+
+    /// Whether the number is of a copy's question.
+    #[must_use]
+    pub const fn is_ours(number: u64) -> bool {
+        number & NUMBER_BIT != 0
+    }
+}
+
+impl Pg {
+    /// Asks for what the front of the queue copies, unless it was asked for a short while ago.
+    pub(super) fn ask_source(&mut self, target: &ObjectId, sh: &mut Shared) {
+        let (pg, interval, now) = (self.id(), self.interval.since, sh.now);
+        let retry = sh.config.timing.retry_interval;
+        let front = self.as_primary().and_then(|primary| primary.objects.peek(target)).and_then(|state| state.front());
+        let Some(front) = front else { return };
+        let source = front.request.ops.iter().find_map(|part| match part {
+            SubOp::CopyFrom { source } => Some(source.clone()),
+            _ => None,
+        });
+        let (Some(source), request) = (source, front.request.request) else { return };
+        let copies = &mut sh.copies;
+        copies.asked.retain(|_, asked| now.since(asked.at) < retry * 4);
+        let known =
+            copies.asked.values().any(|asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request));
+        if known || copies.asked.len() >= COPIES_MAX {
+            return;
+        }
+        copies.next += 1;
+        let sequence = copies.next | NUMBER_BIT;
+        let Some(map) = &sh.map else { return };
+        let Some(pool) = map.pools.get(&pg.pool) else { return };
+        let place = PgId { seed: key::seed(key::hash(&source), pool.pg_num), ..pg };
+        let Some(to) = map.pgs.get(&place).and_then(|record| record.primary()) else { return };
+        copies.asked.insert(sequence, Asked { pg, interval, target: target.clone(), request, at: now });
+        let question = OpRequest {
+            request: RequestId {
+                client: ClientId(u64::MAX - u64::from(sh.config.id.0)),
+                instance: sh.config.instance,
+                sequence,
+            },
+            answered_below: 0,
+            pg: place,
+            object: source,
+            ops: vec![SubOp::ReadWhole {}],
+            flags: 0,
+            fence: Epoch::NONE,
+            snaps: SnapContext::default(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+            unix_ms: 0,
+        };
+        let message = Message::OpRequest(question, Payload::new());
+        if to == sh.config.id {
+            sh.loopback.push_back(message);
+        } else {
+            sh.send(to, message);
+        }
+    }
+
+    /// A source has come: its copy can go on.
+    pub(crate) fn on_copied(&mut self, copied: Copied, sh: &mut Shared) {
+        let Copied { target, request, source, .. } = copied;
+        let Some(primary) = self.primary() else { return };
+        let Some(op) = primary.objects.queued_mut(&target, &request) else { return };
+        op.source = Some(source);
+        self.process_object(&target, sh);
+    }
+}

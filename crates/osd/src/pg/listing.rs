@@ -1,0 +1,120 @@
+//! Listings: the objects of a group that are there for clients, in the group's order.
+//!
+//! ```text
+//!  store's listing and what is missing here ─▶ without clones ─▶ those whose name has clones may be whiteouts: read what they are
+//!                                                             ─▶ and list again, knowing that ─▶ answer
+//! ```
+//! Clones come before the live object of their name. So a live object with no clone before it in the page needs no look, but for the page's first.
+
+use super::object::Listing;
+use super::replication::Answer;
+use super::{Awaited, Pg};
+use crate::shared::Shared;
+use crate::{key, snaps};
+use bytes::Bytes;
+use nacre_store::{Read, ReadError, ReadReply};
+use nacre_types::{ObjectId, Version};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::{OpFailure, OpReply, SubOp, SubReply};
+use std::collections::BTreeSet;
+
+impl Pg {
+    pub(super) fn try_listing(&mut self, number: u64, sh: &mut Shared) {
+        if !self.serving(sh) || self.lease_until(sh) <= sh.now {
+            return;
+        }
+        let (id, since) = (self.id(), self.interval.since);
+        let (first, to) = key::range(id.seed, self.local.pg_num);
+        let Some(listing) = self.primary().expect("serving").objects.listings.get(&number) else { return };
+        let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else { return };
+        if listing.waiting > 0 {
+            return;
+        }
+        let from = if after.is_empty() { first } else { after.clone().max(first) };
+        let collection = key::collection(id.pool, id.shard);
+        let read = Read::List { collection, from, to, limit: (*limit as usize).clamp(1, 1000) };
+        sh.read(id, since, read, Awaited::ClientList(number));
+    }
+
+    pub(super) fn on_client_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let lease = self.lease_until(sh);
+        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
+        let Some(primary) = self.primary() else { return };
+        let Some(listing) = primary.objects.listings.get(&number) else { return };
+        if listing.waiting > 0 {
+            return;
+        }
+        let [SubOp::ListObjects { after, .. }] = &listing.op.request.ops[..] else { return };
+        let (keys, more) = match reply {
+            Ok(ReadReply::List { keys, more }) if !listing.failed => (keys, more),
+            // No objects yet, not even a collection.
+            Err(ReadError::NotFound) => (Vec::new(), false),
+            // A listing that leaves something out would be a lie.
+            _ => {
+                let listing = primary.objects.listings.remove(&number).expect("just seen");
+                self.fail(listing.op, OpFailure::Corrupt { offset: 0 }, sh);
+                return;
+            }
+        };
+        // One past the last listed key is where the next listing begins.
+        let next = more.then(|| keys.last().map(|last| [&last[..], &[0]].concat().into())).flatten();
+        let mut positions: BTreeSet<Bytes> = keys.into_iter().collect();
+        let inside = |position: &Bytes| position >= after && next.as_ref().is_none_or(|next| position < next);
+        positions.extend(missing.iter().map(key::position).filter(inside));
+        let all: Vec<ObjectId> = positions.iter().filter_map(|position| key::object_at(position)).collect();
+        let with_clones = all.iter().enumerate().filter(|(at, object)| {
+            let clone_before = *at == 0 || (snaps::is_clone(&all[at - 1]) && snaps::live(&all[at - 1]) == **object);
+            !snaps::is_clone(object) && clone_before
+        });
+        let unknown = with_clones.map(|(_, object)| object).filter(|object| !listing.known.contains_key(object));
+        let unknown: Vec<ObjectId> = unknown.cloned().collect();
+        if !unknown.is_empty() {
+            self.look_at_listed(number, unknown, sh);
+            return;
+        }
+        let Listing { op, known, .. } = primary.objects.listings.remove(&number).expect("just seen");
+        let there = |object: &ObjectId| !snaps::is_clone(object) && known.get(object).copied().unwrap_or(true);
+        let results = vec![SubReply::Objects { objects: all.into_iter().filter(there).collect(), next }];
+        let (request, attempt) = (op.request.request, op.request.attempt);
+        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt };
+        self.answer(Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }, Some(lease), sh);
+    }
+
+    /// Finds out whether these are there for clients; the listing goes on then.
+    fn look_at_listed(&mut self, number: u64, objects: Vec<ObjectId>, sh: &mut Shared) {
+        let (id, since) = (self.id(), self.interval.since);
+        let (here, gone): (Vec<ObjectId>, Vec<ObjectId>) =
+            objects.into_iter().partition(|object| !self.local.missing.contains_key(object));
+        let listing = self.primary().and_then(|primary| primary.objects.listings.get_mut(&number));
+        listing.expect("the caller's").waiting = here.len();
+        for object in here {
+            let read = Read::Stat(key::store_key(id, &object));
+            sh.read(id, since, read, Awaited::ListedStat { number, object });
+        }
+        // The listing is tried again now and then.
+        for object in gone {
+            self.recover_now(&object, sh);
+        }
+    }
+
+    pub(super) fn on_listed_stat(
+        &mut self,
+        number: u64,
+        object: ObjectId,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        let Some(listing) = self.primary().and_then(|primary| primary.objects.listings.get_mut(&number)) else {
+            return;
+        };
+        listing.waiting -= 1;
+        match reply {
+            Ok(ReadReply::Stat(stat)) => drop(listing.known.insert(object, super::ops::context_of(stat).exists)),
+            Err(ReadError::NotFound) => drop(listing.known.insert(object, false)),
+            _ => listing.failed = true,
+        }
+        if listing.waiting == 0 {
+            self.try_listing(number, sh);
+        }
+    }
+}

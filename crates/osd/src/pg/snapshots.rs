@@ -1,0 +1,234 @@
+//! Snapshots at the primary: clones before writes, reads at snapshots, what a rollback goes back to (CHECKLIST CEPH-09).
+//!
+//! ```text
+//!  write that knows a newer snapshot ─▶ log:  n    :7    CloneFrom live          ┐ one transaction here;
+//!                                             n+1  live  the write, and SnapSet  ┘ members take them one by one
+//!  read at snapshot 6 ─▶ live object's queue ─ SnapSet says :7 ─▶ :7's queue ─▶ as any read
+//! ```
+//! Members apply `CloneFrom` to copies of their own. So a write that clones waits until nobody who gets it lacks the live object or what is in
+//! the clone's place; and a backfill's cursor never lies between two objects of one name (`backfill.rs`). If the interval ends between the two
+//! updates, the clone is an orphan: nobody's SnapSet names it, so nobody reads it; the next write puts its own clone in its place, and the
+//! trimmer (`trim.rs`) removes what is left. What a write's client is answered is the second update's, and a resend finds that one.
+//!
+//! Extents are shared where a clone is made. An object that is recovered or backfilled comes by itself, with extents of its own.
+//!
+//! Invariants: a clone named by a SnapSet has the state of the live object before the first write that knew of its snapshots, on every member
+//! that has both; no client's write changes a clone.
+
+use super::Pg;
+use super::local::Ops;
+use super::object::{Context, Pending};
+use super::replication::{Change, Ordered};
+use super::watch::Own;
+use crate::shared::Shared;
+use crate::snaps::{self, Found, Then};
+use nacre_types::{Name, ObjectId, SnapId};
+use nacre_wire::Payload;
+use nacre_wire::map::{PoolSnaps, SnapMode};
+use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp};
+use nacre_wire::msg::replication::Effect;
+use nacre_wire::msg::snap::{CloneInfo, SnapSet};
+use std::collections::BTreeSet;
+
+/// What an update does with a clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Touch {
+    /// Puts something in its place, or removes it.
+    Writes,
+    /// Takes what it is.
+    Reads,
+}
+
+impl Pg {
+    fn pool_snaps<'a>(&self, sh: &'a Shared) -> Option<&'a PoolSnaps> {
+        let pool = &sh.map.as_ref()?.pools.get(&self.id().pool)?.snaps;
+        (pool.mode != SnapMode::Unused {}).then_some(pool)
+    }
+
+    /// The snapshots that an operation preserves; none if it leaves alone what they preserve.
+    fn snap_context(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<SnapContext> {
+        let pool = self.pool_snaps(sh)?;
+        // What comes into being knows what it is newer than.
+        let matters = op.own.is_none() && (snaps::changes_content(&op.request) || !before.exists);
+        matters.then(|| snaps::context(&op.request, pool))
+    }
+
+    /// The clone that the operation makes if it changes the object.
+    fn clone_made(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<CloneInfo> {
+        snaps::preserve(before, &self.snap_context(op, before, sh)?).0
+    }
+
+    /// Whether a clone is made before the operation's own update.
+    pub(super) fn clones_first(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
+        op.is_write() && self.clone_made(op, before, sh).is_some()
+    }
+
+    fn touched(&self, op: &Pending, before: &Context, sh: &Shared) -> Vec<(SnapId, Touch)> {
+        let Some(pool) = self.pool_snaps(sh) else { return Vec::new() };
+        if let Some(Own::Trim { found }) = &op.own {
+            let dead = snaps::trimmed(&before.snaps, pool).1;
+            let all: BTreeSet<SnapId> = dead.into_iter().chain(orphans(&before.snaps, found)).collect();
+            return all.into_iter().map(|id| (id, Touch::Writes)).collect();
+        }
+        let made = self.clone_made(op, before, sh).map(|clone| (clone.id, Touch::Writes));
+        let back = op.request.ops.iter().find_map(|part| match part {
+            SubOp::Rollback { snap } => match snaps::resolve(&before.snaps, before.exists, *snap) {
+                Found::Clone(id) => Some((id, Touch::Reads)),
+                _ => None,
+            },
+            _ => None,
+        });
+        made.into_iter().chain(back).collect()
+    }
+
+    /// What keeps the operation from doing what it does with a clone; the first of them.
+    fn unready(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<ObjectId> {
+        let objects = &self.as_primary()?.objects;
+        let suspect = |clone: &ObjectId| self.as_primary().is_some_and(|primary| primary.damage.is_suspect(clone));
+        let ready = |(id, touch): &(SnapId, Touch)| {
+            let clone = snaps::at(&op.request.object, *id);
+            let state = objects.peek(&clone);
+            let free = |state: &super::object::ObjectState| state.held == 0 && state.reads == 0 && !state.exclusive;
+            let fits = state.is_some_and(|state| state.context.is_some() && (*touch == Touch::Reads || free(state)));
+            fits && !suspect(&clone) && !self.is_lacking(&clone)
+        };
+        let touched = self.touched(op, before, sh);
+        touched.iter().find(|touch| !ready(touch)).map(|(id, _)| snaps::at(&op.request.object, *id))
+    }
+
+    fn is_lacking(&self, object: &ObjectId) -> bool {
+        self.local.missing.contains_key(object) || self.interval.receivers().any(|osd| self.lacks(osd, object))
+    }
+
+    /// Whether the operation can do what it does with clones of its object.
+    pub(super) fn clones_are_ready(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
+        self.unready(op, before, sh).is_none()
+    }
+
+    /// Does something about the clone that the front of the queue waits for.
+    pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
+        let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
+        let Some(clone) = self.unready(front, context, sh) else { return };
+        if self.is_lacking(&clone) {
+            self.recover_now(&clone, sh);
+        } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())
+        {
+            self.load_context(&clone, sh);
+        }
+    }
+
+    /// Whether the object can have the clone that the operation makes, if it makes one.
+    pub(super) fn room_for_clone(&self, op: &Pending, before: &Context, sh: &Shared) -> Result<(), OpFailure> {
+        let Some(context) = self.snap_context(op, before, sh) else { return Ok(()) };
+        match snaps::preserve(before, &context) {
+            (Some(_), after) => snaps::has_room(&after),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// What an update of the live object remembers of snapshots. Returns the clone to be made before it.
+    pub(super) fn preserve(
+        &self,
+        op: &Pending,
+        before: &Context,
+        context: &mut Context,
+        effects: &mut Vec<Effect>,
+        sh: &Shared,
+    ) -> Option<CloneInfo> {
+        let (clone, after) = match self.snap_context(op, before, sh) {
+            Some(snaps) => snaps::preserve(before, &snaps),
+            None => (None, before.snaps.clone()),
+        };
+        context.snaps = after;
+        context.snaps.whiteout = !context.exists && !context.snaps.clones.is_empty();
+        if !context.is_stored() {
+            context.snaps = SnapSet::default();
+            return clone;
+        }
+        let wiped = effects.iter().any(|effect| matches!(effect, Effect::Remove {} | Effect::CloneFrom { .. }));
+        if context.snaps != before.snaps || (wiped && context.snaps != SnapSet::default()) {
+            effects.push(snaps::attr_effect(&context.snaps));
+        }
+        clone
+    }
+
+    /// The update that makes a clone of the live object as it is.
+    pub(super) fn order_clone(
+        &mut self,
+        object: &ObjectId,
+        clone: &CloneInfo,
+        live: &Context,
+        ops: &mut Ops,
+        sh: &Shared,
+    ) -> Ordered {
+        let place = snaps::at(object, clone.id);
+        // Claims and what it knows of snapshots are the live object's alone.
+        let claims = live.claims.stored().into_iter().map(|(name, _)| Effect::RemoveAttr { name });
+        let snaps =
+            (live.snaps != SnapSet::default()).then(|| Effect::RemoveAttr { name: Name::copy(snaps::SNAPS_ATTR) });
+        let effects = [Effect::CloneFrom { snapshot: SnapId::HEAD }].into_iter().chain(claims).chain(snaps).collect();
+        let Context { exists, size, modified_ms, attrs, header, .. } = live.clone();
+        let context = Context { exists, size, modified_ms, attrs, header, ..Context::default() };
+        self.order(self.own_change(place, context, effects), ops, sh)
+    }
+
+    /// A change by nobody's wish, of an object whose context is known.
+    pub(super) fn own_change(&self, object: ObjectId, context: Context, effects: Vec<Effect>) -> Change {
+        let state = self.as_primary().and_then(|primary| primary.objects.peek(&object));
+        let before = state.and_then(|state| state.context.clone()).expect("known before it is changed");
+        let (payload, request, results) = (Payload::new(), RequestId::default(), Vec::new());
+        Change { object, before, context, effects, payload, request, answered_below: 0, results }
+    }
+
+    /// The operation and what it is about, if that is the live object or nothing; otherwise the operation is in the queue of the object that is
+    /// returned.
+    pub(super) fn at_snapshot(
+        &mut self,
+        mut op: Pending,
+        live: Context,
+        sh: &mut Shared,
+    ) -> Result<(Pending, Context), ObjectId> {
+        let Some(snap) = op.snapshot else { return Ok((op, live)) };
+        if !self.pool_snaps(sh).is_some_and(|pool| pool.is_live(snap)) {
+            let object = op.request.object.clone();
+            let why = format!("the pool has no snapshot {}; `pool snap ls` lists them", snap.0);
+            self.fail(op, OpFailure::Invalid { why }, sh);
+            return Err(object);
+        }
+        match snaps::resolve(&live.snaps, live.exists, snap) {
+            Found::Live => Ok((op, live)),
+            Found::Nothing => Ok((op, Context::default())),
+            Found::Clone(id) => {
+                let clone = snaps::at(&op.request.object, id);
+                (op.request.object, op.snapshot) = (clone.clone(), None);
+                self.primary().expect("serving").objects.push(&clone, op);
+                Err(clone)
+            }
+        }
+    }
+
+    /// What a rollback makes of the object, if the operation is one.
+    pub(super) fn then(&self, op: &Pending, context: &Context) -> Then {
+        let snap = op.request.ops.iter().find_map(|part| match part {
+            SubOp::Rollback { snap } => Some(*snap),
+            _ => None,
+        });
+        let Some(snap) = snap else { return Then::Same };
+        match snaps::resolve(&context.snaps, context.exists, snap) {
+            Found::Live => Then::Same,
+            Found::Nothing => Then::Gone,
+            Found::Clone(id) => {
+                let clone = snaps::at(&op.request.object, id);
+                let state = self.as_primary().and_then(|primary| primary.objects.peek(&clone));
+                let clone = state.and_then(|state| state.context.clone()).expect("it waits until that is known");
+                Then::Clone(id, Box::new(clone))
+            }
+        }
+    }
+}
+
+/// Clones of which the object does not know.
+pub(super) fn orphans<'a>(set: &'a SnapSet, found: &'a BTreeSet<SnapId>) -> impl Iterator<Item = SnapId> + 'a {
+    found.iter().copied().filter(|id| set.clones.iter().all(|clone| clone.id != *id))
+}

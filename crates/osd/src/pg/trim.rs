@@ -1,0 +1,178 @@
+//! Clones that preserve only removed snapshots go, and orphans with them; the space comes back (CHECKLIST CEPH-09).
+//!
+//! ```text
+//!  the map removes a snapshot, or an interval begins
+//!    ─▶ a page of the group's objects ─▶ names that have clones ─▶ a few at a time, in the live object's queue:
+//!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
+//!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
+//! ```
+//! Only the primary of a clean group trims. What a pass has done is in the objects; a new primary begins one anew. It lists every name of the
+//! group, which is the price of keeping no index from snapshots to clones.
+//!
+//! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out of the one that does.
+
+use super::local::Ops;
+use super::object::{Context, Pending};
+use super::replication::Answer;
+use super::snapshots::orphans;
+use super::watch::Own;
+use super::{Awaited, Pg};
+use crate::shared::Shared;
+use crate::{key, snaps};
+use bytes::Bytes;
+use nacre_store::{Read, ReadError, ReadReply};
+use nacre_types::{Entity, ObjectId, SnapId, Version};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::OpReply;
+use nacre_wire::msg::replication::Effect;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Objects of one page.
+const PAGE: usize = 256;
+/// Names that are looked at or trimmed at one time, per group.
+const ROOM: usize = 4;
+
+/// What trimming is doing at the primary.
+#[derive(Debug, Default)]
+pub struct Trimming {
+    /// The pool's removed snapshots, as of the pass under way or done; `None` before the first.
+    seen: Option<Vec<(SnapId, SnapId)>>,
+    /// A pass is to be done, or goes on.
+    pub(super) pending: bool,
+    /// Where the next page begins; `None`: the last was read.
+    from: Option<Bytes>,
+    listing: bool,
+    /// Live objects whose names have clones, and which.
+    candidates: VecDeque<(ObjectId, BTreeSet<SnapId>)>,
+    /// Those in their queues, and those whose last update is not committed yet.
+    busy: BTreeMap<ObjectId, Option<Version>>,
+    filling: bool,
+}
+
+impl Pg {
+    fn trimming(&mut self) -> &mut Trimming {
+        &mut self.primary().expect("only primaries trim").trimming
+    }
+
+    /// The map may have other snapshots.
+    pub(super) fn trim_on_map(&mut self, sh: &Shared) {
+        let map = sh.map.as_ref().expect("called because of a map");
+        let Some(pool) = map.pools.get(&self.id().pool).filter(|pool| pool.snaps.last.0 > 0) else { return };
+        let (first, _) = key::range(self.id().seed, self.local.pg_num);
+        let Some(primary) = self.primary() else { return };
+        let trimming = &mut primary.trimming;
+        if trimming.seen.as_ref() != Some(&pool.snaps.removed) {
+            trimming.seen = Some(pool.snaps.removed.clone());
+            trimming.candidates.clear();
+            (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), false);
+        }
+    }
+
+    /// Goes on with a pass, if there is one.
+    pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
+        if !self.is_clean() || !self.trimming().pending {
+            return;
+        }
+        self.trim_go_on(sh);
+        let (pg, since) = (self.id(), self.interval.since);
+        let (_, to) = key::range(pg.seed, self.local.pg_num);
+        let trimming = self.trimming();
+        if trimming.listing || !trimming.candidates.is_empty() || !trimming.busy.is_empty() {
+            return;
+        }
+        let Some(from) = trimming.from.clone() else {
+            trimming.pending = false;
+            return;
+        };
+        trimming.listing = true;
+        let collection = key::collection(pg.pool, pg.shard);
+        sh.read(pg, since, Read::List { collection, from, to, limit: PAGE }, Awaited::TrimList);
+    }
+
+    pub(super) fn on_trim_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        let trimming = &mut primary.trimming;
+        // A pass that was begun anew meanwhile reads its own first page.
+        if !std::mem::take(&mut trimming.listing) {
+            return;
+        }
+        let (keys, more) = match reply {
+            Ok(ReadReply::List { keys, more }) => (keys, more),
+            Err(ReadError::NotFound) => (Vec::new(), false),
+            // Not now: the page is read again.
+            _ => return,
+        };
+        trimming.from = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        for clone in keys.iter().filter_map(|key| key::object_at(key)).filter(snaps::is_clone) {
+            let live = snaps::live(&clone);
+            match trimming.candidates.back_mut().filter(|(object, _)| *object == live) {
+                Some((_, found)) => drop(found.insert(clone.snapshot)),
+                None => trimming.candidates.push_back((live, BTreeSet::from([clone.snapshot]))),
+            }
+        }
+        self.trim_go_on(sh);
+    }
+
+    /// Takes on the next names, as far as there is room.
+    pub(super) fn trim_go_on(&mut self, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        if !primary.trimming.pending || primary.trimming.filling {
+            return;
+        }
+        let committed = primary.committed;
+        primary.trimming.busy.retain(|_, version| version.is_none_or(|version| version > committed));
+        let clean = self.is_clean();
+        self.trimming().filling = true;
+        while clean && self.trimming().busy.len() < ROOM {
+            let trimming = self.trimming();
+            let Some((object, found)) = trimming.candidates.pop_front() else { break };
+            trimming.busy.insert(object.clone(), None);
+            self.queue_own(Entity::Osd(sh.me()), &object, Own::Trim { found }, sh);
+        }
+        self.trimming().filling = false;
+    }
+
+    /// The front of a live object's queue, when it is to be trimmed. Clones that it touches are ready (`snapshots.rs`).
+    pub(super) fn trim_object(&mut self, op: Pending, found: &BTreeSet<SnapId>, before: Context, sh: &mut Shared) {
+        let object = op.request.object.clone();
+        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
+        let (after, dead) = pool.map(|pool| snaps::trimmed(&before.snaps, &pool.snaps)).unwrap_or_default();
+        let gone: BTreeSet<SnapId> = dead.into_iter().chain(orphans(&before.snaps, found)).collect();
+        let objects = &self.as_primary().expect("serving").objects;
+        let context = |id: &SnapId| objects.peek(&snaps::at(&object, *id)).and_then(|state| state.context.as_ref());
+        let stored = |id: &SnapId| context(id).is_some_and(Context::is_stored);
+        let there: Vec<SnapId> = gone.into_iter().filter(stored).collect();
+        let (mut ops, mut ordered) = (Ops::new(), Vec::new());
+        if after != before.snaps {
+            let mut context = before.clone();
+            context.snaps = after;
+            context.snaps.whiteout = !context.exists && !context.snaps.clones.is_empty();
+            let effects = match context.is_stored() {
+                true => vec![snaps::attr_effect(&context.snaps)],
+                false => vec![Effect::Remove {}],
+            };
+            if !context.is_stored() {
+                context = Context::default();
+            }
+            let change = self.own_change(object.clone(), context, effects);
+            ordered.push(self.order(change, &mut ops, sh));
+        }
+        for id in there {
+            let change = self.own_change(snaps::at(&object, id), Context::default(), vec![Effect::Remove {}]);
+            ordered.push(self.order(change, &mut ops, sh));
+        }
+        let Some(last) = ordered.last_mut() else {
+            Self::release(&op, sh);
+            self.trimming().busy.remove(&object);
+            self.trim_go_on(sh);
+            return;
+        };
+        let (request, attempt) = (op.request.request, op.request.attempt);
+        let reply = OpReply { request, failure: None, version: Version::NONE, results: Vec::new(), attempt };
+        let version = last.update.version;
+        last.update.answers = vec![Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }];
+        sh.counters.trimmed += ordered.len() as u64;
+        self.launch(ordered, ops, sh);
+        self.trimming().busy.insert(object, Some(version));
+    }
+}

@@ -1,0 +1,455 @@
+//! Snapshots, rollback, trim and copies on whole daemons: see `pg/snapshots.rs`, `pg/trim.rs`, `pg/copy.rs`.
+
+use crate::company::Company;
+use crate::stories::PG;
+use crate::{key, snaps};
+use nacre_store::{ObjectStore, Read, ReadReply};
+use nacre_types::{ClientId, Name, ObjectId, SnapId};
+use nacre_wire::Message;
+use nacre_wire::map::{Change, Pool, SnapMode};
+use nacre_wire::msg::client::{OpFailure, OpRequest, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::replication::Effect;
+
+type Attrs = Vec<(bytes::Bytes, bytes::Bytes)>;
+type Answer = Result<Vec<u8>, OpFailure>;
+
+const NOT_FOUND: Answer = Err(OpFailure::NotFound {});
+
+fn snapshot(company: &mut Company, name: &str) -> SnapId {
+    let snap = SnapId(company.monitors.map.pools[&PG.pool].snaps.last.0 + 1);
+    company.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: name.into() }]);
+    snap
+}
+fn remove(company: &mut Company, snap: SnapId) {
+    company.commit(vec![Change::SnapRemove { pool: PG.pool, snap }]);
+}
+fn ask(company: &mut Company, object: &str, snap: SnapId, ops: Vec<SubOp>) -> OpRequest {
+    let mut request = company.request(ClientId(9), object, ops, 0);
+    request.object.snapshot = snap;
+    company.resend(&request, &[]);
+    request
+}
+fn read_at(company: &mut Company, object: &str, snap: SnapId) -> Answer {
+    let request = ask(company, object, snap, vec![SubOp::Read { offset: 0, length: 1 << 16 }]);
+    company.await_answer(&request).map(|(_, data)| data)
+}
+fn listed(company: &mut Company) -> Vec<String> {
+    let request = company.send("", vec![SubOp::ListObjects { after: Default::default(), limit: 1000 }], &[], 0);
+    company.await_answer(&request).expect("answered");
+    let [SubReply::Objects { objects, .. }] = &company.results(&request)[..] else { panic!("a listing") };
+    objects.iter().map(ToString::to_string).collect()
+}
+fn read_store(company: &mut Company, osd: u32, read: Read) -> ReadReply {
+    let host = company.host(osd);
+    host.store.read(read, nacre_store::Token(u64::MAX));
+    let mut events = Vec::new();
+    host.store.poll(&mut events);
+    match events.pop() {
+        Some(nacre_store::Event::Read(_, Ok(reply))) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+/// Names, attributes and data of all that a daemon has of the group.
+fn stored(company: &mut Company, osd: u32) -> Vec<(String, Attrs, Vec<u8>)> {
+    let (from, to) = key::range(0, 1);
+    let collection = key::collection(PG.pool, PG.shard);
+    let ReadReply::List { keys, .. } = read_store(company, osd, Read::List { collection, from, to, limit: 1000 })
+    else {
+        panic!("a listing")
+    };
+    let one = |position: bytes::Bytes| {
+        let object = nacre_store::ObjectKey::new(collection, position.clone());
+        let ReadReply::Stat(Some(stat)) = read_store(company, osd, Read::Stat(object.clone())) else {
+            panic!("listed")
+        };
+        let ReadReply::Data(data) = read_store(company, osd, Read::Data { object, offset: 0, length: stat.size })
+        else {
+            panic!("data")
+        };
+        let name = key::object_at(&position).expect("a position").to_string();
+        (name, stat.attrs.into_iter().collect(), data.concat())
+    };
+    keys.into_iter().map(one).collect()
+}
+/// What all members have; they have the same.
+fn everywhere(company: &mut Company) -> Vec<String> {
+    let acting = company.acting();
+    let first = stored(company, acting[0]);
+    for osd in &acting[1..] {
+        assert_eq!(stored(company, *osd), first, "osd.{osd} has something else than osd.{}", acting[0]);
+    }
+    first.into_iter().map(|(name, ..)| name).collect()
+}
+
+#[test]
+fn a_snapshot_is_the_object_before_the_first_write_that_knew_it() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"one").expect("written");
+    company.op("a", vec![SubOp::SetAttr { name: "x".into(), value: "1".into() }], &[]).expect("set");
+    let monday = snapshot(&mut company, "monday");
+    assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()), "nothing was written since");
+    let tuesday = snapshot(&mut company, "tuesday");
+    company.write("a", b"two").expect("written");
+    company.op("a", vec![SubOp::Append { length: 1 }], b"!").expect("appended");
+    company.write("b", b"new").expect("written");
+    let wednesday = snapshot(&mut company, "wednesday");
+    company.op("a", vec![SubOp::RemoveAttr { name: "x".into() }], &[]).expect("removed");
+    for (snap, a, b) in [
+        (monday, &b"one"[..], NOT_FOUND),
+        (tuesday, b"one", NOT_FOUND),
+        (wednesday, b"two!", Ok(b"new".to_vec())),
+        (SnapId::HEAD, b"two!", Ok(b"new".to_vec())),
+    ] {
+        assert_eq!(read_at(&mut company, "a", snap), Ok(a.to_vec()), "{snap:?}");
+        assert_eq!(read_at(&mut company, "b", snap), b, "{snap:?}");
+        let attr = ask(&mut company, "a", snap, vec![SubOp::GetAttr { name: "x".into() }]);
+        assert_eq!(company.await_answer(&attr).is_ok(), snap != SnapId::HEAD, "{snap:?}");
+    }
+    // One clone for both snapshots that nothing was written between.
+    assert_eq!(everywhere(&mut company), ["a:2", "a:3", "a", "b"]);
+    assert_eq!(listed(&mut company), ["a", "b"]);
+    let all = company.send("a", vec![SubOp::ListSnaps {}], &[], 0);
+    company.await_answer(&all).expect("answered");
+    let [SubReply::Snaps { sequence: 3, exists: true, clones }] = &company.results(&all)[..] else {
+        panic!("snapshots")
+    };
+    let clones: Vec<_> = clones.iter().map(|clone| (clone.id.0, clone.snaps.len(), clone.size)).collect();
+    assert_eq!(clones, [(2, 2, 3), (3, 1, 4)]);
+    let nothing = read_at(&mut company, "a", SnapId(9));
+    assert!(matches!(&nothing, Err(OpFailure::Invalid { why }) if why.contains("no snapshot 9")), "{nothing:?}");
+    let write = ask(&mut company, "a", monday, vec![SubOp::Delete {}]);
+    assert!(matches!(company.await_answer(&write), Err(OpFailure::Invalid { .. })), "snapshots are read only");
+}
+
+#[test]
+fn what_is_deleted_stays_for_its_snapshots_and_goes_with_the_last() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"one").expect("written");
+    let monday = snapshot(&mut company, "monday");
+    company.op("a", vec![SubOp::Delete {}], &[]).expect("deleted");
+    assert_eq!(company.read("a"), NOT_FOUND);
+    assert_eq!(company.op("a", vec![SubOp::Delete {}], &[]), NOT_FOUND, "it is gone already");
+    assert_eq!(company.op("a", vec![SubOp::AssertExists { exists: false }, SubOp::Stat {}], &[]), NOT_FOUND);
+    assert_eq!((listed(&mut company), everywhere(&mut company)), (vec![], vec!["a:1".to_owned(), "a".to_owned()]));
+    assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
+    let tuesday = snapshot(&mut company, "tuesday");
+    company.op("a", vec![SubOp::Create { exclusive: true }], &[]).expect("created anew");
+    company.write("a", b"two").expect("written");
+    assert_eq!(read_at(&mut company, "a", tuesday), NOT_FOUND, "it was not there on tuesday");
+    let wednesday = snapshot(&mut company, "wednesday");
+    company.op("a", vec![SubOp::Delete {}], &[]).expect("deleted");
+    // A new primary reads what was stored.
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.wait(1500);
+    for (snap, expected) in [(monday, Ok(b"one".to_vec())), (tuesday, NOT_FOUND), (wednesday, Ok(b"two".to_vec()))] {
+        assert_eq!(read_at(&mut company, "a", snap), expected, "{snap:?}");
+    }
+    assert_eq!((listed(&mut company), company.read("a")), (vec![], NOT_FOUND));
+    company.revive(host, 2);
+    company.wait(3000);
+    assert_eq!(everywhere(&mut company), ["a:1", "a:3", "a"]);
+    remove(&mut company, monday);
+    company.wait(3000);
+    assert_eq!(everywhere(&mut company), ["a:3", "a"]);
+    remove(&mut company, wednesday);
+    company.wait(3000);
+    assert_eq!(everywhere(&mut company), [""; 0], "nothing preserves anything any more");
+    let totals = company.hosts.values().find_map(|host| host.osd.pgs().find(|pg| pg.id() == PG)).map(|pg| pg.totals());
+    assert_eq!(totals.map(|totals| (totals.objects, totals.bytes)), Some((0, 0)), "and it is counted so");
+}
+
+#[test]
+fn a_rollback_is_a_write_of_what_was() {
+    let mut company = Company::new(3, 2, 3);
+    let back = |company: &mut Company, snap| company.op("a", vec![SubOp::Rollback { snap }], &[]);
+    let nothing = snapshot(&mut company, "nothing");
+    company.write("a", b"one").expect("written");
+    let attr = |value: &'static str| vec![SubOp::SetAttr { name: "x".into(), value: value.into() }];
+    company.op("a", attr("1"), &[]).expect("set");
+    company.op("a", vec![SubOp::OmapSet { entries: vec![("k".into(), "1".into())] }], &[]).expect("set");
+    company.op("a", vec![SubOp::Watch { cookie: 7, timeout_ms: 60_000 }], &[]).expect("watched");
+    let one = snapshot(&mut company, "one");
+    assert_eq!(back(&mut company, one), Ok(vec![]), "it is still that");
+    assert_eq!(everywhere(&mut company), ["a:2", "a"], "an update all the same");
+    company.write("a", b"longer two").expect("written");
+    company.op("a", attr("2"), &[]).expect("set");
+    company.op("a", vec![SubOp::OmapClear {}], &[]).expect("cleared");
+    let two = snapshot(&mut company, "two");
+    assert_eq!(back(&mut company, one), Ok(vec![]));
+    let is_one = |company: &mut Company| {
+        assert_eq!(company.read("a"), Ok(b"one".to_vec()));
+        let ops = vec![
+            SubOp::GetAttr { name: "x".into() },
+            SubOp::OmapGet { keys: vec!["k".into()] },
+            SubOp::ListWatchers {},
+        ];
+        let all = company.send("a", ops, &[], 0);
+        company.await_answer(&all).expect("answered");
+        let results = company.results(&all);
+        let [SubReply::Value { value }, SubReply::Entries { entries, .. }, SubReply::Watchers { watchers }] =
+            &results[..]
+        else {
+            panic!("{results:?}")
+        };
+        assert_eq!((&value[..], entries.len(), watchers.len()), (&b"1"[..], 1, 1), "watches are the live object's");
+    };
+    is_one(&mut company);
+    assert_eq!(read_at(&mut company, "a", two), Ok(b"longer two".to_vec()), "what was rolled back is in its snapshot");
+    assert_eq!(back(&mut company, two), Ok(vec![]));
+    assert_eq!(company.read("a"), Ok(b"longer two".to_vec()));
+    assert_eq!(back(&mut company, one), Ok(vec![]));
+    is_one(&mut company);
+    // A guard may go before it, and stops it.
+    let guarded = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::Rollback { snap: two }];
+    assert_eq!(company.op("a", guarded.clone(), b"xxx"), Err(OpFailure::Guard { index: 0 }));
+    assert_eq!(company.op("a", guarded, b"one"), Ok(vec![]));
+    assert_eq!(back(&mut company, nothing), Ok(vec![]), "it was not there");
+    assert_eq!((company.read("a"), listed(&mut company)), (NOT_FOUND, vec![]));
+    assert_eq!(back(&mut company, nothing), NOT_FOUND, "it is not there now, either");
+    assert_eq!(back(&mut company, two), Ok(vec![]), "a deleted object comes back");
+    assert_eq!(company.read("a"), Ok(b"longer two".to_vec()));
+    assert_eq!(everywhere(&mut company), ["a:2", "a:3", "a"]);
+    let last = company.send("a", vec![SubOp::Rollback { snap: two }], &[], 0);
+    company.await_answer(&last).expect("rolled back");
+    remove(&mut company, two);
+    company.replies.clear();
+    company.resend(&last, &[]);
+    company.await_answer(&last).expect("it has happened, whatever was removed since");
+    assert!(matches!(back(&mut company, two), Err(OpFailure::Invalid { .. })));
+    let mixed = vec![SubOp::Rollback { snap: one }, SubOp::Append { length: 1 }];
+    assert!(matches!(company.op("a", mixed, b"x"), Err(OpFailure::Invalid { .. })));
+}
+
+/// The members had the clone and not the write when the primary died.
+#[test]
+fn an_orphan_is_nobodys_snapshot_and_is_replaced_or_removed() {
+    for replaced in [false, true] {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"one").expect("written");
+        let monday = snapshot(&mut company, "monday");
+        company.lose = |message| match message {
+            Message::Replicate(update, _) => !update.effects.iter().any(|e| matches!(e, Effect::CloneFrom { .. })),
+            _ => false,
+        };
+        let lost = company.request(ClientId(8), "a", vec![SubOp::WriteFull { length: 3 }], 0);
+        company.resend(&lost, b"two");
+        company.settle();
+        let primary = company.acting()[0];
+        let host = company.kill(primary);
+        company.lose = |_| false;
+        company.wait(1500);
+        assert!(company.answer(&lost).is_none(), "nobody was told");
+        assert_eq!(everywhere(&mut company), ["a:1", "a"]);
+        assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
+        company.write("b", b"other").expect("written");
+        let serves = company.acting()[0];
+        let before = stored(&mut company, serves);
+        if replaced {
+            // The client sends it again: executed once, with a clone over the orphan.
+            company.resend(&lost, b"two");
+            company.await_answer(&lost).expect("written");
+            company.resend(&lost, b"two");
+            company.settle();
+            assert_ne!(stored(&mut company, serves), before);
+            assert_eq!(company.read("a"), Ok(b"two".to_vec()));
+            assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
+        }
+        company.revive(host, 2);
+        company.wait(4000);
+        let expected: &[&str] = if replaced { &["a:1", "a", "b"] } else { &["a", "b"] };
+        assert_eq!(everywhere(&mut company), expected, "an orphan is removed, snapshots or not");
+        assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
+        let entries = company.host(serves).osd.pgs().find(|pg| pg.id() == PG).expect("it has it").totals();
+        assert_eq!(entries.objects, expected.len() as u64);
+    }
+}
+
+/// One listing has fewer objects than a name has clones: the range must grow until it ends between names.
+#[test]
+fn a_member_that_is_backfilled_gets_clones_and_the_updates_that_make_them() {
+    let mut company = Company::new(4, 1, 2);
+    company.commit(vec![Change::Config { key: "osd.log_entries_min".into(), value: Some("16".into()) }]);
+    for round in 0..6 {
+        for object in ["a", "b", "c"] {
+            company.write(object, format!("{object}{round}").as_bytes()).expect("written");
+        }
+        snapshot(&mut company, &format!("s{round}"));
+    }
+    for object in ["a", "b", "c"] {
+        company.write(object, b"end").expect("written");
+    }
+    let acting = company.acting();
+    let host = company.kill(acting[1]);
+    let down = nacre_types::OsdId(acting[1]);
+    company.commit(vec![Change::OsdWeight { osd: down, weight: nacre_wire::map::Weight::OUT, automatic: false }]);
+    for step in 0..400 {
+        if step % 10 == 0 && step < 60 {
+            let snap = snapshot(&mut company, &format!("t{step}"));
+            for object in ["a", "b", "c"] {
+                company.write(object, format!("{object} {step}").as_bytes()).expect("written meanwhile");
+                company.op(object, vec![SubOp::Rollback { snap }], &[]).expect("rolled back meanwhile");
+            }
+        }
+        company.wait(50);
+    }
+    drop(host);
+    assert_eq!(company.acting().len(), 2);
+    let names = everywhere(&mut company);
+    assert_eq!(names.len(), 3 * 13, "{names:?}");
+    for object in ["a", "b", "c"] {
+        for round in 0..6 {
+            let expected = format!("{object}{round}").into_bytes();
+            assert_eq!(read_at(&mut company, object, SnapId(round + 1)), Ok(expected));
+        }
+        for step in 6..12 {
+            assert_eq!(read_at(&mut company, object, SnapId(step + 1)), Ok(b"end".to_vec()));
+        }
+    }
+}
+
+#[test]
+fn a_lock_taken_with_a_write_that_clones_has_the_objects_version_as_its_token() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"one").expect("written");
+    let monday = snapshot(&mut company, "monday");
+    let lock = SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() };
+    let both = company.send("a", vec![lock.clone(), SubOp::WriteFull { length: 3 }], b"two", 0);
+    let (version, _) = company.await_answer(&both).expect("granted");
+    assert!(matches!(company.results(&both)[0], SubReply::Locked { token, .. } if token == version));
+    assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
+    // A lock alone is no change that a snapshot preserves.
+    snapshot(&mut company, "tuesday");
+    company.op("a", vec![SubOp::Unlock { name: "l".into(), cookie: 1 }], &[]).expect("unlocked");
+    company.op("a", vec![lock], &[]).expect("locked");
+    assert_eq!(everywhere(&mut company), ["a:1", "a"]);
+    let clone = stored(&mut company, 0).swap_remove(0);
+    let names: Vec<Name> = clone.1.iter().map(|(name, _)| Name::copy(name)).collect();
+    assert_eq!(names, [Name::from("_")], "claims and snapshots are the live object's");
+}
+
+#[test]
+fn clients_may_have_snapshots_of_their_own() {
+    let mut company = Company::new(3, 2, 3);
+    let context = |sequence: u64, snaps: &[u64]| SnapContext {
+        sequence,
+        snapshots: snaps.iter().map(|snap| SnapId(*snap)).collect(),
+    };
+    let write = |company: &mut Company, data: &[u8], snaps: SnapContext| {
+        let ops = vec![SubOp::WriteFull { length: data.len() as u64 }];
+        let request = OpRequest { snaps, ..company.request(ClientId(9), "a", ops, 0) };
+        company.resend(&request, data);
+        company.await_answer(&request).map(|_| ())
+    };
+    let refused = |answer: Result<(), OpFailure>| matches!(answer, Err(OpFailure::Invalid { .. }));
+    assert!(refused(write(&mut company, b"0", context(1, &[1]))), "nobody allocated it");
+    for _ in 0..4 {
+        snapshot(&mut company, "");
+    }
+    assert_eq!(company.monitors.map.pools[&PG.pool].snaps.mode, SnapMode::Own {});
+    write(&mut company, b"1", context(0, &[])).expect("written");
+    assert!(refused(write(&mut company, b"0", context(2, &[1, 2]))), "newest first");
+    assert!(refused(write(&mut company, b"0", context(1, &[2]))), "within its sequence");
+    assert!(refused(write(&mut company, b"0", context(5, &[]))), "not allocated");
+    write(&mut company, b"2", context(2, &[2, 1])).expect("written");
+    write(&mut company, b"3", context(1, &[1])).expect("an older context preserves nothing new");
+    remove(&mut company, SnapId(3));
+    write(&mut company, b"4", context(4, &[4, 3, 2, 1])).expect("a removed one is passed over");
+    let seen: Vec<_> = (1..=4).map(|snap| read_at(&mut company, "a", SnapId(snap)).map_err(drop)).collect();
+    assert_eq!(seen, [Ok(b"1".to_vec()), Ok(b"1".to_vec()), Err(()), Ok(b"3".to_vec())]);
+    assert_eq!(everywhere(&mut company), ["a:2", "a:4", "a"]);
+}
+
+fn copy(company: &mut Company, from: &str, to: &str, snap: SnapId) -> OpRequest {
+    let source = snaps::at(&ObjectId::named(from), snap);
+    let request = company.request(ClientId(9), to, vec![SubOp::CopyFrom { source }], 0);
+    company.resend(&request, &[]);
+    request
+}
+
+#[test]
+fn a_copy_is_all_of_the_source_at_one_time() {
+    let mut company = Company::new(3, 2, 3);
+    let pool = Pool { pg_num: 8, pgp_num: 8, ..company.monitors.map.pools[&PG.pool].clone() };
+    company.commit(vec![Change::PoolSet { pool: PG.pool, settings: pool }]);
+    company.wait(3000);
+    let entries = |n: u8| vec![SubOp::OmapSet { entries: vec![(vec![n].into(), vec![n].into())] }];
+    company.write("a", b"one").expect("written");
+    company.op("a", vec![SubOp::SetAttr { name: "x".into(), value: "1".into() }], &[]).expect("set");
+    company.op("a", entries(1), &[]).expect("set");
+    let monday = snapshot(&mut company, "monday");
+    company.write("a", b"two").expect("written");
+    // Into objects of other groups, with other primaries among them; these have something that must go.
+    let targets: Vec<String> = (0..12).map(|n| format!("target-{n}")).collect();
+    let primaries: std::collections::BTreeSet<_> =
+        targets.iter().map(|name| company.monitors.map.pgs[&company.group(name)].acting[0]).collect();
+    assert_eq!(primaries.len(), 3, "all three serve one");
+    for name in &targets {
+        company.write(name, b"something longer").expect("written");
+        company.op(name, entries(9), &[]).expect("set");
+        company.op(name, vec![SubOp::SetAttr { name: "y".into(), value: "2".into() }], &[]).expect("set");
+        let (snap, expected) = if name.ends_with('3') { (monday, b"one") } else { (SnapId::HEAD, b"two") };
+        let request = copy(&mut company, "a", name, snap);
+        company.await_answer(&request).expect("copied");
+        company.resend(&request, &[]);
+        company.settle();
+        let ops = vec![
+            SubOp::Read { offset: 0, length: 100 },
+            SubOp::ListAttrs {},
+            SubOp::OmapList { after: Default::default(), limit: 10 },
+        ];
+        let all = company.send(name, ops, &[], 0);
+        assert_eq!(company.await_answer(&all).map(|(_, data)| data), Ok(expected.to_vec()));
+        let results = company.results(&all);
+        let [_, SubReply::Entries { entries: attrs, .. }, SubReply::Entries { entries: omap, .. }] = &results[..]
+        else {
+            panic!("{results:?}")
+        };
+        assert_eq!((&attrs[..], &omap[..]), (&[("x".into(), "1".into())][..], &[(vec![1].into(), vec![1].into())][..]));
+    }
+    let absent = copy(&mut company, "nothing", "target-1", SnapId::HEAD);
+    assert_eq!(company.await_answer(&absent), Err(OpFailure::NotFound {}));
+    let same = copy(&mut company, "a", "a", monday);
+    company.await_answer(&same).expect("copied");
+    assert_eq!(company.read("a"), Ok(b"one".to_vec()));
+    let same = copy(&mut company, "a", "a", SnapId::HEAD);
+    company.await_answer(&same).expect("copied");
+    assert_eq!(company.read("a"), Ok(b"one".to_vec()));
+}
+
+#[test]
+fn copies_of_each_other_do_not_wait_for_each_other() {
+    let mut company = Company::new(3, 2, 3);
+    for (name, data) in [("a", b"one"), ("b", b"two")] {
+        company.write(name, data).expect("written");
+    }
+    // The questions are held up until both wait.
+    let asks: Vec<OpRequest> =
+        [("a", "b"), ("b", "a")].map(|(from, to)| copy(&mut company, from, to, SnapId::HEAD)).into();
+    for request in &asks {
+        company.await_answer(request).expect("copied");
+    }
+    let both = (company.read("a").expect("read"), company.read("b").expect("read"));
+    assert!(
+        [(b"one".to_vec(), b"one".to_vec()), (b"two".to_vec(), b"two".to_vec()), (b"two".to_vec(), b"one".to_vec())]
+            .contains(&both)
+    );
+}
+
+#[test]
+fn what_is_too_large_is_not_copied_and_says_so() {
+    let mut company = Company::new(1, 1, 1);
+    company.op("a", vec![SubOp::Truncate { size: (32 << 20) + 1 }], &[]).expect("made");
+    let large = copy(&mut company, "a", "b", SnapId::HEAD);
+    let answer = company.await_answer(&large);
+    assert!(matches!(&answer, Err(OpFailure::Invalid { why }) if why.contains("at most 33554432")), "{answer:?}");
+    company.write("a", b"x").expect("written");
+    for n in 0..5_u8 {
+        let entries = vec![(vec![n].into(), vec![0; 1 << 20].into())];
+        company.op("a", vec![SubOp::OmapSet { entries }], &[]).expect("set");
+    }
+    let large = copy(&mut company, "a", "b", SnapId::HEAD);
+    let answer = company.await_answer(&large);
+    assert!(matches!(&answer, Err(OpFailure::Invalid { why }) if why.contains("omap")), "{answer:?}");
+    assert_eq!(company.read("b"), NOT_FOUND);
+}

@@ -1,0 +1,350 @@
+//! What an object remembers of its snapshots (CHECKLIST CEPH-09). No state, no I/O; `pg/snapshots.rs` makes it last.
+//!
+//! ```text
+//!  objects of one name, in the store's order      attribute `s` of the live one: SnapSet
+//!    :3      as it was for snapshots 3 and 2        clones    3 preserves [3, 2], 7 preserves [7]
+//!    :7      as it was for snapshot 7               sequence  8: the newest snapshot a write knew
+//!    live    what snapshots after 8 see             whiteout  it is here for its clones' sake, and not for clients
+//! ```
+//! The promise: an object at a snapshot is what it was before the first write that knew of the snapshot; not there, if it was not there then. A
+//! write knows what its snapshot context says, and in a pool of named snapshots what the map of its primary says. An object that is deleted
+//! when it has no clones is forgotten, its sequence too: where clients have contexts of their own, one that comes later with an older
+//! context makes an object of which newer snapshots say that it was there.
+
+use crate::pg::object::Context;
+use crate::view::Stop;
+use bytes::Bytes;
+use nacre_types::{Name, ObjectId, SnapId};
+use nacre_wire::Wire;
+use nacre_wire::map::{PoolSnaps, SnapMode};
+use nacre_wire::msg::client::{OpFailure, OpRequest, SnapContext, SubOp};
+use nacre_wire::msg::replication::Effect;
+use nacre_wire::msg::snap::{CLONE_SNAPS_MAX, CLONES_MAX, CloneInfo, SnapSet};
+
+/// The attribute of the live object that holds its [`SnapSet`].
+pub const SNAPS_ATTR: &[u8] = b"s";
+/// Most snapshots in an operation's context; it may name removed ones.
+const CONTEXT_MAX: usize = 1000;
+
+/// What a snapshot of an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The object as it is.
+    Live,
+    /// This clone.
+    Clone(SnapId),
+    /// It was not there.
+    Nothing,
+}
+
+/// The live object of the same name.
+#[must_use]
+pub fn live(object: &ObjectId) -> ObjectId {
+    at(object, SnapId::HEAD)
+}
+/// The clone of the same name with this id.
+#[must_use]
+pub fn at(object: &ObjectId, snapshot: SnapId) -> ObjectId {
+    ObjectId { snapshot, ..object.clone() }
+}
+/// Whether it is a clone.
+#[must_use]
+pub fn is_clone(object: &ObjectId) -> bool {
+    object.snapshot != SnapId::HEAD
+}
+
+/// What an object's stored attributes say.
+#[must_use]
+pub fn of_attr(value: Option<&Bytes>) -> SnapSet {
+    // Attributes are under checksums: what cannot be decoded was never written by us.
+    value.and_then(|value| SnapSet::from_bytes(value).ok()).unwrap_or_default()
+}
+
+/// The effect that stores it.
+#[must_use]
+pub fn attr_effect(set: &SnapSet) -> Effect {
+    let name = Name::copy(SNAPS_ATTR);
+    if *set == SnapSet::default() {
+        return Effect::RemoveAttr { name };
+    }
+    Effect::SetAttr { name, value: set.to_bytes().into() }
+}
+
+/// What the object is at a snapshot.
+#[must_use]
+pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
+    if snap.0 > set.sequence {
+        return if exists { Found::Live } else { Found::Nothing };
+    }
+    let preserves = |clone: &&CloneInfo| clone.snaps.contains(&snap);
+    set.clones.iter().find(preserves).map_or(Found::Nothing, |clone| Found::Clone(clone.id))
+}
+
+/// What a write does about snapshots: the clone that has to be made of the object as it is, and what it remembers afterwards.
+#[must_use]
+pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, SnapSet) {
+    let mut after = before.snaps.clone();
+    after.sequence = after.sequence.max(context.sequence);
+    let newer = context.snapshots.iter().copied().filter(|snap| snap.0 > before.snaps.sequence);
+    let snaps: Vec<SnapId> = newer.collect();
+    let Some(id) = snaps.first().copied().filter(|_| before.exists) else { return (None, after) };
+    let clone = CloneInfo { id, snaps, size: before.size };
+    after.clones.push(clone.clone());
+    (Some(clone), after)
+}
+
+/// Whether the object can have another clone.
+///
+/// # Errors
+/// It has as many as it may have; those of removed snapshots are still to be trimmed.
+pub fn has_room(set: &SnapSet) -> Result<(), OpFailure> {
+    let preserved: usize = set.clones.iter().map(|clone| clone.snaps.len()).sum();
+    if set.clones.len() <= CLONES_MAX && preserved <= CLONE_SNAPS_MAX {
+        return Ok(());
+    }
+    let what =
+        format!("the object has {CLONES_MAX} clones; those of removed snapshots are being trimmed, try again later");
+    Err(OpFailure::TooMany { what })
+}
+
+/// What is left when removed snapshots are forgotten, and the clones that then preserve nothing.
+#[must_use]
+pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
+    let mut after = set.clone();
+    for clone in &mut after.clones {
+        clone.snaps.retain(|snap| pool.is_live(*snap));
+    }
+    let dead = after.clones.iter().filter(|clone| clone.snaps.is_empty()).map(|clone| clone.id).collect();
+    after.clones.retain(|clone| !clone.snaps.is_empty());
+    (after, dead)
+}
+
+/// Why the operation cannot be a rollback, if it is one. Not known before it is known whether it has happened already: the snapshot may have been
+/// removed since (simulator, seed 194).
+#[must_use]
+pub fn impossible(request: &OpRequest, pool: &PoolSnaps) -> Option<OpFailure> {
+    request.ops.iter().find_map(|op| match op {
+        SubOp::Rollback { snap } if !pool.is_live(*snap) => {
+            let why = format!("the pool has no snapshot {}; `pool snap ls` lists them", snap.0);
+            Some(OpFailure::Invalid { why })
+        }
+        _ => None,
+    })
+}
+
+/// What the operation preserves.
+#[must_use]
+pub fn context(request: &OpRequest, pool: &PoolSnaps) -> SnapContext {
+    match pool.mode {
+        SnapMode::Unused {} => SnapContext::default(),
+        SnapMode::Named {} => pool.context(),
+        SnapMode::Own {} => {
+            let mut context = request.snaps.clone();
+            context.snapshots.retain(|snap| pool.is_live(*snap));
+            context
+        }
+    }
+}
+
+/// Whether the operation changes what snapshots preserve. Watches and locks are of the live object alone.
+#[must_use]
+pub fn changes_content(request: &OpRequest) -> bool {
+    let claims = |op: &SubOp| {
+        matches!(
+            op,
+            SubOp::Watch { .. }
+                | SubOp::Unwatch { .. }
+                | SubOp::Lock { .. }
+                | SubOp::Unlock { .. }
+                | SubOp::BreakLock { .. }
+        )
+    };
+    request.ops.iter().any(|op| op.is_write() && !claims(op))
+}
+
+/// Whether the operation's snapshot and snapshot context are possible in the pool.
+///
+/// # Errors
+/// What is wrong.
+pub fn validate(request: &OpRequest, pool: &PoolSnaps) -> Result<(), OpFailure> {
+    let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
+    if is_clone(&request.object) {
+        let reads = |op: &SubOp| {
+            !op.is_write()
+                && !matches!(
+                    op,
+                    SubOp::Notify { .. }
+                        | SubOp::ListWatchers {}
+                        | SubOp::ListLocks {}
+                        | SubOp::AssertLock { .. }
+                        | SubOp::ListObjects { .. }
+                        | SubOp::ListSnaps {}
+                )
+        };
+        if !request.ops.iter().all(reads) {
+            return invalid("a snapshot's objects can be read, and nothing else; calls are for the live object");
+        }
+    }
+    for op in &request.ops {
+        let guards = || {
+            let others = request.ops.iter().filter(|other| *other != op);
+            others.into_iter().all(|other| !other.is_write() && !matches!(other, SubOp::Read { .. }))
+        };
+        match op {
+            SubOp::Rollback { .. } | SubOp::CopyFrom { .. }
+                if !guards() || request.ops.last() != Some(op) || count(request, op) > 1 =>
+            {
+                return invalid("a rollback or a copy is the last part of its operation, after nothing but guards");
+            }
+            SubOp::ReadWhole {} if request.ops.len() > 1 => return invalid("reading a whole object stands alone"),
+            _ => {}
+        }
+    }
+    let SnapContext { sequence, snapshots } = &request.snaps;
+    if *sequence == 0 && snapshots.is_empty() {
+        return Ok(());
+    }
+    match pool.mode {
+        SnapMode::Own {} => {}
+        SnapMode::Named {} => {
+            return invalid("the pool's snapshots have names: all writes preserve them, leave the context empty");
+        }
+        SnapMode::Unused {} => return invalid("snapshots are allocated with `pool snap create`; the pool has none"),
+    }
+    let descends = snapshots.is_sorted_by(|a, b| a > b) && snapshots.first().is_none_or(|first| first.0 <= *sequence);
+    if !descends || snapshots.len() > CONTEXT_MAX || *sequence > pool.last.0 {
+        return invalid("a snapshot context is newest first, up to its sequence, of at most 1000 allocated snapshots");
+    }
+    Ok(())
+}
+
+fn count(request: &OpRequest, op: &SubOp) -> usize {
+    request.ops.iter().filter(|other| *other == op).count()
+}
+
+/// What the object is to become with a rollback.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Then {
+    /// What it is: nothing was written since.
+    #[default]
+    Same,
+    /// This clone.
+    Clone(SnapId, Box<Context>),
+    /// It was not there.
+    Gone,
+}
+
+impl crate::view::View {
+    /// Makes the object what it was. Watches and locks stay, unless it goes. It is an update even where nothing changes: a success without one
+    /// is not remembered by a later primary, which would roll back what was written since (simulator, seed 153).
+    ///
+    /// # Errors
+    /// It was not there then, and is not there now.
+    pub fn roll_back(&mut self, then: &Then) -> Result<(), Stop> {
+        match then {
+            Then::Same => self.create(false),
+            Then::Gone => self.remove(),
+            Then::Clone(snapshot, clone) => {
+                self.replace(Effect::CloneFrom { snapshot: *snapshot })?;
+                for (name, value) in self.context.claims.stored() {
+                    self.effects.push(Effect::SetAttr { name, value });
+                }
+                let Context { size, attrs, header, .. } = (**clone).clone();
+                let claims = std::mem::take(&mut self.context.claims);
+                let (version, snaps) = (self.context.version, self.context.snaps.clone());
+                self.context =
+                    Context { exists: true, version, size, attrs, header, claims, snaps, ..Context::default() };
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn write(context: &mut Context, snaps: &SnapContext, exists: bool) -> Option<CloneInfo> {
+        let (clone, after) = preserve(context, snaps);
+        context.snaps = after;
+        context.exists = exists;
+        context.snaps.whiteout = !exists && !context.snaps.clones.is_empty();
+        if !exists && !context.snaps.whiteout {
+            context.snaps = SnapSet::default();
+        }
+        clone
+    }
+
+    proptest! {
+        /// Against a list of what the object was when each snapshot was first known to a write.
+        #[test]
+        fn a_snapshot_is_what_was_there_before_the_first_write_that_knew_it(
+            steps in proptest::collection::vec(0..10_u8, 1..60),
+        ) {
+            let (mut pool, mut context, mut value) = (PoolSnaps { mode: SnapMode::Named {}, ..PoolSnaps::default() }, Context::default(), None);
+            let mut model: std::collections::BTreeMap<SnapId, Option<u64>> = Default::default();
+            let mut clones: std::collections::BTreeMap<SnapId, Option<u64>> = Default::default();
+            let mut names = 0;
+            for (number, step) in (1..).zip(steps) {
+                match step {
+                    0..=2 => {
+                        names += 1;
+                        pool.last = SnapId(names);
+                        pool.named.insert(pool.last, Default::default());
+                    }
+                    3 if pool.named.len() > 2 => {
+                        let (gone, _) = pool.named.pop_first().expect("more than two");
+                        pool.removed.push((gone, gone));
+                    }
+                    4 => {
+                        let (after, dead) = trimmed(&context.snaps, &pool);
+                        prop_assert!(dead.iter().all(|id| clones.remove(id).is_some()));
+                        context.snaps = after;
+                        if context.snaps.clones.is_empty() && !context.exists {
+                            context.snaps = SnapSet::default();
+                        }
+                    }
+                    _ => {
+                        let before = value;
+                        for snap in pool.named.keys() {
+                            model.entry(*snap).or_insert(before);
+                        }
+                        value = (step > 5).then_some(number);
+                        if (value.is_some() || before.is_some())
+                            && let Some(clone) = write(&mut context, &pool.context(), value.is_some())
+                        {
+                            prop_assert!(clones.insert(clone.id, before).is_none());
+                        }
+                    }
+                }
+                for snap in pool.named.keys() {
+                    let seen = match resolve(&context.snaps, context.exists, *snap) {
+                        Found::Live => value,
+                        Found::Clone(id) => clones[&id],
+                        Found::Nothing => None,
+                    };
+                    prop_assert_eq!(seen, model.get(snap).copied().unwrap_or(value), "{:?}", snap);
+                }
+            }
+            let listed: Vec<SnapId> = context.snaps.clones.iter().map(|clone| clone.id).collect();
+            prop_assert_eq!(listed, clones.into_keys().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_full_set_of_clones_leaves_room_for_the_largest_attributes() {
+        let snaps = |n: usize| (0..n as u64).map(SnapId).collect::<Vec<_>>();
+        let per = CLONE_SNAPS_MAX / CLONES_MAX;
+        let mut clones: Vec<CloneInfo> =
+            (0..CLONES_MAX).map(|_| CloneInfo { id: SnapId(1), snaps: snaps(per), size: 0 }).collect();
+        clones[0].snaps = snaps(per + CLONE_SNAPS_MAX % CLONES_MAX);
+        let mut set = SnapSet { sequence: 0, clones, whiteout: false };
+        assert_eq!(has_room(&set), Ok(()));
+        let others = set.to_bytes().len() + SNAPS_ATTR.len() + 25;
+        let user = nacre_wire::msg::client::ATTR_BYTES_MAX;
+        assert!(user + others <= nacre_store::api::ATTRS_LENGTH_MAX, "{others} bytes");
+        set.clones[0].snaps.push(SnapId(3));
+        assert!(has_room(&set).is_err());
+    }
+}
