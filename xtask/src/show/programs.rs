@@ -56,7 +56,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 
     let said = site.dir.join("calls.json");
     let mut command = cluster.command();
-    command.args(["bench", "call", "--class", "zlog", "--method", "write", "--input", "1 {n} an entry of the log"]);
+    command.args(["bench", "call", "--class", "zlog", "--method", "write", "--input", "1 {n}\nan entry of the log"]);
     command.args(["--objects", "64", "--depth", "8", "--seconds", "24", "--pool", "logs"]);
     let out = File::create(&said).context("a file for the calls")?;
     let mut calls = command.stdin(Stdio::null()).stdout(out).spawn().context("nacre does not start")?;
@@ -103,7 +103,8 @@ pub fn run(site: &mut Site) -> Result<()> {
     );
     site.figures.note("of these per second", found["ops_per_s"].as_f64().unwrap_or(f64::NAN), "");
     site.figures.note("longest time without an answer", found["longest_gap_ms"].as_f64().unwrap_or(f64::NAN), "ms");
-    site.figures.at_most(0.0, "objects read anew through both changes of version", (cold - warm) as f64, "");
+    // The new source is an object, too: its primary looks at it once.
+    site.figures.at_most(1.0, "objects read anew through both changes of version", (cold - warm) as f64, "");
     site.figures
         .proved("no call failed, none of an object went back, every answer named what ran, no daemon restarted");
     the_whole_life(&cluster)?;
