@@ -73,7 +73,7 @@ fn what_a_validator_returns_is_what_happens() {
     assert!(matches!(judged("x = 1", None, None), Verdict::Failed(_)));
 }
 
-// Each of them a way to be slow, large or deep. Went red (by never ending, or by accepting) without the budget.
+// Each of them a way to be slow, large or deep. Without a budget most of them never end.
 #[test]
 fn hostile_programs_are_stopped_and_the_next_one_runs() {
     let hostile = [
