@@ -60,6 +60,8 @@ fn what_a_validator_returns_is_what_happens() {
     assert_eq!(body(all), Verdict::Rewrite("n/key 1 2 alice 17".into()));
     let nils = "function validate(_, old, new) return tostring(old) .. tostring(new) end";
     assert_eq!(judged(nils, None, None), Verdict::Rewrite("nilnil".into()));
+    let big = "return nacre.u64.tostring(nacre.u64.add(nacre.u64.from('9007199254740993'), 1)) .. tostring(objclass)";
+    assert_eq!(body(big), Verdict::Rewrite("9007199254740994nil".into()), "64 bits, and no object");
     // What makes no sense, and what befalls a script, is no verdict.
     for (text, line) in
         [("return 7", 1), ("return {}", 1), ("return 'a', 'b'", 1), ("return nil + 1", 2), ("return (nil)()", 2)]
@@ -265,14 +267,15 @@ fn a_program_that_fails_is_in_the_log_once_for_each_version() {
     assert_eq!(count(&log(world), "validator of `n`, failed"), 2);
 }
 
-// Went red when `if_revision` was not looked at, and, by losing additions, when its key was not guarded.
+// Went red when `if_revision` was not looked at, and when its key was not guarded: two triggers of one revision are judged together.
 #[test]
 fn a_triggers_conditions_hold_when_its_changes_are_made() {
     let (mut world, mut clients) = world(163);
     let (world, clients) = (&mut world, &mut clients);
     let first = "function trigger(name, revision, events)\n  return {{put = {'m/first', events[1].key}, if_revision = 0}, {put = {'m/last', events[1].key}}}\nend";
     set(world, clients, "nacre/program/first", first);
-    set(world, clients, "nacre/namespace/n", r#"{"triggers": [{"name": "t", "program": "first"}]}"#);
+    let triggers = r#"{"triggers": [{"name": "t", "program": "first"}, {"name": "u", "program": "first"}]}"#;
+    set(world, clients, "nacre/namespace/n", triggers);
     for n in 0..6 {
         clients.send(world, client(n), MonId(0), transact(vec![put(&format!("n/{n}"), "x")]));
     }
