@@ -140,6 +140,12 @@ impl Live {
 
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
         self.subscribers.on_epoch(from, epoch);
+        let sender = match from {
+            Entity::Mon(_) => "mon",
+            Entity::Osd(_) => "osd",
+            Entity::Client(_) => "client",
+        };
+        *self.counters.received.entry((sender, message.name())).or_default() += 1;
         if let Entity::Mon(mon) = from {
             self.heard.insert(mon, now);
         }

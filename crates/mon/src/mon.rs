@@ -99,6 +99,8 @@ pub struct Counters {
     pub epochs: u64,
     /// Messages sent with a map or a part of it.
     pub maps_sent: u64,
+    /// Messages received, by who sent them (`mon`, `osd`, `client`) and name.
+    pub received: BTreeMap<(&'static str, &'static str), u64>,
     /// Elections this monitor saw the end of.
     pub leaders_seen: u64,
     /// Commands answered.

@@ -1,9 +1,9 @@
 //! Everything in one process.
 
-use crate::folder::{Folder, small};
+use crate::folder::{Folder, free_ports, small};
 use nacre_client::{WatchError, WatchEvent};
 use nacre_node::{Cluster, Embedded, Error, Notified, Pool, RunOptions, StartError};
-use nacre_types::{Entity, ObjectId, OsdId};
+use nacre_types::{Entity, MonId, ObjectId, OsdId};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use serde_json::json;
 use std::sync::Arc;
@@ -115,6 +115,58 @@ fn what_the_facade_offers_works() {
     assert!(embedded.halted().is_empty());
     cluster.stop();
     assert!(matches!(pool.get("a").wait(), Err(Error::Stopped { .. })));
+}
+
+// Went red when the loop asked for the status once, and when it read a key of metadata once.
+/// Data goes between clients and OSDs (CEPH-03, MAL-16): the monitors hear of it only what they would hear anyway, signs of life.
+#[test]
+fn steady_data_costs_the_monitors_nothing() {
+    let folder = Folder::new("steady");
+    small(&folder, Some(free_ports(4)));
+    let embedded = start(&folder);
+    // Over sockets, as clients are: with a name, which scripts of one's own take.
+    let cluster = Cluster::connect(folder.path()).expect("connects");
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    wait_clean(&cluster);
+    let script = "function f(i, o) objclass.setxattr('n', i) o:append('done') end objclass.register(f)";
+    let work = |n: u32| {
+        let object = name(n % 100);
+        match n % 4 {
+            0 => drop(pool.put(&object, content(n)).wait().expect("put")),
+            1 => drop(pool.get(&name(n % 100 / 4 * 4)).wait().expect("get")),
+            2 => {
+                let parts = vec![SubOp::Call { class: "tally".into(), method: "add".into(), length: 1 }];
+                drop(pool.operate(&object, parts, vec!["k".into()]).wait().expect("a method in Rust"));
+            }
+            _ => {
+                let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 1 }];
+                drop(pool.operate(&object, parts, vec![script.into(), "x".into()]).wait().expect("a method in Lua"));
+            }
+        }
+    };
+    (0..400).for_each(work);
+    // Signs of life, which are there also when nothing happens; an OSD's subscription is one: nothing is sent for it but news.
+    let signs = [
+        ("client", "SessionPing"),
+        ("client", "MapAck"),
+        ("osd", "Beacon"),
+        ("osd", "Subscribe"),
+        ("osd", "SessionPing"),
+    ];
+    let counted = || {
+        let mut counters = embedded.mon_counters(MonId(0)).expect("it runs");
+        assert!(counters.received.remove(&("osd", "Beacon")) > Some(0), "it counts: {counters:?}");
+        counters.received.retain(|kind, _| !signs.contains(kind));
+        counters
+    };
+    let before = counted();
+    (0..2_000).for_each(work);
+    assert_eq!(counted(), before, "2,000 operations, a quarter of each kind");
+    cluster.command(json!({ "command": "status" })).wait().expect("answered");
+    cluster.meta_get("n/key").wait().expect("answered");
+    let more =
+        |kind| counted().received.get(&("client", kind)).copied() > before.received.get(&("client", kind)).copied();
+    assert!(more("Command") && more("MetaRequest"), "what asks them is counted: {:?}", counted());
 }
 
 #[test]
