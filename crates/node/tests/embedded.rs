@@ -169,6 +169,35 @@ fn steady_data_costs_the_monitors_nothing() {
     assert!(more("Command") && more("MetaRequest"), "what asks them is counted: {:?}", counted());
 }
 
+// Went red when OSDs said it as lines that everybody says for himself.
+#[test]
+fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
+    let folder = Folder::new("once");
+    small(&folder, Some(free_ports(4)));
+    let embedded = start(&folder);
+    let cluster = Cluster::connect(folder.path()).expect("connects");
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    wait_clean(&cluster);
+    let heard = || embedded.mon_counters(MonId(0)).expect("it runs").received.get(&("osd", "ClusterLog")).copied();
+    let before = heard().unwrap_or(0);
+    let script = "function f(i, o)\n  local x = nil + 1\nend objclass.register(f)";
+    for n in 0..40 {
+        let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
+        pool.operate(&name(n), parts, vec![script.into()]).wait().expect_err("it fails");
+    }
+    let begun = Instant::now();
+    while heard() < Some(before + 3) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the OSDs say what they met: {:?}", heard());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // What the monitor was told before this is in the log with it.
+    cluster.meta_put("n/key", "after").wait().expect("set");
+    let log = cluster.command(json!({ "command": "log last", "n": 1000 })).wait().expect("answered");
+    let lines = log["lines"].as_array().expect("a list").iter();
+    let mine: Vec<_> = lines.filter(|line| line["text"].to_string().contains("function f")).collect();
+    assert!(mine.len() == 1 && mine[0]["from"].to_string().contains("osd."), "{mine:?}");
+}
+
 #[test]
 fn a_cluster_that_was_stopped_goes_on_where_it_was() {
     let folder = Folder::new("restart");
