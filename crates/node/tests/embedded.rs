@@ -1,10 +1,11 @@
 //! Everything in one process.
 
 use crate::folder::{Folder, free_ports, small};
-use nacre_client::{WatchError, WatchEvent};
+use nacre_client::{WatchError, WatchEvent, WatchNews};
 use nacre_node::{Cluster, Embedded, Error, Notified, Pool, RunOptions, StartError};
 use nacre_types::{Entity, MonId, ObjectId, OsdId};
 use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::meta::MetaSpan;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -196,6 +197,23 @@ fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
     let lines = log["lines"].as_array().expect("a list").iter();
     let mine: Vec<_> = lines.filter(|line| line["text"].to_string().contains("function f")).collect();
     assert!(mine.len() == 1 && mine[0]["from"].to_string().contains("osd."), "{mine:?}");
+}
+
+// Went red (the reader waited for ever) when a closed client told nobody.
+#[test]
+fn a_watch_of_metadata_ends_with_its_client() {
+    let folder = Folder::new("watch-ends");
+    small(&folder, Some(free_ports(4)));
+    let _embedded = start(&folder);
+    let cluster = Cluster::connect(folder.path()).expect("connects");
+    let revision = cluster.meta_put("n/key", "x").wait().expect("set");
+    let watcher = cluster.meta_watch(MetaSpan::Prefix { prefix: "n/".into() }, revision).expect("watches");
+    assert!(matches!(watcher.next().wait(), Ok(WatchNews::Events { .. })), "it goes");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(watcher.next().wait()));
+    cluster.stop();
+    let ended = receiver.recv_timeout(Duration::from_secs(60)).expect("its reader is told");
+    assert!(matches!(ended, Ok(WatchNews::Ended(_))), "{ended:?}");
 }
 
 #[test]

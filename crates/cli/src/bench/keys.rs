@@ -69,6 +69,10 @@ impl All {
     fn key(&self, n: u64) -> Name {
         format!("{}k{n}", self.prefix).as_str().into()
     }
+    /// The last that changes.
+    fn end(&self) -> Name {
+        format!("{}end", self.prefix).as_str().into()
+    }
     /// The pair: both always have one value.
     fn pair(&self, half: char) -> Name {
         format!("{}pair/{half}", self.prefix).as_str().into()
@@ -88,13 +92,13 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let connect = || -> Result<Cluster> { Ok(host::client(place, nacre_node::ADMIN)?.with_timeout(PATIENCE)) };
     let first = connect()?;
     let begin = first.meta_put(format!("{}begin", all.prefix).as_str(), "0").wait()?;
-    let (end, watching) = (AtomicU64::new(u64::MAX), AtomicU64::new(u64::from(arguments.watchers)));
+    let watching = AtomicU64::new(u64::from(arguments.watchers));
     let watching_on: Vec<Cluster> = (0..arguments.watchers).map(|_| connect()).collect::<Result<_>>()?;
     let (clients, watchers) = std::thread::scope(|scope| {
-        let (all, end, connect, watching) = (&all, &end, &connect, &watching);
+        let (all, connect, watching) = (&all, &connect, &watching);
         let watcher = |cluster| {
             scope.spawn(move || {
-                let watched = watcher(all, cluster, begin, end);
+                let watched = watcher(all, cluster, begin);
                 watching.fetch_sub(1, Ordering::SeqCst);
                 watched
             })
@@ -104,8 +108,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let clients: Vec<_> = (1..=u64::from(arguments.clients)).map(client).collect();
         let clients: Vec<_> = clients.into_iter().map(|one| one.join().expect("a client's panic is a bug")).collect();
         // Watchers wait for this change, and end.
-        let last = first.meta_put(format!("{}end", all.prefix).as_str(), "0").wait();
-        end.store(*last.as_ref().unwrap_or(&0), Ordering::SeqCst);
+        let last = first.meta_put(all.end(), "0").wait();
         let since = Instant::now();
         while watching.load(Ordering::SeqCst) > 0 && since.elapsed() < CATCH_UP {
             std::thread::sleep(Duration::from_millis(20));
@@ -162,20 +165,20 @@ struct Watched {
     compacted: u64,
 }
 
-fn watcher(all: &All, cluster: &Cluster, begin: u64, end: &AtomicU64) -> Result<Watched> {
+fn watcher(all: &All, cluster: &Cluster, begin: u64) -> Result<Watched> {
     let span = MetaSpan::Prefix { prefix: all.prefix.as_str().into() };
     let mut watched = Watched { told: Vec::new(), after: begin, compacted: 0 };
     let mut watcher = cluster.meta_watch(span.clone(), begin + 1)?;
     loop {
         match watcher.next().wait()? {
-            WatchNews::Events { events, through } => {
+            WatchNews::Events { events, .. } => {
                 for event in events {
                     let MetaEvent::Put { pair } = event else {
                         bail!("a watcher was told of a deletion: there was none")
                     };
                     watched.told.push((pair.modified, pair.key.clone(), number(&pair).unwrap_or(0)));
                 }
-                if through >= end.load(Ordering::SeqCst) {
+                if watched.told.last().is_some_and(|(_, key, _)| *key == all.end()) {
                     return Ok(watched);
                 }
             }
