@@ -3,6 +3,7 @@
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`call`]: methods of classes, and what Lua costs;
+//! * [`scripts`]: scripts that mean no good, one after the other;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
 //! * [`propagation`]: how soon a new version of a class is live everywhere;
 //! * [`disk`]: what the disk does without us;
@@ -15,6 +16,7 @@ pub mod meta;
 pub mod object;
 pub mod propagation;
 pub mod register;
+pub mod scripts;
 
 use crate::cluster::{Commands, Place};
 use crate::object::pool_id;
@@ -32,6 +34,8 @@ pub enum Command {
     Register(register::Arguments),
     /// Methods of classes; without arguments, what Lua costs over Rust.
     Call(call::Arguments),
+    /// Scripts run on objects one after the other, whatever they do.
+    Scripts(scripts::Arguments),
     /// Changes of service metadata, one after the other, and with many watchers.
     Meta(meta::Arguments),
     /// How soon a new version of a class is live on every OSD, simulated and real.
@@ -61,6 +65,11 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);
             call::run(arguments, place, pool, out)
+        }
+        Command::Scripts(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            drop(session);
+            scripts::run(arguments, place, pool, out)
         }
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
