@@ -133,11 +133,12 @@ impl Runtime {
             return (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why })));
         };
         // A script that came with its call is known by its text.
-        let heavy = match target {
+        let heavy = || match target {
             Target::Class(_) => (activation, method.to_owned()),
             Target::Eval(chunk) => (chunk.fingerprint(), String::new()),
         };
-        if self.inline && (self.heavy.contains(&heavy) || input.len() > INLINE.memory / 4) {
+        let known_heavy = !self.heavy.is_empty() && self.heavy.contains(&heavy());
+        if self.inline && (known_heavy || input.len() > INLINE.memory / 4) {
             return (view, Err(Stop::Heavy));
         }
         let first = view.fetched.rounds() == 0 && view.context.exists && activation > 0;
@@ -151,8 +152,8 @@ impl Runtime {
         }
         let asked = input.clone();
         let budget = if self.inline { &INLINE } else { &Budget::CLASS };
-        let request = Request { subop: index, ..self.facts.request.clone() };
-        let call = Call { classes: &self.facts.classes, target, method, input, request: &request, budget };
+        self.facts.request.subop = index;
+        let call = Call { classes: &self.facts.classes, target, method, input, request: &self.facts.request, budget };
         let vm = self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS));
         let (view, end) = vm.call(view, &call);
         let outcome = match end {
@@ -172,7 +173,7 @@ impl Runtime {
             if self.heavy.len() >= HEAVY_MAX {
                 self.heavy.clear();
             }
-            self.heavy.insert(heavy);
+            self.heavy.insert(heavy());
             return (view, Err(Stop::Heavy));
         }
         let failure = match error.kind {
@@ -212,7 +213,7 @@ impl Methods for Runtime {
         input: Bytes,
         view: View,
     ) -> (View, Result<Called, Stop>) {
-        let name = String::from_utf8_lossy(class.as_bytes()).into_owned();
+        let name = String::from_utf8_lossy(class.as_bytes());
         let Some(activation) = self.facts.classes.get(&name).map(|class| class.activation) else {
             let why = format!("there is no class {name}; `nacre class ls` shows what is installed");
             return (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why })));

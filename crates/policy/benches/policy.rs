@@ -48,6 +48,27 @@ function nothing(input, output) end
 objclass.register(nothing)
 ";
 
+/// What `nacre bench call` compares with Rust in a cluster.
+const TALLY: &str = "
+function add(input, output)
+  local key = input:str()
+  local known, value = pcall(objclass.map_get_val, key)
+  local after = bufferlist.new()
+  after:append(tostring((known and tonumber(value:str()) or 0) + 1))
+  objclass.map_set_val(key, after)
+  output:append(after:str())
+end
+function get(input, output)
+  local known, value = pcall(objclass.map_get_val, input:str())
+  output:append(known and value:str() or '0')
+end
+objclass.register(add)
+objclass.register('get', get, {read_only = true})
+";
+
+/// Twice the processor's own cache.
+const COLD_BYTES: u64 = 2 << 20;
+
 struct Small;
 impl NativeClass for Small {
     fn method(&self, _: &str) -> Option<MethodFlags> {
@@ -67,6 +88,7 @@ fn main() {
     let mut classes = Classes::default();
     classes.insert("lua", 1, ClassRef::Lua(Chunk::new("small", SMALL)));
     classes.insert("native", 1, ClassRef::Native(Arc::new(Small)));
+    classes.insert("tally", 1, ClassRef::Lua(Chunk::new("tally", TALLY)));
     let classes = Arc::new(classes);
     let request = Request { client: "client.1".into(), object: Bytes::from_static(b"obj"), ..Request::default() };
     let budget = Budget::CLASS;
@@ -85,6 +107,25 @@ fn main() {
     measure("call, empty method, Lua", 20_000, || call("lua", "nothing", &input));
     measure("call, small method, Lua", 20_000, || call("lua", "small", &input));
     measure("call, small method, Rust", 20_000, || call("native", "small", &input));
+    let key = Bytes::from_static(b"k");
+    measure("call, tally.add, Lua", 20_000, || call("tally", "add", &key));
+    measure("call, tally.get, Lua", 20_000, || call("tally", "get", &key));
+    // In a daemon every call comes with cold caches: what it costs there is what it costs here less the first line.
+    let mut others: Vec<u64> = (0..COLD_BYTES / 8).collect();
+    let mut cold = || others.iter_mut().step_by(8).for_each(|word| *word = word.wrapping_add(1));
+    measure("cold: nothing", 2_000, &mut cold);
+    for (name, class, method) in [
+        ("cold: small method, Rust", "native", "small"),
+        ("cold: empty method, Lua", "lua", "nothing"),
+        ("cold: small method, Lua", "lua", "small"),
+        ("cold: tally.add, Lua", "tally", "add"),
+        ("cold: tally.get, Lua", "tally", "get"),
+    ] {
+        measure(name, 2_000, || {
+            cold();
+            call(class, method, &key);
+        });
+    }
     let large = Bytes::from(vec![7; 1 << 20]);
     measure("call, small method, Lua, 1 MiB through", 2_000, || call("lua", "small", &large));
 

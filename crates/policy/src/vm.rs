@@ -27,7 +27,8 @@ pub use policy::{Ran, Run, Vm};
 use crate::{Budget, Chunk, Kind, ScriptError, Severity, errno};
 use cache::Cache;
 use meter::Meter;
-use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Thread};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a VM has done since it was made.
@@ -70,9 +71,10 @@ pub(super) struct Trouble {
 struct Engine {
     lua: Lua,
     meter: Arc<Meter>,
-    /// What the prelude gave back.
-    prelude: Table,
-    clear: Function,
+    /// What the prelude gave back, by name.
+    prelude: BTreeMap<String, Function>,
+    /// Every call runs in it; set back in between.
+    thread: Thread,
     /// Bytes held after the last collection.
     resting: usize,
 }
@@ -106,11 +108,12 @@ impl Engine {
         // The libraries and the metatable of strings become read-only; the prelude's base is copied from, never given away.
         lua.sandbox(true)?;
         meter::install(&lua, &meter);
-        let clear = prelude.get("clear")?;
+        let prelude = prelude.pairs().collect::<mlua::Result<BTreeMap<String, Function>>>()?;
+        let thread = lua.create_thread(prelude["clear"].clone())?;
         lua.gc_collect()?;
         lua.gc_stop();
         let resting = lua.used_memory();
-        Ok(Self { lua, meter, prelude, clear, resting })
+        Ok(Self { lua, meter, prelude, thread, resting })
     }
 
     /// The compiled form of a chunk, ready for one call.
@@ -137,13 +140,14 @@ impl Engine {
         arguments: impl FnOnce(&Lua) -> mlua::Result<MultiValue>,
     ) -> Result<MultiValue, ScriptError> {
         self.meter.begin(&self.lua, budget, self.resting);
-        self.lua.set_app_data(Trouble { output_max: budget.output, random: seed, ..Trouble::default() });
+        self.with_trouble(|trouble| {
+            *trouble = Trouble { output_max: budget.output, random: seed, ..Trouble::default() }
+        });
+        // In a thread: a call that has to wait for its object yields, which costs nothing, where unwinding costs more than the call.
         let result = self
-            .prelude
-            .get::<Function>(function)
-            // A thread of its own: one that has to wait for its object yields, which costs nothing, where unwinding costs more than the call.
-            .and_then(|function| self.lua.create_thread(function))
-            .and_then(|thread| thread.resume::<MultiValue>(arguments(&self.lua)?));
+            .thread
+            .reset(self.prelude[function].clone())
+            .and_then(|()| self.thread.resume::<MultiValue>(arguments(&self.lua)?));
         let (end, failed) = self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
         if let Some(panic) = self.with_trouble(|trouble| trouble.panic.take()) {
             std::panic::resume_unwind(panic);
@@ -184,7 +188,7 @@ impl Engine {
     /// Before anything of a call that may fail before the call begins: its counters are not the last call's.
     fn reset(&self) {
         self.meter.begin(&self.lua, &Budget { memory: usize::MAX / 4, ..Budget::POLICY }, self.resting);
-        self.lua.set_app_data(Trouble::default());
+        self.with_trouble(|trouble| *trouble = Trouble::default());
     }
 
     fn with_trouble<T>(&self, f: impl FnOnce(&mut Trouble) -> T) -> T {
@@ -195,7 +199,10 @@ impl Engine {
     fn finish(&mut self, entry: Option<&str>) -> (Vec<(Severity, String)>, u64, usize, Option<Function>) {
         let (used, peak) = (self.meter.used(), self.meter.peak(&self.lua));
         self.meter.end(&self.lua);
-        let entry = self.clear.call::<Option<Function>>(entry).expect("it sets three variables");
+        // Asked for, it is found and let go of at once; otherwise what the call made is let go of by the next one.
+        let entry = entry.and_then(|name| {
+            self.prelude["clear"].call::<Option<Function>>(name).expect("it reads one variable and sets three")
+        });
         let log = self.with_trouble(|trouble| std::mem::take(&mut trouble.log));
         if self.lua.used_memory() > self.resting + GARBAGE_MAX {
             self.collect();
@@ -205,6 +212,8 @@ impl Engine {
 
     /// Between calls.
     fn collect(&mut self) {
+        self.prelude["clear"].call::<()>(()).expect("it sets three variables");
+        self.thread.reset(self.prelude["clear"].clone()).expect("it does not run");
         self.lua.gc_collect().expect("collecting runs no code of scripts");
         self.lua.gc_stop();
         self.resting = self.lua.used_memory();

@@ -26,6 +26,9 @@ fn nothing_stays_behind() {
         ("the list of errno", "pcall(rawset, objclass, 'ENOENT', 1)", "objclass.ENOENT ~= 2 or nil"),
         ("the seed of random numbers", "math.randomseed(7)", "math.random() ~= expected or nil"),
         ("a frozen environment", "table.freeze(_G)", "pcall(rawset, _G, 'x', 1) == false or nil"),
+        ("what was appended to the input", "i:append('leak')", "i:str() ~= ''"),
+        ("output", "o:append('leak')", "o:str() ~= ''"),
+        ("output of a call that failed", "o:append('leak') error('no')", "o:str() ~= ''"),
         ("a mark on the interface", "pcall(setmetatable, bufferlist, {__index = {leak = 1}})", "bufferlist.leak"),
     ];
     let mut at = Caller::new();

@@ -124,6 +124,8 @@ pub struct World {
     verbose: bool,
     /// How long a daemon is busy with one input; only where times are measured.
     pub(crate) service_ns: u64,
+    /// How long a flush takes, in ns: at least and at most.
+    pub(crate) flush_ns: (u64, u64),
     /// Messages of monitors to OSDs.
     pub(crate) mon_to_osd: u64,
     /// Who was given the last event, where somebody asks.
@@ -207,6 +209,7 @@ impl World {
             crashes: 0,
             verbose,
             service_ns: 0,
+            flush_ns: (MS / 20, 2 * MS),
             mon_to_osd: 0,
             last: None,
             installed: false,
@@ -645,7 +648,8 @@ impl World {
             self.schedule.push(at, Event::Input { who, life, input: Input::Tick });
         }
         if disk {
-            let wait = if slow { self.rng.between(20 * MS, 1500 * MS) } else { self.rng.between(MS / 20, 2 * MS) };
+            let (least, most) = if slow { (20 * MS, 1500 * MS) } else { self.flush_ns };
+            let wait = self.rng.between(least, most);
             self.after(wait, Event::Disk { who, life });
         }
     }

@@ -4,6 +4,7 @@
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
 //! * [`call`]: methods of classes, and what Lua costs;
+//! * [`scripts`]: scripts that mean no good, one after the other;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
 //! * [`propagation`]: how soon a new version of a class is live everywhere;
 //! * [`disk`]: what the disk does without us;
@@ -18,6 +19,7 @@ pub mod meta;
 pub mod object;
 pub mod propagation;
 pub mod register;
+pub mod scripts;
 
 use crate::cluster::{Commands, Place};
 use crate::object::pool_id;
@@ -37,6 +39,8 @@ pub enum Command {
     Keys(keys::Arguments),
     /// Methods of classes; without arguments, what Lua costs over Rust.
     Call(call::Arguments),
+    /// Scripts run on objects one after the other, whatever they do.
+    Scripts(scripts::Arguments),
     /// Changes of service metadata, one after the other, and with many watchers.
     Meta(meta::Arguments),
     /// How soon a new version of a class is live on every OSD, simulated and real.
@@ -69,6 +73,11 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);
             call::run(arguments, place, pool, out)
+        }
+        Command::Scripts(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            drop(session);
+            scripts::run(arguments, place, pool, out)
         }
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;

@@ -11,7 +11,7 @@ use crate::program;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nacre_node::{Pipelined, RunOptions};
-use nacre_sim::propagation::{Propagation, measure};
+use nacre_sim::propagation::{Propagation, Setup, measure};
 use nacre_wire::map::ProgramKind;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -37,6 +37,8 @@ pub struct Arguments {
 }
 
 const MONS: u32 = 3;
+/// What a flush takes on a disk of 7,200 rotations a minute: some turns, and the seeks of the file system's journal.
+const HARD_DISK_MS: (u64, u64) = (8, 25);
 const NAME: &str = "updated";
 
 /// Runs it.
@@ -44,9 +46,17 @@ const NAME: &str = "updated";
 /// # Errors
 /// When the real cluster cannot be started, or the file not be written.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
-    let simulated = measure(arguments.osds, MONS, arguments.updates, 1);
+    let simulated = measure(&Setup::of(arguments.osds, MONS, arguments.updates), 1);
     // A tenth of the OSDs: what the monitors send must not be a tenth.
-    let few = measure((arguments.osds / 10).max(1), MONS, arguments.updates.min(200), 1);
+    let few = measure(&Setup::of((arguments.osds / 10).max(1), MONS, arguments.updates.min(200)), 1);
+    // The paper's monitors had hard disks: a proposal every second, or as fast as it goes.
+    let disks = Setup { flush_ms: Some(HARD_DISK_MS), ..Setup::of(3, MONS, arguments.updates.min(200)) };
+    let mean_ms = |setup| {
+        let commits = measure(&setup, 1).commit_ns;
+        (commits.iter().sum::<u64>() as f64 / commits.len() as f64 / 1e4).round() / 100.0
+    };
+    let at_once = mean_ms(disks);
+    let each_second = mean_ms(Setup { propose_interval_ms: Some(1000), ..disks });
     let real = if arguments.real > 0 { Some(real(arguments.real, arguments.updates)?) } else { None };
     if let Some(file) = &arguments.svg {
         let mut curves = vec![(format!("{} OSDs, simulated", arguments.osds), &simulated.live_ns[..])];
@@ -57,6 +67,9 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     }
     let mut value = json!({ "updates": arguments.updates, "simulated": figures(&simulated) });
     value["simulated"]["osds"] = json!(arguments.osds);
+    value["hard_disks"] = json!({
+        "flush_ms": HARD_DISK_MS, "commit_mean_ms": at_once, "commit_mean_ms_at_1_s": each_second,
+    });
     value["simulated"]["mon_messages_with_a_tenth_of_the_osds"] = json!(few.mon_messages);
     if let Some(real) = &real {
         value["real"] = figures(real);
@@ -84,6 +97,10 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     out.line(&format!(
         "messages of monitors to OSDs per update, simulated: {:.1}; with a tenth of the OSDs {:.1}",
         simulated.mon_messages, few.mon_messages
+    ))?;
+    out.line(&format!(
+        "commit on simulated hard disks (a flush takes {} to {} ms): {at_once} ms in the mean, {each_second} with proposals every second",
+        HARD_DISK_MS.0, HARD_DISK_MS.1
     ))
 }
 

@@ -44,6 +44,16 @@ impl Buffer {
         }
     }
 
+    /// Other bytes instead; gives what was there.
+    pub(super) fn replace(&mut self, data: Bytes) -> Bytes {
+        let before = self.bytes();
+        self.meter.external_went(self.counted);
+        self.counted = data.len();
+        self.meter.external_grew(self.counted);
+        self.data = Data::Shared(data);
+        before
+    }
+
     fn append(&mut self, more: &[u8]) {
         if let Data::Shared(data) = &self.data {
             let mut own = Vec::with_capacity(data.len() + more.len());

@@ -11,14 +11,14 @@ use super::buffer::Buffer;
 use super::cache::Cache;
 use super::convert::{name_of, number, text};
 use super::meter::Meter;
-use super::objclass::{Fault, Slot, answer, install};
+use super::objclass::{Fault, Slot, error_value, install};
 use super::{Engine, VmStats, errno_message};
 use crate::budget::API_COST;
 use crate::class::{Call, CallEnd, CallOutcome, ClassRef, Context, MethodFlags, Target};
 use crate::guard::{Guard, Rules, run_native};
 use crate::{Budget, Chunk, Classes, Kind, Object, Profile, Request, ScriptError, Severity, Stop, errno};
 use bytes::Bytes;
-use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use mlua::{AnyUserData, Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +26,9 @@ use std::sync::atomic::AtomicBool;
 /// A VM for object classes, over the host's type of object. One call at a time, any number after each other.
 pub struct ClassVm<O> {
     engine: Engine,
+    /// Input and output of every call. Nothing of one call can still have them when the next one begins.
+    input: AnyUserData,
+    output: AnyUserData,
     object: std::marker::PhantomData<fn(O) -> O>,
 }
 
@@ -43,7 +46,9 @@ impl<O: Object + Send + 'static> ClassVm<O> {
             install::<O>(lua, meter, natives)?;
             compose::<O>(lua, meter, natives)
         });
-        Self { engine, object: std::marker::PhantomData }
+        let empty = || engine.lua.create_userdata(Buffer::new(&engine.meter, Bytes::new())).expect("there is memory");
+        let (input, output) = (empty(), empty());
+        Self { engine, input, output, object: std::marker::PhantomData }
     }
 
     /// Runs a method on an object, and gives the object back. If the end is [`CallEnd::Wait`] or the status is negative, the host drops what the
@@ -99,20 +104,17 @@ impl<O: Object + Send + 'static> ClassVm<O> {
 
     /// Runs the method of a class in Lua.
     fn run(&mut self, main: Function, chunk: &Chunk, call: &Call<'_>) -> Result<(i32, Bytes), ScriptError> {
-        let meter = self.engine.meter.clone();
-        let mut output = None;
-        let values = self.engine.call(chunk, "class", call.request.seed, call.budget, |lua| {
-            let input = lua.create_userdata(Buffer::new(&meter, call.input.clone()))?;
-            let data = lua.create_userdata(Buffer::new(&meter, Bytes::new()))?;
-            output = Some(data.clone());
-            (main, call.method, input, data).into_lua_multi(lua)
-        })?;
-        let status = values.front().and_then(number).expect("the prelude gives a checked status") as i32;
-        let output = output
-            .expect("set as the call began")
-            .borrow_mut::<Buffer>()
-            .expect("a bufferlist of ours, not borrowed now")
-            .bytes();
+        let (input, output) = (&self.input, &self.output);
+        let of = |data: &AnyUserData, bytes: Bytes| {
+            data.borrow_mut::<Buffer>().expect("a bufferlist of ours, not borrowed now").replace(bytes)
+        };
+        of(input, call.input.clone());
+        let result = self.engine.call(chunk, "class", call.request.seed, call.budget, |lua| {
+            (main, call.method, input, output).into_lua_multi(lua)
+        });
+        of(input, Bytes::new());
+        let output = of(output, Bytes::new());
+        let status = result?.front().and_then(number).expect("the prelude gives a checked status") as i32;
         bounded(chunk.name(), call.budget, status, output)
     }
 
@@ -258,12 +260,12 @@ fn enter<O: Object + Send + 'static>(
     };
     let (class, method) = match (name(class, "class"), name(method, "method")) {
         (Ok(class), Ok(method)) => (class, method),
-        (Err(fault), _) | (_, Err(fault)) => return answer::<()>(lua, meter, Err(fault)),
+        (Err(fault), _) | (_, Err(fault)) => return refused(lua, fault),
     };
     let input = if input.is_nil() { Ok(Bytes::new()) } else { text(input, "input") };
     let input = match input {
         Ok(input) => input,
-        Err(refused) => return answer::<()>(lua, meter, Err(refused.into())),
+        Err(refused) => return self::refused(lua, refused.into()),
     };
     let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
     if slot.rules.portable {
@@ -276,7 +278,7 @@ fn enter<O: Object + Send + 'static>(
     }
     let Some(code) = slot.classes.get(&class).map(|class| class.code.clone()) else {
         drop(slot);
-        return answer::<()>(lua, meter, Err(Fault::Stop(Stop::Errno(errno::EOPNOTSUPP))));
+        return refused(lua, Fault::Stop(Stop::Errno(errno::EOPNOTSUPP)));
     };
     let depth = slot.callers.len() as u32 + 2;
     if depth > slot.depth_max {
@@ -303,7 +305,7 @@ fn enter<O: Object + Send + 'static>(
         ClassRef::Native(native) => {
             let Some(flags) = native.method(&method) else {
                 drop(slot);
-                return answer::<()>(lua, meter, Err(Fault::Stop(Stop::Errno(errno::EOPNOTSUPP))));
+                return refused(lua, Fault::Stop(Stop::Errno(errno::EOPNOTSUPP)));
             };
             let depth_left = slot.depth_max - depth;
             let slot_now = &mut *slot;
@@ -333,14 +335,19 @@ fn enter<O: Object + Send + 'static>(
                     half_done(lua, meter, &class, &Value::Number(-f64::from(number)))?;
                     unreachable!("half_done ends the call")
                 }
-                Err(stop) => answer::<()>(lua, meter, Err(stop.into())),
+                Err(stop) => refused(lua, stop.into()),
                 Ok((status, output)) => {
                     meter.charge(lua, output.len() as u64 / 1024)?;
-                    answer(lua, meter, Ok((Value::Nil, status, Buffer::new(meter, output))))
+                    meter.watch_memory(lua)?;
+                    (Value::Nil, Value::Nil, status, Buffer::new(meter, output)).into_lua_multi(lua)
                 }
             }
         }
     }
+}
+
+fn refused(lua: &Lua, fault: Fault) -> mlua::Result<MultiValue> {
+    error_value(lua, fault)?.into_lua_multi(lua)
 }
 
 /// Ends the call because a callee failed after it wrote.

@@ -4,7 +4,7 @@ use super::meter::Meter;
 use super::{Trouble, cache, convert, errno_message, place};
 use crate::budget::API_COST;
 use crate::{Kind, ScriptError, Severity};
-use mlua::{IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use mlua::{IntoLua, Lua, MultiValue, Table, Value};
 use std::sync::Arc;
 
 /// The table `N` of the prelude.
@@ -273,10 +273,4 @@ fn exact_integers(lua: &Lua) -> mlua::Result<Table> {
         })?,
     )?;
     Ok(table)
-}
-
-/// What a native gives when the host has not got the data: the prelude ends the call.
-pub(super) fn wait(lua: &Lua) -> mlua::Result<MultiValue> {
-    lua.app_data_mut::<Trouble>().expect("set at the start of every call").wait = true;
-    (Value::Boolean(false),).into_lua_multi(lua)
 }

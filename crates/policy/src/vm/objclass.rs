@@ -1,17 +1,18 @@
 //! The natives behind `objclass` and `nacre`: Ceph's cls_lua interface, and ours on top of it (MAL-20, MAL-21).
 //!
 //! Every native charges [`API_COST`] and a unit per KiB moved, asks the object under the rules of the running method ([`Guard`]), and answers with
-//! an error first. The object lies in [`Slot`] for the duration of a call.
+//! its results, or nothing and an error. The object lies in [`Slot`] for the duration of a call.
 
+use super::Trouble;
 use super::buffer::Buffer;
 use super::convert::{Refused, data, text, unsigned};
 use super::meter::Meter;
-use super::natives::{hint, wait};
+use super::natives::hint;
 use crate::budget::{API_COST, PAIR_COST};
 use crate::guard::{Guard, Rules};
 use crate::{Classes, Kind, Object, Request, Stop, errno};
 use bytes::Bytes;
-use mlua::{FromLuaMulti, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use mlua::{FromLuaMulti, IntoLua, IntoLuaMulti, Lua, Table, Value};
 use std::sync::Arc;
 
 /// What the running call is about.
@@ -86,16 +87,17 @@ enum In {
     Nacre,
 }
 
-/// Adds `N.object`, `N.buffer`, `N.errno` and `N.promise`.
+/// Adds `N.object`, `N.results`, `N.buffer`, `N.errno` and `N.promise`.
 pub(super) fn install<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &Table) -> mlua::Result<()> {
     lua.set_app_data(Slot::<O>::default());
-    let table = lua.create_table()?;
-    let api = Api::<O> { lua, meter, table: &table, object: std::marker::PhantomData };
+    let (table, results) = (lua.create_table()?, lua.create_table()?);
+    let api = Api::<O> { lua, meter, table: &table, results: &results, object: std::marker::PhantomData };
     data_functions(&api)?;
     attribute_functions(&api)?;
     map_functions(&api)?;
     fact_functions(&api)?;
     natives.set("object", table)?;
+    natives.set("results", results)?;
 
     let numbers = lua.create_table()?;
     for (name, number) in errno::NAMES {
@@ -131,11 +133,47 @@ struct Api<'a, O> {
     lua: &'a Lua,
     meter: &'a Arc<Meter>,
     table: &'a Table,
+    /// How many results each function has.
+    results: &'a Table,
     object: std::marker::PhantomData<O>,
 }
 
+/// What a native gives to Lua: nothing, one value, or two with the place of the error between them. None of it goes through a list of values: it is
+/// pushed onto Luau's stack as it is.
+trait Results: Sized {
+    const COUNT: u8;
+    type Out: IntoLuaMulti;
+    fn out(result: Result<Self, Value>) -> Self::Out;
+}
+impl Results for () {
+    const COUNT: u8 = 0;
+    type Out = Result<(), Value>;
+    fn out(result: Result<Self, Value>) -> Self::Out {
+        result
+    }
+}
+impl<T: IntoLua> Results for One<T> {
+    const COUNT: u8 = 1;
+    type Out = Result<T, Value>;
+    fn out(result: Result<Self, Value>) -> Self::Out {
+        result.map(|One(value)| value)
+    }
+}
+impl<A: IntoLua, B: IntoLua> Results for (A, B) {
+    const COUNT: u8 = 2;
+    type Out = (Option<A>, Value, Option<B>);
+    fn out(result: Result<Self, Value>) -> Self::Out {
+        match result {
+            Ok((first, second)) => (Some(first), Value::Nil, Some(second)),
+            Err(error) => (None, error, None),
+        }
+    }
+}
+/// One result.
+struct One<T>(T);
+
 impl<O: Object + Send + 'static> Api<'_, O> {
-    fn add<A: FromLuaMulti, R: IntoLuaMulti>(
+    fn add<A: FromLuaMulti, R: Results>(
         &self,
         place: In,
         name: &'static str,
@@ -173,37 +211,42 @@ impl<O: Object + Send + 'static> Api<'_, O> {
                     format!("the class says it is portable, but objclass.{name}: {why}"),
                 );
             }
-            meter.charge(lua, moved)?;
-            answer(lua, &meter, result)
+            if moved > 0 {
+                meter.charge(lua, moved)?;
+            }
+            if R::COUNT > 0 {
+                meter.watch_memory(lua)?;
+            }
+            // Straight to Luau's stack: either the results, or nothing and why.
+            let result = match result {
+                Ok(results) => Ok(results),
+                Err(fault) => Err(error_value(lua, fault)?),
+            };
+            Ok(R::out(result))
         };
+        self.results.set(name, R::COUNT)?;
         self.table.set(name, self.lua.create_function(native)?)
     }
 }
 
-/// An error first, then the results.
-pub(super) fn answer<R: IntoLuaMulti>(
-    lua: &Lua,
-    meter: &Arc<Meter>,
-    result: Result<R, Fault>,
-) -> mlua::Result<MultiValue> {
-    match result {
-        Ok(results) => {
-            let mut values = results.into_lua_multi(lua)?;
-            values.push_front(Value::Nil);
-            meter.watch_memory(lua)?;
-            Ok(values)
+/// What the prelude raises.
+pub(super) fn error_value(lua: &Lua, fault: Fault) -> mlua::Result<Value> {
+    match fault {
+        Fault::Stop(Stop::Errno(number)) => Ok(Value::Number(-f64::from(number))),
+        // The host has not got the data: the prelude ends the call.
+        Fault::Stop(Stop::Wait) => {
+            lua.app_data_mut::<Trouble>().expect("set at the start of every call").wait = true;
+            Ok(Value::Boolean(false))
         }
-        Err(Fault::Stop(Stop::Errno(number))) => (Value::Number(-f64::from(number)),).into_lua_multi(lua),
-        Err(Fault::Stop(Stop::Wait)) => wait(lua),
-        Err(Fault::Refused((kind, message))) => {
+        Fault::Refused((kind, message)) => {
             hint(lua, kind, &message);
-            (message,).into_lua_multi(lua)
+            Ok(Value::String(lua.create_string(message)?))
         }
     }
 }
 
 fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
-    api.add(In::Nacre, "exists", |cx, ()| Ok(cx.object.exists()?))?;
+    api.add(In::Nacre, "exists", |cx, ()| Ok(One(cx.object.exists()?)))?;
     api.add(In::Ceph, "stat", |cx, ()| {
         let stat = cx.object.stat()?;
         // Seconds, as in Ceph. A size beyond 2^53 is refused, not rounded.
@@ -214,7 +257,7 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
     api.add(In::Ceph, "read", |cx, (offset, length): (Value, Value)| {
         let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
         let bytes = cx.object.read(offset, length)?;
-        Ok(cx.buffer(bytes))
+        Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "write", |cx, (offset, length, bytes): (Value, Value, Value)| {
         let (offset, length) = (unsigned(&offset, "offset")?, unsigned(&length, "length")?);
@@ -236,10 +279,10 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
         Ok(cx.object.zero(unsigned(&offset, "offset")?, unsigned(&length, "length")?)?)
     })?;
     api.add(In::Nacre, "checksum", |cx, (offset, length): (Value, Value)| {
-        Ok(f64::from(cx.object.checksum(optional(&offset, "offset")?, optional(&length, "length")?)?))
+        Ok(One(f64::from(cx.object.checksum(optional(&offset, "offset")?, optional(&length, "length")?)?)))
     })?;
     api.add(In::Nacre, "snapshots", |cx, ()| {
-        cx.object.snapshots()?.into_iter().map(whole).collect::<Result<Vec<f64>, Fault>>()
+        cx.object.snapshots()?.into_iter().map(whole).collect::<Result<Vec<f64>, Fault>>().map(One)
     })?;
     api.add(In::Nacre, "rollback", |cx, snapshot: Value| Ok(cx.object.rollback(unsigned(&snapshot, "snapshot")?)?))
 }
@@ -247,11 +290,11 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
 fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
     api.add(In::Ceph, "getxattr", |cx, name: Value| {
         let bytes = cx.object.getxattr(&text(&name, "name")?)?;
-        Ok(cx.buffer(bytes))
+        Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "getxattrs", |cx, ()| {
         let pairs = cx.object.getxattrs()?;
-        Ok(buffers(cx, pairs))
+        Ok(One(buffers(cx, pairs)))
     })?;
     api.add(In::Ceph, "setxattr", |cx, (name, value): (Value, Value)| {
         let value = cx.data(&value, "value")?;
@@ -263,7 +306,7 @@ fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Re
 fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
     api.add(In::Ceph, "map_get_val", |cx, key: Value| {
         let bytes = cx.object.map_get_val(&text(&key, "key")?)?;
-        Ok(cx.buffer(bytes))
+        Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "map_get_vals", |cx, (after, prefix, max): (Value, Value, Value)| {
         let (pairs, more) =
@@ -289,11 +332,16 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(cx.object.map_set_vals(list)?)
     })?;
+    api.add(In::Ceph, "map_set_val", |cx, (key, value): (Value, Value)| {
+        let value = cx.data(&value, "value")?;
+        cx.moved += PAIR_COST;
+        Ok(cx.object.map_set_vals(vec![(text(&key, "key")?, value)])?)
+    })?;
     api.add(In::Ceph, "map_remove_key", |cx, key: Value| Ok(cx.object.map_remove_key(&text(&key, "key")?)?))?;
     api.add(In::Ceph, "map_clear", |cx, ()| Ok(cx.object.map_clear()?))?;
     api.add(In::Ceph, "map_read_header", |cx, ()| {
         let bytes = cx.object.map_read_header()?;
-        Ok(cx.buffer(bytes))
+        Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "map_write_header", |cx, bytes: Value| {
         let bytes = cx.data(&bytes, "data")?;
@@ -302,19 +350,19 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
 }
 
 fn fact_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
-    api.add(In::Ceph, "current_version", |cx, ()| whole(version(cx)?.number))?;
-    api.add(In::Ceph, "current_subop_num", |cx, ()| Ok(cx.request.subop))?;
+    api.add(In::Ceph, "current_version", |cx, ()| whole(version(cx)?.number).map(One))?;
+    api.add(In::Ceph, "current_subop_num", |cx, ()| Ok(One(cx.request.subop)))?;
     api.add(In::Ceph, "current_subop_version", |cx, ()| {
-        whole(version(cx)?.number).map(|number| format!("{number}.{}", cx.request.subop))
+        whole(version(cx)?.number).map(|number| One(format!("{number}.{}", cx.request.subop)))
     })?;
     api.add(In::Nacre, "version", |cx, ()| {
         let version = version(cx)?;
         Ok((whole(version.interval.0)?, whole(version.number)?))
     })?;
-    api.add(In::Nacre, "client", |cx, ()| Ok(cx.request.client.to_string()))?;
-    api.add(In::Nacre, "object_name", |cx, ()| Ok(Name(cx.request.object.clone())))?;
+    api.add(In::Nacre, "client", |cx, ()| Ok(One(cx.request.client.to_string())))?;
+    api.add(In::Nacre, "object_name", |cx, ()| Ok(One(Name(cx.request.object.clone()))))?;
     // Milliseconds: nanoseconds since 1970 are beyond 2^53.
-    api.add(In::Nacre, "now", |cx, ()| whole(cx.request.now_ns / 1_000_000))
+    api.add(In::Nacre, "now", |cx, ()| whole(cx.request.now_ns / 1_000_000).map(One))
 }
 
 /// Version of an object that may not exist.

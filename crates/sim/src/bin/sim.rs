@@ -97,7 +97,7 @@ fn main() -> ExitCode {
 
 /// Prints how soon updates of a class are live on so many OSDs.
 fn propagate(osds: u32, updates: u64) -> ExitCode {
-    let found = nacre_sim::propagation::measure(osds, 3, updates, 1);
+    let found = nacre_sim::propagation::measure(&nacre_sim::propagation::Setup::of(osds, 3, updates), 1);
     let at = |all: &[u64], share: f64| all[((all.len() - 1) as f64 * share) as usize] as f64 / 1e6;
     let live = &found.live_ns;
     println!(
