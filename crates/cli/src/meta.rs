@@ -2,7 +2,8 @@
 
 use crate::cluster::{Place, host};
 use crate::out::Out;
-use anyhow::{Context, Result, bail, ensure};
+use crate::table::table;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use nacre_client::WatchNews;
 use nacre_node::Cluster;
@@ -13,6 +14,7 @@ use nacre_wire::msg::meta::{
 };
 use serde_json::{Map, Value, json};
 use std::io::Read;
+use std::path::PathBuf;
 
 /// Arguments of `meta`.
 #[derive(Args)]
@@ -81,6 +83,32 @@ enum Command {
         name: String,
         /// Readers, writers, validator, triggers, quota_bytes, keys_max, value_bytes_max.
         settings: Option<String>,
+    },
+    /// Programs in Lua that judge changes and follow them: namespaces' settings name them as validator and in triggers.
+    #[command(subcommand)]
+    Program(Program),
+}
+
+#[derive(Subcommand)]
+enum Program {
+    /// Store a program, or a new version of it. One that does not compile is refused.
+    Install {
+        /// Its name.
+        name: String,
+        /// Its source; `-` is standard input.
+        file: PathBuf,
+    },
+    /// List them.
+    Ls,
+    /// Print a program's source.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Remove a program that no namespace uses.
+    Rm {
+        /// Its name.
+        name: String,
     },
 }
 
@@ -224,6 +252,7 @@ pub fn run(arguments: Arguments, place: &Place, out: &mut Out) -> Result<()> {
             out.value(&json!({ "succeeded": succeeded, "revision": revision, "answers": answers }))
         }
         Command::Lease(command) => lease(&command, &cluster, out),
+        Command::Program(command) => program(&command, &cluster, out),
         Command::Namespace { name, settings } => {
             let key = format!("{META_SETTINGS}/namespace/{name}");
             match settings {
@@ -318,6 +347,73 @@ fn lease(command: &Lease, cluster: &Cluster, out: &mut Out) -> Result<()> {
         return out.value(&value);
     }
     if line.is_empty() { Ok(()) } else { out.line(&line) }
+}
+
+fn program(command: &Program, cluster: &Cluster, out: &mut Out) -> Result<()> {
+    let key = |name: &str| format!("{META_SETTINGS}/program/{name}");
+    let missing = |name: &str| format!("there is no program `{name}`; `nacre meta program ls` lists them");
+    match command {
+        Program::Install { name, file } => {
+            let source = if file.as_os_str() == "-" {
+                input()?
+            } else {
+                std::fs::read(file).with_context(|| format!("reading {}", file.display()))?
+            };
+            // The monitors look as well, and closer; a mistake is found here without them.
+            let checked = nacre_policy::check_script(&nacre_policy::Chunk::new(name, &source));
+            checked.map_err(|error| anyhow!("program {name} is refused: {error}"))?;
+            let revision = cluster.meta_put(key(name).as_str(), source).wait()?;
+            if out.json() {
+                return out.value(&json!({ "program": name, "revision": revision }));
+            }
+            out.line(&format!("program {name}: revision {revision}"))
+        }
+        Program::Ls => {
+            let prefix = key("");
+            let (programs, _) = cluster.meta_list(MetaSpan::Prefix { prefix: prefix.as_str().into() }).wait()?;
+            let namespaces = MetaSpan::Prefix { prefix: format!("{META_SETTINGS}/namespace/").as_str().into() };
+            let (namespaces, _) = cluster.meta_list(namespaces).wait()?;
+            let row = |program: &MetaPair| {
+                let name = program.key.to_string().trim_start_matches(&prefix).to_owned();
+                let used: Vec<String> = namespaces.iter().flat_map(|settings| uses(settings, &name)).collect();
+                json!({ "name": name, "revision": program.modified, "bytes": program.value.len(), "used": used.join(", ") })
+            };
+            let rows: Vec<Value> = programs.iter().map(row).collect();
+            if out.json() {
+                return out.value(&json!({ "programs": rows }));
+            }
+            let columns = [("NAME", "name"), ("REVISION", "revision"), ("SIZE", "bytes"), ("USED AS", "used")];
+            out.bytes(table(&columns, &rows).as_bytes())
+        }
+        Program::Show { name } => {
+            let pair = cluster.meta_get(key(name).as_str()).wait()?.with_context(|| missing(name))?;
+            if out.json() {
+                return out.value(&json!({ "name": name, "revision": pair.modified, "source": text(&pair.value) }));
+            }
+            out.bytes(&pair.value)
+        }
+        Program::Rm { name } => {
+            let span = MetaSpan::Key { key: key(name).as_str().into() };
+            let call = MetaCall::Transact { compares: vec![], then: vec![MetaOp::Delete { span }], otherwise: vec![] };
+            let (revision, result) = cluster.meta(call).wait()?;
+            let is_gone = matches!(&result, MetaResult::Transacted { answers, .. } if answers[..] == [MetaAnswer::Deleted { keys: 1 }]);
+            ensure!(is_gone, missing(name));
+            done(out, revision)
+        }
+    }
+}
+
+/// What a namespace uses a program as. Settings that this version cannot read use nothing that it could name.
+fn uses(settings: &MetaPair, program: &str) -> Vec<String> {
+    let key = settings.key.to_string();
+    let namespace = key.rsplit('/').next().unwrap_or_default();
+    let Ok(value) = serde_json::from_slice::<Value>(&settings.value) else { return Vec::new() };
+    let validator = value["validator"].as_str().filter(|name| *name == program);
+    let validator = validator.map(|_| format!("validator of {namespace}"));
+    let triggers = value["triggers"].as_array().into_iter().flatten();
+    let triggers = triggers.filter(|trigger| trigger["program"].as_str() == Some(program));
+    let triggers = triggers.map(|trigger| format!("trigger {namespace}/{}", trigger["name"].as_str().unwrap_or("?")));
+    validator.into_iter().chain(triggers).collect()
 }
 
 /// A transaction from its JSON form.

@@ -13,6 +13,8 @@ mod crush;
 mod errors;
 #[path = "suite/history.rs"]
 mod history;
+#[path = "suite/metadata.rs"]
+mod metadata;
 #[path = "suite/operator.rs"]
 mod operator;
 #[path = "suite/policies.rs"]

@@ -25,6 +25,7 @@ use crate::osds::{self, BootVerdict};
 use crate::pgs;
 use crate::router::Origin;
 use crate::state::State;
+use crate::state::cluster_log::ClusterLog;
 use crate::stats::Stats;
 
 /// Requests in the queue; beyond, those that repeat themselves are dropped.
@@ -231,7 +232,13 @@ impl Leader {
             (self.said_in, self.said) = (term, 0);
         }
         self.said += 1;
-        LogLine { from: Entity::Mon(me), instance: Instance(term), number: self.said, severity, text }
+        LogLine { from: Entity::Mon(me), instance: Instance(term), number: self.said, severity, text, once: false }
+    }
+
+    /// What is wrong with programs, as lines that the log has once. Those that it has already are left out.
+    pub fn fault_lines(&mut self, me: MonId, term: u64, log: &ClusterLog, said: Vec<String>) -> Vec<LogLine> {
+        let line = |text| LogLine { once: true, ..self.line(me, term, Severity::Warn {}, text) };
+        said.into_iter().map(line).filter(|line| !log.knows(line)).collect()
     }
 
     /// Says something in the cluster log.

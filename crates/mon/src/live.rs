@@ -140,6 +140,12 @@ impl Live {
 
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
         self.subscribers.on_epoch(from, epoch);
+        let sender = match from {
+            Entity::Mon(_) => "mon",
+            Entity::Osd(_) => "osd",
+            Entity::Client(_) => "client",
+        };
+        *self.counters.received.entry((sender, message.name())).or_default() += 1;
         if let Entity::Mon(mon) = from {
             self.heard.insert(mon, now);
         }
@@ -628,9 +634,11 @@ impl Live {
         soft.stats = std::mem::take(&mut leader.stats);
         soft.filter = std::mem::take(&mut leader.filter);
         soft.rejects.clone_from(&leader.rejects);
-        let taken = leader.take_batch(&self.view_with(now, &soft));
+        let mut taken = leader.take_batch(&self.view_with(now, &soft));
         (leader.stats, leader.filter) = (soft.stats, soft.filter);
-        let meta = leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut()));
+        let mut meta = leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut()));
+        let said = std::mem::take(&mut meta.said);
+        taken.lines.extend(leader.fault_lines(self.config.id, self.consensus.term(), self.state.log(), said));
         leader.propose_at = leader.has_work().then_some(now);
         self.leader = leader;
         for (origin, why) in taken.refused {

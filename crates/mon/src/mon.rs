@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use crate::hierarchy;
 use crate::live::Live;
-use crate::meta::programs::{NoPrograms, Programs};
+use crate::meta::programs::Programs;
+use crate::meta::scripts::Scripts;
 use crate::open::{Opening, Progress};
 use crate::raft::{founding, record::Identity};
 use crate::state::State;
@@ -98,6 +99,8 @@ pub struct Counters {
     pub epochs: u64,
     /// Messages sent with a map or a part of it.
     pub maps_sent: u64,
+    /// Messages received, by who sent them (`mon`, `osd`, `client`) and name.
+    pub received: BTreeMap<(&'static str, &'static str), u64>,
     /// Elections this monitor saw the end of.
     pub leaders_seen: u64,
     /// Commands answered.
@@ -151,10 +154,10 @@ impl Mon {
     /// Starts: asks its store.
     #[must_use]
     pub fn open(config: MonConfig, now: Time, out: &mut Vec<Output>) -> Self {
-        Self::open_with(config, Box::new(NoPrograms), now, out)
+        Self::open_with(config, Box::new(Scripts::default()), now, out)
     }
 
-    /// The same with what runs the programs that namespaces of metadata name; without, what needs one is refused.
+    /// The same with something else to run the programs that namespaces of metadata name.
     #[must_use]
     pub fn open_with(config: MonConfig, programs: Box<dyn Programs>, _now: Time, out: &mut Vec<Output>) -> Self {
         let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");

@@ -6,7 +6,8 @@
 //! ```
 //! After every event each monitor's `check()` runs, and the world compares maps: never two digests for one epoch.
 
-use nacre_mon::meta::programs::{NoPrograms, Programs};
+use nacre_mon::meta::programs::Programs;
+use nacre_mon::meta::scripts::Scripts;
 use nacre_mon::{Founding, Mon, MonConfig, Output};
 use nacre_store::ram::Commits;
 use nacre_store::{Event, ObjectStore, RamStore, Token};
@@ -110,7 +111,7 @@ pub struct World {
 impl World {
     /// A cluster of `n` monitors that knows nothing yet.
     pub fn found(n: u32, seed: u64) -> Self {
-        Self::found_with(n, seed, || Box::new(NoPrograms))
+        Self::found_with(n, seed, || Box::<Scripts>::default())
     }
 
     /// The same with programs for metadata.

@@ -12,3 +12,4 @@ mod meta;
 mod meta_faults;
 mod meta_model;
 mod meta_programs;
+mod meta_scripts;

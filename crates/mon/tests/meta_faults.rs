@@ -1,9 +1,10 @@
-//! Service metadata while leaders crash, hang and are cut off (MAL-10): every key is a linearizable register, every watch is told every revision
+//! Service metadata while leaders crash, hang and are cut off (MAL-10, -13): every key is a linearizable register, every watch is told every revision
 //! once, and what was answered is not lost.
 //!
 //! ```text
 //!  4 clients: set, get, compare-and-set over any monitor ─▶ history ─▶ nacre-history
 //!  3 watchers that change monitors ─▶ their events == the leader's history
+//!  a validator and a trigger in Lua ─▶ no value that it forbids was ever there; every revision has its note, once
 //! ```
 
 use crate::harness::{World, ms};
@@ -11,8 +12,12 @@ use crate::meta::{Clients, client, prefix, put, range, reply_to, transact};
 use nacre_client::{MetaClient, MetaDone, MetaFailure, MetaId, WatchNews};
 use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record, check};
-use nacre_types::{Entity, Epoch, Instance, MonId, Time};
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use nacre_mon::state::meta::Meta;
+use nacre_types::{Entity, Epoch, Instance, MonId, Name, Time};
+use nacre_wire::msg::meta::{
+    MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 struct Someone {
@@ -60,6 +65,47 @@ const KEYS: u64 = 3;
 
 fn key(n: u64) -> String {
     format!("reg/{n}")
+}
+
+/// Lua of the registers' namespace: values only grow, and every revision is noted down. What it says of the state as it is when a change is applied
+/// holds for every value that anybody ever sees; a judgement on an older state would let some shrink.
+const GROWS: &str = "function validate(key, old, new)
+  if old ~= nil and tonumber(new) <= tonumber(old) then error('it does not grow') end
+end";
+const NOTES: &str = "function trigger(name, revision, events)
+  return {{put = {'log/' .. revision, events[1].key}}}
+end";
+
+fn rules(world: &mut World, mons: u32) {
+    let who = client(99);
+    let mut admin = Clients::default();
+    (0..mons).for_each(|id| world.name(MonId(id), who, "admin"));
+    let settings = r#"{"validator": "grows", "triggers": [{"name": "t", "program": "notes"}]}"#;
+    for (key, value) in
+        [("nacre/program/grows", GROWS), ("nacre/program/notes", NOTES), ("nacre/namespace/reg", settings)]
+    {
+        let reply = admin.ask(world, who, MonId(0), transact(vec![put(key, value)]));
+        assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
+    }
+    let granted = admin.ask(world, who, MonId(0), MetaCall::Grant { ttl_ms: 1_000 });
+    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
+    admin.ask(world, who, MonId(0), transact(vec![MetaOp::Put { key: "held/k".into(), value: "x".into(), lease }]));
+}
+
+/// What validator, trigger and lease promise, over all revisions there were.
+fn check_rules(meta: &Meta, truth: &[MetaEvent]) {
+    let mut newest: BTreeMap<Name, u64> = BTreeMap::new();
+    for event in truth {
+        let MetaEvent::Put { pair } = event else { panic!("nobody deletes: {event:?}") };
+        let value = std::str::from_utf8(&pair.value).expect("digits").parse().expect("a number");
+        let before = newest.insert(pair.key.clone(), value);
+        assert!(before.is_none_or(|before| before < value), "{} went from {before:?} to {value}", pair.key);
+        let note = meta.get(&format!("log/{}", pair.modified).as_str().into()).expect("its trigger ran");
+        assert!(note.version == 1 && note.value == pair.key.as_bytes(), "once, for this: {note:?}");
+    }
+    let span = prefix("log/");
+    assert_eq!(meta.within(&span).count(), truth.len(), "for nothing else");
+    assert!(meta.pending().is_empty() && meta.get(&"held/k".into()).is_none() && meta.leases().count() == 0);
 }
 
 /// What a client does next.
@@ -111,6 +157,10 @@ fn finish(done: MetaDone, now: Time, mut record: Record) -> Record {
             record.unknown = true;
             record.return_ns = None;
         }
+        (Err(MetaFailure::Refused(MetaError::Rejected { message, .. })), Kind::Write | Kind::Cas) => {
+            assert_eq!(message, "it does not grow");
+            record.fail = true;
+        }
         (other, _) => panic!("{record:?} ended with {other:?}"),
     }
     record
@@ -142,6 +192,7 @@ fn disturb(world: &mut World, mons: u32) {
 fn run(seed: u64, mons: u32, disturbances: u32) {
     let mut world = World::found(mons, seed);
     world.elect();
+    rules(&mut world, mons);
     let mut clients: Vec<Someone> = (0..4).map(Someone::new).collect();
     let mut watchers: Vec<Someone> = (10..13).map(Someone::new).collect();
     for (n, someone) in clients.iter_mut().chain(&mut watchers).enumerate() {
@@ -151,7 +202,7 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
         watcher.role.watch(prefix("reg/"), 1);
         watcher.post(&mut world);
     }
-    let (mut history, mut value, mut read) = (Vec::new(), 0, 0);
+    let (mut history, mut value, mut read) = (Vec::new(), 0, world.inbox.len());
     let mut next_disturbance = world.now + ms(500);
     let mut left = disturbances;
     let mut quiet_since = None;
@@ -239,6 +290,9 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
     meta.check_all();
     let truth = meta.history().since(1, &prefix("reg/")).expect("all is kept");
     assert!(truth.len() > 50, "{} changes", truth.len());
+    check_rules(meta, &truth);
+    let rejected = history.iter().filter(|record| record.fail).count();
+    assert!(rejected > 5, "the validator had something to do: {rejected}");
     for watcher in &watchers {
         assert_eq!(watcher.through, meta.revision(), "{} has seen all", watcher.who);
         assert!(watcher.told == truth, "seed {seed}: {} was told something else", watcher.who);

@@ -2,7 +2,9 @@
 
 use crate::harness::{World, ms};
 use crate::meta::{Clients, client, prefix, put, transact};
-use nacre_mon::meta::programs::{Programs, TriggerActions, TriggerRequest, ValidateRequest, Verdict};
+use nacre_mon::meta::programs::{
+    Fault, NoPrograms, Program, Programs, TriggerActions, TriggerRequest, Uses, ValidateRequest, Verdict,
+};
 use nacre_types::MonId;
 use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaResult, MetaSpan};
 use serde_json::json;
@@ -13,8 +15,14 @@ use std::time::Duration;
 pub struct Words;
 
 impl Programs for Words {
-    fn validate(&mut self, source: &str, request: &ValidateRequest) -> Verdict {
-        let most: u64 = source.strip_prefix("max ").expect("the word").parse().expect("a number");
+    fn check(&mut self, _program: Program<'_>) -> Result<Uses, Fault> {
+        Ok(Uses { validator: true, trigger: true })
+    }
+    fn steps(&self) -> u64 {
+        0
+    }
+    fn validate(&mut self, program: Program<'_>, request: &ValidateRequest) -> Verdict {
+        let most: u64 = program.source.strip_prefix("max ").expect("the word").parse().expect("a number");
         let Some(new) = &request.new else { return Verdict::Accept };
         match std::str::from_utf8(new).ok().and_then(|text| text.parse::<u64>().ok()) {
             Some(number) if number > most => Verdict::Rewrite(most.to_string().into()),
@@ -22,15 +30,15 @@ impl Programs for Words {
             None => Verdict::Reject { line: 1, message: format!("`{}` is no number", request.key) },
         }
     }
-    fn trigger(&mut self, source: &str, request: &TriggerRequest<'_>) -> Result<TriggerActions, String> {
+    fn trigger(&mut self, program: Program<'_>, request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault> {
         let keys: Vec<String> = request.events.iter().map(|event| event.key().to_string()).collect();
-        match source {
+        match program.source {
             "copy" => {
-                let ops = vec![put(&format!("log/{}", request.revision), &keys.join(","))];
+                let ops = vec![put(&format!("log/{}", request.revision), &keys.join(",")).into()];
                 Ok(TriggerActions { ops, lines: vec![format!("copied {}", keys.join(","))] })
             }
-            "again" => Ok(TriggerActions { ops: vec![put("loop/k", "x")], lines: vec![] }),
-            other => Err(format!("what is `{other}`?")),
+            "again" => Ok(TriggerActions { ops: vec![put("loop/k", "x").into()], lines: vec![] }),
+            other => Err(Fault { line: 7, message: format!("what is `{other}`?") }),
         }
     }
 }
@@ -67,8 +75,12 @@ fn a_validator_rejects_and_rewrites_before_anything_is_stored() {
     let span = MetaSpan::Prefix { prefix: "n/".into() };
     let error = clients.fails(&mut world, who, MonId(0), transact(vec![MetaOp::Delete { span }]));
     assert!(matches!(error, MetaError::Invalid { .. }), "{error}");
-    // A program that is not there refuses, it does not wave through.
-    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "gone"}"#);
+    // A program that is not there refuses, it does not wave through. (Only a transaction that does both gets there.)
+    let span = MetaSpan::Key { key: "nacre/program/gone".into() };
+    admin(&mut world, &mut clients, "nacre/program/gone", "max 1");
+    let both = vec![put("nacre/namespace/n", r#"{"validator": "gone"}"#), MetaOp::Delete { span }];
+    let reply = clients.ask(&mut world, client(ADMIN), MonId(1), transact(both));
+    assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
     let error = clients.fails(&mut world, who, MonId(0), transact(vec![put("n/a", "3")]));
     assert!(matches!(error, MetaError::Rejected { line: 0, .. }), "{error}");
 }
@@ -192,7 +204,7 @@ fn a_lease_that_ends_sets_triggers_off_too() {
 // A monitor without a language refuses what needs one.
 #[test]
 fn without_programs_a_validator_refuses_everything() {
-    let mut world = World::found(1, 66);
+    let mut world = World::found_with(1, 66, || Box::new(NoPrograms));
     world.elect();
     world.name(MonId(0), client(ADMIN), "admin");
     let mut clients = Clients::default();

@@ -549,6 +549,13 @@ impl Access {
     }
 }
 
+/// Whoever waits for it is told, however it ends: a watch has no deadline of its own.
+impl Drop for Access {
+    fn drop(&mut self) {
+        self.stop("it was closed");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -234,6 +234,16 @@ impl Embedded {
         self.order(look).flatten()
     }
 
+    /// What a monitor has counted since it started.
+    #[must_use]
+    pub fn mon_counters(&self, id: MonId) -> Option<nacre_mon::Counters> {
+        let look = move |host: &mut Host| match &host.reactor.node(Entity::Mon(id))?.role {
+            Role::Mon(mon, _) => Some(mon.counters()),
+            Role::Osd(..) | Role::Client(_) => None,
+        };
+        self.order(look).flatten()
+    }
+
     /// A daemon's store.
     #[must_use]
     pub fn usage(&self, who: Entity) -> Option<Usage> {

@@ -1,10 +1,11 @@
 //! Everything in one process.
 
-use crate::folder::{Folder, small};
-use nacre_client::{WatchError, WatchEvent};
+use crate::folder::{Folder, free_ports, small};
+use nacre_client::{WatchError, WatchEvent, WatchNews};
 use nacre_node::{Cluster, Embedded, Error, Notified, Pool, RunOptions, StartError};
-use nacre_types::{Entity, ObjectId, OsdId};
+use nacre_types::{Entity, MonId, ObjectId, OsdId};
 use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::meta::MetaSpan;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,6 +116,104 @@ fn what_the_facade_offers_works() {
     assert!(embedded.halted().is_empty());
     cluster.stop();
     assert!(matches!(pool.get("a").wait(), Err(Error::Stopped { .. })));
+}
+
+// Went red when the loop asked for the status once, and when it read a key of metadata once.
+/// Data goes between clients and OSDs (CEPH-03, MAL-16): the monitors hear of it only what they would hear anyway, signs of life.
+#[test]
+fn steady_data_costs_the_monitors_nothing() {
+    let folder = Folder::new("steady");
+    small(&folder, Some(free_ports(4)));
+    let embedded = start(&folder);
+    // Over sockets, as clients are: with a name, which scripts of one's own take.
+    let cluster = Cluster::connect(folder.path()).expect("connects");
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    wait_clean(&cluster);
+    let script = "function f(i, o) objclass.setxattr('n', i) o:append('done') end objclass.register(f)";
+    let work = |n: u32| {
+        let object = name(n % 100);
+        match n % 4 {
+            0 => drop(pool.put(&object, content(n)).wait().expect("put")),
+            1 => drop(pool.get(&name(n % 100 / 4 * 4)).wait().expect("get")),
+            2 => {
+                let parts = vec![SubOp::Call { class: "tally".into(), method: "add".into(), length: 1 }];
+                drop(pool.operate(&object, parts, vec!["k".into()]).wait().expect("a method in Rust"));
+            }
+            _ => {
+                let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 1 }];
+                drop(pool.operate(&object, parts, vec![script.into(), "x".into()]).wait().expect("a method in Lua"));
+            }
+        }
+    };
+    (0..400).for_each(work);
+    // Signs of life, which are there also when nothing happens; an OSD's subscription is one: nothing is sent for it but news.
+    let signs = [
+        ("client", "SessionPing"),
+        ("client", "MapAck"),
+        ("osd", "Beacon"),
+        ("osd", "Subscribe"),
+        ("osd", "SessionPing"),
+    ];
+    let counted = || {
+        let mut counters = embedded.mon_counters(MonId(0)).expect("it runs");
+        assert!(counters.received.remove(&("osd", "Beacon")) > Some(0), "it counts: {counters:?}");
+        counters.received.retain(|kind, _| !signs.contains(kind));
+        counters
+    };
+    let before = counted();
+    (0..2_000).for_each(work);
+    assert_eq!(counted(), before, "2,000 operations, a quarter of each kind");
+    cluster.command(json!({ "command": "status" })).wait().expect("answered");
+    cluster.meta_get("n/key").wait().expect("answered");
+    let more =
+        |kind| counted().received.get(&("client", kind)).copied() > before.received.get(&("client", kind)).copied();
+    assert!(more("Command") && more("MetaRequest"), "what asks them is counted: {:?}", counted());
+}
+
+// Went red when OSDs said it as lines that everybody says for himself.
+#[test]
+fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
+    let folder = Folder::new("once");
+    small(&folder, Some(free_ports(4)));
+    let embedded = start(&folder);
+    let cluster = Cluster::connect(folder.path()).expect("connects");
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    wait_clean(&cluster);
+    let heard = || embedded.mon_counters(MonId(0)).expect("it runs").received.get(&("osd", "ClusterLog")).copied();
+    let before = heard().unwrap_or(0);
+    let script = "function f(i, o)\n  local x = nil + 1\nend objclass.register(f)";
+    for n in 0..40 {
+        let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
+        pool.operate(&name(n), parts, vec![script.into()]).wait().expect_err("it fails");
+    }
+    let begun = Instant::now();
+    while heard() < Some(before + 3) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the OSDs say what they met: {:?}", heard());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // What the monitor was told before this is in the log with it.
+    cluster.meta_put("n/key", "after").wait().expect("set");
+    let log = cluster.command(json!({ "command": "log last", "n": 1000 })).wait().expect("answered");
+    let lines = log["lines"].as_array().expect("a list").iter();
+    let mine: Vec<_> = lines.filter(|line| line["text"].to_string().contains("function f")).collect();
+    assert!(mine.len() == 1 && mine[0]["from"].to_string().contains("osd."), "{mine:?}");
+}
+
+// Went red (the reader waited for ever) when a closed client told nobody.
+#[test]
+fn a_watch_of_metadata_ends_with_its_client() {
+    let folder = Folder::new("watch-ends");
+    small(&folder, Some(free_ports(4)));
+    let _embedded = start(&folder);
+    let cluster = Cluster::connect(folder.path()).expect("connects");
+    let revision = cluster.meta_put("n/key", "x").wait().expect("set");
+    let watcher = cluster.meta_watch(MetaSpan::Prefix { prefix: "n/".into() }, revision).expect("watches");
+    assert!(matches!(watcher.next().wait(), Ok(WatchNews::Events { .. })), "it goes");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(watcher.next().wait()));
+    cluster.stop();
+    let ended = receiver.recv_timeout(Duration::from_secs(60)).expect("its reader is told");
+    assert!(matches!(ended, Ok(WatchNews::Ended(_))), "{ended:?}");
 }
 
 #[test]

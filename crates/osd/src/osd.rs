@@ -16,7 +16,7 @@ use crate::pg::copy::Copies;
 use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
 use crate::programs::{Ask, Programs};
-use crate::shared::{Counters, Shared};
+use crate::shared::{Counters, Once, Shared};
 use bytes::Bytes;
 use nacre_store::{Event, Op, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
@@ -196,7 +196,7 @@ impl Osd {
 
     fn complain(&mut self, complaints: Vec<Complaint>) {
         for line in self.sh.programs.lines(complaints) {
-            self.sh.say(Severity::Warn {}, line);
+            self.sh.say_once(Severity::Warn {}, line);
             // People who try their program look at the log now.
             self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
             self.sh.wake_at(self.beacon_at);
@@ -224,7 +224,7 @@ impl Osd {
 
     fn on_source(&mut self, reply: &OpReply, payload: &[Bytes]) {
         if let Some(line) = self.sh.programs.on_answer(reply, payload) {
-            self.sh.say(Severity::Error {}, line);
+            self.sh.say_once(Severity::Error {}, line);
         }
         // Calls may have waited for it.
         for pg in self.pgs.values_mut() {
@@ -981,7 +981,10 @@ impl Osd {
         };
         let lines = lines
             .into_iter()
-            .map(|(severity, text)| LogLine { from, instance, number: number(&mut self.log_number), severity, text })
+            .map(|(severity, text, Once(once))| {
+                let number = number(&mut self.log_number);
+                LogLine { from, instance, number, severity, text, once }
+            })
             .collect();
         self.sh.out.push(Output::SendMon { message: Message::ClusterLog(ClusterLog { lines }) });
     }

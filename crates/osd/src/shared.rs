@@ -10,6 +10,10 @@ use nacre_wire::msg::monitor::Severity;
 use nacre_wire::{ClusterMap, Message};
 use std::collections::VecDeque;
 
+/// Whether the cluster log has such a line once, whoever says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Once(pub bool);
+
 /// See the module head.
 #[derive(Debug)]
 pub struct Shared {
@@ -32,7 +36,7 @@ pub struct Shared {
     /// Client operations in hand, and their bytes.
     pub client_load: (usize, u64),
     /// Lines for the cluster log, sent with the next beacon.
-    pub log: Vec<(Severity, String)>,
+    pub log: Vec<(Severity, String, Once)>,
     /// Groups that owe their primary an acknowledgement.
     pub acks: std::collections::BTreeSet<PgId>,
     /// Our own store is nearly full.
@@ -218,7 +222,11 @@ impl Shared {
 
     /// A line for the cluster log.
     pub fn say(&mut self, severity: Severity, text: String) {
-        self.log.push((severity, text));
+        self.log.push((severity, text, Once(false)));
+    }
+    /// A line that other daemons may say as well, word by word: the cluster log has the first only.
+    pub fn say_once(&mut self, severity: Severity, text: String) {
+        self.log.push((severity, text, Once(true)));
     }
 }
 

@@ -147,6 +147,8 @@ pub struct ScriptError {
     pub line: Option<u32>,
     /// What is wrong, without the place. At most [`MESSAGE_MAX`](crate::budget::MESSAGE_MAX) bytes.
     pub message: String,
+    /// Whether the script said so itself, by `error` or `assert`; otherwise something befell it.
+    pub raised: bool,
     /// Frames, innermost first, such as `zlog:17 in function write`. Shortened to [`STACK_MAX`](crate::budget::STACK_MAX).
     pub stack: Vec<String>,
 }

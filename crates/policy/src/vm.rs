@@ -195,15 +195,19 @@ impl Engine {
         f(&mut self.lua.app_data_mut::<Trouble>().expect("set at the start of every call"))
     }
 
-    /// After a call and after its results were taken: lets go of all it made.
-    fn finish(&mut self) -> (Vec<(Severity, String)>, u64, usize) {
+    /// After a call and after its results were taken: lets go of all it made. Gives the global function of the name in `entry`, if there was one.
+    fn finish(&mut self, entry: Option<&str>) -> (Vec<(Severity, String)>, u64, usize, Option<Function>) {
         let (used, peak) = (self.meter.used(), self.meter.peak(&self.lua));
         self.meter.end(&self.lua);
+        // Asked for, it is found and let go of at once; otherwise what the call made is let go of by the next one.
+        let entry = entry.and_then(|name| {
+            self.prelude["clear"].call::<Option<Function>>(name).expect("it reads one variable and sets three")
+        });
         let log = self.with_trouble(|trouble| std::mem::take(&mut trouble.log));
         if self.lua.used_memory() > self.resting + GARBAGE_MAX {
             self.collect();
         }
-        (log, used, peak)
+        (log, used, peak, entry)
     }
 
     /// Between calls.
@@ -232,7 +236,7 @@ fn unless_panicked<T>(lua: &Lua, meter: &Meter, result: Result<T, Panic>) -> mlu
 impl ScriptError {
     /// An error at a chunk, without a line.
     fn plain(kind: Kind, script: &str, message: String) -> Self {
-        Self { kind, script: script.to_owned(), line: None, message, stack: Vec::new() }
+        Self { kind, script: script.to_owned(), line: None, message, raised: false, stack: Vec::new() }
     }
 }
 

@@ -123,3 +123,43 @@ fn a_policy_is_bounded_like_a_class() {
     let inexact = run_with(&mut vm, "return 1", None, &[("big", i64::MAX.into())], &[], &budget);
     assert_eq!((inexact.instructions, inexact.result.expect_err("inexact").kind), (0, Kind::Number));
 }
+
+// Went red when `is_raised` said true, and when it said false, of all.
+#[test]
+fn what_a_script_raises_is_told_from_what_befalls_it() {
+    let raised = |script: &str| run(script, None, &[], &[]).expect_err("fails").raised;
+    for script in [
+        "error('no')",
+        "error('no', 0)",
+        "error(-5)",
+        "error({})",
+        "assert(false, 'no')",
+        "assert(nil)",
+        "local function f() error('no', 2) end f()",
+        "local ok, e = pcall(error, 'no') error(e, 0)",
+    ] {
+        assert!(raised(script), "{script}");
+    }
+    for script in [
+        "local x = nil; x.y = 1",
+        "string.rep()",
+        "tostring()",
+        "while true do end",
+        "local function f() return f() + 1 end f()",
+        "return ('x'):rep(1e9)",
+        "return nacre.u64.add('x', 1)",
+    ] {
+        assert!(!raised(script), "{script}");
+    }
+}
+
+#[test]
+fn a_run_says_where_its_entry_begins() {
+    let script = "local x = 1\n\nfunction f()\n  return false\nend";
+    let chunk = Chunk::new("s", script);
+    let mut vm = Vm::new(1);
+    let mut line = |entry| {
+        vm.run(&Run { chunk: &chunk, entry, globals: &[], args: &[], seed: 0, budget: &Budget::POLICY }).entry_line
+    };
+    assert_eq!((line(Some("f")), line(Some("g")), line(None)), (Some(3), None, None));
+}

@@ -19,6 +19,7 @@ mod guard;
 mod hogs;
 mod hostile;
 mod load;
+mod metadata;
 mod million;
 mod moves;
 mod programs;
@@ -54,6 +55,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "register",
         about: "8 clients on shared registers while OSDs die and hang: the history is linearizable",
         run: register::run,
+    },
+    Scenario {
+        name: "metadata",
+        about: "8 clients and 4 watchers of metadata while leaders die and hang: linearizable, nothing missed",
+        run: metadata::run,
     },
     Scenario {
         name: "degraded",

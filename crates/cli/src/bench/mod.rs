@@ -2,6 +2,7 @@
 //!
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
+//! * [`keys`]: the same of keys of metadata, with transactions and watchers;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`scripts`]: scripts that mean no good, one after the other;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
@@ -12,6 +13,8 @@
 pub mod call;
 pub mod cpu;
 pub mod disk;
+pub mod histories;
+pub mod keys;
 pub mod meta;
 pub mod object;
 pub mod propagation;
@@ -32,6 +35,8 @@ pub enum Command {
     Object(object::Arguments),
     /// Reads, writes and compare-and-sets on a few objects, written down as a history.
     Register(register::Arguments),
+    /// Reads, changes and watches of a few keys of metadata, written down as a history.
+    Keys(keys::Arguments),
     /// Methods of classes; without arguments, what Lua costs over Rust.
     Call(call::Arguments),
     /// Scripts run on objects one after the other, whatever they do.
@@ -58,9 +63,12 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     if let Command::Meta(arguments) = command {
         return meta::run(arguments, place, out);
     }
+    if let Command::Keys(arguments) = command {
+        return keys::run(arguments, place, out);
+    }
     let mut session = place.connect()?;
     match command {
-        Command::Disk(_) | Command::Meta(_) | Command::Propagation(_) => unreachable!("done above"),
+        Command::Disk(_) | Command::Keys(_) | Command::Meta(_) | Command::Propagation(_) => unreachable!("done above"),
         Command::Call(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);

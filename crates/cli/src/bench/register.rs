@@ -4,10 +4,11 @@
 //! object, and replaces it in one operation. Every client has a connection of its own and one operation in flight. One whose answer does
 //! not come is `unknown`, and its client goes on under a new number, since it may yet happen.
 
+use super::histories::{self, Run};
 use crate::cluster::Session;
 use crate::objects::{Failed, call, operation};
 use crate::out::Out;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
 use nacre_history::Record;
@@ -16,11 +17,7 @@ use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use serde_json::json;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// Arguments of `bench register`.
 #[derive(Args)]
@@ -45,14 +42,8 @@ pub struct Arguments {
 /// What all clients share.
 struct Shared {
     pool: PoolId,
-    run: u64,
     keys: u64,
-    begun: Instant,
-    limit: Duration,
-    /// The next value: unique in the history.
-    value: AtomicU64,
-    /// The next client number.
-    client: AtomicU64,
+    run: Run,
 }
 
 /// Runs the clients; `connect` makes a connection for each.
@@ -65,19 +56,9 @@ pub fn run(
     connect: &(dyn Fn() -> Result<Box<dyn Session>> + Sync),
     out: &mut Out,
 ) -> Result<()> {
-    ensure!(arguments.seconds > 0.0 && arguments.seconds <= 1e6, "--seconds must be positive");
-    let file = File::create(&arguments.history).with_context(|| format!("writing {}", arguments.history.display()))?;
-    let run =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
-    let shared = Shared {
-        pool,
-        run,
-        keys: u64::from(arguments.keys),
-        begun: Instant::now(),
-        limit: Duration::from_secs_f64(arguments.seconds),
-        value: AtomicU64::new(1),
-        client: AtomicU64::new(1),
-    };
+    let shared = Shared { pool, keys: u64::from(arguments.keys), run: Run::begin(arguments.seconds)? };
+    // Before anything runs: a file that cannot be written is found now.
+    histories::write(&arguments.history, &[])?;
     let histories: Vec<Result<Vec<Record>>> = std::thread::scope(|scope| {
         let spawn = |seed| {
             scope.spawn({
@@ -88,22 +69,14 @@ pub fn run(
         let threads: Vec<_> = (1..=u64::from(arguments.clients)).map(spawn).collect();
         threads.into_iter().map(|thread| thread.join().expect("a client's panic is a bug")).collect()
     });
-    let (mut sink, mut count, mut unknown) = (BufWriter::new(file), 0_u64, 0_u64);
-    let mut failed = None;
+    let (mut all, mut failed) = (Vec::new(), None);
     for history in histories {
         match history {
-            Ok(records) => {
-                for record in records {
-                    count += 1;
-                    unknown += u64::from(record.unknown);
-                    let line = serde_json::to_string(&record).expect("a record has a text");
-                    writeln!(sink, "{line}").with_context(|| format!("writing {}", arguments.history.display()))?;
-                }
-            }
+            Ok(records) => all.extend(records),
             Err(error) => failed = Some(error),
         }
     }
-    sink.flush().with_context(|| format!("writing {}", arguments.history.display()))?;
+    let (count, unknown) = histories::write(&arguments.history, &all)?;
     if let Some(error) = failed {
         return Err(error.context("a client could not go on; the history is not complete"));
     }
@@ -120,28 +93,22 @@ pub fn run(
 
 /// One client until the time is up.
 fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<Vec<Record>> {
-    let mut number = shared.client.fetch_add(1, Ordering::Relaxed);
-    let mut random = (shared.run ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
-    let mut draw = move |below: u64| {
-        random ^= random >> 12;
-        random ^= random << 25;
-        random ^= random >> 27;
-        (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % below
-    };
+    let run = &shared.run;
+    let mut number = run.next_client();
+    let mut draw = run.dice(seed);
     let mut records = Vec::new();
     // What each register was last seen to have: a compare-and-set that expects it has a chance.
     let mut seen = std::collections::BTreeMap::new();
-    while shared.begun.elapsed() < shared.limit {
+    while !run.is_over() {
         let key = draw(shared.keys);
         let expect: Option<u64> = seen.get(&key).copied().flatten();
         let op = [Kind::Read, Kind::Write, Kind::Cas][usize::try_from(draw(3)).expect("three kinds")];
-        let value = (op != Kind::Read).then(|| shared.value.fetch_add(1, Ordering::Relaxed));
-        let object = ObjectId::named(&format!("register-{:016x}-{key}", shared.run));
+        let value = (op != Kind::Read).then(|| run.next_value());
+        let object = ObjectId::named(&format!("register-{:016x}-{key}", run.id));
         let request = operation(shared.pool, object, parts(op, expect), payload(op, expect, value));
-        let now = || u64::try_from(shared.begun.elapsed().as_nanos()).expect("centuries");
-        let invoke_ns = now();
+        let invoke_ns = run.now_ns();
         let ended = call(&mut *cluster, request)?;
-        let return_ns = now();
+        let return_ns = run.now_ns();
         let mut record = Record {
             client: number,
             op,
@@ -185,7 +152,7 @@ fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<V
             Err(Failed::Unknown(_)) => {
                 record.unknown = true;
                 record.return_ns = None;
-                number = shared.client.fetch_add(1, Ordering::Relaxed);
+                number = run.next_client();
             }
         }
         records.push(record);

@@ -1,4 +1,4 @@
-//! `docs/program.md` is true: its commands are run, in order, on an embedded cluster, and print what it shows.
+//! `docs/program.md` and `docs/metadata.md` are true: their commands are run, in order, on an embedded cluster, and print what they show.
 //!
 //! A block ```` ```lua NAME ```` is a file to save. A block ```` ```sh ```` is run by `sh`, and must succeed; ```` ```sh fails ```` must not; ```` ```sh soon ```` may fail for a
 //! minute before it does. A block ```` ```text ```` after it is all it prints, both streams together; `...` in it stands for anything, over lines too.
@@ -68,10 +68,19 @@ fn run(script: &str, site: &Site, folder: &Path) -> (bool, String) {
 
 #[test]
 fn every_command_of_the_cookbook_prints_what_it_shows() {
-    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/program.md"));
-    let blocks = blocks(&document.expect("the document is there"));
-    let site = Site::new("cookbook", 9);
-    let folder = super::scratch("cookbook");
+    every_command_prints_what_is_shown("program", 9);
+}
+
+#[test]
+fn every_command_about_metadata_prints_what_it_shows() {
+    every_command_prints_what_is_shown("metadata", 11);
+}
+
+fn every_command_prints_what_is_shown(document: &str, ports: u16) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{document}.md"));
+    let blocks = blocks(&std::fs::read_to_string(path).expect("the document is there"));
+    let site = Site::new(&format!("cookbook-{document}"), ports);
+    let folder = super::scratch(&format!("cookbook-{document}"));
     std::fs::create_dir_all(&folder).expect("writable");
     let mut ran = 0;
     for (at, block) in blocks.iter().enumerate() {

@@ -63,7 +63,7 @@ impl Site {
         let text = std::fs::read_to_string(self.dir.join(format!("run/{who}.pid"))).expect("a pid file");
         text.trim().parse().expect("a number")
     }
-    fn kill(&self, who: &str) {
+    pub fn kill(&self, who: &str) {
         let pid = self.pid(who).to_string();
         assert!(Command::new("kill").args(["-9", &pid]).status().expect("runs").success());
     }

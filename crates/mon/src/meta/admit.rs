@@ -4,8 +4,8 @@
 //! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
 
 use super::access::{ADMIN, Verb, may, may_read, namespace_of_span};
-use super::programs::{Programs, ValidateRequest, Verdict};
-use super::settings::{Settings, program_key, settings_key, settings_of};
+use super::programs::{Fault, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict};
+use super::settings::{Settings, Used, program_key, program_of, settings_key, settings_of};
 use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaTerms, MetaTrigger};
 use crate::state::meta::{Meta, namespace_of};
 use nacre_types::Name;
@@ -32,6 +32,29 @@ pub struct Judge<'a> {
     pub total_bytes_max: u64,
     /// For validators.
     pub programs: &'a mut dyn Programs,
+    /// What goes wrong with programs, for the cluster log, which says each of it once.
+    pub said: Vec<String>,
+}
+
+/// The one key that an operation of a trigger is about.
+const fn key_of(op: &MetaOp) -> Option<&Name> {
+    match op {
+        MetaOp::Put { key, .. } | MetaOp::Delete { span: MetaSpan::Key { key } } => Some(key),
+        MetaOp::Delete { .. } | MetaOp::Get { .. } => None,
+    }
+}
+
+/// Whether a program can be used so.
+fn fits(used: &Used, namespace: &Name, uses: Uses) -> Result<(), MetaError> {
+    let (can, function) = match used {
+        Used::Validator { .. } => (uses.validator, "validate(key, old, new, who, revision)"),
+        Used::Trigger { .. } => (uses.trigger, "trigger(name, revision, events)"),
+    };
+    if can {
+        return Ok(());
+    }
+    let (program, place) = (used.program(), used.of(namespace));
+    Err(invalid(format!("program {program} cannot be the {place}: it has no function `{function}`")))
 }
 
 /// What is gathered on the way.
@@ -74,6 +97,8 @@ impl Judge<'_> {
                 let (mut then, mut otherwise) = (then.clone(), otherwise.clone());
                 self.check_ops(name, &then, &mut found)?;
                 self.check_ops(name, &otherwise, &mut found)?;
+                self.check_programs(&then, &mut found)?;
+                self.check_programs(&otherwise, &mut found)?;
                 let chosen = if self.meta.all_hold(compares) { &mut then } else { &mut otherwise };
                 let judged = self.validate(name, chosen, &mut found)?;
                 if judged {
@@ -118,13 +143,44 @@ impl Judge<'_> {
     ///
     /// # Errors
     /// Why its changes are refused.
-    pub fn fired(&mut self, mut ops: Vec<MetaOp>, depth: u32) -> Result<(Vec<MetaOp>, MetaTerms), MetaError> {
+    pub fn fired(&mut self, ops: Vec<TriggerOp>, depth: u32) -> Result<(Vec<MetaOp>, MetaTerms), MetaError> {
         let name = Name::from(ADMIN);
         let mut found = Found::default();
-        self.check_ops(&name, &ops, &mut found)?;
-        self.validate(&name, &mut ops, &mut found)?;
+        let mut kept = Vec::with_capacity(ops.len());
+        for TriggerOp { op, if_revision } in ops {
+            if let (Some(wanted), Some(key)) = (if_revision, key_of(&op)) {
+                // Judged here and guarded: where the key has moved when this is applied, the trigger is run again.
+                found.guards.insert(key.clone());
+                if self.meta.modified(key) != wanted {
+                    continue;
+                }
+            }
+            kept.push(op);
+        }
+        self.check_ops(&name, &kept, &mut found)?;
+        self.check_programs(&kept, &mut found)?;
+        self.validate(&name, &mut kept, &mut found)?;
         // Its own work makes room: it is not held back by the bound on what waits.
-        Ok((ops, self.terms_of(found, depth)))
+        Ok((kept, self.terms_of(found, depth)))
+    }
+
+    /// A program of the metadata.
+    ///
+    /// # Errors
+    /// There is none, or it is no text.
+    pub fn program(&self, name: &str) -> Result<&str, String> {
+        let key = program_key(name);
+        let source = self
+            .meta
+            .get(&key)
+            .ok_or_else(|| format!("there is no program `{name}`; `nacre meta program install` makes one"))?;
+        std::str::from_utf8(&source.value).map_err(|_| format!("program `{name}` is no text"))
+    }
+
+    /// A program failed: once for each version, line and message in the cluster log.
+    pub fn tell(&mut self, program: &str, what: &str, fault: &Fault) {
+        let revision = self.meta.modified(&program_key(program));
+        self.said.push(format!("program {program} (revision {revision}), {what}, failed: {fault}"));
     }
 
     /// Whether a lease is this client's.
@@ -197,9 +253,81 @@ impl Judge<'_> {
         Ok(())
     }
 
+    /// What is to become a program must be one, and must go on being what namespaces use it as; what namespaces use must be there and stay.
+    fn check_programs(&mut self, ops: &[MetaOp], found: &mut Found) -> Result<(), MetaError> {
+        let text = |name: &str, value: &[u8]| {
+            let text = std::str::from_utf8(value).map(str::to_owned);
+            text.map_err(|_| invalid(format!("program {name} is refused: it is no text")))
+        };
+        let puts = || {
+            ops.iter().filter_map(|op| if let MetaOp::Put { key, value, .. } = op { Some((key, value)) } else { None })
+        };
+        for (key, value) in puts() {
+            if let Some(name) = program_of(key) {
+                if name.contains('/') {
+                    return Err(invalid(format!("`{name}` is no name of a program: it has a `/`")));
+                }
+                let source = text(name, value)?;
+                let uses = self.check_program(name, &source)?;
+                for (namespace, used) in self.used(|program| program == name) {
+                    fits(&used, &namespace, uses)?;
+                }
+            }
+            let Some(namespace) = settings_of(key) else { continue };
+            let Ok(settings) = Settings::check(&namespace, value) else { continue };
+            for used in settings.programs() {
+                let program = program_key(used.program());
+                let new = puts().find(|(key, _)| **key == program).map(|(_, value)| value.clone());
+                let source = match &new {
+                    Some(value) => text(used.program(), value)?,
+                    None => self
+                        .program(used.program())
+                        .map_err(|why| invalid(format!("namespace `{namespace}`: {why}")))?
+                        .to_owned(),
+                };
+                found.guards.insert(program);
+                let uses = self.check_program(used.program(), &source)?;
+                fits(&used, &namespace, uses)?;
+            }
+        }
+        for op in ops {
+            let MetaOp::Delete { span } = op else { continue };
+            let gone: BTreeSet<String> =
+                self.meta.within(span).filter_map(|pair| program_of(&pair.key)).map(str::to_owned).collect();
+            if gone.is_empty() {
+                continue;
+            }
+            if let Some((namespace, used)) = self.used(|program| gone.contains(program)).first() {
+                return Err(invalid(format!(
+                    "program {} is in use: it is the {}; change that with `nacre meta namespace` first",
+                    used.program(),
+                    used.of(namespace),
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_program(&mut self, name: &str, source: &str) -> Result<Uses, MetaError> {
+        let refused = |fault: Fault| invalid(format!("program {name} is refused: {fault}"));
+        self.programs.check(Program { name, source }).map_err(refused)
+    }
+
+    /// Which namespaces use programs, and as what.
+    fn used(&self, which: impl Fn(&str) -> bool) -> Vec<(Name, Used)> {
+        let span = MetaSpan::Prefix { prefix: settings_key(&Name::default()) };
+        let namespaces = self.meta.within(&span).filter_map(|pair| settings_of(&pair.key));
+        let used = |namespace: Name| {
+            let programs: Vec<_> = Settings::of(self.meta, &namespace).programs().collect();
+            programs.into_iter().map(move |used| (namespace.clone(), used))
+        };
+        namespaces.flat_map(used).filter(|(_, used)| which(used.program())).collect()
+    }
+
     /// Asks the validators; whether there were any.
     fn validate(&mut self, name: &Name, ops: &mut [MetaOp], found: &mut Found) -> Result<bool, MetaError> {
         let mut judged = false;
+        let begun = self.programs.steps();
         for op in ops {
             let (key, new) = match op {
                 MetaOp::Put { key, value, .. } => (key.clone(), Some(value.clone())),
@@ -216,14 +344,9 @@ impl Judge<'_> {
             let namespace = namespace_of(&key).ok_or_else(|| invalid(format!("`{key}` is no key")))?;
             let Some(validator) = found.settings(self.meta, &namespace).validator.clone() else { continue };
             judged = true;
-            let program = program_key(&validator);
             let rejected = |line, message| MetaError::Rejected { validator: validator.clone(), line, message };
-            found.guards.extend([program.clone(), key.clone()]);
-            let source = self.meta.get(&program);
-            let source =
-                source.ok_or_else(|| rejected(0, format!("there is no such program; put it into `{program}`")))?;
-            let source =
-                std::str::from_utf8(&source.value).map_err(|_| rejected(0, "the program is no text".to_owned()))?;
+            found.guards.extend([key.clone(), program_key(&validator)]);
+            let source = self.program(&validator).map_err(|why| rejected(0, why))?.to_owned();
             let request = ValidateRequest {
                 old: self.meta.get(&key).cloned(),
                 new,
@@ -231,9 +354,17 @@ impl Judge<'_> {
                 revision: self.meta.revision(),
                 key: key.clone(),
             };
-            match self.programs.validate(source, &request) {
+            let verdict = self.programs.validate(Program { name: &validator, source: &source }, &request);
+            if self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
+                return Err(rejected(0, "it has too much to do for one transaction; split it".to_owned()));
+            }
+            match verdict {
                 Verdict::Accept => {}
                 Verdict::Reject { line, message } => return Err(rejected(line, message)),
+                Verdict::Failed(fault) => {
+                    self.tell(&validator, &format!("validator of `{namespace}`"), &fault);
+                    return Err(rejected(fault.line, format!("it failed: {}", fault.message)));
+                }
                 Verdict::Rewrite(new) => {
                     let limit = found.settings(self.meta, &namespace).value_bytes_max;
                     if new.len() as u64 > limit {

@@ -7,12 +7,11 @@ use super::MetaAsk;
 use super::admit::Judge;
 use super::leases::Leases;
 use super::limiter::Limiter;
-use super::programs::{TriggerActions, TriggerRequest};
-use super::settings::{Action, Settings, program_key};
+use super::programs::{Program, TURN_STEPS_MAX, TriggerActions, TriggerRequest};
+use super::settings::{Action, Settings};
 use crate::router::Origin;
 use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
 use crate::state::meta::sessions::Known;
-use nacre_types::Name;
 use nacre_wire::Message;
 use nacre_wire::codec::Wire;
 use nacre_wire::msg::meta::{MetaError, MetaEvent};
@@ -38,6 +37,8 @@ pub struct MetaTaken {
     pub asks: Vec<Option<MetaAsk>>,
     /// Answers without an entry: facts of the log, or that the client is to try again.
     pub answers: Vec<(Origin, Message)>,
+    /// What is wrong with programs, for the cluster log.
+    pub said: Vec<String>,
 }
 
 /// See the module head.
@@ -94,6 +95,7 @@ impl MetaLead {
             taken.asks.push(ask);
             bytes < BYTES_MAX && taken.entries.len() < ENTRIES_MAX
         };
+        let begun = judge.programs.steps();
         let mut room = true;
         while let Some(lease) = self.ended.pop_front() {
             // With too much for triggers to do, it lives a little longer and is found again.
@@ -105,9 +107,10 @@ impl MetaLead {
             if room {
                 let (act, terms) = fire(judge, pending);
                 room = add(&mut taken, None, MetaEntry { who: None, act, terms });
+                room &= judge.programs.steps() - begun < TURN_STEPS_MAX;
             }
         }
-        while room {
+        while room && judge.programs.steps() - begun < TURN_STEPS_MAX {
             let Some(ask) = self.queue.pop_front() else { break };
             self.waiting.remove(&ask.origin);
             let who = ask.who();
@@ -129,6 +132,7 @@ impl MetaLead {
                 },
             }
         }
+        taken.said = std::mem::take(&mut judge.said);
         taken
     }
 }
@@ -137,21 +141,22 @@ impl MetaLead {
 fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
     let MetaPending { trigger, revision, depth, .. } = pending;
     let failed = |why: String| format!("trigger {trigger} for revision {revision} failed: {why}");
-    let refused = |why: MetaError| failed(why.to_string());
-    let acted = actions(judge, pending).map_err(failed).and_then(|TriggerActions { ops, lines }| {
-        let (ops, terms) = judge.fired(ops, *depth).map_err(refused)?;
+    let acted = actions(judge, pending).and_then(|TriggerActions { ops, lines }| {
+        let (ops, terms) = judge.fired(ops, *depth).map_err(|why| Some(why.to_string()))?;
         Ok((ops, lines, terms))
     });
-    let (ops, lines, terms) = acted.unwrap_or_else(|line| (Vec::new(), vec![line], MetaTerms::default()));
+    let none = |why: Option<String>| (Vec::new(), why.map(failed).into_iter().collect(), MetaTerms::default());
+    let (ops, lines, terms) = acted.unwrap_or_else(none);
     (MetaAct::Fired { trigger: trigger.clone(), revision: *revision, ops, lines }, terms)
 }
 
-fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerActions, String> {
+/// What it is to do, or why nothing; without a reason where the log is told elsewhere: a program that fails does so for every revision.
+fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerActions, Option<String>> {
     let text = pending.trigger.to_string();
     let (namespace, name) = text.split_once('/').unwrap_or((&text, ""));
     let settings = Settings::of(judge.meta, &namespace.into());
     let Some(trigger) = settings.triggers.into_iter().find(|trigger| trigger.name == name) else {
-        return Err("it was removed meanwhile".to_owned());
+        return Err(Some("it was removed meanwhile".to_owned()));
     };
     match trigger.action {
         Action::Log(text) => {
@@ -163,12 +168,65 @@ fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerAction
             Ok(TriggerActions { ops: Vec::new(), lines: pending.events.iter().map(line).collect() })
         }
         Action::Program(program) => {
-            let key: Name = program_key(&program);
-            let source = judge.meta.get(&key).ok_or_else(|| format!("there is no program `{key}`"))?;
-            let source = std::str::from_utf8(&source.value).map_err(|_| format!("program `{key}` is no text"))?;
+            let source = judge.program(&program).map_err(Some)?.to_owned();
             let request =
                 TriggerRequest { trigger: &pending.trigger, revision: pending.revision, events: &pending.events };
-            judge.programs.trigger(source, &request)
+            judge.programs.trigger(Program { name: &program, source: &source }, &request).map_err(|fault| {
+                judge.tell(&program, &format!("trigger {}", pending.trigger), &fault);
+                None
+            })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::programs::Programs;
+    use crate::meta::scripts::{Scripts, VALIDATOR};
+    use crate::state::meta::Meta;
+    use crate::state::meta::record::MetaImage;
+    use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
+    use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaRequest};
+
+    fn pair(key: &str, value: &'static str) -> MetaPair {
+        let value = value.as_bytes().into();
+        MetaPair { key: key.into(), value, created: 1, modified: 1, version: 1, lease: 0, epoch: Epoch(1) }
+    }
+
+    // Went red when `take` did not look at the steps.
+    #[test]
+    fn one_turn_of_the_leader_does_not_judge_for_long() {
+        let image = MetaImage {
+            revision: 1,
+            pairs: vec![
+                pair("nacre/namespace/n", r#"{"validator": "slow"}"#),
+                pair("nacre/program/slow", "function validate() for i = 1, 5000 do end end"),
+            ],
+            ..MetaImage::default()
+        };
+        let meta = Meta::of(image);
+        let mut lead = MetaLead::default();
+        const ASKS: usize = 200;
+        for token in 0..ASKS as u64 {
+            let origin = Origin { from: Entity::Client(ClientId(token)), via: MonId(0), token };
+            let put = MetaOp::Put { key: "n/key".into(), value: "x".into(), lease: 0 };
+            let call = MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] };
+            let (instance, known) = (Instance(1), 0);
+            let request = MetaRequest { instance, sequence: 1, answered_below: 1, known, again: false, call };
+            assert!(lead.push(MetaAsk { origin, name: "".into(), request, tries: 0 }));
+        }
+        let mut scripts = Scripts::default();
+        let (mut all, mut turns) = (0, 0);
+        while lead.has_work() {
+            let before = scripts.steps();
+            let mut judge = Judge { meta: &meta, total_bytes_max: 1 << 20, programs: &mut scripts, said: Vec::new() };
+            let taken = lead.take(&mut judge);
+            let steps = scripts.steps() - before;
+            assert!(!taken.entries.is_empty() && steps < TURN_STEPS_MAX + VALIDATOR.instructions, "{steps}");
+            all += taken.entries.len();
+            turns += 1;
+        }
+        assert!(all == ASKS && turns >= 8, "{all} in {turns} turns");
     }
 }

@@ -16,6 +16,7 @@ pub mod lead;
 pub mod leases;
 pub mod limiter;
 pub mod programs;
+pub mod scripts;
 pub mod settings;
 pub mod watchers;
 

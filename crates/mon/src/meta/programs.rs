@@ -1,8 +1,44 @@
-//! Programs that namespaces name: validators and triggers (MAL-13). The monitor knows no language; its host brings one.
+//! Programs that namespaces name: validators and triggers (MAL-13). What the leader asks of them, whatever they are written in; `scripts.rs` runs Lua.
 
 use bytes::Bytes;
 use nacre_types::Name;
 use nacre_wire::msg::meta::{MetaEvent, MetaOp, MetaPair};
+use std::fmt;
+
+/// A program, as the metadata has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program<'a> {
+    /// `nacre/program/NAME` without what is before the name.
+    pub name: &'a str,
+    /// Its text.
+    pub source: &'a str,
+}
+
+/// What a program can be used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uses {
+    /// It can judge changes.
+    pub validator: bool,
+    /// It can follow changes.
+    pub trigger: bool,
+}
+
+/// A program does not do what it should, and did not mean to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The line of the program; 0: unknown.
+    pub line: u32,
+    /// What is wrong.
+    pub message: String,
+}
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        f.write_str(&self.message)
+    }
+}
 
 /// What a validator is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,13 +62,15 @@ pub enum Verdict {
     Accept,
     /// This value instead.
     Rewrite(Bytes),
-    /// No. Also what a program's own failure is.
+    /// No.
     Reject {
         /// The line of the program that said so; 0: unknown.
         line: u32,
         /// Why.
         message: String,
     },
+    /// It could not judge: the change is refused as well, and the cluster log says so.
+    Failed(Fault),
 }
 
 /// What a trigger's program is told.
@@ -46,25 +84,51 @@ pub struct TriggerRequest<'a> {
     pub events: &'a [MetaEvent],
 }
 
+/// A change that a trigger wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriggerOp {
+    /// A put, or the deletion of one key.
+    pub op: MetaOp,
+    /// Only if the revision that changed the key last is this; 0: only if it does not exist. Otherwise this change is left out.
+    pub if_revision: Option<u64>,
+}
+impl From<MetaOp> for TriggerOp {
+    fn from(op: MetaOp) -> Self {
+        Self { op, if_revision: None }
+    }
+}
+
 /// What a trigger does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TriggerActions {
     /// Changes, as one transaction.
-    pub ops: Vec<MetaOp>,
+    pub ops: Vec<TriggerOp>,
     /// For the cluster log.
     pub lines: Vec<String>,
 }
 
 /// Runs programs. Only the leader asks, and what comes out is what is replicated: a program need not give the same twice.
 pub trait Programs: Send {
-    /// Judges a change by a validator's source.
-    fn validate(&mut self, source: &str, request: &ValidateRequest) -> Verdict;
-    /// Runs a trigger's source.
+    /// Whether a text is a program, and what for: asked before it is stored, and before a namespace names it.
+    ///
+    /// # Errors
+    /// Why it is none.
+    fn check(&mut self, program: Program<'_>) -> Result<Uses, Fault>;
+    /// Judges a change.
+    fn validate(&mut self, program: Program<'_>, request: &ValidateRequest) -> Verdict;
+    /// Follows a change.
     ///
     /// # Errors
     /// What went wrong, for the cluster log. The trigger is not run again for this revision.
-    fn trigger(&mut self, source: &str, request: &TriggerRequest<'_>) -> Result<TriggerActions, String>;
+    fn trigger(&mut self, program: Program<'_>, request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault>;
+    /// Steps done so far, to bound what one turn of the leader does; whatever a step is, [`TURN_STEPS_MAX`] take some milliseconds.
+    fn steps(&self) -> u64;
 }
+
+/// Steps of programs after which a proposal takes no further request in: the leader has others to serve.
+pub const TURN_STEPS_MAX: u64 = 100_000;
+/// Steps of all validators of one transaction together.
+pub const TRANSACTION_STEPS_MAX: u64 = 200_000;
 
 /// A monitor without a language: what needs a program is refused, never waved through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,11 +137,21 @@ pub struct NoPrograms;
 const NONE: &str =
     "these monitors run no programs; start them with a version that does, or remove it from the namespace's settings";
 
+fn none() -> Fault {
+    Fault { line: 0, message: NONE.to_owned() }
+}
+
 impl Programs for NoPrograms {
-    fn validate(&mut self, _source: &str, _request: &ValidateRequest) -> Verdict {
-        Verdict::Reject { line: 0, message: NONE.to_owned() }
+    fn check(&mut self, _program: Program<'_>) -> Result<Uses, Fault> {
+        Ok(Uses { validator: true, trigger: true })
     }
-    fn trigger(&mut self, _source: &str, _request: &TriggerRequest<'_>) -> Result<TriggerActions, String> {
-        Err(NONE.to_owned())
+    fn validate(&mut self, _program: Program<'_>, _request: &ValidateRequest) -> Verdict {
+        Verdict::Failed(none())
+    }
+    fn trigger(&mut self, _program: Program<'_>, _request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault> {
+        Err(none())
+    }
+    fn steps(&self) -> u64 {
+        0
     }
 }

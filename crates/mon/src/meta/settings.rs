@@ -85,6 +85,12 @@ pub fn settings_key(namespace: &Name) -> Name {
 pub fn program_key(name: &str) -> Name {
     format!("{META_SETTINGS}/program/{name}").as_str().into()
 }
+/// The program that this key has.
+#[must_use]
+pub fn program_of(key: &Name) -> Option<&str> {
+    let prefix = format!("{META_SETTINGS}/program/");
+    std::str::from_utf8(key.as_bytes().strip_prefix(prefix.as_bytes())?).ok()
+}
 /// The namespace whose settings this key has.
 #[must_use]
 pub fn settings_of(key: &Name) -> Option<Name> {
@@ -118,7 +124,51 @@ fn trigger(namespace: &Name, value: &Value) -> Result<Trigger, String> {
     Ok(Trigger { name, prefix: prefix.as_str().into(), action })
 }
 
+/// A use of a program in a namespace's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Used {
+    /// It judges changes.
+    Validator {
+        /// Which program.
+        program: String,
+    },
+    /// It follows changes.
+    Trigger {
+        /// Which program.
+        program: String,
+        /// The trigger's name.
+        trigger: String,
+    },
+}
+impl Used {
+    /// Which program.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        match self {
+            Self::Validator { program } | Self::Trigger { program, .. } => program,
+        }
+    }
+    /// For a message: what of which namespace.
+    #[must_use]
+    pub fn of(&self, namespace: &Name) -> String {
+        match self {
+            Self::Validator { .. } => format!("validator of namespace `{namespace}`"),
+            Self::Trigger { trigger, .. } => format!("trigger `{trigger}` of namespace `{namespace}`"),
+        }
+    }
+}
+
 impl Settings {
+    /// The programs that they name.
+    pub fn programs(&self) -> impl Iterator<Item = Used> {
+        let validator = self.validator.iter().map(|program| Used::Validator { program: program.clone() });
+        let trigger = |trigger: &Trigger| match &trigger.action {
+            Action::Program(program) => Some(Used::Trigger { program: program.clone(), trigger: trigger.name.clone() }),
+            Action::Log(_) => None,
+        };
+        validator.chain(self.triggers.iter().filter_map(trigger))
+    }
+
     /// Reads settings that were written before.
     fn lenient(namespace: &Name, value: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(value).map_err(|why| format!("settings are a JSON object: {why}"))?;

@@ -1,12 +1,15 @@
 //! The cluster log: few lines, from everybody, in one order (MAL-56).
 //!
-//! Senders number their lines densely per life and repeat what may have been lost; a line is taken once. Invariants, checked by
-//! [`ClusterLog::check`]: numbers of kept lines are dense; at most [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept.
+//! Senders number their lines densely per life and repeat what may have been lost; a line is taken once. Of lines that say so (`once`), the first of a
+//! text is taken, whoever says it, as long as that one is kept.
+//!
+//! Invariants, checked by [`ClusterLog::check`]: numbers of kept lines are dense; at most [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept; `texts` are those
+//! of the kept lines with `once`, and no two of these are equal.
 
 use nacre_types::{Entity, Instance};
 use nacre_wire::msg::monitor::LogLine;
 use nacre_wire::{wire_fields, wire_record};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Lines kept.
 pub const LINES_MAX: usize = 10_000;
@@ -57,19 +60,32 @@ pub struct ClusterLog {
     last: u64,
     lines: VecDeque<Numbered>,
     heard: BTreeMap<Entity, Heard>,
+    /// Digests of the texts of kept lines with `once`: made from `lines`, so in no image.
+    texts: BTreeSet<TextDigest>,
+}
+
+/// Of two texts of one digest the second would be lost: it is long enough that nobody finds such.
+type TextDigest = [u8; 16];
+
+fn digest(line: &LogLine) -> TextDigest {
+    *blake3::hash(line.text.as_bytes()).as_bytes().first_chunk().expect("a hash has 32 bytes")
 }
 
 impl ClusterLog {
     pub(super) fn from_image(image: LogImage) -> Self {
-        Self { last: image.last, lines: image.lines.into(), heard: image.heard }
+        let texts = image.lines.iter().filter(|kept| kept.line.once).map(|kept| digest(&kept.line)).collect();
+        Self { last: image.last, lines: image.lines.into(), heard: image.heard, texts }
     }
     pub(super) fn to_image(&self) -> LogImage {
         LogImage { last: self.last, lines: self.lines.iter().cloned().collect(), heard: self.heard.clone() }
     }
 
-    /// Whether this line was taken before.
+    /// Whether this line was taken before, or one that makes it needless.
     #[must_use]
     pub fn knows(&self, line: &LogLine) -> bool {
+        self.was_heard(line) || line.once && line.text.len() <= TEXT_LEN_MAX && self.texts.contains(&digest(line))
+    }
+    fn was_heard(&self, line: &LogLine) -> bool {
         self.heard.get(&line.from).is_some_and(|heard| (line.instance, line.number) <= (heard.instance, heard.number))
     }
 
@@ -77,16 +93,22 @@ impl ClusterLog {
     pub(super) fn append(&mut self, lines: Vec<LogLine>, unix_ms: u64) -> usize {
         let before = self.last;
         for mut line in lines {
-            if self.knows(&line) {
+            if self.was_heard(&line) {
                 continue;
             }
             cut(&mut line.text);
+            if line.once && !self.texts.insert(digest(&line)) {
+                continue;
+            }
             self.last += 1;
             let heard = Heard { instance: line.instance, number: line.number, at: self.last };
             self.heard.insert(line.from, heard);
             self.lines.push_back(Numbered { number: self.last, unix_ms, line });
-            if self.lines.len() > LINES_MAX {
-                self.lines.pop_front();
+            if self.lines.len() > LINES_MAX
+                && let Some(gone) = self.lines.pop_front()
+                && gone.line.once
+            {
+                self.texts.remove(&digest(&gone.line));
             }
             if self.heard.len() > SENDERS_MAX {
                 let silent = self.heard.iter().min_by_key(|(_, heard)| heard.at).map(|(from, _)| *from);
@@ -111,6 +133,8 @@ impl ClusterLog {
         for (back, line) in self.lines.iter().rev().enumerate() {
             assert_eq!(line.number, self.last - back as u64, "lines are dense");
         }
+        let once = self.lines.iter().filter(|kept| kept.line.once);
+        assert_eq!(once.count(), self.texts.len(), "texts are those of the kept lines that nobody is to repeat");
     }
 }
 
@@ -130,7 +154,31 @@ mod tests {
 
     fn line(osd: u32, instance: u64, number: u64) -> LogLine {
         let from = Entity::Osd(OsdId(osd));
-        LogLine { from, instance: Instance(instance), number, severity: Severity::Info {}, text: "é".repeat(2000) }
+        let text = "é".repeat(2000);
+        LogLine { from, instance: Instance(instance), number, severity: Severity::Info {}, text, once: false }
+    }
+    fn once(osd: u32, number: u64, text: &str) -> LogLine {
+        LogLine { once: true, text: text.to_owned(), ..line(osd, 1, number) }
+    }
+
+    // Went red when `texts` was not asked, when it was not made from an image, and when it was not emptied with the lines.
+    #[test]
+    fn what_many_say_stands_once_as_long_as_it_stands() {
+        let mut log = ClusterLog::default();
+        assert_eq!(log.append(vec![once(1, 1, "a"), once(2, 1, "a"), once(2, 2, "b"), once(1, 2, "a")], 0), 2);
+        log.check();
+        let mut log = ClusterLog::from_image(log.to_image());
+        assert!(log.knows(&once(3, 1, "a")) && !log.knows(&once(3, 1, "c")));
+        assert_eq!(
+            log.append(vec![once(3, 1, "b"), line(3, 1, 2), line(3, 1, 3)], 0),
+            2,
+            "others are not held together"
+        );
+        let long = "é".repeat(TEXT_LEN_MAX);
+        assert_eq!(log.append(vec![once(3, 4, &long), once(4, 1, &long)], 0), 1, "also when they are cut");
+        log.append((10..10 + LINES_MAX as u64).map(|number| line(5, 1, number)).collect(), 0);
+        log.check();
+        assert_eq!(log.append(vec![once(6, 1, "a"), once(7, 1, "a")], 0), 1, "the first is no longer kept");
     }
 
     #[test]

@@ -39,7 +39,21 @@ const GOLDEN: &str = include_str!("golden.txt");
 
 fn line() -> LogLine {
     let from = Entity::Osd(OsdId(3));
-    LogLine { from, instance: Instance(4), number: 5, severity: Severity::Warn {}, text: "caf\u{e9}".to_owned() }
+    LogLine {
+        from,
+        instance: Instance(4),
+        number: 5,
+        severity: Severity::Warn {},
+        text: "caf\u{e9}".to_owned(),
+        once: true,
+    }
+}
+/// As lines were written before they could say that they stand once.
+fn old_line() -> LogLine {
+    LogLine { once: false, ..line() }
+}
+fn old_log() -> LogImage {
+    LogImage { lines: vec![Numbered { line: old_line(), ..numbered() }], ..log() }
 }
 fn members() -> Members {
     Members { voters: vec![1, 2, 4], learners: vec![3], voters_outgoing: vec![], learners_next: vec![] }
@@ -197,11 +211,11 @@ fn records() -> Vec<Sample> {
         value("entry of a change of members", entry(1, change_of_members())),
         value("record Members v1", members()),
         value("record SnapshotRecord v1", snapshot()),
-        value("record Proposal v1", Proposal { meta: Vec::new(), ..proposal() }),
+        value("record Proposal v1", Proposal { meta: Vec::new(), lines: vec![old_line()], ..proposal() }),
         value("record Proposal v2", proposal()),
         value("record CommandDone v1", done()),
         value("record Step v1", step()),
-        value("record Image v1", Image { meta: MetaImage::default(), ..image() }),
+        value("record Image v1", Image { meta: MetaImage::default(), log: old_log(), ..image() }),
         value("record Image v2", image()),
         value("record MetaWho v1", who()),
         value("record MetaGuard v1", guard()),

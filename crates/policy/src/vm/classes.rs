@@ -84,7 +84,7 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         let result = self.run(main, chunk, call);
         let slot = self.take();
         let wait = self.engine.with_trouble(|trouble| trouble.wait);
-        let (log, instructions, memory_peak) = self.engine.finish();
+        let (log, instructions, memory_peak, _) = self.engine.finish(None);
         let object = slot.object.expect("moved in above, and natives only borrow it");
         if wait {
             return (object, CallEnd::Wait);
@@ -170,7 +170,7 @@ impl<O: Object + Send + 'static> ClassVm<O> {
             }
             _ => Vec::new(),
         });
-        self.engine.finish();
+        self.engine.finish(None);
         methods
     }
 

@@ -198,7 +198,7 @@ impl Meter {
             lua.set_memory_limit(memory).expect("Luau has our allocator");
             let (script, line, stack) = super::place::here(lua);
             if let Some(mut trouble) = lua.app_data_mut::<Trouble>() {
-                trouble.end = Some(ScriptError { kind, script, line, message, stack });
+                trouble.end = Some(ScriptError { kind, script, line, message, raised: false, stack });
             }
         }
         Ending::raise()

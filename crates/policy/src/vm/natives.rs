@@ -122,6 +122,7 @@ pub(super) fn hint(lua: &Lua, kind: Kind, message: &str) {
 /// The outermost error, with the stack still standing.
 fn failed(lua: &Lua, number: Option<f64>, text: Option<String>) {
     let (mut script, mut line, stack) = place::here(lua);
+    let raised = place::is_raised(lua);
     let mut trouble = lua.app_data_mut::<Trouble>().expect("set at the start of every call");
     let (kind, message) = match (number, text) {
         (Some(number), _) if number < 0.0 && number.fract() == 0.0 && number > f64::from(i32::MIN) => {
@@ -147,7 +148,7 @@ fn failed(lua: &Lua, number: Option<f64>, text: Option<String>) {
             (kind, place::shorten(&message))
         }
     };
-    trouble.failed = Some(ScriptError { kind, script, line, message, stack });
+    trouble.failed = Some(ScriptError { kind, script, line, message, raised, stack });
 }
 
 fn log(lua: &Lua, meter: &Meter, level: f64, text: &mlua::LuaString) -> mlua::Result<MultiValue> {

@@ -31,6 +31,20 @@ pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
     (script, line, frames)
 }
 
+/// Whether the script called `error` or `assert` to end itself. Asked while the handler of its error runs: what called that is what failed.
+pub(super) fn is_raised(lua: &Lua) -> bool {
+    let text = lua.traceback(None, 0).map(|text| text.to_string_lossy()).unwrap_or_default();
+    let mut frames = text.lines().skip_while(|line| !line.ends_with("in function 'failed'")).skip(1).map(str::trim);
+    match frames.next() {
+        Some("[C]: in function 'assert'") => true,
+        // Functions of the prelude call `error` too, for what befell them.
+        Some("[C]: in function 'error'") => {
+            frames.next().is_some_and(|frame| frame.ends_with("in function 'raise_value'"))
+        }
+        _ => false,
+    }
+}
+
 /// Splits `zlog:17: what` or `zlog:17 in function f` into script, line and rest.
 pub(super) fn position(text: &str) -> Option<(String, u32, &str)> {
     // A name may have colons: the first that is followed by digits and an end counts.

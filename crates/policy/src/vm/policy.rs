@@ -3,6 +3,8 @@
 use super::{Engine, VmStats, convert};
 use crate::{Budget, Chunk, Kind, ScriptError, Severity, Value};
 use mlua::{Function, IntoLuaMulti};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// One run of a script.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct Run<'a> {
 pub struct Ran {
     /// Results, or why there are none.
     pub result: Result<Vec<Value>, ScriptError>,
+    /// The line that [`Run::entry`] begins at, if there was such a function when the run ended.
+    pub entry_line: Option<u32>,
     /// Lines of `print`.
     pub log: Vec<(Severity, String)>,
     /// Instructions used.
@@ -63,11 +67,14 @@ impl Vm {
         let driver = driver.map(|driver| self.engine.load(driver).expect("drivers are ours, and compile"));
         let main = match self.engine.load(run.chunk) {
             Ok(main) => main,
-            Err(error) => return Ran { result: Err(error), log: Vec::new(), instructions: 0, memory_peak: 0 },
+            Err(error) => {
+                return Ran { result: Err(error), entry_line: None, log: Vec::new(), instructions: 0, memory_peak: 0 };
+            }
         };
         let result = self.results(main, driver, run);
-        let (log, instructions, memory_peak) = self.engine.finish();
-        Ran { result, log, instructions, memory_peak }
+        let (log, instructions, memory_peak, entry) = self.engine.finish(run.entry);
+        let entry_line = entry.and_then(|entry| entry.info().line_defined).and_then(|line| u32::try_from(line).ok());
+        Ran { result, entry_line, log, instructions, memory_peak }
     }
 
     fn results(&mut self, main: Function, driver: Option<Function>, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
@@ -104,6 +111,12 @@ impl Vm {
     /// Where it does not.
     pub fn check(&mut self, chunk: &Chunk) -> Result<(), ScriptError> {
         self.engine.load(chunk).map(drop)
+    }
+
+    /// Set it from another thread, and the run in hand ends with [`Kind::Clock`]. A run begins with it cleared.
+    #[must_use]
+    pub fn stop_switch(&self) -> Arc<AtomicBool> {
+        self.engine.meter.stop().clone()
     }
 
     /// Counters.

@@ -296,8 +296,11 @@ pub struct LogLine {
     pub severity: Severity,
     /// What.
     pub text: String,
+    /// Whoever else says the same says nothing new: many daemons meet one fault of a program. The cluster log keeps the first such line only.
+    pub once: bool,
 }
-wire_record!(LogLine version 1 compat 1 { from, instance, number, severity, text });
+// A monitor that kept what the others drop would number the lines otherwise: it must stop instead.
+wire_record!(LogLine version 2 compat 2 { from, instance, number, severity, text } since 2 { once });
 
 /// Lines for the cluster log.
 #[derive(Clone, Debug, PartialEq, Eq)]
