@@ -620,6 +620,10 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
 
 /// A primary that serves alone for a member that is being brought up to date and is complete but for this cursor.
 fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
+    let (_, host, epoch, interval, target) = served_by_monitors_for_another(backfill);
+    (host, epoch, interval, target)
+}
+fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, Epoch, Epoch, OsdId) {
     let mut monitors = Monitors::of(2);
     for osd in 0..2 {
         monitors.up(osd, Instance(1 << 16));
@@ -648,7 +652,7 @@ fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
     );
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![primary] }]);
     host.tell(MON, after, monitors.since(epoch));
-    (host, after, interval, target)
+    (monitors, host, after, interval, target)
 }
 
 /// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare when backfill held its object's range to compare
@@ -683,6 +687,39 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
         })
         .collect();
     assert!(versions.iter().any(|version| version.number == 2), "the object as it is now: {versions:?}");
+}
+
+/// Simulator with snapshots, seed 1018. As above, and the update made a clone of its object, which nobody had listed: the target never got it,
+/// and its cursor passed the place. A member without the clone became primary later, and trimmed it only from what it had itself: the clone stayed
+/// on one of the others for ever.
+#[test]
+fn a_range_has_what_came_into_being_after_it_was_listed() {
+    let (mut monitors, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    let from = Entity::Osd(target);
+    write(1, epoch, &mut host);
+    let snap = nacre_types::SnapId(1);
+    let after = monitors.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: "monday".into() }]);
+    host.tell(MON, after, monitors.since(epoch));
+    host.sent_to(target.0);
+    host.held = Some(Vec::new());
+    let swap = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::WriteFull { length: 3 }];
+    ask(10, 1, 1, swap, vec![Bytes::from_static(b"abc"), Bytes::from_static(b"xyz")], after, &mut host);
+    // What the clone's place holds is known, and the data is on its way.
+    host.release();
+    let waiting = host.held.take().expect("set above");
+    assert_eq!(waiting.len(), 1);
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new() };
+    host.tell(from, after, Message::ScanReply(reply));
+    host.held = Some(waiting);
+    host.release();
+    host.held = None;
+    host.wait(1000);
+    let pushed = |message| match message {
+        Message::Push(push, _) => Some((push.object.to_string(), push.version.number)),
+        _ => None,
+    };
+    let pushed: std::collections::BTreeSet<_> = host.sent_to(target.0).into_iter().filter_map(pushed).collect();
+    assert_eq!(pushed, [("a:1".into(), 2), ("a".into(), 3)].into());
 }
 
 /// Simulator with real monitors, seed 205. Backfill was done and the primary asked the monitors to end the temporary acting set; that message
