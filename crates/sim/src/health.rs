@@ -105,7 +105,11 @@ impl World {
                 let peers = group.as_primary().map(|p| {
                     p.peers
                         .iter()
-                        .map(|(o, s)| format!("{o}: missing {} backfill {:?}", s.missing.len(), s.backfill.is_some()))
+                        .map(|(o, s)| {
+                            let missing: Vec<String> =
+                                s.missing.values().map(|m| format!("{} at {}", m.object, m.need)).collect();
+                            format!("{o}: missing {missing:?} backfill {:?}", s.backfill.is_some())
+                        })
                         .collect::<Vec<_>>()
                 });
                 let missing: Vec<_> = group.local.missing.keys().collect();
