@@ -254,6 +254,7 @@ impl crate::view::View {
                 let (version, snaps) = (self.context.version, self.context.snaps.clone());
                 self.context =
                     Context { exists: true, version, size, attrs, header, claims, snaps, ..Context::default() };
+                self.copied = true;
                 Ok(())
             }
         }

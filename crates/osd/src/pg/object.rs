@@ -76,6 +76,8 @@ pub struct Pending {
     pub own: Option<super::watch::Own>,
     /// It reads the object as it was at this snapshot, and waits in the live object's queue to be told where that is.
     pub snapshot: Option<nacre_types::SnapId>,
+    /// Methods of it asked to roll the object back to these snapshots.
+    pub back: Vec<nacre_types::SnapId>,
     /// What it copies, when that is here.
     pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
 }
