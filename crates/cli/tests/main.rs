@@ -17,6 +17,8 @@ mod history;
 mod operator;
 #[path = "suite/policies.rs"]
 mod policies;
+#[path = "suite/snapshots.rs"]
+mod snapshots;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
