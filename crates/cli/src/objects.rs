@@ -60,6 +60,14 @@ pub trait Objects {
     /// # Errors
     /// When there is no such pool.
     fn pg_num(&mut self, pool: PoolId) -> Result<u32>;
+    /// Waits until this client's map is of that epoch: what it asks of an OSD then is answered by one that knows it, too.
+    ///
+    /// # Errors
+    /// When the monitors do not send it.
+    fn map_at_least(&mut self, epoch: u64) -> Result<()> {
+        let _ = epoch;
+        Ok(())
+    }
     /// Begins to watch an object; [`Self::next`] says how the registration ended.
     ///
     /// # Errors

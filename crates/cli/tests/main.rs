@@ -19,6 +19,8 @@ mod metadata;
 mod operator;
 #[path = "suite/policies.rs"]
 mod policies;
+#[path = "suite/snapshots.rs"]
+mod snapshots;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use nacre_types::{ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp, SubReply};
 use std::fmt;
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ pub struct Operation {
     pub flags: u32,
     /// For operations on a placement group instead of an object (listing): its number.
     pub group: Option<u32>,
+    /// In a pool whose snapshot ids clients allocate themselves (`pool snap create` without a name): what a write preserves. Empty: nothing. In
+    /// other pools it must be empty; there the map says it.
+    pub snaps: SnapContext,
 }
 
 /// How an operation ended.

@@ -299,7 +299,7 @@ impl Client {
             ops: op.operation.ops.clone(),
             flags: op.operation.flags,
             fence: self.fence,
-            snaps: nacre_wire::msg::client::SnapContext::default(),
+            snaps: op.operation.snaps.clone(),
             trace: 0,
             tenant: 0,
             deadline_ms: 0,

@@ -2,9 +2,9 @@
 
 use crate::{Client, ClientConfig, ObjectCluster, OpId, Operation, Output, WatchError, WatchEvent, WatchId};
 use bytes::Bytes;
-use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, SnapId, Time, Version};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::monitor::MapFull;
 use nacre_wire::msg::watch::{WatchNotify, WatchPing, WatchPong, WatcherId};
 use nacre_wire::{ClusterMap, Message, Wire};
@@ -223,4 +223,29 @@ fn what_is_sent_after_a_grant_carries_its_fence() {
     rig.answer(&after, None, vec![SubReply::Locked { token: Version::NONE, fence: Epoch(30) }]);
     rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
     assert_eq!(rig.request().fence, Epoch(40), "never less");
+}
+
+/// Every attempt says the same: what an operation preserves is decided when it is submitted, not when it is sent.
+#[test]
+fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
+    let mut rig = Rig::new();
+    let snaps = SnapContext { sequence: 7, snapshots: vec![SnapId(7), SnapId(4)] };
+    let operation = Operation {
+        pool: PoolId(1),
+        object: ObjectId::named("a"),
+        ops: vec![SubOp::WriteFull { length: 0 }],
+        snaps: snaps.clone(),
+        ..Operation::default()
+    };
+    rig.role.submit(rig.now, operation).expect("taken");
+    let first = rig.request();
+    assert_eq!(first.snaps, snaps);
+    rig.now = rig.now + Duration::from_secs(60);
+    rig.role.on_tick(rig.now);
+    let second = rig.request();
+    assert_eq!((second.request, &second.snaps), (first.request, &snaps));
+    assert!(second.attempt > first.attempt);
+    let plain = Operation { pool: PoolId(1), object: ObjectId::named("a"), ..Operation::default() };
+    rig.role.submit(rig.now, plain).expect("taken");
+    assert_eq!(rig.request().snaps, SnapContext::default());
 }

@@ -15,7 +15,7 @@ use crate::watch::{Hearing, Notified, Watcher};
 use bytes::Bytes;
 use nacre_client::{Blocked, Done, Operation};
 use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
-use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp, SubReply};
+use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Payload};
 use serde_json::{Value, json};
@@ -269,7 +269,7 @@ impl Cluster {
             let id = reply.get("id").and_then(Value::as_u64).ok_or(Error::Unexpected("pool"))?;
             let epoch = reply.get("epoch").and_then(Value::as_u64).unwrap_or(1);
             self.map_at_least(Epoch(epoch)).await?;
-            Ok(Pool { cluster: self.clone(), id: PoolId(id) })
+            Ok(Pool { cluster: self.clone(), id: PoolId(id), snaps: SnapContext::default() })
         })
     }
 
@@ -280,7 +280,7 @@ impl Cluster {
             // This client's map may be older than the pool: the monitors are asked before it is said not to exist.
             let known = self.map_at_least(Epoch(1)).await?;
             if let Some((id, _)) = known.pool_named(&Name::from(name.as_str())) {
-                return Ok(Pool { cluster: self.clone(), id });
+                return Ok(Pool { cluster: self.clone(), id, snaps: SnapContext::default() });
             }
             let pools = self.command(json!({ "command": "pool ls" })).await?;
             let found = pools.get("pools").and_then(Value::as_array).into_iter().flatten();
@@ -291,7 +291,7 @@ impl Cluster {
             let created = pools.get("pools").and_then(Value::as_array).into_iter().flatten();
             let created = created.filter_map(|pool| pool.get("created")?.as_u64()).max().unwrap_or(1);
             self.map_at_least(Epoch(created)).await?;
-            Ok(Pool { cluster: self.clone(), id: PoolId(id) })
+            Ok(Pool { cluster: self.clone(), id: PoolId(id), snaps: SnapContext::default() })
         })
     }
 
@@ -341,6 +341,7 @@ pub struct Cursor {
 pub struct Pool {
     cluster: Cluster,
     id: PoolId,
+    snaps: SnapContext,
 }
 
 /// What names an object.
@@ -386,10 +387,24 @@ impl Pool {
         self.id
     }
 
+    /// The same pool, whose writes preserve these snapshots: for a pool whose ids are allocated with `pool snap create` without a name. In other
+    /// pools operations with a context are refused.
+    #[must_use]
+    pub fn preserving(&self, snaps: SnapContext) -> Self {
+        Self { snaps, ..self.clone() }
+    }
+
     /// Parts applied atomically to one object, with their data.
     pub fn operate(&self, object: impl IntoObject, ops: Vec<SubOp>, data: Payload) -> Call<'_, Done> {
         let object = object.into_object();
-        call(self.cluster.run(Operation { pool: self.id, object, ops, payload: data, flags: 0, group: None }))
+        call(self.cluster.run(Operation {
+            pool: self.id,
+            object,
+            ops,
+            payload: data,
+            snaps: self.snaps.clone(),
+            ..Operation::default()
+        }))
     }
 
     fn change(&self, object: impl IntoObject, op: SubOp, data: Payload) -> Call<'_, Version> {

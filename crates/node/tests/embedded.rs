@@ -3,8 +3,8 @@
 use crate::folder::{Folder, free_ports, small};
 use nacre_client::{WatchError, WatchEvent, WatchNews};
 use nacre_node::{Cluster, Embedded, Error, Notified, Pool, RunOptions, StartError};
-use nacre_types::{Entity, MonId, ObjectId, OsdId};
-use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_types::{Entity, MonId, ObjectId, OsdId, SnapId};
+use nacre_wire::msg::client::{OpFailure, SnapContext, SubOp};
 use nacre_wire::msg::meta::MetaSpan;
 use serde_json::json;
 use std::sync::Arc;
@@ -43,6 +43,33 @@ fn verify(pool: &Pool, numbers: std::ops::Range<u32>) {
     for n in numbers {
         assert_eq!(pool.get(&name(n)).wait().expect("get"), content(n), "object {n}");
     }
+}
+
+/// A service that has snapshots of some objects only: it allocates the ids, and says itself what a write preserves.
+#[test]
+fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
+    let folder = Folder::new("preserving");
+    small(&folder, None);
+    let embedded = start(&folder);
+    let cluster = embedded.cluster();
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    pool.put("a", "first").wait().expect("put");
+    pool.put("b", "first").wait().expect("put");
+    let create = json!({ "command": "pool snap create", "pool": "things" });
+    let id = cluster.command(create).wait().expect("allocated")["id"].as_u64().expect("a number");
+    let context = SnapContext { sequence: id, snapshots: vec![SnapId(id)] };
+    // Until the OSD's map has it, a context with it is refused.
+    let begun = Instant::now();
+    let careful = pool.preserving(context);
+    while let Err(error) = careful.put("a", "second").wait() {
+        assert!(matches!(error, Error::Refused(OpFailure::Invalid { .. })), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{error}");
+    }
+    pool.put("b", "second").wait().expect("put");
+    let then = |name: &str| ObjectId { snapshot: SnapId(id), ..ObjectId::named(name) };
+    assert_eq!(pool.get(then("a")).wait().expect("preserved"), "first");
+    assert_eq!(pool.get("a").wait().expect("get"), "second");
+    assert_eq!(pool.get(then("b")).wait().expect("nobody asked for more"), "second");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::key;
 use crate::stories::PG;
 use bytes::Bytes;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::{ObjectId, PoolId, SnapId};
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{Capability, Change, ProgramKind, ProgramVersion, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -360,4 +360,89 @@ fn the_library_does_on_daemons_what_its_documents_say() {
         assert_eq!(first, stored(&mut company, 1, class.name), "{}", class.name);
         assert_eq!(first, stored(&mut company, 2, class.name), "{}", class.name);
     }
+}
+
+const KEEPER: &str = r#"
+function list(input, output)
+  output:append(table.concat(objclass.snapshots(), " "))
+end
+-- Back to the snapshot, and a note of it, in one transaction.
+function back(input, output)
+  local to = tonumber(input:str())
+  local tried = pcall(objclass.rollback, 999)
+  objclass.rollback(to)
+  local note = bufferlist.new()
+  note:append("back to " .. to)
+  objclass.setxattr("note", note)
+  output:append(tostring(tried) .. " " .. objclass.stat())
+end
+function late(input, output)
+  objclass.append(input)
+  objclass.rollback(1)
+end
+function look(input, output)
+  objclass.rollback(1)
+  output:append(objclass.read(0, 0))
+end
+function heavy(input, output)
+  local n = 0
+  for i = 1, 100000 do n = n + i end
+  back(input, output)
+end
+function hostile(input, output)
+  while true do for n = 1, 100 do pcall(objclass.rollback, 100 + n) end end
+end
+objclass.register("list", list, "read")
+objclass.register(back)
+objclass.register(late)
+objclass.register(look)
+objclass.register(heavy)
+objclass.register(hostile)
+"#;
+
+/// A rollback is an effect of a method like any other: with what the method does besides, or not at all.
+#[test]
+fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
+    let mut company = company();
+    install(&mut company, "keeper", KEEPER);
+    let keep = |company: &mut Company, method: &str, input: &str| {
+        call_of(company, "a", "keeper", method, input).map(|(output, _)| output)
+    };
+    let errno = |failure: Result<String, OpFailure>| match failure {
+        Err(OpFailure::Method { errno, .. }) => errno,
+        other => panic!("{other:?}"),
+    };
+    company.write("a", b"one").expect("written");
+    company.op("a", vec![SubOp::OmapSet { entries: vec![("k".into(), "v".into())] }], &[]).expect("set");
+    for (snap, name) in [(1, "monday"), (2, "tuesday")] {
+        company.commit(vec![Change::SnapCreate { pool: PG.pool, snap: SnapId(snap), name: name.into() }]);
+        company.write("a", format!("after {name}").as_bytes()).expect("written");
+    }
+    company.op("a", vec![SubOp::OmapClear {}], &[]).expect("cleared");
+    assert_eq!(keep(&mut company, "list", "").expect("listed"), "2 1");
+
+    assert_eq!(errno(keep(&mut company, "late", "!")), 22, "what was changed before would be lost");
+    assert_eq!(errno(keep(&mut company, "look", "")), 22, "what is rolled back is read in another operation");
+    assert!(keep(&mut company, "hostile", "").is_err(), "it ends");
+    assert_eq!(company.read("a").expect("read"), b"after tuesday", "none of them did anything");
+
+    // The note is there, and what the snapshot had; of the second, by somebody who has more time.
+    for (method, to, expected) in [("heavy", "2", &b"after monday"[..]), ("back", "1", b"one")] {
+        let said = keep(&mut company, method, to).expect("rolled back");
+        assert_eq!(said, format!("false {}", expected.len()));
+        assert_eq!(company.read("a").expect("read"), expected);
+        let note = company.op("a", vec![SubOp::GetAttr { name: "note".into() }], &[]);
+        note.expect("set with it");
+        let request = company.send("a", vec![SubOp::OmapGet { keys: vec!["k".into()] }], &[], 0);
+        company.await_answer(&request).expect("answered");
+        let [SubReply::Entries { entries, .. }] = &company.results(&request)[..] else { panic!("entries") };
+        assert_eq!(entries.len(), 1, "the omap, too");
+    }
+    let acting = company.acting();
+    let first = stored(&mut company, acting[0], "a");
+    for osd in &acting[1..] {
+        assert_eq!(stored(&mut company, *osd, "a"), first, "members cloned what they had");
+    }
+    company.commit(vec![Change::SnapRemove { pool: PG.pool, snap: SnapId(1) }]);
+    assert_eq!(errno(keep(&mut company, "back", "1")), 2);
 }

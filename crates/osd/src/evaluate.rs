@@ -11,7 +11,7 @@ use crate::pg::object::Context;
 use crate::snaps::Then;
 use crate::view::{OMAP_KEY_MAX, OMAP_VALUE_MAX, Stop, View};
 use bytes::Bytes;
-use nacre_types::{Name, Version};
+use nacre_types::{Name, SnapId, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{
     ATTR_BYTES_MAX, ATTR_NAME_MAX, CALL_OUTPUT_BYTES_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure,
@@ -44,6 +44,11 @@ pub enum Outcome {
         wants: Vec<Want>,
         /// What was read before.
         fetched: Fetched,
+    },
+    /// A method rolls the object back to a snapshot: what it was then has to be looked at first.
+    Back {
+        /// Which.
+        snap: SnapId,
     },
     /// A method takes longer than this thread should.
     Heavy {
@@ -189,8 +194,8 @@ pub struct Setting<'a> {
 /// What an operation takes from other objects than its own.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
-    /// For a rollback.
-    pub then: Then,
+    /// For rollbacks: what the object is to become with one to this snapshot; `None` if the pool has none such.
+    pub back: Vec<(SnapId, Option<Then>)>,
     /// For a copy.
     pub source: Option<Arc<Source>>,
 }
@@ -216,12 +221,16 @@ pub fn evaluate(
         returned: Payload::new(),
         input: PayloadCursor::new(payload.clone()),
     };
+    run.view.brought.clone_from(&setting.brought.back);
     for (index, op) in request.ops.iter().enumerate() {
         match run.part(index, op, methods) {
             Ok(()) => {}
             Err(Stop::Fail(failure)) => return Outcome::failed(failure),
             Err(Stop::Heavy) => return Outcome::Heavy { fetched: run.view.fetched },
             Err(Stop::Wait) => {
+                if let Some(snap) = run.view.back {
+                    return Outcome::Back { snap };
+                }
                 for op in &request.ops[index + 1..] {
                     run.look_ahead(op);
                 }
@@ -396,7 +405,11 @@ impl Run<'_> {
                 let (sequence, clones) = (snaps.sequence, snaps.clones.clone());
                 result = SubReply::Snaps { sequence, exists: *exists, clones };
             }
-            SubOp::Rollback { .. } => self.view.roll_back(&self.brought.then)?,
+            SubOp::Rollback { snap } => {
+                let then =
+                    self.brought.back.iter().find(|(known, _)| known == snap).and_then(|(_, then)| then.as_ref());
+                self.view.roll_back(then.expect("looked at before it is evaluated"))?;
+            }
             SubOp::CopyFrom { .. } => {
                 let source = self.brought.source.as_ref().expect("it waits until that is here");
                 let Source { object, data } = &**source;

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use nacre_policy::{
     Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Request, ScriptError, Stat, Target, errno,
 };
-use nacre_types::{Epoch, Name, PgId};
+use nacre_types::{Epoch, Name, PgId, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, WHY_BYTES_MAX};
 use nacre_wire::msg::replication::Effect;
@@ -32,6 +32,8 @@ const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, ..Budget:
 const CHUNKS: usize = 256;
 /// An object or a part of it would be too large.
 const EFBIG: i32 = 27;
+/// Snapshots that one operation may try to roll back to: those that are not there fail, and a method may catch that.
+const ROLLBACKS_TRIED_MAX: usize = 4;
 /// Methods remembered as heavy.
 const HEAVY_MAX: usize = 4096;
 
@@ -247,6 +249,7 @@ pub struct EvaluateJob {
     pub(crate) full: bool,
     pub(crate) may_write: bool,
     pub(crate) scene: Scene,
+    pub(crate) brought: Brought,
     pub(crate) facts: Facts,
 }
 
@@ -264,9 +267,10 @@ impl EvaluateJob {
     /// Does it.
     #[must_use]
     pub fn run(self, runtime: &mut Runtime) -> Evaluated {
-        let Self { pg, interval, number, request, payload, context, fetched, full, may_write, scene, facts } = self;
+        let Self { pg, interval, number, request, payload, context, fetched, full, may_write, scene, brought, facts } =
+            self;
         runtime.facts = facts;
-        let setting = Setting { full, may_write, scene: &scene, brought: &Brought::default() };
+        let setting = Setting { full, may_write, scene: &scene, brought: &brought };
         let outcome = evaluate(&request, &payload, &context, fetched, &setting, runtime);
         Evaluated { pg, interval, number, outcome, complaints: std::mem::take(&mut runtime.complaints) }
     }
@@ -284,6 +288,7 @@ fn said<T>(result: Result<T, Stop>) -> Said<T> {
             OpFailure::NotFound {} => errno::ENOENT,
             OpFailure::AlreadyExists {} => errno::EEXIST,
             OpFailure::TooLarge {} => EFBIG,
+            OpFailure::Invalid { .. } => errno::EINVAL,
             _ => errno::EIO,
         }),
     })
@@ -316,6 +321,23 @@ impl Object for View {
             self.context.snaps.clones.iter().flat_map(|clone| &clone.snaps).map(|snap| snap.0).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         Ok(all)
+    }
+    /// The first of an operation's changes, and so the only rollback in it: otherwise `EINVAL`.
+    fn rollback(&mut self, snapshot: u64) -> Said<()> {
+        let snap = SnapId(snapshot);
+        if !self.effects.is_empty() {
+            return Err(nacre_policy::Stop::Errno(errno::EINVAL));
+        }
+        if let Some((_, then)) = self.brought.iter().find(|(known, _)| *known == snap) {
+            let then = then.clone().ok_or(nacre_policy::Stop::Errno(errno::ENOENT))?;
+            return said(self.roll_back(&then));
+        }
+        // Each time the operation begins anew.
+        if self.brought.len() >= ROLLBACKS_TRIED_MAX {
+            return Err(nacre_policy::Stop::Errno(errno::EINVAL));
+        }
+        self.back = Some(snap);
+        Err(nacre_policy::Stop::Wait)
     }
     fn create(&mut self, exclusive: bool) -> Said<()> {
         said(Self::create(self, exclusive))

@@ -37,11 +37,15 @@ pub enum Mutant {
     LockOwnerUnchecked,
     /// A call runs what is loaded, though the map names a newer version.
     OldProgramRuns,
+    /// A write notes the newer snapshots that it knows, and makes no clone for them.
+    CloneForgotten,
+    /// A clone goes with the newest of its snapshots, though older ones live.
+    NeededCloneTrimmed,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -57,6 +61,8 @@ impl Mutant {
         Self::NotifyAnsweredEarly,
         Self::LockOwnerUnchecked,
         Self::OldProgramRuns,
+        Self::CloneForgotten,
+        Self::NeededCloneTrimmed,
     ];
 }
 

@@ -166,6 +166,28 @@ fn what_cannot_be_pushed_is_pulled_first() {
     }
 }
 
+/// What only the primary had, and has lost, took the room of everything else that a member lacked.
+#[test]
+fn what_is_lost_keeps_nothing_else_from_being_recovered() {
+    let mut company = Company::new(2, 1, 2);
+    let acting = company.acting();
+    let dead = company.kill(acting[1]);
+    company.wait(1000);
+    let lost: Vec<String> =
+        (0..2 * crate::io::Limits::default().recovery_objects).map(|n| format!("a-{n:03}")).collect();
+    for name in &lost {
+        company.write(name, b"hello").expect("written");
+    }
+    company.write("z", b"hello").expect("written");
+    for name in &lost {
+        company.rot(acting[0], name);
+    }
+    company.revive(dead, 2);
+    company.wait(20_000);
+    assert!(company.can_read(acting[1], "z"), "{:?}", company.log);
+    assert!(!company.can_read(acting[1], &lost[0]) && company.was_said("no member that is here"));
+}
+
 /// A range of a backfill with an object that could not be read stood still until the next interval, and held its objects.
 #[test]
 fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {

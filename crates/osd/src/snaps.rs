@@ -13,6 +13,7 @@
 
 use crate::pg::object::Context;
 use crate::view::Stop;
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Name, ObjectId, SnapId};
 use nacre_wire::Wire;
@@ -87,7 +88,8 @@ pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, 
     after.sequence = after.sequence.max(context.sequence);
     let newer = context.snapshots.iter().copied().filter(|snap| snap.0 > before.snaps.sequence);
     let snaps: Vec<SnapId> = newer.collect();
-    let Some(id) = snaps.first().copied().filter(|_| before.exists) else { return (None, after) };
+    let wanted = before.exists && !mutant(Mutant::CloneForgotten);
+    let Some(id) = snaps.first().copied().filter(|_| wanted) else { return (None, after) };
     let clone = CloneInfo { id, snaps, size: before.size };
     after.clones.push(clone.clone());
     (Some(clone), after)
@@ -113,6 +115,9 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
     let mut after = set.clone();
     for clone in &mut after.clones {
         clone.snaps.retain(|snap| pool.is_live(*snap));
+        if mutant(Mutant::NeededCloneTrimmed) && !pool.is_live(clone.id) {
+            clone.snaps.clear();
+        }
     }
     let dead = after.clones.iter().filter(|clone| clone.snaps.is_empty()).map(|clone| clone.id).collect();
     after.clones.retain(|clone| !clone.snaps.is_empty());
@@ -254,6 +259,7 @@ impl crate::view::View {
                 let (version, snaps) = (self.context.version, self.context.snaps.clone());
                 self.context =
                     Context { exists: true, version, size, attrs, header, claims, snaps, ..Context::default() };
+                self.copied = true;
                 Ok(())
             }
         }

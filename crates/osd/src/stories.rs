@@ -12,8 +12,8 @@ use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool}
 use nacre_wire::msg::client::{OpRequest, RequestId, SnapContext, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::msg::replication::{
-    AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Push, PushAck, ReplicateAck, ScanReply,
-    Totals,
+    Adopt, AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, Push, PushAck,
+    ReplicateAck, ScanReply, Totals,
 };
 use nacre_wire::{Message, Payload, Wire};
 use std::time::Duration;
@@ -618,8 +618,87 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     }
 }
 
+/// Simulator with snapshots, seed 1486. The primary's log began later than that of another who had everything; the third could follow by the other's
+/// log, and was let into the acting set. But the primary took from the other only what it lacked itself, which was nothing: by its log the third could
+/// not follow. He started over, as a member that nobody brings up to date.
+#[test]
+fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
+    let mut monitors = Monitors::of(3);
+    for osd in 0..3 {
+        monitors.up(osd, Instance(1 << 16));
+    }
+    monitors.pool_that_needs(2, 3);
+    let [first, second, third] = monitors.map.pgs[&PG].acting[..] else { panic!("three of three") };
+    let number = |number| Version { interval: Epoch(3), number };
+    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n));
+    let entries: Vec<LogEntry> = (1..=9).map(entry).collect();
+
+    // The one that will be primary is backfilled first: its log begins at 5.
+    let interval = monitors.map.pgs[&PG].since;
+    monitors.commit(vec![Change::PgTemporary { pg: PG, interval, acting: vec![second, first, third] }]);
+    let interval = monitors.map.pgs[&PG].since;
+    let epoch = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![second, first, third] }]);
+    let mut host = Host::new(first.0);
+    host.tell(MON, epoch, monitors.full());
+    let adopt = Adopt {
+        pg: PG,
+        interval,
+        from: number(5),
+        tail: number(5),
+        head: number(9),
+        entries: entries[5..].to_vec(),
+        dedup: Dedup::default(),
+        restart: true,
+        committed: Version::NONE,
+        totals: Totals::default(),
+    };
+    host.tell(Entity::Osd(second), epoch, Message::Adopt(adopt));
+    host.tell(Entity::Osd(second), epoch, Message::Progress(Progress { pg: PG, interval, cursor: None }));
+    let after = monitors.commit(vec![Change::PgTemporary { pg: PG, interval, acting: Vec::new() }]);
+    host.tell(MON, after, monitors.since(epoch));
+
+    let interval = monitors.map.pgs[&PG].since;
+    for (osd, head) in [(second, 9), (third, 3)] {
+        let spans = vec![number(head)];
+        let info = PgInfo { exists: true, head: number(head), spans, activated: Epoch(3), ..PgInfo::default() };
+        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0 };
+        host.tell(Entity::Osd(osd), after, Message::PeerInfo(info));
+    }
+    let asked = host.sent_to(second.0).into_iter().find_map(|message| match message {
+        Message::LogQuery(query) => Some(query.common),
+        _ => None,
+    });
+    assert_eq!(asked, Some(Version::NONE), "all of it");
+    let reply = LogReply {
+        pg: PG,
+        interval,
+        from: Version::NONE,
+        tail: Version::NONE,
+        head: number(9),
+        entries: entries.clone(),
+        dedup: Dedup::default(),
+        totals: Totals::default(),
+    };
+    host.tell(Entity::Osd(second), after, Message::LogReply(reply));
+    let adopts = host.sent_to(third.0).into_iter().find_map(|message| match message {
+        Message::Adopt(adopt) => Some((adopt.restart, adopt.from, adopt.entries)),
+        _ => None,
+    });
+    assert_eq!(adopts, Some((false, number(3), entries[3..].to_vec())));
+    // What was forgotten is in the store again, and clients that ask again are known.
+    let host = host.restart(2);
+    let local = &host.osd.pgs().find(|pg| pg.id() == PG).expect("it is there").local;
+    assert_eq!((local.log.tail(), local.log.entries().len()), (Version::NONE, 9));
+    assert!(local.missing.is_empty(), "its objects were there already");
+    assert!(matches!(local.dedup.seen(&entries[1].request), crate::pg::dedup::Seen::Done(_)));
+}
+
 /// A primary that serves alone for a member that is being brought up to date and is complete but for this cursor.
 fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
+    let (_, host, epoch, interval, target) = served_by_monitors_for_another(backfill);
+    (host, epoch, interval, target)
+}
+fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, Epoch, Epoch, OsdId) {
     let mut monitors = Monitors::of(2);
     for osd in 0..2 {
         monitors.up(osd, Instance(1 << 16));
@@ -648,7 +727,7 @@ fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
     );
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![primary] }]);
     host.tell(MON, after, monitors.since(epoch));
-    (host, after, interval, target)
+    (monitors, host, after, interval, target)
 }
 
 /// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare when backfill held its object's range to compare
@@ -683,6 +762,39 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
         })
         .collect();
     assert!(versions.iter().any(|version| version.number == 2), "the object as it is now: {versions:?}");
+}
+
+/// Simulator with snapshots, seed 1018. As above, and the update made a clone of its object, which nobody had listed: the target never got it,
+/// and its cursor passed the place. A member without the clone became primary later, and trimmed it only from what it had itself: the clone stayed
+/// on one of the others for ever.
+#[test]
+fn a_range_has_what_came_into_being_after_it_was_listed() {
+    let (mut monitors, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    let from = Entity::Osd(target);
+    write(1, epoch, &mut host);
+    let snap = nacre_types::SnapId(1);
+    let after = monitors.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: "monday".into() }]);
+    host.tell(MON, after, monitors.since(epoch));
+    host.sent_to(target.0);
+    host.held = Some(Vec::new());
+    let swap = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::WriteFull { length: 3 }];
+    ask(10, 1, 1, swap, vec![Bytes::from_static(b"abc"), Bytes::from_static(b"xyz")], after, &mut host);
+    // What the clone's place holds is known, and the data is on its way.
+    host.release();
+    let waiting = host.held.take().expect("set above");
+    assert_eq!(waiting.len(), 1);
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new() };
+    host.tell(from, after, Message::ScanReply(reply));
+    host.held = Some(waiting);
+    host.release();
+    host.held = None;
+    host.wait(1000);
+    let pushed = |message| match message {
+        Message::Push(push, _) => Some((push.object.to_string(), push.version.number)),
+        _ => None,
+    };
+    let pushed: std::collections::BTreeSet<_> = host.sent_to(target.0).into_iter().filter_map(pushed).collect();
+    assert_eq!(pushed, [("a:1".into(), 2), ("a".into(), 3)].into());
 }
 
 /// Simulator with real monitors, seed 205. Backfill was done and the primary asked the monitors to end the temporary acting set; that message

@@ -11,9 +11,10 @@ use crate::evaluate::stored_attr;
 use crate::fetched::{Fetched, Want};
 use crate::patches::{Patch, Patches};
 use crate::pg::object::Context;
+use crate::snaps::Then;
 use bytes::{Bytes, BytesMut};
 use nacre_policy::DERIVED;
-use nacre_types::Name;
+use nacre_types::{Name, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OpFailure};
 use nacre_wire::msg::payload_len;
@@ -64,6 +65,12 @@ pub struct View {
     pub fetched: Fetched,
     /// What it could not go on without, or soon will want.
     pub wanted: Vec<Want>,
+    /// What the object is to become with rollbacks that methods asked for; `None`: the pool has no such snapshot.
+    pub brought: Vec<(SnapId, Option<Then>)>,
+    /// A method wants to roll back to this snapshot.
+    pub back: Option<SnapId>,
+    /// It is a clone's copy by now: nobody here knows its data and omap.
+    pub(crate) copied: bool,
     /// So many bytes of the old data still show.
     old_size: u64,
     /// Nothing of the old omap shows.
@@ -125,6 +132,7 @@ impl View {
     /// The object does not exist, the range is larger than one operation may read, or it has to be read first.
     pub fn read(&mut self, offset: u64, length: u64) -> Result<Vec<Bytes>, Stop> {
         self.exists()?;
+        self.is_known()?;
         if length > OP_BYTES_MAX {
             return Err(Stop::Fail(OpFailure::TooLarge {}));
         }
@@ -165,6 +173,15 @@ impl View {
             }
         }
         if waits { Err(Stop::Wait) } else { Ok(out) }
+    }
+
+    /// After a rollback data and omap are read in another operation.
+    pub(crate) fn is_known(&self) -> Result<(), Stop> {
+        if !self.copied {
+            return Ok(());
+        }
+        let why = "what an operation has rolled back is read in another one".to_owned();
+        Err(Stop::Fail(OpFailure::Invalid { why }))
     }
 
     /// Writes a range.
@@ -291,6 +308,7 @@ impl View {
         self.forget_data_from(0);
         self.omap.clear();
         self.omap_is_new = true;
+        self.copied = false;
         Ok(())
     }
 
@@ -400,6 +418,7 @@ impl View {
     /// No object, or it has to be read first.
     pub fn omap_get(&mut self, key: &Bytes) -> Result<Option<Bytes>, Stop> {
         self.exists()?;
+        self.is_known()?;
         if let Some(changed) = self.omap.get(key) {
             return Ok(changed.clone());
         }
@@ -423,6 +442,7 @@ impl View {
     /// As [`Self::omap_get`].
     pub fn omap_get_many(&mut self, keys: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, Stop> {
         self.exists()?;
+        self.is_known()?;
         let unknown = |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
         let unknown: Vec<Bytes> = keys.iter().filter(unknown).cloned().collect();
         if !unknown.is_empty() && !self.omap_is_new {
@@ -444,6 +464,7 @@ impl View {
     /// As [`Self::omap_get`].
     pub fn omap_list(&mut self, after: Option<&Bytes>, limit: usize) -> Result<(Vec<(Bytes, Bytes)>, bool), Stop> {
         self.exists()?;
+        self.is_known()?;
         let mut out: Vec<(Bytes, Bytes)> = Vec::new();
         let (mut at, mut bytes) = (after.cloned(), 0);
         loop {

@@ -48,9 +48,14 @@ impl World {
         let told = self.processes.values().filter_map(|process| process.mon()).all(|mon| mon.epoch() == map.epoch);
         told && !map.pgs.is_empty()
             && map.pgs.iter().all(|(pg, record)| {
-                record.acting.len() >= usize::from(self.plan.size)
+                Self::has_copies(map, *pg, record.acting.len())
                     && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
             })
+    }
+
+    /// As many as its pool wants. The one of the programs may want fewer than the plan: it is as wide as the cluster was when it was made.
+    fn has_copies(map: &nacre_wire::ClusterMap, pg: PgId, members: usize) -> bool {
+        map.pools.get(&pg.pool).is_some_and(|pool| members >= usize::from(pool.size))
     }
 
     fn pg_is_clean(&self, osd: OsdId, pg: PgId, since: Epoch) -> bool {
@@ -89,7 +94,8 @@ impl World {
             lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
         }
         for (pg, record) in &map.pgs {
-            if record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since)) {
+            let enough = Self::has_copies(map, *pg, record.acting.len());
+            if enough && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since)) {
                 continue;
             }
             let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
@@ -99,7 +105,11 @@ impl World {
                 let peers = group.as_primary().map(|p| {
                     p.peers
                         .iter()
-                        .map(|(o, s)| format!("{o}: missing {} backfill {:?}", s.missing.len(), s.backfill.is_some()))
+                        .map(|(o, s)| {
+                            let missing: Vec<String> =
+                                s.missing.values().map(|m| format!("{} at {}", m.object, m.need)).collect();
+                            format!("{o}: missing {missing:?} backfill {:?}", s.backfill.is_some())
+                        })
                         .collect::<Vec<_>>()
                 });
                 let missing: Vec<_> = group.local.missing.keys().collect();
@@ -110,6 +120,19 @@ impl World {
                 "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",
                 record.since, record.up, record.acting, record.temporary, record.activated
             );
+        }
+        for client in &self.clients {
+            if !client.finished || client.is_busy() || !client.is_settled(&self.work) {
+                lines += &format!("\n  {} has not come to rest", client.role.id());
+            }
+        }
+        for registrar in &self.registrars {
+            if !registrar.finished || registrar.is_busy() {
+                lines += "\n  somebody at the commands has not come to rest";
+            }
+        }
+        for wish in self.operator.unmet(map) {
+            lines += &format!("\n  not done: {wish}");
         }
         lines + &self.blocked()
     }

@@ -47,6 +47,11 @@ impl Operator {
     pub fn is_content(&self, map: &ClusterMap) -> bool {
         self.wishes.iter().all(|wish| (wish.met)(map))
     }
+    /// What is not, for people.
+    #[must_use]
+    pub fn unmet(&self, map: &ClusterMap) -> Vec<String> {
+        self.wishes.iter().filter(|wish| !(wish.met)(map)).map(|wish| wish.request.to_string()).collect()
+    }
     /// A command.
     pub fn order(&mut self, request: &Value) -> Command {
         self.token += 1;

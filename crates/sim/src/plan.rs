@@ -110,8 +110,7 @@ impl Plan {
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
             programs: rng.one_in(2),
-            // Not yet: a seed in some hundred leaves a clone on one member (docs/plan.md). `sim --snapshots` looks for it.
-            snaps: false,
+            snaps: rng.one_in(3),
         }
     }
 

@@ -110,7 +110,7 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) sessions: Sessions,
     pub(crate) operator: Operator,
-    registrars: Vec<Registrar>,
+    pub(crate) registrars: Vec<Registrar>,
     pub(crate) clients: Vec<SimClient>,
     client_wake: Vec<u64>,
     pub(crate) work: Workload,

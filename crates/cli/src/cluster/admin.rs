@@ -1,6 +1,6 @@
 //! Commands that the monitors answer (`docs/formats/commands.md`), and how people see the answers.
 
-use super::Commands;
+use super::{Commands, Session, snap};
 use crate::out::Out;
 use crate::table::{Column, bytes, show, table};
 use anyhow::{Context, Result, bail};
@@ -144,6 +144,9 @@ pub enum Pool {
         /// The value.
         value: String,
     },
+    /// Snapshots of a pool: all its objects as they are when it is taken.
+    #[command(subcommand)]
+    Snap(snap::Snap),
     /// Remove a pool with everything in it.
     Rm {
         /// Its name.
@@ -541,7 +544,7 @@ pub fn placement(command: &Pg, cluster: &mut dyn Commands, out: &mut Out) -> Res
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn pool(command: &Pool, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+pub fn pool(command: &Pool, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let (request, render): (_, Render) = match command {
         Pool::Ls => (json!({ "command": "pool ls" }), |reply| table(POOLS, rows(reply, "pools"))),
         Pool::Create { name, size, min_size, pg_num, rule } => {
@@ -553,6 +556,7 @@ pub fn pool(command: &Pool, cluster: &mut dyn Commands, out: &mut Out) -> Result
         Pool::Set { name, key, value } => {
             (json!({ "command": "pool set", "name": name, "key": key, "value": value }), pool_made)
         }
+        Pool::Snap(command) => return snap::run(command, cluster, out),
         Pool::Rm { name, yes_i_really_mean_it } => {
             if !yes_i_really_mean_it {
                 bail!("this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do");

@@ -228,6 +228,17 @@ impl Objects for Connection {
         self.await_pool(pool)
     }
 
+    fn map_at_least(&mut self, epoch: u64) -> Result<()> {
+        let begun = Instant::now();
+        while self.data.client().map().is_none_or(|map| map.epoch.0 < epoch) {
+            if begun.elapsed() > MAP_MAX {
+                bail!("the monitors have not sent the newest map; `nacre health detail` says what is wrong");
+            }
+            self.turn();
+        }
+        Ok(())
+    }
+
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
         self.await_pool(pool)?;
         let watch = self.data.watch(pool, object.clone(), timeout).map_err(refusal)?;

@@ -11,6 +11,7 @@ pub mod down;
 pub mod host;
 pub mod members;
 pub mod processes;
+pub mod snap;
 pub mod up;
 
 use crate::objects::Objects;

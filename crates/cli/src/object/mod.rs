@@ -3,10 +3,14 @@
 //! * [`stripe`]: content of any length behind one name;
 //! * [`list`]: what is in a pool;
 //! * [`tree`]: import, export, and reading back;
-//! * [`claims`]: watches and locks.
+//! * [`claims`]: watches and locks;
+//! * [`snap`]: what snapshots preserve, and going back to it;
+//! * [`copy`]: copies that the OSDs make.
 
 pub mod claims;
+pub mod copy;
 pub mod list;
+pub mod snap;
 pub mod stripe;
 pub mod tree;
 
@@ -84,6 +88,25 @@ pub enum Command {
         target: Target,
         /// The file.
         file: PathBuf,
+        /// As it is at this snapshot of the pool, by its name or number.
+        #[arg(long)]
+        snap: Option<String>,
+    },
+    /// Copy an object within its pool, with attributes and map, replacing what was there; no data comes by this machine.
+    Cp {
+        #[command(flatten)]
+        target: Target,
+        /// The copy's name, in the same namespace.
+        new: OsString,
+    },
+    /// Snapshots that have an object, and how large it is there.
+    Snaps(Target),
+    /// Make an object what it was at a snapshot; watches and locks stay.
+    Rollback {
+        #[command(flatten)]
+        target: Target,
+        /// The snapshot's name or number.
+        snap: String,
     },
     /// Names of the objects of a pool, sorted.
     Ls {
@@ -248,7 +271,10 @@ fn text(bytes: &[u8]) -> String {
 pub fn run(command: Command, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Command::Put { target, file } => put(&target, &file, cluster, out),
-        Command::Get { target, file } => get(&target, &file, cluster, out),
+        Command::Get { target, file, snap } => get(&target, snap.as_deref(), &file, cluster, out),
+        Command::Cp { target, new } => cp(&target, &new, cluster, out),
+        Command::Snaps(target) => snap::snaps(&target, cluster, out),
+        Command::Rollback { target, snap } => snap::rollback(&target, &snap, cluster, out),
         Command::Ls { pool, namespace, prefix } => ls(&pool, namespace.as_bytes(), prefix.as_bytes(), cluster, out),
         Command::Stat(target) => stat(&target, cluster, out),
         Command::Rm { pool, names, namespace } => {
@@ -296,10 +322,24 @@ fn put(target: &Target, file: &Path, cluster: &mut dyn Session, out: &mut Out) -
     if out.json() { out.value(&json!({ "object": object.to_string(), "bytes": stored })) } else { Ok(()) }
 }
 
-fn get(target: &Target, file: &Path, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+fn cp(target: &Target, new: &OsString, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &target.pool)?;
-    let object = target.object()?;
-    let head = head_of(call(cluster, read_head(pool, &object, stripe::WHOLE_MAX))?)?.ok_or_else(|| missing(&object))?;
+    let (source, new) = (target.object()?, object(new.as_bytes(), target.namespace.as_bytes())?);
+    if source == new {
+        bail!("{source} and its copy have the same name");
+    }
+    let bytes = copy::copy(cluster, pool, &source, &new).with_context(|| format!("copying {source} to {new}"))?;
+    if out.json() { out.value(&json!({ "object": new.to_string(), "bytes": bytes })) } else { Ok(()) }
+}
+
+fn get(target: &Target, snap: Option<&str>, file: &Path, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+    let pool = pool_id(cluster, &target.pool)?;
+    let object = match snap {
+        Some(snap) => snap::at(target, snap, cluster)?,
+        None => target.object()?,
+    };
+    let head = head_of(call(cluster, read_head(pool, &object, stripe::WHOLE_MAX))?)?;
+    let head = head.ok_or_else(|| snap.map_or_else(|| missing(&object), |snap| snap::missing_at(&object, snap)))?;
     let size = stripe::Manifest::of(&head)?.map_or(head.size, |manifest| manifest.size);
     let bar = progress::bytes("reading", size);
     let result = if file == Path::new("-") {

@@ -17,23 +17,24 @@ use crate::objects::{Failed, Head, Objects, Window, call, head_of, operation, re
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use nacre_client::Operation;
-use nacre_types::{Name, ObjectId, PoolId};
+use nacre_types::{Name, ObjectId, PoolId, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp};
+use std::cell::RefCell;
 use std::io::{Read, Write};
 
 /// Names of attributes that belong to this program begin so; users cannot set them.
 pub const RESERVED: &str = "nacre.";
 /// The attribute that says that an object is in pieces.
-const MANIFEST: &str = "nacre.stripes";
+pub(super) const MANIFEST: &str = "nacre.stripes";
 /// What is larger than one operation can carry is striped: up to here, content is replaced by a single operation.
 pub const WHOLE_MAX: u64 = OP_BYTES_MAX;
 /// Bytes of a piece: large enough for a disk to stream, small enough to spread.
 const UNIT: u64 = 8 << 20;
 /// Pieces in flight.
-const PIECES_MAX: usize = 6;
+pub(super) const PIECES_MAX: usize = 6;
 /// A writer that loses the race so often gives up.
-const TRIES: usize = 16;
+pub(super) const TRIES: usize = 16;
 
 /// Where the pieces are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    fn encode(&self) -> Bytes {
+    /// The attribute.
+    pub(super) fn encode(&self) -> Bytes {
         let Self { size, unit, series } = self;
         Bytes::from(format!("1 size={size} unit={unit} series={series:08x}"))
     }
@@ -93,7 +95,9 @@ impl Manifest {
         name.extend_from_slice(format!(".{number:016x}").as_bytes());
         let mut namespace = b".stripes/".to_vec();
         namespace.extend_from_slice(of.namespace.as_bytes());
-        ObjectId { namespace: Name::copy(&namespace), name: Name::copy(&name), ..ObjectId::default() }
+        // At the snapshot that the object is asked for, if it is.
+        let snapshot = of.snapshot;
+        ObjectId { namespace: Name::copy(&namespace), name: Name::copy(&name), snapshot, ..ObjectId::default() }
     }
 
     fn piece_len(&self, index: u32) -> u64 {
@@ -208,7 +212,7 @@ pub fn put(
 }
 
 /// Draws a series, and makes its first piece so that nobody else can have it.
-fn claim(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) -> Result<u32> {
+pub(super) fn claim(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) -> Result<u32> {
     for _ in 0..TRIES {
         let manifest = Manifest { size: 1, unit: UNIT, series: random()? };
         let ops = vec![SubOp::Create { exclusive: true }];
@@ -252,7 +256,13 @@ fn commit(
     bail!("others replace this object all the time; nothing was changed")
 }
 
-fn remove_pieces(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId, manifest: &Manifest) -> Result<()> {
+/// Removes the pieces of a content that nothing points at any more.
+pub(super) fn remove_pieces(
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    object: &ObjectId,
+    manifest: &Manifest,
+) -> Result<()> {
     let mut window = Window::new(cluster, 64, u64::MAX);
     let mut ended = |(), result| match result {
         Ok(_) | Err(Failed::Refused(OpFailure::NotFound {})) => Ok(()),
@@ -320,9 +330,15 @@ pub fn rest_of(
     // Pieces end in any order and are written in theirs.
     let (mut arrived, mut next) = (std::collections::BTreeMap::new(), 0_u32);
     let mut window = Window::new(cluster, PIECES_MAX, PIECES_MAX as u64 * manifest.unit);
-    let mut ended = |index: u32, result: crate::objects::Ended| -> Result<()> {
+    // A piece never changes. One whose OSD knew of the snapshot before the object's own did is not in it, and is here as long as the object is.
+    let (past, live) = (object.snapshot != SnapId::HEAD, RefCell::new(Vec::new()));
+    let mut ended = |(index, past): (u32, bool), result: crate::objects::Ended| -> Result<()> {
         let data = match result {
             Ok(done) => done.payload,
+            Err(Failed::Refused(OpFailure::NotFound {})) if past => {
+                live.borrow_mut().push(index);
+                return Ok(());
+            }
             Err(Failed::Refused(OpFailure::NotFound {})) => bail!(REPLACED),
             Err(why) => return Err(why.into()),
         };
@@ -338,12 +354,29 @@ pub fn rest_of(
         Ok(())
     };
     let mut fetch = || -> Result<()> {
-        for index in 0..manifest.pieces() {
+        let mut indexes = 0..manifest.pieces();
+        loop {
+            let again = live.borrow_mut().pop();
+            let (piece, index, past) = match again {
+                Some(index) => {
+                    let piece = ObjectId { snapshot: SnapId::HEAD, ..manifest.piece(object, index) };
+                    (piece, index, false)
+                }
+                None => match indexes.next() {
+                    Some(index) => (manifest.piece(object, index), index, past),
+                    None => {
+                        window.drain(&mut ended)?;
+                        if live.borrow().is_empty() {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                },
+            };
             let ops = vec![SubOp::Read { offset: 0, length: manifest.unit }];
-            let read = operation(pool, manifest.piece(object, index), ops, Payload::new());
-            window.push(read, index, manifest.unit, &mut ended)?;
+            let read = operation(pool, piece, ops, Payload::new());
+            window.push(read, (index, past), manifest.unit, &mut ended)?;
         }
-        window.drain(&mut ended)
     };
     let fetched = fetch();
     if fetched.is_err() {
@@ -353,7 +386,7 @@ pub fn rest_of(
     fetched
 }
 
-const REPLACED: &str = "the object was replaced or removed while it was read; read it again";
+pub(super) const REPLACED: &str = "the object was replaced or removed while it was read; read it again";
 
 /// Removes an object with all its pieces; false if there is none.
 ///
@@ -431,6 +464,39 @@ mod tests {
             assert_eq!(cluster.names(), before);
             assert!(load(&mut cluster).expect("there") == old);
         }
+    }
+
+    /// Its OSD knew of the snapshot before the piece was written, the object's did not before it pointed there.
+    #[test]
+    fn a_piece_that_a_snapshot_has_not_is_read_as_it_is_now() {
+        let mut cluster = Memory::default();
+        let data = content(LARGE, 1);
+        store(&mut cluster, &data).expect("stored");
+        let head =
+            head_of(call(&mut cluster, read_head(POOL, &object(), 0)).expect("there")).expect("read").expect("is");
+        let manifest = Manifest::of(&head).expect("ours").expect("in pieces");
+        let then = ObjectId { snapshot: SnapId(3), ..object() };
+        let describe = replace(POOL, &then, &Bytes::new(), Bytes::new(), Some(&manifest), &[]);
+        call(&mut cluster, describe).expect("there").expect("described");
+        let read = |cluster: &mut Memory| {
+            let mut found = Vec::new();
+            get(cluster, POOL, &then, &mut found, &mut |_| {}).map(|_| found)
+        };
+        assert!(read(&mut cluster).expect("read") == data, "none is in the snapshot");
+        // One is; and another one is nowhere any more.
+        let mut other = data.clone();
+        other[..UNIT as usize].fill(7);
+        let piece = operation(
+            POOL,
+            manifest.piece(&then, 0),
+            vec![SubOp::WriteFull { length: UNIT }],
+            vec![other[..UNIT as usize].to_vec().into()],
+        );
+        call(&mut cluster, piece).expect("there").expect("written");
+        assert!(read(&mut cluster).expect("read") == other);
+        let gone = operation(POOL, manifest.piece(&object(), 2), vec![SubOp::Delete {}], Payload::new());
+        call(&mut cluster, gone).expect("there").expect("removed");
+        assert!(read(&mut cluster).expect_err("a hole").to_string().contains("read it again"));
     }
 
     #[test]

@@ -42,6 +42,14 @@ impl Backfill {
     pub(super) fn is_busy(&self) -> bool {
         self.work.is_some() || self.asked || self.pause_until.is_some()
     }
+    /// An update of the object has got its place in the log.
+    pub(super) fn note(&mut self, object: &ObjectId) {
+        if let Some(work) = self.work.as_mut().filter(|work| work.theirs.is_some() && !work.compared)
+            && work.is_inside(object)
+        {
+            work.fresh.insert(object.clone());
+        }
+    }
 }
 
 /// One range of one target.
@@ -54,6 +62,8 @@ struct Work {
     ours: Option<ByObject<Version>>,
     theirs: Option<ByObject<Version>>,
     listed: Vec<ObjectId>,
+    /// What was ordered since our listing was asked for: it may have come into being.
+    fresh: BTreeSet<ObjectId>,
     stats: usize,
     /// What was ordered before the range was held; `None` while an update in it still reads before it is ordered.
     ordered: Option<Version>,
@@ -62,6 +72,13 @@ struct Work {
     compared: bool,
     stored: bool,
     retry_at: Time,
+}
+
+impl Work {
+    fn is_inside(&self, object: &ObjectId) -> bool {
+        let position = key::position(object);
+        position >= self.from && self.end.as_ref().is_none_or(|end| position < *end)
+    }
 }
 
 /// A range that we list for the primary.
@@ -129,6 +146,7 @@ impl Pg {
             ours: None,
             theirs: None,
             listed: Vec::new(),
+            fresh: BTreeSet::new(),
             stats: 0,
             ordered: None,
             pushing: BTreeSet::new(),
@@ -275,8 +293,7 @@ impl Pg {
     /// Whether a client may not change the object because a range that contains it is being compared.
     pub(super) fn in_compared_range(&self, object: &ObjectId) -> bool {
         let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return false };
-        let position = key::position(object);
-        work.ours.is_some() && position >= work.from && work.end.as_ref().is_none_or(|end| position < *end)
+        work.ours.is_some() && work.is_inside(object)
     }
 
     /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is looked at again.
@@ -292,13 +309,18 @@ impl Pg {
         };
         // An update that still reads what it will change was let through before the range was held. What clients do to other objects
         // meanwhile keeps nobody waiting.
-        let (from, end) = (&work.from, &work.end);
-        let inside = |object: &ObjectId| {
-            let position = key::position(object);
-            position >= *from && end.as_ref().is_none_or(|end| position < *end)
-        };
-        if work.ours.is_some() && work.ordered.is_none() && !primary.objects.is_about_to_change(inside) {
+        let stands = work.ours.is_some() && work.ordered.is_none();
+        if stands && !primary.objects.is_about_to_change(|object| work.is_inside(object)) {
             work.ordered = Some(head);
+            // Nothing is ordered any more. What has been since our listing may not be in it: an update that was still reading made a clone, or
+            // the object itself.
+            let fresh = std::mem::take(&mut work.fresh);
+            let fresh: Vec<ObjectId> = fresh.into_iter().filter(|object| work.is_inside(object)).collect();
+            for object in fresh.into_iter().filter(|object| !work.listed.contains(object)).collect::<Vec<_>>() {
+                primary.objects.get(&object).held += 1;
+                work.held.push(object.clone());
+                work.listed.push(object);
+            }
         }
         let idle = work.ordered.is_some_and(|version| primary.committed >= version);
         let again = work.retry_at <= sh.now;

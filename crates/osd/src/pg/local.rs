@@ -348,6 +348,15 @@ impl Local {
         self.save_meta(ops);
     }
 
+    /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from its `tail` to ours, and `totals` what the group
+    /// held before them. Objects have them already. [`Self::adopt`] is to follow: it says who asked for what.
+    pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<LogEntry>, ops: &mut Ops) {
+        self.set(ops, entries.iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect());
+        self.log.reach_back(tail, entries);
+        self.base_totals = totals;
+        self.save_meta(ops);
+    }
+
     /// Starts over, to be backfilled: the log begins at the primary's tail, no object counts.
     #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub fn restart(

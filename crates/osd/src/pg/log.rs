@@ -105,6 +105,19 @@ impl PgLog {
         gone
     }
 
+    /// Begins earlier, with what was forgotten here and somebody still had: what comes before our first entry.
+    ///
+    /// # Panics
+    /// When it is not what comes before.
+    pub fn reach_back(&mut self, tail: Version, entries: Vec<LogEntry>) {
+        assert!(tail <= self.tail && entries.iter().all(|entry| entry.version <= self.tail), "older than the log");
+        self.tail = tail;
+        for entry in entries.into_iter().rev() {
+            self.entries.push_front(entry);
+        }
+        self.check();
+    }
+
     /// Forgets all, and starts at `at`.
     pub fn restart(&mut self, at: Version) {
         *self = Self { tail: at, head: at, entries: VecDeque::new() };

@@ -76,6 +76,8 @@ pub struct Pending {
     pub own: Option<super::watch::Own>,
     /// It reads the object as it was at this snapshot, and waits in the live object's queue to be told where that is.
     pub snapshot: Option<nacre_types::SnapId>,
+    /// Methods of it asked to roll the object back to these snapshots.
+    pub back: Vec<nacre_types::SnapId>,
     /// What it copies, when that is here.
     pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
 }
@@ -297,9 +299,10 @@ impl Objects {
         if self.states.len() <= keep {
             return;
         }
-        // What an operation on the live object needs to know of several clones must be here at one time.
-        let needed =
-            |object: &ObjectId| is_clone(object) && self.states.get(&live(object)).is_some_and(ObjectState::has_queue);
+        // What an operation on the live object needs to know of several clones must be here at one time, also while the operation reads: one that
+        // found a clone forgotten afterwards read everything anew, and found it forgotten again.
+        let waits = |state: &ObjectState| state.has_queue() || state.reads > 0;
+        let needed = |object: &ObjectId| is_clone(object) && self.states.get(&live(object)).is_some_and(waits);
         let idle = self.states.iter().filter(|(object, state)| state.is_idle() && !needed(object));
         let mut ages: Vec<u64> = idle.map(|(_, state)| state.used).collect();
         ages.sort_unstable();
@@ -314,5 +317,28 @@ impl Objects {
     pub fn check(&self) {
         let queued: usize = self.states.values().map(|state| state.queue.len()).sum();
         assert_eq!(self.queued, queued, "operations that wait were miscounted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::SnapId;
+
+    #[test]
+    fn a_clone_is_known_as_long_as_an_operation_on_its_object_waits_or_reads() {
+        let object = ObjectId::named("a");
+        let clone = ObjectId { snapshot: SnapId(1), ..object.clone() };
+        for reads in [0, 1] {
+            let mut objects = Objects::default();
+            objects.get(&clone).context = Some(Context::default());
+            objects.get(&object).reads = reads;
+            for n in 0..10 {
+                objects.get(&ObjectId::named(&format!("other-{n}")));
+            }
+            objects.shrink(4);
+            assert_eq!(objects.peek(&clone).is_some(), reads > 0);
+            assert!(objects.states.len() <= 4, "the others are forgotten");
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::object::{Context, Listing, Pending, Reading};
 use super::replication::Answer;
 use super::{Awaited, Pg};
 use crate::claims::Scene;
-use crate::evaluate::{self, Brought, Outcome, Setting};
+use crate::evaluate::{self, Outcome, Setting};
 use crate::fetched::{Fetched, Want};
 use crate::io::Output;
 use crate::methods::EvaluateJob;
@@ -94,8 +94,20 @@ impl Pg {
         // All of one name wait in the live object's queue, to be told where their snapshot is.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
         let request = OpRequest { object: snaps::live(&request.object), ..request };
-        let (name, own, source) = (name.clone(), None, None);
-        let op = Pending { from, request, payload, received: now, explained: now, writes, name, own, snapshot, source };
+        let (name, own, back, source) = (name.clone(), None, Vec::new(), None);
+        let op = Pending {
+            from,
+            request,
+            payload,
+            received: now,
+            explained: now,
+            writes,
+            name,
+            own,
+            snapshot,
+            back,
+            source,
+        };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
         let primary = self.primary().expect("checked");
@@ -303,6 +315,7 @@ impl Pg {
     fn hand_out(&mut self, op: Pending, context: Context, full: bool, fetched: Fetched, scene: Scene, sh: &mut Shared) {
         sh.programs.counters.jobs += 1;
         let facts = sh.programs.facts(&op);
+        let brought = self.brought(&op, &context, sh);
         let (pg, interval, may_write) = (self.id(), self.interval.since, op.is_write());
         let primary = self.primary().expect("serving");
         let number = primary.objects.number();
@@ -311,8 +324,20 @@ impl Pg {
         state.reads += 1;
         state.exclusive = may_write;
         primary.objects.evaluating.insert(number, op);
-        let job =
-            EvaluateJob { pg, interval, number, request, payload, context, fetched, full, may_write, scene, facts };
+        let job = EvaluateJob {
+            pg,
+            interval,
+            number,
+            request,
+            payload,
+            context,
+            fetched,
+            full,
+            may_write,
+            scene,
+            brought,
+            facts,
+        };
         sh.out.push(Output::Evaluate { job: Box::new(job) });
     }
 
@@ -510,7 +535,7 @@ impl Pg {
             }
         };
         let source = op.source.clone().transpose();
-        let brought = Brought { then: self.then(&op, &context), source: source.clone().unwrap_or_default() };
+        let brought = self.brought(&op, &context, sh);
         let scene = self.scene(&op, &context, sh);
         sh.programs.prepare(&op);
         let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
@@ -541,8 +566,12 @@ impl Pg {
         let request = op.request.request;
         match outcome {
             Outcome::Update(_) if !self.clones_are_ready(&op, &context, sh) => {
+                // Its queue finds out what it waits for.
                 self.primary().expect("serving").objects.push_front(&object, op);
-                return Some(Wait::Clone);
+            }
+            Outcome::Back { snap } => {
+                let back = [&op.back[..], &[snap]].concat();
+                self.primary().expect("serving").objects.push_front(&object, Pending { back, ..op });
             }
             Outcome::Update(update) => match self.room_for_clone(&op, &context, sh) {
                 Ok(()) => self.begin_update(op, context, update, sh),

@@ -17,7 +17,7 @@
 
 use super::answered::Answers;
 use super::local::Ops;
-use super::log::common;
+use super::log::{PgLog, common};
 use super::object::Objects;
 use super::replication::InFlight;
 use super::{Awaited, ByObject, Pg};
@@ -367,7 +367,17 @@ impl Pg {
             self.adopt_everywhere(sh);
             return;
         }
-        let shared = common(&self.local.log.spans(), &best.spans);
+        // Somebody may follow by the authority's log and not by ours, which begins later: then we need all of it. With the last part only, he
+        // would start over in an acting set, where nobody brings him up to date (simulator with snapshots, seed 1486).
+        let ours = self.local.log.tail();
+        let needs_more = |osd: &OsdId| {
+            let info = infos.get(osd);
+            info.is_some_and(
+                |info| if info.exists { common(&info.spans, &best.spans) < ours } else { ours > best.tail },
+            )
+        };
+        let all = ours > best.tail && self.interval.acting.iter().any(needs_more);
+        let shared = if all { Version::NONE } else { common(&self.local.log.spans(), &best.spans) };
         let (pg, interval) = (self.id(), self.interval.since);
         let Role { primary } = Role::of(self);
         primary.phase = Phase::GetLog(authority);
@@ -395,14 +405,26 @@ impl Pg {
         sh.send(from, Message::LogReply(reply));
     }
 
-    pub(super) fn peering_on_log(&mut self, from: OsdId, message: LogReply, sh: &mut Shared) {
+    pub(super) fn peering_on_log(&mut self, authority: OsdId, message: LogReply, sh: &mut Shared) {
         let Role { primary } = Role::of(self);
-        if primary.phase != Phase::GetLog(from) {
+        if primary.phase != Phase::GetLog(authority) {
             return;
         }
         let mut ops = Ops::new();
         let interval = self.interval.since;
-        let fits = message.from >= self.local.log.tail() && message.from <= self.local.log.head();
+        let LogReply { mut from, tail, head, mut entries, dedup, totals, .. } = message;
+        let ours = self.local.log.tail();
+        if from < ours && from == tail {
+            // All of it: what is before our tail, and what is after the last entry that we share.
+            let theirs = PgLog::restore(tail, head, entries);
+            from = common(&self.local.log.spans(), &theirs.spans());
+            if from >= ours {
+                let older = theirs.entries().iter().filter(|entry| entry.version <= ours).cloned().collect();
+                self.local.reach_back(tail, totals, older, &mut ops);
+            }
+            entries = theirs.after(from).cloned().collect();
+        }
+        let fits = from >= self.local.log.tail() && from <= self.local.log.head();
         if !fits {
             // Its log was trimmed since it told us: ask everybody again.
             let Role { primary } = Role::of(self);
@@ -410,7 +432,7 @@ impl Pg {
             self.peering_ask(sh);
             return;
         }
-        self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
+        self.local.adopt(from, entries, head, &dedup, interval, &mut ops);
         self.submit_adopted(ops, sh);
     }
 

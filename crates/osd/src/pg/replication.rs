@@ -227,6 +227,7 @@ impl Pg {
             // It may have been written anew from end to end.
             primary.damage.may_be_whole(object);
             primary.recovery.may_have(object);
+            primary.backfill.note(object);
             let state = primary.objects.get(object);
             state.context = Some(context);
             state.updates += 1;

@@ -20,6 +20,7 @@ use super::local::Ops;
 use super::object::{Context, Pending};
 use super::replication::{Change, Ordered};
 use super::watch::Own;
+use crate::evaluate::Brought;
 use crate::shared::Shared;
 use crate::snaps::{self, Found, Then};
 use nacre_types::{Name, ObjectId, SnapId};
@@ -71,11 +72,8 @@ impl Pg {
             return all.into_iter().map(|id| (id, Touch::Writes)).collect();
         }
         let made = self.clone_made(op, before, sh).map(|clone| (clone.id, Touch::Writes));
-        let back = op.request.ops.iter().find_map(|part| match part {
-            SubOp::Rollback { snap } => match snaps::resolve(&before.snaps, before.exists, *snap) {
-                Found::Clone(id) => Some((id, Touch::Reads)),
-                _ => None,
-            },
+        let back = rolled_back_to(op).filter_map(|snap| match snaps::resolve(&before.snaps, before.exists, snap) {
+            Found::Clone(id) => Some((id, Touch::Reads)),
             _ => None,
         });
         made.into_iter().chain(back).collect()
@@ -208,13 +206,16 @@ impl Pg {
         }
     }
 
-    /// What a rollback makes of the object, if the operation is one.
-    pub(super) fn then(&self, op: &Pending, context: &Context) -> Then {
-        let snap = op.request.ops.iter().find_map(|part| match part {
-            SubOp::Rollback { snap } => Some(*snap),
-            _ => None,
-        });
-        let Some(snap) = snap else { return Then::Same };
+    /// What the operation takes from clones and other objects.
+    pub(super) fn brought(&self, op: &Pending, context: &Context, sh: &Shared) -> Brought {
+        let source = op.source.clone().and_then(Result::ok);
+        let is_live = |snap| self.pool_snaps(sh).is_some_and(|pool| pool.is_live(snap));
+        let back = rolled_back_to(op).map(|snap| (snap, is_live(snap).then(|| self.then(op, context, snap))));
+        Brought { back: back.collect(), source }
+    }
+
+    /// What a rollback makes of the object.
+    fn then(&self, op: &Pending, context: &Context, snap: SnapId) -> Then {
         match snaps::resolve(&context.snaps, context.exists, snap) {
             Found::Live => Then::Same,
             Found::Nothing => Then::Gone,
@@ -226,6 +227,15 @@ impl Pg {
             }
         }
     }
+}
+
+/// Snapshots that the operation, or a method of it, may roll its object back to.
+fn rolled_back_to(op: &Pending) -> impl Iterator<Item = SnapId> + '_ {
+    let part = op.request.ops.iter().filter_map(|part| match part {
+        SubOp::Rollback { snap } => Some(*snap),
+        _ => None,
+    });
+    part.chain(op.back.iter().copied())
 }
 
 /// Clones of which the object does not know.

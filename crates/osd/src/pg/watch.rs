@@ -270,6 +270,7 @@ impl Pg {
             name,
             own: Some(own),
             snapshot: None,
+            back: Vec::new(),
             source: None,
         };
         sh.client_load.0 += 1;

@@ -1,6 +1,6 @@
 -- A class for the simulator: eight rows in the byte stream, the same rows in the omap, their sum in an attribute and beside the omap. Every
 -- method first looks whether all four say the same; every step changes all of them, in another order each time, some by way of removing
--- the object. Whoever sees half a step, or a copy that is not the others', says "disagrees".
+-- the object, or of rolling it back. Whoever sees half a step, or a copy that is not the others', says "disagrees".
 local ROWS = 8
 local VERSION = "one"
 
@@ -38,7 +38,14 @@ local function change(rows, sum, half)
   local whole = fresh or math.random(4) == 1
   local touched = math.random(ROWS)
   rows[touched] = rows[touched] + 1
-  if whole and not fresh then objclass.remove() end
+  local snapshots, rolled = fresh and {} or objclass.snapshots(), false
+  if #snapshots > 0 and math.random(4) == 1 then
+    -- What it was at a snapshot, and then all of it anew. One that has been removed is not there, and nothing has happened.
+    whole = true
+    rolled = pcall(objclass.rollback, snapshots[math.random(#snapshots)])
+  elseif whole and not fresh then
+    objclass.remove()
+  end
   local steps = {
     function()
       if not whole then
@@ -69,6 +76,7 @@ local function change(rows, sum, half)
     steps[i], steps[j] = steps[j], steps[i]
   end
   for i = 1, half and math.random(n) or n do steps[i]() end
+  return rolled
 end
 
 function step(input, output)
@@ -78,10 +86,11 @@ function step(input, output)
     for i = 1, 60000 do x = x + i % 7 end
   end
   local half = input:str() == "fail" or input:str() == "refuse"
-  change(rows, sum, half)
+  local rolled = change(rows, sum, half)
   if input:str() == "fail" then error("on purpose") end
   if input:str() == "refuse" then return -17 end
-  local _, now = look("after")
+  -- What is rolled back is read by the next.
+  local now = rolled and sum + 1 or select(2, look("after"))
   output:append(VERSION .. " " .. now)
 end
 
