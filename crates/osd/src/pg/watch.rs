@@ -271,6 +271,7 @@ impl Pg {
             own: Some(own),
             snapshot: None,
             source: None,
+            awaits_since: None,
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
