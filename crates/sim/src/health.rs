@@ -4,6 +4,11 @@ use crate::process::Role;
 use crate::world::World;
 use nacre_types::{Entity, Epoch, OsdId, PgId};
 
+/// Whether a group with so many members has as many as its pool wants: that of programs is as wide as the cluster was when it was made.
+fn is_full(map: &nacre_wire::ClusterMap, pg: PgId, members: usize) -> bool {
+    members >= map.pools.get(&pg.pool).map_or(0, |pool| usize::from(pool.size))
+}
+
 impl World {
     /// Invariants of each daemon, and those between them.
     pub(crate) fn check(&self) {
@@ -48,7 +53,7 @@ impl World {
         let told = self.processes.values().filter_map(|process| process.mon()).all(|mon| mon.epoch() == map.epoch);
         told && !map.pgs.is_empty()
             && map.pgs.iter().all(|(pg, record)| {
-                record.acting.len() >= usize::from(self.plan.size)
+                is_full(map, *pg, record.acting.len())
                     && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
             })
     }
@@ -84,12 +89,23 @@ impl World {
             };
             lines += &format!("\n  {who}: {state}");
         }
+        for registrar in self.registrars.iter().filter(|registrar| !registrar.finished || registrar.is_busy()) {
+            lines += &format!("\n  {} has not come to rest", registrar.entity());
+        }
+        for client in self.clients.iter().filter(|client| client.is_busy() || !client.is_settled(&self.work)) {
+            lines += &format!("\n  {} has not come to rest", client.role.id());
+        }
         let Some(map) = self.ledger.map() else { return lines };
+        if let Some(wish) = self.operator.unmet(map) {
+            lines += &format!("\n  the operator waits for {wish}");
+        }
         for (osd, info) in &map.osds {
             lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
         }
         for (pg, record) in &map.pgs {
-            if record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since)) {
+            if is_full(map, *pg, record.acting.len())
+                && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
+            {
                 continue;
             }
             let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());

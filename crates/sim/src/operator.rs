@@ -47,6 +47,11 @@ impl Operator {
     pub fn is_content(&self, map: &ClusterMap) -> bool {
         self.wishes.iter().all(|wish| (wish.met)(map))
     }
+    /// The first thing that is not as it should be.
+    #[must_use]
+    pub fn unmet(&self, map: &ClusterMap) -> Option<&Value> {
+        self.wishes.iter().find(|wish| !(wish.met)(map)).map(|wish| &wish.request)
+    }
     /// A command.
     pub fn order(&mut self, request: &Value) -> Command {
         self.token += 1;

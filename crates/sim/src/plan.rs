@@ -65,6 +65,8 @@ pub struct Plan {
     pub claims: bool,
     /// Whether clients call methods of a class, too.
     pub programs: bool,
+    /// Whether clients call random classes.
+    pub randoms: bool,
     /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
     pub snaps: bool,
 }
@@ -112,6 +114,7 @@ impl Plan {
             programs: rng.one_in(2),
             // Not yet: a seed in some hundred leaves a clone on one member (docs/plan.md). `sim --snapshots` looks for it.
             snaps: false,
+            randoms: rng.one_in(3),
         }
     }
 
@@ -135,6 +138,7 @@ impl Plan {
             claims: false,
             programs: false,
             snaps: false,
+            randoms: false,
             ..Self::of(seed)
         }
     }
@@ -159,6 +163,8 @@ pub struct Report {
     pub claims: crate::claims::Counts,
     /// Calls of methods.
     pub programs: crate::programs::Counts,
+    /// Calls of random classes.
+    pub randoms: crate::programs::random::Counts,
     /// What happened at snapshots.
     pub snaps: crate::snapshots::SnapCounts,
 }

@@ -25,7 +25,7 @@ use nacre_wire::map::{Address, Change};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{Message, Payload};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const CLUSTER: ClusterId = ClusterId(1);
@@ -110,7 +110,7 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) sessions: Sessions,
     pub(crate) operator: Operator,
-    registrars: Vec<Registrar>,
+    pub(crate) registrars: Vec<Registrar>,
     pub(crate) clients: Vec<SimClient>,
     client_wake: Vec<u64>,
     pub(crate) work: Workload,
@@ -130,6 +130,8 @@ pub struct World {
     pub(crate) last: Option<Entity>,
     /// The class that clients call has been ordered.
     installed: bool,
+    /// Random classes that have been ordered: class and version.
+    ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
     runtime: nacre_osd::Runtime,
 }
@@ -147,6 +149,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::stores_are_sound(&world);
     world.work.notices.check();
     world.work.book.check();
+    world.work.diary.check();
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
     }
@@ -182,7 +185,7 @@ impl World {
             json!({"command": "pool create", "name": POOL, "size": plan.size, "min_size": plan.min_size, "pg_num": plan.pg_num}),
             |map| map.pool_named(&POOL.into()).is_some(),
         );
-        if plan.programs {
+        if plan.programs || plan.randoms {
             operator.wish(json!({"command": "program prepare", "kind": "class", "client": "admin"}), |map| {
                 map.pool_named(&nacre_wire::map::programs::PROGRAM_POOL.into()).is_some()
             });
@@ -210,6 +213,7 @@ impl World {
             mon_to_osd: 0,
             last: None,
             installed: false,
+            ordered: BTreeSet::new(),
             runtime: nacre_osd::Runtime::patient(),
             plan,
         };
@@ -269,6 +273,7 @@ impl World {
             crashes: self.crashes,
             claims: self.work.notices.counts(),
             programs: self.work.book.counts(),
+            randoms: self.work.diary.counts(),
             snaps: self.work.album.counts,
         }
     }
@@ -539,15 +544,27 @@ impl World {
         self.installed = true;
         let name = crate::programs::NAME;
         for version in [1, 2] {
-            let source = crate::programs::source(version);
-            let request = json!({
-                "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin",
-            });
-            let id = (nacre_wire::map::ProgramKind::Class {}, name.into());
-            self.operator.wish(request, move |map| {
-                map.programs.get(&id).is_some_and(|program| program.versions.len() >= version as usize)
-            });
+            self.install(name, crate::programs::source(version), version as usize);
         }
+    }
+
+    /// Random classes, each version as soon as its source is stored.
+    fn install_randoms(&mut self) {
+        while let Some((class, version)) = self.work.diary.stored.difference(&self.ordered).next().copied() {
+            self.ordered.insert((class, version));
+            let source = self.work.diary.sources[class][version - 1].clone();
+            self.note(|| format!("random{class}, version {version}:\n{source}"));
+            self.install(&crate::programs::random::author::name(class), source, version);
+        }
+    }
+
+    fn install(&mut self, name: &str, source: String, version: usize) {
+        let request = json!({
+            "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin",
+        });
+        let id = (nacre_wire::map::ProgramKind::Class {}, name.into());
+        self.operator
+            .wish(request, move |map| map.programs.get(&id).is_some_and(|program| program.versions.len() >= version));
     }
 
     /// Performs actions, and what follows from them within this wake-up.
@@ -691,6 +708,7 @@ impl World {
         let ended = self.work.history.len();
         self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
         self.install_programs();
+        self.install_randoms();
         for record in &self.work.history[ended..] {
             let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
             self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));

@@ -65,3 +65,21 @@ fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
     let all = [sum.writes, sum.reads, sum.past, sum.rollbacks, sum.copies];
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
+
+/// As above, of random classes: the checks say nothing where nothing fails, nobody is replaced and every answer comes.
+#[test]
+fn random_classes_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::programs::random::Counts::default();
+    for seed in [0, 11, 25, 26, 29, 54, 61, 122] {
+        let plan = nacre_sim::Plan { randoms: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).randoms;
+        sum.calls += counts.calls;
+        sum.failed += counts.failed;
+        sum.killed += counts.killed;
+        sum.unheard += counts.unheard;
+        sum.looks += counts.looks;
+        sum.casts += counts.casts;
+    }
+    let all = [sum.calls, sum.failed, sum.killed, sum.unheard, sum.looks, sum.casts];
+    assert!(all.iter().all(|count| *count > 5), "{sum}");
+}

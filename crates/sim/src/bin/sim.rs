@@ -7,6 +7,8 @@ use std::process::ExitCode;
 static SNAPSHOTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Watches and locks whatever the seed says.
 static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Random classes whatever the seed says.
+static RANDOMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -26,6 +28,10 @@ fn main() -> ExitCode {
             }
             "--snapshots" => {
                 SNAPSHOTS.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
+            "--randoms" => {
+                RANDOMS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
             "--claims" => {
@@ -51,7 +57,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --snapshots, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --snapshots, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -73,7 +79,7 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
@@ -82,6 +88,7 @@ fn main() -> ExitCode {
                     report.crashes,
                     report.claims,
                     report.programs,
+                    report.randoms,
                     report.snaps
                 );
             }
@@ -117,7 +124,8 @@ fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
     let plan = nacre_sim::Plan::of(seed);
     let claims = plan.claims || CLAIMS.load(std::sync::atomic::Ordering::Relaxed);
     let snaps = plan.snaps || SNAPSHOTS.load(std::sync::atomic::Ordering::Relaxed);
-    let plan = nacre_sim::Plan { claims, snaps, ..plan };
+    let randoms = plan.randoms || RANDOMS.load(std::sync::atomic::Ordering::Relaxed);
+    let plan = nacre_sim::Plan { claims, snaps, randoms, ..plan };
     let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
