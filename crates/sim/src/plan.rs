@@ -67,6 +67,8 @@ pub struct Plan {
     pub programs: bool,
     /// Whether clients call random classes.
     pub randoms: bool,
+    /// Whether clients use classes of the library.
+    pub library: bool,
     /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
     pub snaps: bool,
 }
@@ -115,6 +117,7 @@ impl Plan {
             // Not yet: a seed in some hundred leaves a clone on one member (docs/plan.md). `sim --snapshots` looks for it.
             snaps: false,
             randoms: rng.one_in(3),
+            library: rng.one_in(4),
         }
     }
 
@@ -139,6 +142,7 @@ impl Plan {
             programs: false,
             snaps: false,
             randoms: false,
+            library: false,
             ..Self::of(seed)
         }
     }
@@ -165,6 +169,8 @@ pub struct Report {
     pub programs: crate::programs::Counts,
     /// Calls of random classes.
     pub randoms: crate::programs::random::Counts,
+    /// Calls of the library's classes.
+    pub library: crate::programs::library::Counts,
     /// What happened at snapshots.
     pub snaps: crate::snapshots::SnapCounts,
 }

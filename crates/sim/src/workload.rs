@@ -4,6 +4,7 @@
 //! object cannot be mistaken for a value. A client that has waited too long gives up on its operation and goes on as somebody else.
 
 use crate::claims::{Chores, Notices};
+use crate::programs::library::{Patron, Shelf};
 use crate::programs::random::caller::Caller;
 use crate::programs::random::diary::Diary;
 use crate::programs::{Book, Calls};
@@ -67,6 +68,7 @@ pub struct SimClient {
     chores: Chores,
     calls: Calls,
     caller: Caller,
+    patron: Patron,
     snapper: Snapper,
     next_at: u64,
     think_ns: u64,
@@ -87,11 +89,14 @@ pub struct Workload {
     pub book: Book,
     /// What happened to calls of random classes.
     pub diary: Diary,
+    /// What is known of the library's objects.
+    pub shelf: Shelf,
     /// What happened at snapshots.
     pub album: Album,
     claims: bool,
     programs: bool,
     randoms: bool,
+    library: bool,
     snaps: bool,
     keys: u64,
     next_value: u64,
@@ -104,16 +109,18 @@ impl Workload {
     /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
-        let crate::Plan { seed, keys, claims, programs, randoms, snaps, .. } = *plan;
+        let crate::Plan { seed, keys, claims, programs, randoms, library, snaps, .. } = *plan;
         Self {
             history: Vec::new(),
             notices: Notices::default(),
             book: Book::default(),
             diary: Diary::new(seed),
+            shelf: Shelf::default(),
             album: Album::default(),
             claims,
             programs,
             randoms,
+            library,
             snaps,
             keys,
             next_value: 0,
@@ -134,6 +141,7 @@ impl Workload {
             chores: Chores::new(self.claims),
             calls: Calls::new(self.programs, index),
             caller: Caller::new(self.randoms, index),
+            patron: Patron::new(self.library),
             snapper: Snapper::new(self.snaps),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
@@ -153,7 +161,10 @@ impl SimClient {
             None => self.next_at,
         };
         let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
-        own.min(chores).min(self.calls.next_at(self.finished)).min(self.caller.next_at(self.finished))
+        own.min(chores)
+            .min(self.calls.next_at(self.finished))
+            .min(self.caller.next_at(self.finished))
+            .min(self.patron.next_at(self.finished))
     }
 
     /// Whether an operation is under way.
@@ -168,6 +179,7 @@ impl SimClient {
         self.chores.is_settled(&self.role, &work.notices)
             && self.calls.is_settled()
             && self.caller.is_settled()
+            && self.patron.is_settled()
             && self.snapper.is_settled()
     }
 
@@ -183,6 +195,7 @@ impl SimClient {
             let ended = Completion { id, result };
             if self.calls.on_completion(&ended, now, &mut work.book)
                 || self.caller.on_completion(&ended, now, &mut work.diary)
+                || self.patron.on_completion(&ended, now, &mut work.shelf)
             {
                 continue;
             }
@@ -194,6 +207,7 @@ impl SimClient {
         self.chores.advance(now, local, self.finished, &mut self.role, &mut work.notices, rng);
         self.calls.advance(now, local, self.finished, &mut self.role, &mut work.book, rng);
         self.caller.advance(now, local, self.finished, &mut self.role, &mut work.diary, rng);
+        self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
         {

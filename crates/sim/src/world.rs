@@ -21,7 +21,7 @@ use nacre_client::Output as ClientOutput;
 use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, Time};
-use nacre_wire::map::{Address, Change};
+use nacre_wire::map::{Address, Capability, Change};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{Message, Payload};
 use serde_json::json;
@@ -170,6 +170,8 @@ impl World {
                 config("mon.compact_entries", plan.compact_entries),
                 config("osd.beacon_interval_ms", plan.beacons_ms.0),
                 config("mon.osd_beacon_timeout_ms", plan.beacons_ms.1),
+                // The clients, who have no names, may bring scripts of their own.
+                Change::ClientSet { name: Name::default(), capabilities: vec![Capability::All {}] },
             ],
         };
         let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
@@ -274,6 +276,7 @@ impl World {
             claims: self.work.notices.counts(),
             programs: self.work.book.counts(),
             randoms: self.work.diary.counts(),
+            library: self.work.shelf.counts(),
             snaps: self.work.album.counts,
         }
     }

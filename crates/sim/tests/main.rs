@@ -83,3 +83,21 @@ fn random_classes_meet_all_that_can_happen_to_them() {
     let all = [sum.calls, sum.failed, sum.killed, sum.unheard, sum.looks, sum.casts];
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
+
+/// As above, of the library's classes.
+#[test]
+fn the_librarys_classes_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::programs::library::Counts::default();
+    for seed in [1, 2, 3, 4, 5, 6] {
+        let plan = nacre_sim::Plan { library: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).library;
+        sum.cells += counts.cells;
+        sum.looks += counts.looks;
+        sum.entries += counts.entries;
+        sum.dequeued += counts.dequeued;
+        sum.released += counts.released;
+        sum.unknown += counts.unknown;
+    }
+    let all = [sum.cells, sum.looks, sum.entries, sum.dequeued, sum.released];
+    assert!(all.iter().all(|count| *count > 5) && sum.unknown > 0, "{sum}");
+}

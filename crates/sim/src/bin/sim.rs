@@ -7,6 +7,8 @@ use std::process::ExitCode;
 static SNAPSHOTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Watches and locks whatever the seed says.
 static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Classes of the library whatever the seed says.
+static LIBRARY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Random classes whatever the seed says.
 static RANDOMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -34,6 +36,10 @@ fn main() -> ExitCode {
                 RANDOMS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
+            "--library" => {
+                LIBRARY.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
             "--claims" => {
                 CLAIMS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
@@ -57,7 +63,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --snapshots, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --snapshots, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -79,7 +85,7 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
@@ -89,6 +95,7 @@ fn main() -> ExitCode {
                     report.claims,
                     report.programs,
                     report.randoms,
+                    report.library,
                     report.snaps
                 );
             }
@@ -125,7 +132,8 @@ fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
     let claims = plan.claims || CLAIMS.load(std::sync::atomic::Ordering::Relaxed);
     let snaps = plan.snaps || SNAPSHOTS.load(std::sync::atomic::Ordering::Relaxed);
     let randoms = plan.randoms || RANDOMS.load(std::sync::atomic::Ordering::Relaxed);
-    let plan = nacre_sim::Plan { claims, snaps, randoms, ..plan };
+    let library = plan.library || LIBRARY.load(std::sync::atomic::Ordering::Relaxed);
+    let plan = nacre_sim::Plan { claims, snaps, randoms, library, ..plan };
     let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -8,6 +8,7 @@
 //!    returned is that of the version of its activation;
 //! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all objects alike.
 
+pub mod library;
 pub mod random;
 
 use crate::rng::Rng;
