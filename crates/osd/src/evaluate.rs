@@ -10,6 +10,7 @@ use crate::pg::local::{VERSION_ATTR, version_value};
 use crate::pg::object::Context;
 use crate::snaps::Then;
 use crate::view::{OMAP_KEY_MAX, OMAP_VALUE_MAX, Stop, View};
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Name, Version};
 use nacre_wire::msg::client::{
@@ -224,6 +225,7 @@ pub fn evaluate(
     for (index, op) in request.ops.iter().enumerate() {
         match run.part(index, op, methods) {
             Ok(()) => {}
+            Err(Stop::Fail(_)) if mutant(Mutant::FailedPartKeepsEarlier) && index > 0 => break,
             Err(Stop::Fail(failure)) => return Outcome::failed(failure),
             Err(Stop::Heavy) => return Outcome::Heavy { fetched: run.view.fetched },
             Err(Stop::Program(moment)) => return Outcome::Program { moment },

@@ -37,11 +37,15 @@ pub enum Mutant {
     LockOwnerUnchecked,
     /// A call runs what is loaded, though the map names a newer version.
     OldProgramRuns,
+    /// An operation whose second part fails keeps what its first did.
+    FailedPartKeepsEarlier,
+    /// A method that calls another class runs what is loaded of that, though the map names a newer version.
+    CalledProgramOld,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -57,6 +61,8 @@ impl Mutant {
         Self::NotifyAnsweredEarly,
         Self::LockOwnerUnchecked,
         Self::OldProgramRuns,
+        Self::FailedPartKeepsEarlier,
+        Self::CalledProgramOld,
     ];
 }
 

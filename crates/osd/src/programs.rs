@@ -228,7 +228,9 @@ impl Programs {
                     let known = Known { activation, digest, state: State::Fetching, asked: None };
                     let old = self.known.insert(name.clone(), known);
                     self.keep(name, old);
-                    if !crate::mutant(crate::Mutant::OldProgramRuns) {
+                    let planted =
+                        [crate::Mutant::OldProgramRuns, crate::Mutant::CalledProgramOld].into_iter().any(crate::mutant);
+                    if !planted {
                         changed(&mut self.classes, &mut self.moment).insert(
                             &text(name),
                             activation,
