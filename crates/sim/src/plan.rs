@@ -69,6 +69,8 @@ pub struct Plan {
     pub randoms: bool,
     /// Whether clients use classes of the library.
     pub library: bool,
+    /// Whether clients write several objects as one, under locks.
+    pub spans: bool,
     /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
     pub snaps: bool,
 }
@@ -118,6 +120,7 @@ impl Plan {
             snaps: false,
             randoms: rng.one_in(3),
             library: rng.one_in(4),
+            spans: rng.one_in(3),
         }
     }
 
@@ -143,6 +146,7 @@ impl Plan {
             snaps: false,
             randoms: false,
             library: false,
+            spans: false,
             ..Self::of(seed)
         }
     }
@@ -171,6 +175,8 @@ pub struct Report {
     pub randoms: crate::programs::random::Counts,
     /// Calls of the library's classes.
     pub library: crate::programs::library::Counts,
+    /// Writes of several objects.
+    pub spans: crate::spanning::Counts,
     /// What happened at snapshots.
     pub snaps: crate::snapshots::SnapCounts,
 }

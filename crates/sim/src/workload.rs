@@ -10,6 +10,7 @@ use crate::programs::random::diary::Diary;
 use crate::programs::{Book, Calls};
 use crate::rng::Rng;
 use crate::snapshots::{Album, Snapper};
+use crate::spanning::{Span, Spanner};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_history::record::Outcome;
@@ -69,6 +70,7 @@ pub struct SimClient {
     calls: Calls,
     caller: Caller,
     patron: Patron,
+    spanner: Spanner,
     snapper: Snapper,
     next_at: u64,
     think_ns: u64,
@@ -91,12 +93,15 @@ pub struct Workload {
     pub diary: Diary,
     /// What is known of the library's objects.
     pub shelf: Shelf,
+    /// What happened to writes of several objects.
+    pub span: Span,
     /// What happened at snapshots.
     pub album: Album,
     claims: bool,
     programs: bool,
     randoms: bool,
     library: bool,
+    spans: bool,
     snaps: bool,
     keys: u64,
     next_value: u64,
@@ -109,18 +114,20 @@ impl Workload {
     /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
-        let crate::Plan { seed, keys, claims, programs, randoms, library, snaps, .. } = *plan;
+        let crate::Plan { seed, keys, claims, programs, randoms, library, spans, snaps, .. } = *plan;
         Self {
             history: Vec::new(),
             notices: Notices::default(),
             book: Book::default(),
             diary: Diary::new(seed),
             shelf: Shelf::default(),
+            span: Span::default(),
             album: Album::default(),
             claims,
             programs,
             randoms,
             library,
+            spans,
             snaps,
             keys,
             next_value: 0,
@@ -142,6 +149,7 @@ impl Workload {
             calls: Calls::new(self.programs, index),
             caller: Caller::new(self.randoms, index),
             patron: Patron::new(self.library),
+            spanner: Spanner::new(self.spans),
             snapper: Snapper::new(self.snaps),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
@@ -161,10 +169,9 @@ impl SimClient {
             None => self.next_at,
         };
         let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
-        own.min(chores)
-            .min(self.calls.next_at(self.finished))
-            .min(self.caller.next_at(self.finished))
-            .min(self.patron.next_at(self.finished))
+        let calls = self.calls.next_at(self.finished).min(self.caller.next_at(self.finished));
+        let others = self.patron.next_at(self.finished).min(self.spanner.next_at(self.finished));
+        own.min(chores).min(calls).min(others)
     }
 
     /// Whether an operation is under way.
@@ -180,6 +187,7 @@ impl SimClient {
             && self.calls.is_settled()
             && self.caller.is_settled()
             && self.patron.is_settled()
+            && self.spanner.is_settled()
             && self.snapper.is_settled()
     }
 
@@ -196,6 +204,7 @@ impl SimClient {
             if self.calls.on_completion(&ended, now, &mut work.book)
                 || self.caller.on_completion(&ended, now, &mut work.diary)
                 || self.patron.on_completion(&ended, now, &mut work.shelf)
+                || self.spanner.on_completion(&ended, &mut work.span)
             {
                 continue;
             }
@@ -208,6 +217,7 @@ impl SimClient {
         self.calls.advance(now, local, self.finished, &mut self.role, &mut work.book, rng);
         self.caller.advance(now, local, self.finished, &mut self.role, &mut work.diary, rng);
         self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
+        self.spanner.advance(now, local, self.finished, &mut self.role, &mut work.span, rng);
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
         {

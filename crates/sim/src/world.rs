@@ -150,6 +150,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     world.work.notices.check();
     world.work.book.check();
     world.work.diary.check();
+    world.work.span.check();
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
     }
@@ -277,6 +278,7 @@ impl World {
             programs: self.work.book.counts(),
             randoms: self.work.diary.counts(),
             library: self.work.shelf.counts(),
+            spans: self.work.span.counts(),
             snaps: self.work.album.counts,
         }
     }

@@ -101,3 +101,18 @@ fn the_librarys_classes_meet_all_that_can_happen_to_them() {
     let all = [sum.cells, sum.looks, sum.entries, sum.dequeued, sum.released];
     assert!(all.iter().all(|count| *count > 5) && sum.unknown > 0, "{sum}");
 }
+
+/// As above, of writes that span objects.
+#[test]
+fn spanning_writes_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::spanning::Counts::default();
+    for seed in [10, 11, 12, 13, 14, 15, 16, 17, 18] {
+        let plan = nacre_sim::Plan { spans: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).spans;
+        sum.writes += counts.writes;
+        sum.torn += counts.torn;
+        sum.reads += counts.reads;
+        sum.mixed += counts.mixed;
+    }
+    assert!(sum.writes > 20 && sum.torn > 0 && sum.reads > 20 && sum.mixed > 0, "{sum}");
+}

@@ -9,6 +9,8 @@ static SNAPSHOTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool:
 static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Classes of the library whatever the seed says.
 static LIBRARY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Writes of several objects whatever the seed says.
+static SPANS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Random classes whatever the seed says.
 static RANDOMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
                 LIBRARY.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
+            "--spans" => {
+                SPANS.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
             "--claims" => {
                 CLAIMS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
@@ -63,7 +69,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --snapshots, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --spans, --snapshots, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -85,7 +91,7 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
@@ -96,6 +102,7 @@ fn main() -> ExitCode {
                     report.programs,
                     report.randoms,
                     report.library,
+                    report.spans,
                     report.snaps
                 );
             }
@@ -133,7 +140,8 @@ fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
     let snaps = plan.snaps || SNAPSHOTS.load(std::sync::atomic::Ordering::Relaxed);
     let randoms = plan.randoms || RANDOMS.load(std::sync::atomic::Ordering::Relaxed);
     let library = plan.library || LIBRARY.load(std::sync::atomic::Ordering::Relaxed);
-    let plan = nacre_sim::Plan { claims, snaps, randoms, library, ..plan };
+    let spans = plan.spans || SPANS.load(std::sync::atomic::Ordering::Relaxed);
+    let plan = nacre_sim::Plan { claims, snaps, randoms, library, spans, ..plan };
     let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
