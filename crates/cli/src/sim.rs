@@ -39,9 +39,22 @@ pub fn run(command: &Command, out: &mut Out) -> Result<()> {
     for seed in seeds {
         match attempt(seed, verbose) {
             Ok(report) => {
-                let Report { digest, events, operations, unknown, epochs, crashes, claims, programs, snaps } = report;
+                let Report {
+                    digest,
+                    events,
+                    operations,
+                    unknown,
+                    epochs,
+                    crashes,
+                    claims,
+                    programs,
+                    randoms,
+                    library,
+                    spans,
+                    snaps,
+                } = report;
                 out.say(&format!(
-                    "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}; {programs}; {snaps}"
+                    "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}; {programs}; {randoms}; {library}; {spans}; {snaps}"
                 ))?;
                 reports.push(json!({
                     "seed": seed, "digest": format!("{digest:032x}"), "events": events, "operations": operations,

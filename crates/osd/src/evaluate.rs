@@ -10,14 +10,15 @@ use crate::pg::local::{VERSION_ATTR, version_value};
 use crate::pg::object::Context;
 use crate::snaps::Then;
 use crate::view::{OMAP_KEY_MAX, OMAP_VALUE_MAX, Stop, View};
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Name, SnapId, Version};
-use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{
     ATTR_BYTES_MAX, ATTR_NAME_MAX, CALL_OUTPUT_BYTES_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure,
     OpRequest, SUB_OPS_MAX, SubOp, SubReply,
 };
 use nacre_wire::msg::replication::Effect;
+use nacre_wire::msg::{PayloadCursor, payload_len};
 use nacre_wire::{Payload, Wire};
 use std::sync::Arc;
 
@@ -54,6 +55,11 @@ pub enum Outcome {
     Heavy {
         /// What was read before.
         fetched: Fetched,
+    },
+    /// A class that a method calls is not here yet.
+    Program {
+        /// What was known of classes: [`crate::programs::Programs::moment`].
+        moment: u64,
     },
 }
 
@@ -225,8 +231,10 @@ pub fn evaluate(
     for (index, op) in request.ops.iter().enumerate() {
         match run.part(index, op, methods) {
             Ok(()) => {}
+            Err(Stop::Fail(_)) if mutant(Mutant::FailedPartKeepsEarlier) && index > 0 => break,
             Err(Stop::Fail(failure)) => return Outcome::failed(failure),
             Err(Stop::Heavy) => return Outcome::Heavy { fetched: run.view.fetched },
+            Err(Stop::Program(moment)) => return Outcome::Program { moment },
             Err(Stop::Wait) => {
                 if let Some(snap) = run.view.back {
                     return Outcome::Back { snap };
@@ -252,6 +260,10 @@ pub fn evaluate(
     if setting.full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
         return Outcome::failed(OpFailure::Full {});
     }
+    if (payload_len(&view.written) + small_bytes(&view.effects)) as u64 > OP_BYTES_MAX {
+        // A method may write the same bytes again and again: more than frames take at once would stop every member.
+        return Outcome::failed(OpFailure::TooLarge {});
+    }
     if attrs > ATTR_BYTES_MAX {
         return Outcome::failed(OpFailure::TooLarge {});
     }
@@ -261,6 +273,17 @@ pub fn evaluate(
     }
     let View { effects, written, context, .. } = view;
     Outcome::Update(Update { effects, payload: written, context, results })
+}
+
+/// Attributes and omap entries of effects, in bytes.
+fn small_bytes(effects: &[Effect]) -> usize {
+    let bytes = |effect: &Effect| match effect {
+        Effect::SetAttr { value, .. } => value.len(),
+        Effect::OmapSet { entries } => entries.iter().map(|(key, value)| key.len() + value.len()).sum(),
+        Effect::OmapRemove { keys } => keys.iter().map(Bytes::len).sum(),
+        _ => 0,
+    };
+    effects.iter().map(bytes).sum()
 }
 
 struct Run<'a> {

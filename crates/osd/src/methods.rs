@@ -57,6 +57,8 @@ pub struct Facts {
     pub classes: Arc<Classes>,
     /// Who asks.
     pub request: Request,
+    /// [`crate::programs::Programs::moment`] of these classes.
+    pub moment: u64,
 }
 
 /// Runs methods. One per thread that evaluates.
@@ -159,8 +161,12 @@ impl Runtime {
         let vm = self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS));
         let (view, end) = vm.call(view, &call);
         let outcome = match end {
+            // It waits for nothing of the object: it has called a class that is on its way.
+            CallEnd::Wait if view.wanted.is_empty() && view.back.is_none() => {
+                return (view, Err(Stop::Program(self.facts.moment)));
+            }
             CallEnd::Wait => {
-                if first {
+                if first && view.back.is_none() {
                     self.hints.learn(activation, method, &asked, &view.wanted);
                 }
                 return (view, Err(Stop::Wait));
@@ -282,8 +288,8 @@ type Said<T> = Result<T, nacre_policy::Stop>;
 
 fn said<T>(result: Result<T, Stop>) -> Said<T> {
     result.map_err(|stop| match stop {
-        // A method does not meet `Heavy`: that is about methods as a whole.
-        Stop::Wait | Stop::Heavy => nacre_policy::Stop::Wait,
+        // A method does not meet the others: they are about methods as a whole.
+        Stop::Wait | Stop::Heavy | Stop::Program(_) => nacre_policy::Stop::Wait,
         Stop::Fail(failure) => nacre_policy::Stop::Errno(match failure {
             OpFailure::NotFound {} => errno::ENOENT,
             OpFailure::AlreadyExists {} => errno::EEXIST,
@@ -394,18 +400,23 @@ impl Object for View {
         // The first key with the prefix may be the prefix itself.
         let inclusive = !prefix.is_empty() && after < prefix;
         let mut found = Vec::new();
-        if inclusive && limit > 0 {
+        if inclusive {
             let key = Bytes::copy_from_slice(prefix);
             if let Some(value) = said(self.omap_get(&key))? {
+                if limit == 0 {
+                    return Ok((found, true));
+                }
                 found.push((key, value));
             }
         }
         let from = if inclusive { prefix } else { after };
         let from = (!from.is_empty()).then(|| Bytes::copy_from_slice(from));
-        let (entries, more) = said(self.omap_list(from.as_ref(), limit - found.len()))?;
+        let room = limit - found.len();
+        // One more than asked for: whether there are more with the prefix is known when the next one is.
+        let (entries, more) = said(self.omap_list(from.as_ref(), room + 1))?;
         let inside = entries.iter().take_while(|(key, _)| key.starts_with(prefix)).count();
-        let more = more && inside == entries.len();
-        found.extend(entries.into_iter().take(inside));
+        let more = inside > room || (more && inside == entries.len());
+        found.extend(entries.into_iter().take(inside.min(room)));
         Ok((found, more))
     }
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Said<Page<Bytes>> {

@@ -41,11 +41,15 @@ pub enum Mutant {
     CloneForgotten,
     /// A clone goes with the newest of its snapshots, though older ones live.
     NeededCloneTrimmed,
+    /// An operation whose second part fails keeps what its first did.
+    FailedPartKeepsEarlier,
+    /// A method that calls another class runs what is loaded of that, though the map names a newer version.
+    CalledProgramOld,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -63,6 +67,8 @@ impl Mutant {
         Self::OldProgramRuns,
         Self::CloneForgotten,
         Self::NeededCloneTrimmed,
+        Self::FailedPartKeepsEarlier,
+        Self::CalledProgramOld,
     ];
 }
 

@@ -13,7 +13,7 @@
 use crate::methods::{Complaint, Facts, Runtime};
 use crate::pg::object::Pending;
 use bytes::Bytes;
-use nacre_policy::{Chunk, ClassRef, Classes, MethodFlags, Request};
+use nacre_policy::{Chunk, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Stop};
 use nacre_types::{ClientId, Epoch, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::ClusterMap;
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
@@ -82,6 +82,20 @@ pub struct Programs {
     kept: VecDeque<(Name, SourceDigest, ClassRef, BTreeMap<String, MethodFlags>)>,
     next: u64,
     said: BTreeSet<(String, u64, String, Option<u32>)>,
+    moment: u64,
+}
+
+/// Stands for a class whose source is on its way: a method of another class that calls it waits, as its clients do. Its last version would be
+/// an older one than calls may have run elsewhere; no class at all would be a lie.
+struct Coming;
+
+impl NativeClass for Coming {
+    fn method(&self, _: &str) -> Option<MethodFlags> {
+        Some(MethodFlags::default())
+    }
+    fn call(&self, _: &str, _: Bytes, _: &mut Context<'_>) -> Result<(i32, Bytes), Stop> {
+        Err(Stop::Wait)
+    }
 }
 
 impl Programs {
@@ -96,6 +110,7 @@ impl Programs {
             kept: VecDeque::new(),
             next: 0,
             said: BTreeSet::new(),
+            moment: 0,
         }
     }
 
@@ -103,6 +118,12 @@ impl Programs {
     #[must_use]
     pub const fn classes(&self) -> &Arc<Classes> {
         &self.classes
+    }
+
+    /// Counts the changes of [`Self::classes`].
+    #[must_use]
+    pub const fn moment(&self) -> u64 {
+        self.moment
     }
 
     /// What the evaluation of an operation knows besides the object.
@@ -118,7 +139,7 @@ impl Programs {
             // The same for every attempt at the same operation.
             seed: client.0 ^ instance.0.rotate_left(32) ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
-        Facts { classes: self.classes.clone(), request }
+        Facts { classes: self.classes.clone(), request, moment: self.moment }
     }
 
     /// The operation is evaluated next.
@@ -189,7 +210,7 @@ impl Programs {
         let gone: Vec<Name> = self.known.keys().filter(|name| named(name).is_none()).cloned().collect();
         for name in gone {
             self.known.remove(&name);
-            Arc::make_mut(&mut self.classes).remove(&text(&name));
+            changed(&mut self.classes, &mut self.moment).remove(&text(&name));
         }
         for ((kind, name), program) in &map.programs {
             let Some(version) = program.current().filter(|_| *kind == class) else { continue };
@@ -198,9 +219,8 @@ impl Programs {
                 // The same source under a new number: it is here already.
                 Some(known) if known.digest == version.digest && matches!(known.state, State::Ready(_)) => {
                     known.activation = program.activation;
-                    let classes = Arc::make_mut(&mut self.classes);
-                    if let Some(code) = classes.get(&text(name)).map(|class| class.code.clone()) {
-                        classes.insert(&text(name), program.activation, code);
+                    if let Some(code) = self.classes.get(&text(name)).map(|class| class.code.clone()) {
+                        changed(&mut self.classes, &mut self.moment).insert(&text(name), program.activation, code);
                     }
                 }
                 _ => {
@@ -208,6 +228,15 @@ impl Programs {
                     let known = Known { activation, digest, state: State::Fetching, asked: None };
                     let old = self.known.insert(name.clone(), known);
                     self.keep(name, old);
+                    let planted =
+                        [crate::Mutant::OldProgramRuns, crate::Mutant::CalledProgramOld].into_iter().any(crate::mutant);
+                    if !planted {
+                        changed(&mut self.classes, &mut self.moment).insert(
+                            &text(name),
+                            activation,
+                            ClassRef::Native(Arc::new(Coming)),
+                        );
+                    }
                     self.take_kept(name);
                 }
             }
@@ -231,7 +260,8 @@ impl Programs {
         let at = self.kept.iter().position(|(kept, digest, ..)| kept == name && *digest == known.digest);
         if let Some((_, _, code, methods)) = at.and_then(|at| self.kept.remove(at)) {
             known.state = State::Ready(methods);
-            Arc::make_mut(&mut self.classes).insert(&text(name), known.activation, code);
+            let activation = known.activation;
+            changed(&mut self.classes, &mut self.moment).insert(&text(name), activation, code);
         }
     }
 
@@ -281,13 +311,13 @@ impl Programs {
         match self.runtime.check(&chunk) {
             Ok(methods) => {
                 known.state = State::Ready(methods.into_iter().collect());
-                Arc::make_mut(&mut self.classes).insert(&class, activation, ClassRef::Lua(chunk));
+                changed(&mut self.classes, &mut self.moment).insert(&class, activation, ClassRef::Lua(chunk));
                 None
             }
             Err(error) => {
                 // An older version must not run in its place.
-                Arc::make_mut(&mut self.classes).remove(&class);
                 known.state = State::Broken(error.to_string());
+                changed(&mut self.classes, &mut self.moment).remove(&class);
                 Some(format!("class {class}, activation {activation}, cannot be loaded: {error}"))
             }
         }
@@ -319,6 +349,12 @@ impl Default for Programs {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The classes, to be changed.
+fn changed<'a>(classes: &'a mut Arc<Classes>, moment: &mut u64) -> &'a mut Classes {
+    *moment += 1;
+    Arc::make_mut(classes)
 }
 
 fn text(name: &Name) -> String {

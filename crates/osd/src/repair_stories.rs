@@ -3,6 +3,7 @@
 use crate::company::Company;
 use crate::stories::PG;
 use nacre_types::{ObjectId, OsdId};
+use nacre_wire::Message;
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 
@@ -228,4 +229,41 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
         assert_eq!(company.read("b").expect("read"), expected);
         assert_eq!(company.read("a").expect("read"), b"hello");
     }
+}
+
+/// Simulator with watches and locks, seed 5. One member alone had taken a write; the others had adopted its log, not yet the object, when it died. They
+/// served, and their logs forgot that far back: when it came again it was a target of backfill, and that counts as no copy of anything. The
+/// backfill waited for the object, and nobody asked the only one who had it.
+#[test]
+fn what_only_a_target_of_backfill_has_is_asked_of_it() {
+    let mut company = Company::new(3, 1, 3);
+    let option = |key: &str, value: &str| Change::Config { key: key.into(), value: Some(value.to_owned()) };
+    company.commit(vec![option("osd.log_entries_min", "100"), option("osd.log_entries_max", "100")]);
+    let all = company.acting();
+    let (alone, others) = (all[2], [all[0], all[1]]);
+    let dead = others.map(|osd| company.kill(osd));
+    company.wait(2000);
+    company.write("a", b"only here").expect("one copy is enough");
+    // Its copies never arrive; what the log says does.
+    company.lose = |message| matches!(message, Message::Push(..) | Message::Pull(_));
+    for host in dead {
+        company.revive(host, 2);
+    }
+    company.wait(2000);
+    let last = company.kill(alone);
+    company.lose = |_| false;
+    company.wait(2000);
+    for number in 0..150 {
+        company.write(&format!("b{number}"), b"since then").expect("the others serve");
+    }
+    let log = |host: &crate::stories::Host| {
+        let group = host.osd.pgs().find(|pg| pg.id() == PG).expect("it has the group");
+        (group.local.log.tail(), group.local.log.head())
+    };
+    let primary = company.acting()[0];
+    assert!(log(&company.hosts[&primary]).0 > log(&last).1, "their logs reach back to his: no backfill");
+    company.revive(last, 2);
+    company.wait(10_000);
+    assert_eq!(company.read("a").expect("it was answered"), b"only here");
+    assert!(is_clean(&company));
 }

@@ -42,6 +42,8 @@ pub enum Stop {
     Wait,
     /// A method takes longer than this thread should: somebody else is to evaluate the operation.
     Heavy,
+    /// A method calls a class whose source is on its way. The number is [`crate::programs::Programs::moment`] of what it knew of classes.
+    Program(u64),
 }
 
 impl From<OpFailure> for Stop {
@@ -189,9 +191,10 @@ impl View {
     /// # Errors
     /// The object would be too large.
     pub fn write(&mut self, offset: u64, data: Payload) -> Result<(), Stop> {
-        self.data_changes()?;
         let length = payload_len(&data) as u64;
+        // Before anything is done: a method may catch the error and go on.
         let end = offset.checked_add(length).filter(|end| *end <= OBJECT_BYTES_MAX).ok_or(OpFailure::TooLarge {})?;
+        self.data_changes()?;
         if length == 0 {
             self.effect(Effect::Touch {})?;
         } else {
@@ -667,7 +670,7 @@ mod tests {
             };
             match saw {
                 Ok(text) => seen.push(text),
-                Err(stop @ (Stop::Wait | Stop::Heavy)) => return Err(stop),
+                Err(stop @ (Stop::Wait | Stop::Heavy | Stop::Program(_))) => return Err(stop),
                 Err(Stop::Fail(failure)) => seen.push(failure.to_string()),
             }
         }

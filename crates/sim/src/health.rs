@@ -89,13 +89,20 @@ impl World {
             };
             lines += &format!("\n  {who}: {state}");
         }
+        for registrar in self.registrars.iter().filter(|registrar| !registrar.finished || registrar.is_busy()) {
+            lines += &format!("\n  {} has not come to rest", registrar.entity());
+        }
+        for client in self.clients.iter().filter(|client| client.is_busy() || !client.is_settled(&self.work)) {
+            lines += &format!("\n  {} has not come to rest", client.role.id());
+        }
         let Some(map) = self.ledger.map() else { return lines };
         for (osd, info) in &map.osds {
             lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
         }
         for (pg, record) in &map.pgs {
-            let enough = Self::has_copies(map, *pg, record.acting.len());
-            if enough && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since)) {
+            if Self::has_copies(map, *pg, record.acting.len())
+                && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
+            {
                 continue;
             }
             let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
@@ -120,16 +127,6 @@ impl World {
                 "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",
                 record.since, record.up, record.acting, record.temporary, record.activated
             );
-        }
-        for client in &self.clients {
-            if !client.finished || client.is_busy() || !client.is_settled(&self.work) {
-                lines += &format!("\n  {} has not come to rest", client.role.id());
-            }
-        }
-        for registrar in &self.registrars {
-            if !registrar.finished || registrar.is_busy() {
-                lines += "\n  somebody at the commands has not come to rest";
-            }
         }
         for wish in self.operator.unmet(map) {
             lines += &format!("\n  not done: {wish}");

@@ -15,6 +15,7 @@
 //! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of
 //!   methods; [`propagation`]: how soon new versions are live;
 //!   [`snapshots`]: for snapshots, rollback, appends and copies;
+//!   [`spanning`]: for writes of several objects under locks;
 //!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end.
 //!
@@ -37,6 +38,7 @@ pub mod rng;
 pub mod schedule;
 pub mod sessions;
 pub mod snapshots;
+pub mod spanning;
 pub mod verdict;
 pub mod workload;
 pub mod world;

@@ -65,6 +65,12 @@ pub struct Plan {
     pub claims: bool,
     /// Whether clients call methods of a class, too.
     pub programs: bool,
+    /// Whether clients call random classes.
+    pub randoms: bool,
+    /// Whether clients use classes of the library.
+    pub library: bool,
+    /// Whether clients write several objects as one, under locks.
+    pub spans: bool,
     /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
     pub snaps: bool,
 }
@@ -111,6 +117,9 @@ impl Plan {
             claims: rng.one_in(2),
             programs: rng.one_in(2),
             snaps: rng.one_in(3),
+            randoms: rng.one_in(3),
+            library: rng.one_in(4),
+            spans: rng.one_in(3),
         }
     }
 
@@ -134,6 +143,9 @@ impl Plan {
             claims: false,
             programs: false,
             snaps: false,
+            randoms: false,
+            library: false,
+            spans: false,
             ..Self::of(seed)
         }
     }
@@ -158,6 +170,12 @@ pub struct Report {
     pub claims: crate::claims::Counts,
     /// Calls of methods.
     pub programs: crate::programs::Counts,
+    /// Calls of random classes.
+    pub randoms: crate::programs::random::Counts,
+    /// Calls of the library's classes.
+    pub library: crate::programs::library::Counts,
+    /// Writes of several objects.
+    pub spans: crate::spanning::Counts,
     /// What happened at snapshots.
     pub snaps: crate::snapshots::SnapCounts,
 }

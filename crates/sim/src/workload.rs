@@ -4,9 +4,13 @@
 //! object cannot be mistaken for a value. A client that has waited too long gives up on its operation and goes on as somebody else.
 
 use crate::claims::{Chores, Notices};
+use crate::programs::library::{Patron, Shelf};
+use crate::programs::random::caller::Caller;
+use crate::programs::random::diary::Diary;
 use crate::programs::{Book, Calls};
 use crate::rng::Rng;
 use crate::snapshots::{Album, Snapper};
+use crate::spanning::{Span, Spanner};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_history::record::Outcome;
@@ -64,6 +68,9 @@ pub struct SimClient {
     current: Option<(OpId, Record, u64)>,
     chores: Chores,
     calls: Calls,
+    caller: Caller,
+    patron: Patron,
+    spanner: Spanner,
     snapper: Snapper,
     next_at: u64,
     think_ns: u64,
@@ -82,10 +89,19 @@ pub struct Workload {
     pub notices: Notices,
     /// What happened to calls of methods.
     pub book: Book,
+    /// What happened to calls of random classes.
+    pub diary: Diary,
+    /// What is known of the library's objects.
+    pub shelf: Shelf,
+    /// What happened to writes of several objects.
+    pub span: Span,
     /// What happened at snapshots.
     pub album: Album,
     claims: bool,
     programs: bool,
+    randoms: bool,
+    library: bool,
+    spans: bool,
     snaps: bool,
     keys: u64,
     next_value: u64,
@@ -98,14 +114,20 @@ impl Workload {
     /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
-        let crate::Plan { keys, claims, programs, snaps, .. } = *plan;
+        let crate::Plan { seed, keys, claims, programs, randoms, library, spans, snaps, .. } = *plan;
         Self {
             history: Vec::new(),
             notices: Notices::default(),
             book: Book::default(),
+            diary: Diary::new(seed),
+            shelf: Shelf::default(),
+            span: Span::default(),
             album: Album::default(),
             claims,
             programs,
+            randoms,
+            library,
+            spans,
             snaps,
             keys,
             next_value: 0,
@@ -125,6 +147,9 @@ impl Workload {
             current: None,
             chores: Chores::new(self.claims),
             calls: Calls::new(self.programs, index),
+            caller: Caller::new(self.randoms, index),
+            patron: Patron::new(self.library),
+            spanner: Spanner::new(self.spans),
             snapper: Snapper::new(self.snaps),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
@@ -144,7 +169,9 @@ impl SimClient {
             None => self.next_at,
         };
         let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
-        own.min(chores).min(self.calls.next_at(self.finished))
+        let calls = self.calls.next_at(self.finished).min(self.caller.next_at(self.finished));
+        let others = self.patron.next_at(self.finished).min(self.spanner.next_at(self.finished));
+        own.min(chores).min(calls).min(others)
     }
 
     /// Whether an operation is under way.
@@ -156,7 +183,12 @@ impl SimClient {
     /// Whether its watches and locks have come to rest.
     #[must_use]
     pub fn is_settled(&self, work: &Workload) -> bool {
-        self.chores.is_settled(&self.role, &work.notices) && self.calls.is_settled() && self.snapper.is_settled()
+        self.chores.is_settled(&self.role, &work.notices)
+            && self.calls.is_settled()
+            && self.caller.is_settled()
+            && self.patron.is_settled()
+            && self.spanner.is_settled()
+            && self.snapper.is_settled()
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -169,7 +201,11 @@ impl SimClient {
                 continue;
             }
             let ended = Completion { id, result };
-            if self.calls.on_completion(&ended, now, &mut work.book) {
+            if self.calls.on_completion(&ended, now, &mut work.book)
+                || self.caller.on_completion(&ended, now, &mut work.diary)
+                || self.patron.on_completion(&ended, now, &mut work.shelf)
+                || self.spanner.on_completion(&ended, &mut work.span)
+            {
                 continue;
             }
             if let Some(other) = self.snapper.on_completion(ended, now, &mut work.album) {
@@ -179,6 +215,9 @@ impl SimClient {
         self.snapper.advance(now, local, self.finished, &mut self.role, &mut work.album, rng);
         self.chores.advance(now, local, self.finished, &mut self.role, &mut work.notices, rng);
         self.calls.advance(now, local, self.finished, &mut self.role, &mut work.book, rng);
+        self.caller.advance(now, local, self.finished, &mut self.role, &mut work.diary, rng);
+        self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
+        self.spanner.advance(now, local, self.finished, &mut self.role, &mut work.span, rng);
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
         {

@@ -21,11 +21,11 @@ use nacre_client::Output as ClientOutput;
 use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, Time};
-use nacre_wire::map::{Address, Change};
+use nacre_wire::map::{Address, Capability, Change};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{Message, Payload};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const CLUSTER: ClusterId = ClusterId(1);
@@ -132,6 +132,8 @@ pub struct World {
     pub(crate) last: Option<Entity>,
     /// The class that clients call has been ordered.
     installed: bool,
+    /// Random classes that have been ordered: class and version.
+    ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
     runtime: nacre_osd::Runtime,
 }
@@ -149,6 +151,8 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::stores_are_sound(&world);
     world.work.notices.check();
     world.work.book.check();
+    world.work.diary.check();
+    world.work.span.check();
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
     }
@@ -169,6 +173,8 @@ impl World {
                 config("mon.compact_entries", plan.compact_entries),
                 config("osd.beacon_interval_ms", plan.beacons_ms.0),
                 config("mon.osd_beacon_timeout_ms", plan.beacons_ms.1),
+                // The clients, who have no names, may bring scripts of their own.
+                Change::ClientSet { name: Name::default(), capabilities: vec![Capability::All {}] },
             ],
         };
         let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
@@ -184,7 +190,7 @@ impl World {
             json!({"command": "pool create", "name": POOL, "size": plan.size, "min_size": plan.min_size, "pg_num": plan.pg_num}),
             |map| map.pool_named(&POOL.into()).is_some(),
         );
-        if plan.programs {
+        if plan.programs || plan.randoms {
             operator.wish(json!({"command": "program prepare", "kind": "class", "client": "admin"}), |map| {
                 map.pool_named(&nacre_wire::map::programs::PROGRAM_POOL.into()).is_some()
             });
@@ -213,6 +219,7 @@ impl World {
             mon_to_osd: 0,
             last: None,
             installed: false,
+            ordered: BTreeSet::new(),
             runtime: nacre_osd::Runtime::patient(),
             plan,
         };
@@ -272,6 +279,9 @@ impl World {
             crashes: self.crashes,
             claims: self.work.notices.counts(),
             programs: self.work.book.counts(),
+            randoms: self.work.diary.counts(),
+            library: self.work.shelf.counts(),
+            spans: self.work.span.counts(),
             snaps: self.work.album.counts,
         }
     }
@@ -542,15 +552,27 @@ impl World {
         self.installed = true;
         let name = crate::programs::NAME;
         for version in [1, 2] {
-            let source = crate::programs::source(version);
-            let request = json!({
-                "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin",
-            });
-            let id = (nacre_wire::map::ProgramKind::Class {}, name.into());
-            self.operator.wish(request, move |map| {
-                map.programs.get(&id).is_some_and(|program| program.versions.len() >= version as usize)
-            });
+            self.install(name, crate::programs::source(version), version as usize);
         }
+    }
+
+    /// Random classes, each version as soon as its source is stored.
+    fn install_randoms(&mut self) {
+        while let Some((class, version)) = self.work.diary.stored.difference(&self.ordered).next().copied() {
+            self.ordered.insert((class, version));
+            let source = self.work.diary.sources[class][version - 1].clone();
+            self.note(|| format!("random{class}, version {version}:\n{source}"));
+            self.install(&crate::programs::random::author::name(class), source, version);
+        }
+    }
+
+    fn install(&mut self, name: &str, source: String, version: usize) {
+        let request = json!({
+            "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin",
+        });
+        let id = (nacre_wire::map::ProgramKind::Class {}, name.into());
+        self.operator
+            .wish(request, move |map| map.programs.get(&id).is_some_and(|program| program.versions.len() >= version));
     }
 
     /// Performs actions, and what follows from them within this wake-up.
@@ -695,6 +717,7 @@ impl World {
         let ended = self.work.history.len();
         self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
         self.install_programs();
+        self.install_randoms();
         for record in &self.work.history[ended..] {
             let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
             self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));

@@ -65,3 +65,54 @@ fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
     let all = [sum.writes, sum.reads, sum.past, sum.rollbacks, sum.copies];
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
+
+/// As above, of random classes: the checks say nothing where nothing fails, nobody is replaced and every answer comes.
+#[test]
+fn random_classes_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::programs::random::Counts::default();
+    for seed in [0, 11, 25, 26, 29, 54, 61, 122] {
+        let plan = nacre_sim::Plan { randoms: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).randoms;
+        sum.calls += counts.calls;
+        sum.failed += counts.failed;
+        sum.killed += counts.killed;
+        sum.unheard += counts.unheard;
+        sum.looks += counts.looks;
+        sum.casts += counts.casts;
+    }
+    let all = [sum.calls, sum.failed, sum.killed, sum.unheard, sum.looks, sum.casts];
+    assert!(all.iter().all(|count| *count > 5), "{sum}");
+}
+
+/// As above, of the library's classes.
+#[test]
+fn the_librarys_classes_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::programs::library::Counts::default();
+    for seed in [1, 2, 3, 4, 5, 6] {
+        let plan = nacre_sim::Plan { library: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).library;
+        sum.cells += counts.cells;
+        sum.looks += counts.looks;
+        sum.entries += counts.entries;
+        sum.dequeued += counts.dequeued;
+        sum.released += counts.released;
+        sum.unknown += counts.unknown;
+    }
+    let all = [sum.cells, sum.looks, sum.entries, sum.dequeued, sum.released];
+    assert!(all.iter().all(|count| *count > 5) && sum.unknown > 0, "{sum}");
+}
+
+/// As above, of writes that span objects.
+#[test]
+fn spanning_writes_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::spanning::Counts::default();
+    for seed in [10, 11, 12, 13, 14, 15, 16, 17, 18] {
+        let plan = nacre_sim::Plan { spans: true, ..nacre_sim::Plan::of(seed) };
+        let counts = nacre_sim::run(&plan, false).spans;
+        sum.writes += counts.writes;
+        sum.torn += counts.torn;
+        sum.reads += counts.reads;
+        sum.mixed += counts.mixed;
+    }
+    assert!(sum.writes > 20 && sum.torn > 0 && sum.reads > 20 && sum.mixed > 0, "{sum}");
+}

@@ -80,6 +80,8 @@ pub struct Pending {
     pub back: Vec<nacre_types::SnapId>,
     /// What it copies, when that is here.
     pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
+    /// It called a class that was not here, when classes were as of that moment ([`crate::programs::Programs::moment`]).
+    pub awaits_since: Option<u64>,
 }
 
 impl Pending {

@@ -94,7 +94,6 @@ impl Pg {
         // All of one name wait in the live object's queue, to be told where their snapshot is.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
         let request = OpRequest { object: snaps::live(&request.object), ..request };
-        let (name, own, back, source) = (name.clone(), None, Vec::new(), None);
         let op = Pending {
             from,
             request,
@@ -102,11 +101,12 @@ impl Pg {
             received: now,
             explained: now,
             writes,
-            name,
-            own,
+            name: name.clone(),
+            own: None,
             snapshot,
-            back,
-            source,
+            back: Vec::new(),
+            source: None,
+            awaits_since: None,
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
@@ -579,6 +579,10 @@ impl Pg {
             },
             Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
             Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
+            Outcome::Program { moment } => {
+                let op = Pending { awaits_since: Some(moment), ..op };
+                self.primary().expect("serving").objects.push_front(&object, op);
+            }
             Outcome::Answer { failure, results, payload } => {
                 // It tells what the object is now: only under a lease, and when what it saw is committed.
                 let lease = self.lease_until(sh);
@@ -643,6 +647,9 @@ impl Pg {
 
 /// Finds out whether the operation may write, now that its classes are known; `false` if they are not yet.
 fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
+    if op.awaits_since == Some(programs.moment()) {
+        return false;
+    }
     let mut writes = false;
     for part in &op.request.ops {
         writes |= match part {

@@ -272,6 +272,7 @@ impl Pg {
             snapshot: None,
             back: Vec::new(),
             source: None,
+            awaits_since: None,
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();

@@ -7,6 +7,12 @@ use std::process::ExitCode;
 static SNAPSHOTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Watches and locks whatever the seed says.
 static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Classes of the library whatever the seed says.
+static LIBRARY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Writes of several objects whatever the seed says.
+static SPANS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Random classes whatever the seed says.
+static RANDOMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -26,6 +32,18 @@ fn main() -> ExitCode {
             }
             "--snapshots" => {
                 SNAPSHOTS.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
+            "--randoms" => {
+                RANDOMS.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
+            "--library" => {
+                LIBRARY.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
+            "--spans" => {
+                SPANS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
             "--claims" => {
@@ -51,7 +69,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --snapshots, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --spans, --snapshots, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -73,7 +91,7 @@ fn main() -> ExitCode {
             Ok(report) => {
                 passed += 1;
                 println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}",
+                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}; {}; {}",
                     report.digest,
                     report.events,
                     report.operations,
@@ -82,6 +100,9 @@ fn main() -> ExitCode {
                     report.crashes,
                     report.claims,
                     report.programs,
+                    report.randoms,
+                    report.library,
+                    report.spans,
                     report.snaps
                 );
             }
@@ -117,7 +138,10 @@ fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
     let plan = nacre_sim::Plan::of(seed);
     let claims = plan.claims || CLAIMS.load(std::sync::atomic::Ordering::Relaxed);
     let snaps = plan.snaps || SNAPSHOTS.load(std::sync::atomic::Ordering::Relaxed);
-    let plan = nacre_sim::Plan { claims, snaps, ..plan };
+    let randoms = plan.randoms || RANDOMS.load(std::sync::atomic::Ordering::Relaxed);
+    let library = plan.library || LIBRARY.load(std::sync::atomic::Ordering::Relaxed);
+    let spans = plan.spans || SPANS.load(std::sync::atomic::Ordering::Relaxed);
+    let plan = nacre_sim::Plan { claims, snaps, randoms, library, spans, ..plan };
     let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

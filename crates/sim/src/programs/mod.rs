@@ -8,6 +8,9 @@
 //!    returned is that of the version of its activation;
 //! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all objects alike.
 
+pub mod library;
+pub mod random;
+
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
@@ -151,7 +154,7 @@ impl Book {
 enum Doing {
     Store(u32),
     Step(u64, bool),
-    Get(u64),
+    Get(u64, bool),
 }
 
 /// One client's calls.
@@ -198,7 +201,7 @@ impl Calls {
                 book.stored.insert(version);
             }
             (Doing::Store(_), Err(_)) => {}
-            (Doing::Step(object, _) | Doing::Get(object), Ok(Done { results, .. })) => {
+            (Doing::Step(object, _) | Doing::Get(object, _), Ok(Done { results, .. })) => {
                 let [SubReply::Called { activation, output, .. }] = &results[..] else { panic!("{results:?}") };
                 let sum = book.spoke(object, begun, now, *activation, output);
                 if let Doing::Step(_, fails) = doing {
@@ -206,7 +209,7 @@ impl Calls {
                     let twin = book.objects.entry(object).or_default().steps.insert(sum, (begun, now));
                     assert!(twin.is_none(), "two steps of scribe-{object} made it {sum}");
                 } else {
-                    if self.looked == object && self.stores {
+                    if doing == Doing::Get(object, true) {
                         self.looked += 1;
                     }
                     book.objects.entry(object).or_default().looks.push((begun, now, sum));
@@ -219,11 +222,11 @@ impl Calls {
                 );
                 book.failed += 1;
             }
-            (Doing::Get(object), Err(Failure::Refused(OpFailure::Method { errno, why, .. }))) => {
+            (Doing::Get(object, _), Err(Failure::Refused(OpFailure::Method { errno, why, .. }))) => {
                 panic!("scribe-{object}: {why} (error {errno})");
             }
             (_, Err(Failure::Refused(OpFailure::NoSuchMethod { why } | OpFailure::Invalid { why }))) => panic!("{why}"),
-            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) | (Doing::Get(_), Err(_)) => {}
+            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) | (Doing::Get(..), Err(_)) => {}
             (Doing::Step(object, _), Err(_)) => book.objects.entry(object).or_default().unknown.push(begun),
         }
         true
@@ -270,7 +273,7 @@ impl Calls {
         map.programs.get(&(CLASS, NAME.into())).filter(|program| program.active > 0)?;
         let object = if finished { self.looked } else { rng.below(OBJECTS) };
         let (doing, method, input) = if finished || rng.one_in(4) {
-            (Doing::Get(object), "get", "")
+            (Doing::Get(object, finished), "get", "")
         } else {
             let input = *rng.pick(&["", "", "", "heavy", "fail", "refuse"]);
             (Doing::Step(object, matches!(input, "fail" | "refuse")), "step", input)

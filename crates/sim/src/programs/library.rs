@@ -1,0 +1,378 @@
+//! Clients that use four classes of the shipped library, `matrix`, `zlog`, `queue` and `refcount`, under all faults (MAL-21, MAL-25, MAL-29).
+//!
+//! The sources come with the calls ([`SubOp::Eval`]), so what runs is what is shipped. Checked with every answer:
+//! 1. a matrix and its index agree, as its own `verify` and an operation without programs see them;
+//! 2. a position of a zlog is written once: whoever reads it reads what the one was answered that it is written, for ever, and not what was refused;
+//! 3. what was enqueued is dequeued once, in order, and a queue is empty only if others may have taken everything;
+//! 4. references that were answered are there until they are given back, and not longer.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_policy::{errno, library};
+use nacre_types::{ObjectId, PoolId, Time};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+const MS: u64 = 1_000_000;
+/// Rows and columns.
+const SIDE: u64 = 6;
+const ENOSPC: u32 = 28;
+
+/// How much there was of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Cells set.
+    pub cells: usize,
+    /// Looks at matrices.
+    pub looks: usize,
+    /// Positions of zlogs of which the entry is known.
+    pub entries: usize,
+    /// Entries taken from queues.
+    pub dequeued: usize,
+    /// References given back.
+    pub released: usize,
+    /// Calls of unknown end.
+    pub unknown: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cells, looks, entries, dequeued, released, unknown } = self;
+        write!(f, "{cells} cells set, {looks} looks at matrices, {entries} log entries, {dequeued} dequeued, ")?;
+        write!(f, "{released} references given back, {unknown} calls of unknown end")
+    }
+}
+
+/// What all clients know.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    numbers: u64,
+    cells: usize,
+    /// When a cell was first set.
+    made: Option<u64>,
+    looks: usize,
+    released: usize,
+    unknown: usize,
+    /// What a position of the log holds, and since when that is known.
+    log: BTreeMap<u64, (String, u64)>,
+    /// Texts by what somebody wanted to do with them.
+    tried: BTreeSet<String>,
+    refused: BTreeSet<String>,
+    /// Positions of the queue, and when they were answered.
+    queued: BTreeMap<String, (u64, u64)>,
+    positions: BTreeSet<u64>,
+    /// Attempts to take from the queue that may have taken something.
+    takes: usize,
+    taken: BTreeSet<String>,
+    /// Begun, ended, position.
+    order: Vec<(u64, u64, u64)>,
+    /// Since when.
+    held: BTreeMap<String, u64>,
+    gone: BTreeMap<String, u64>,
+}
+
+impl Shelf {
+    /// What there was.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let Self { cells, looks, released, unknown, .. } = *self;
+        Counts { cells, looks, entries: self.log.len(), dequeued: self.taken.len(), released, unknown }
+    }
+
+    fn text(&mut self) -> String {
+        self.numbers += 1;
+        let text = format!("text-{}", self.numbers);
+        self.tried.insert(text.clone());
+        text
+    }
+
+    /// It is known now what a position of the log holds.
+    fn logged(&mut self, position: u64, text: &str, now: u64) {
+        assert!(self.tried.contains(text), "position {position} of the log holds {text:?}, which nobody wrote");
+        assert!(!self.refused.contains(text), "position {position} of the log holds {text:?}, which was refused");
+        let (before, _) = self.log.entry(position).or_insert_with(|| (text.to_owned(), now));
+        assert_eq!(before, text, "position {position} of the log was another");
+    }
+
+    fn taken(&mut self, text: String, begun: u64, now: u64) {
+        assert!(self.tried.contains(&text), "the queue gave {text:?}, which nobody put there");
+        assert!(!self.refused.contains(&text), "the queue gave {text:?}, which was refused");
+        if let Some((position, _)) = self.queued.get(&text) {
+            let later = self.order.iter().find(|(_, ended, other)| *ended < begun && other > position);
+            assert!(later.is_none(), "the queue gave {text:?} at {position} after {later:?}");
+            self.order.push((begun, now, *position));
+        }
+        assert!(self.taken.insert(text.clone()), "the queue gave {text:?} twice");
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Makes an object; that it is there already is no matter.
+    Make,
+    Set,
+    Verify,
+    Look,
+    Write(u64, String),
+    Read(u64),
+    Enqueue(String),
+    /// So many were surely there as it began.
+    Dequeue(usize),
+    Take(String),
+    Give(String),
+    List,
+}
+
+/// One client's calls. Disabled, it does nothing.
+#[derive(Debug, Default)]
+pub struct Patron {
+    enabled: bool,
+    current: Option<(OpId, Doing, u64, u64)>,
+    /// References of its own.
+    own: Vec<String>,
+    next_at: u64,
+}
+
+fn operation(object: &str, ops: Vec<SubOp>) -> Operation {
+    Operation { pool: PoolId(1), object: ObjectId::named(object), ops, ..Operation::default() }
+}
+
+fn eval(class: &str, method: &str, input: String) -> Operation {
+    let script = Bytes::from_static(library::class(class).expect("a class of the library").source.as_bytes());
+    let input = Bytes::from(input);
+    let op = SubOp::Eval { script: script.len() as u64, handler: method.into(), input: input.len() as u64 };
+    let payload = [script, input].into_iter().filter(|piece| !piece.is_empty()).collect();
+    Operation { payload, ..operation(&format!("library-{class}"), vec![op]) }
+}
+
+impl Patron {
+    /// Nothing done yet.
+    #[must_use]
+    pub fn new(enabled: bool) -> Self {
+        Self { enabled, ..Self::default() }
+    }
+
+    /// When it next has something to do.
+    #[must_use]
+    pub const fn next_at(&self, finished: bool) -> u64 {
+        match &self.current {
+            _ if !self.enabled => u64::MAX,
+            Some((.., give_up)) => *give_up,
+            None if finished => u64::MAX,
+            None => self.next_at,
+        }
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// Begins what is due; gives up on what takes too long.
+    pub fn advance(
+        &mut self,
+        now: u64,
+        local: Time,
+        finished: bool,
+        role: &mut Client,
+        shelf: &mut Shelf,
+        rng: &mut Rng,
+    ) {
+        if self.next_at(finished) > now {
+            return;
+        }
+        if let Some((id, ..)) = &self.current {
+            // Its completion says that nobody knows.
+            role.abandon(*id);
+            return;
+        }
+        self.next_at = now + rng.between(5 * MS, 120 * MS);
+        let (doing, operation) = self.choose(now, shelf, rng);
+        if let Ok(id) = role.submit(local, operation) {
+            match &doing {
+                Doing::Dequeue(_) => shelf.takes += 1,
+                // From now on it may be gone.
+                Doing::Give(tag) => {
+                    self.own.retain(|own| own != tag);
+                    shelf.held.remove(tag);
+                }
+                _ => {}
+            }
+            self.current = Some((id, doing, now, now + rng.between(2_000 * MS, 12_000 * MS)));
+        }
+    }
+
+    fn choose(&self, now: u64, shelf: &mut Shelf, rng: &mut Rng) -> (Doing, Operation) {
+        match rng.below(22) {
+            0 => (Doing::Make, eval("matrix", "create", format!("{SIDE} {SIDE}"))),
+            1 => (Doing::Make, eval("queue", "init", "1000 100000".to_owned())),
+            2 => (Doing::Make, operation("library-refcount", vec![SubOp::Create { exclusive: false }])),
+            3..=6 => {
+                // Few values, so that the index moves within one.
+                let cell = (rng.below(SIDE), rng.below(SIDE), rng.below(4) as i64 - 1);
+                (Doing::Set, eval("matrix", "set", format!("{} {} {}", cell.0, cell.1, cell.2)))
+            }
+            7 => (Doing::Verify, eval("matrix", "verify", String::new())),
+            8 => {
+                let omap = SubOp::OmapList { after: Bytes::new(), limit: 1000 };
+                let ops = vec![SubOp::Read { offset: 0, length: 1 << 20 }, omap];
+                (Doing::Look, operation("library-matrix", ops))
+            }
+            9..=11 => {
+                let (position, text) = (rng.below(60), shelf.text());
+                let input = format!("1 {position}\n{text}");
+                (Doing::Write(position, text), eval("zlog", "write", input))
+            }
+            12 | 13 => {
+                let position = rng.below(60);
+                (Doing::Read(position), eval("zlog", "read", format!("1 {position}")))
+            }
+            14 | 15 => {
+                let text = shelf.text();
+                (Doing::Enqueue(text.clone()), eval("queue", "enqueue", text))
+            }
+            16 | 17 => {
+                let there = shelf.queued.values().filter(|(_, ended)| *ended < now).count();
+                (Doing::Dequeue(there), eval("queue", "dequeue", String::new()))
+            }
+            18 | 19 => {
+                let tag = shelf.text();
+                (Doing::Take(tag.clone()), eval("refcount", "get", tag))
+            }
+            20 if !self.own.is_empty() => {
+                let tag = rng.pick(&self.own).clone();
+                (Doing::Give(tag.clone()), eval("refcount", "put", tag))
+            }
+            _ => (Doing::List, eval("refcount", "read", String::new())),
+        }
+    }
+
+    /// Takes the end of an operation, if it is one of its own.
+    ///
+    /// # Panics
+    /// When something of the module head is not so: that is the finding.
+    pub fn on_completion(&mut self, ended: &Completion, now: u64, shelf: &mut Shelf) -> bool {
+        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else { return false };
+        match &ended.result {
+            Ok(Done { results, payload, .. }) => match &results[..] {
+                [SubReply::Called { output, .. }] => {
+                    let output = String::from_utf8(output.to_vec()).expect("it puts out text");
+                    self.done(doing, output, begun, now, shelf);
+                }
+                [SubReply::Data { .. }, SubReply::Entries { entries, .. }] => {
+                    shelf.looks += 1;
+                    agree(&payload.concat(), entries);
+                }
+                _ => assert_eq!(doing, Doing::Make, "{results:?}"),
+            },
+            Err(Failure::Refused(OpFailure::Method { errno, why, .. })) => {
+                assert!(why.is_empty(), "{doing:?}: {why}");
+                refused(&doing, *errno, begun, shelf);
+                if matches!(doing, Doing::Dequeue(_)) {
+                    shelf.takes -= 1;
+                }
+            }
+            Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {})) => match doing {
+                Doing::Dequeue(_) => shelf.takes -= 1,
+                Doing::Write(_, text) | Doing::Enqueue(text) | Doing::Take(text) => {
+                    shelf.refused.insert(text);
+                }
+                _ => {}
+            },
+            Err(Failure::Refused(OpFailure::NotFound {})) if doing == Doing::Look => {}
+            Err(Failure::Unknown | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })) => {
+                shelf.unknown += 1;
+            }
+            Err(failure) => panic!("{doing:?}: {failure}"),
+        }
+        true
+    }
+
+    fn done(&mut self, doing: Doing, output: String, begun: u64, now: u64, shelf: &mut Shelf) {
+        match doing {
+            Doing::Make => {}
+            Doing::Set => {
+                shelf.cells += 1;
+                shelf.made.get_or_insert(now);
+            }
+            Doing::Verify => shelf.looks += 1,
+            Doing::Look => panic!("a look calls nothing"),
+            Doing::Write(position, text) => {
+                assert!(
+                    shelf.log.get(&position).is_none_or(|(known, _)| *known == text),
+                    "{text:?} was written to position {position} of the log, which holds {:?}",
+                    shelf.log[&position]
+                );
+                shelf.logged(position, &text, now);
+            }
+            Doing::Read(position) => shelf.logged(position, &output, now),
+            Doing::Enqueue(text) => {
+                let position = output.trim().parse().unwrap_or_else(|_| panic!("{output:?} is no position"));
+                assert!(shelf.positions.insert(position), "two entries of the queue got {position}");
+                shelf.queued.insert(text, (position, now));
+            }
+            Doing::Dequeue(_) => shelf.taken(output, begun, now),
+            Doing::Take(tag) => {
+                shelf.held.insert(tag.clone(), now);
+                self.own.push(tag);
+            }
+            Doing::Give(tag) => {
+                shelf.released += 1;
+                shelf.gone.insert(tag, now);
+            }
+            Doing::List => {
+                let tags: BTreeSet<&str> = output.lines().collect();
+                let lost = shelf.held.iter().find(|(tag, since)| **since < begun && !tags.contains(tag.as_str()));
+                assert!(lost.is_none(), "reference {lost:?} is not there: {output:?}");
+                let back = shelf.gone.iter().find(|(tag, since)| **since < begun && tags.contains(tag.as_str()));
+                assert!(back.is_none(), "reference {back:?} is there again: {output:?}");
+            }
+        }
+    }
+}
+
+/// A method refused; whether it may.
+fn refused(doing: &Doing, number: u32, begun: u64, shelf: &mut Shelf) {
+    let is = |name: i32| number == name.unsigned_abs();
+    // No queue may be there only if nobody had been answered that it was.
+    let none = shelf.queued.values().all(|(_, ended)| *ended >= begun);
+    let may = match doing {
+        Doing::Make => is(errno::EEXIST),
+        Doing::Set | Doing::Verify => is(errno::ENOENT) && shelf.made.is_none_or(|made| made >= begun),
+        Doing::Write(_, text) => {
+            shelf.refused.insert(text.clone());
+            is(errno::EEXIST)
+        }
+        Doing::Read(position) => is(errno::ENOENT) && shelf.log.get(position).is_none_or(|(_, since)| *since >= begun),
+        Doing::Enqueue(text) => {
+            shelf.refused.insert(text.clone());
+            (is(errno::ENOENT) && none) || number == ENOSPC
+        }
+        // Who else took, or may have taken, took no more than there were.
+        Doing::Dequeue(there) => (is(errno::ENODATA) && *there < shelf.takes) || (is(errno::ENOENT) && none),
+        Doing::Take(tag) => {
+            shelf.refused.insert(tag.clone());
+            is(errno::ENOENT) && shelf.held.values().all(|since| *since >= begun)
+        }
+        Doing::List => is(errno::ENOENT) && shelf.held.values().all(|since| *since >= begun),
+        Doing::Give(_) | Doing::Look => false,
+    };
+    assert!(may, "{doing:?} was refused with error {number}, begun at {begun}");
+}
+
+/// The index has a key for every cell that is not zero, and no other.
+fn agree(data: &[u8], index: &[(Bytes, Bytes)]) {
+    assert_eq!(data.len() as u64, SIDE * SIDE * 8, "a matrix has all its cells");
+    let cells = data.chunks_exact(8).map(|cell| i64::from_le_bytes(cell.try_into().expect("eight bytes")));
+    let key = |(at, value): (usize, i64)| {
+        let (row, column) = (at as u64 / SIDE, at as u64 % SIDE);
+        let sign = if value < 0 { '-' } else { '+' };
+        (value != 0).then(|| format!("{sign}{:016}/{row:05}/{column:05}", value.unsigned_abs()))
+    };
+    let expected: BTreeSet<Bytes> = cells.enumerate().filter_map(key).map(Bytes::from).collect();
+    let found: BTreeSet<Bytes> = index.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(found, expected, "a matrix and its index disagree");
+}

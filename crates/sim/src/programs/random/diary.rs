@@ -1,0 +1,422 @@
+//! What clients write down of random calls, and what must be true of it:
+//! 1. an object's history has no call twice and none that was answered as failed, refused or another object's; it only ever grows;
+//! 2. calls of one operation stand beside each other: all of them, or none;
+//! 3. its order is one that time allows: what began after another's answer stands behind it, and looks see what was answered before them;
+//! 4. no class goes back to an older version along it (MAL-06), and an activation is one version;
+//! 5. played again on a [`Plain`] object, every call gives the output that was answered, every failed one fails with the same words, and every look
+//!    sees the same object, byte for byte.
+
+use super::author;
+use super::plain::Plain;
+use super::{Counts, OBJECTS};
+use bytes::Bytes;
+use nacre_policy::{Budget, Call, CallEnd, Chunk, ClassRef, ClassVm, Classes, Request, Target};
+use nacre_wire::msg::client::WHY_BYTES_MAX;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Attribute in which an object keeps its history.
+const HISTORY: &[u8] = b"history";
+
+/// One call of a method.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Number of the call; no two have the same.
+    pub id: u64,
+    /// Which class.
+    pub class: usize,
+    /// Its method.
+    pub method: String,
+    /// The whole input.
+    pub input: Bytes,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    /// Nobody knows whether it happened.
+    Unknown,
+    /// It did not.
+    Nothing,
+    /// Activation and output of each call.
+    Done(Vec<(u64, Bytes)>),
+    /// This call failed.
+    Failed {
+        /// Place of the call.
+        index: usize,
+        /// Error number.
+        errno: u32,
+        /// For people.
+        why: String,
+    },
+}
+
+/// An operation of one or two calls.
+#[derive(Clone, Debug)]
+pub struct Act {
+    /// On which object.
+    pub object: u64,
+    /// In order.
+    pub calls: Vec<Asked>,
+    /// When it was asked for.
+    pub begun: u64,
+    /// When it was answered.
+    pub ended: u64,
+    /// How.
+    pub fate: Fate,
+}
+
+/// What a look saw.
+#[derive(Clone, Debug)]
+pub enum Saw {
+    /// Data, attributes and omap, by an operation without programs.
+    Whole(Plain),
+    /// Place and digest, by a method.
+    Told(Bytes),
+}
+
+/// A look at an object.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// At which.
+    pub object: u64,
+    /// When it was asked for.
+    pub begun: u64,
+    /// When it was answered.
+    pub ended: u64,
+    /// What it saw.
+    pub saw: Saw,
+}
+
+/// Versions of all classes in one call; 0 is not installed.
+type Cast = Vec<usize>;
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Diary {
+    /// By class and version.
+    pub sources: Vec<Vec<String>>,
+    /// Sources that are stored: (class, version).
+    pub stored: BTreeSet<(usize, usize)>,
+    /// All operations.
+    pub acts: Vec<Act>,
+    /// All looks.
+    pub looks: Vec<Look>,
+    /// Operations whose end nobody has heard of yet: the last look waits for them.
+    pub under_way: usize,
+    ids: u64,
+}
+
+fn history_of(object: &Plain) -> Vec<(u64, Cast)> {
+    let text = object.attributes.get(HISTORY).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let entry = |entry: &str| {
+        let (id, cast) = entry.split_once(':')?;
+        Some((id.parse().ok()?, cast.split('.').map(|version| version.parse().ok()).collect::<Option<Cast>>()?))
+    };
+    let text = text.unwrap_or_default();
+    let entries = text.split_terminator(',');
+    entries.map(|text| entry(text).unwrap_or_else(|| panic!("{text:?} is no entry of a history"))).collect()
+}
+
+/// Plays calls on plain objects.
+struct Player<'a> {
+    diary: &'a Diary,
+    vm: ClassVm<Plain>,
+    casts: BTreeMap<Cast, Arc<Classes>>,
+}
+
+impl<'a> Player<'a> {
+    fn new(diary: &'a Diary) -> Self {
+        Self { diary, vm: ClassVm::new(64), casts: BTreeMap::new() }
+    }
+
+    /// Output, or error number and words; the object afterwards.
+    fn play(&mut self, object: &Plain, cast: &Cast, asked: &Asked) -> (Plain, Result<Bytes, (u32, String)>) {
+        let sources = &self.diary.sources;
+        let classes = self.casts.entry(cast.clone()).or_insert_with(|| {
+            let mut classes = Classes::default();
+            for (class, version) in cast.iter().enumerate().filter(|(_, version)| **version > 0) {
+                let name = author::name(class);
+                let chunk = Chunk::new(&name, &sources[class][version - 1]);
+                classes.insert(&name, *version as u64, ClassRef::Lua(chunk));
+            }
+            Arc::new(classes)
+        });
+        let name = author::name(asked.class);
+        let call = Call {
+            classes,
+            target: Target::Class(&name),
+            method: &asked.method,
+            input: asked.input.clone(),
+            request: &Request::default(),
+            budget: &Budget::CLASS,
+        };
+        let (after, end) = self.vm.call(object.clone(), &call);
+        let CallEnd::Done(outcome) = end else { panic!("a plain object has everything at hand") };
+        match outcome.error.filter(|_| outcome.status < 0) {
+            None => (after, Ok(outcome.output)),
+            Some(error) => {
+                let mut why = error.to_string();
+                why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+                (object.clone(), Err((outcome.status.unsigned_abs(), why)))
+            }
+        }
+    }
+}
+
+/// One object's calls in the order in which they happened.
+struct Play {
+    object: u64,
+    history: Vec<(u64, Cast)>,
+    /// Before the first call, and after each.
+    states: Vec<Plain>,
+}
+
+impl Diary {
+    /// Of the run with that seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let sources = author::sources(seed);
+        Self { sources, stored: BTreeSet::new(), acts: Vec::new(), looks: Vec::new(), under_way: 0, ids: 0 }
+    }
+
+    /// The number of another call.
+    pub const fn next_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    /// What there was.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts { looks: self.looks.len(), ..Counts::default() };
+        let mut heard = BTreeSet::new();
+        for act in &self.acts {
+            match &act.fate {
+                Fate::Done(outputs) => {
+                    counts.calls += outputs.len();
+                    heard.extend(act.calls.iter().map(|call| call.id));
+                }
+                Fate::Failed { why, .. } => {
+                    counts.failed += 1;
+                    counts.killed += usize::from(place(why).is_none());
+                }
+                Fate::Unknown | Fate::Nothing => {}
+            }
+        }
+        let entries: Vec<(u64, Cast)> = (0..OBJECTS).flat_map(|object| history_of(&self.last(object))).collect();
+        counts.unheard = entries.iter().filter(|(id, _)| !heard.contains(id)).count();
+        counts.casts = entries.into_iter().map(|(_, cast)| cast).collect::<BTreeSet<Cast>>().len();
+        counts
+    }
+
+    /// The object when it was last seen whole.
+    fn last(&self, object: u64) -> Plain {
+        let whole = |look: &Look| match &look.saw {
+            Saw::Whole(seen) if look.object == object => Some(seen.clone()),
+            _ => None,
+        };
+        self.looks.iter().rev().find_map(whole).unwrap_or_default()
+    }
+
+    /// See the module head.
+    ///
+    /// # Panics
+    /// When it is not so: that is the finding.
+    pub fn check(&self) {
+        let mut player = Player::new(self);
+        let mut spoke: BTreeMap<(usize, u64), usize> = BTreeMap::new();
+        for object in 0..OBJECTS {
+            let history = history_of(&self.last(object));
+            self.check_order(object, &history);
+            let play = self.replay(object, history, &mut player, &mut spoke);
+            self.check_failures(&play, &mut player);
+            self.check_looks(&play, &mut player);
+        }
+        let mut versions: BTreeMap<usize, usize> = BTreeMap::new();
+        for ((class, activation), version) in spoke {
+            let before = versions.insert(class, version);
+            assert!(
+                before.is_none_or(|before| before < version),
+                "random{class}: activation {activation} is version {version}, an earlier one was {before:?}"
+            );
+        }
+    }
+
+    fn check_order(&self, object: u64, history: &[(u64, Cast)]) {
+        let acts: BTreeMap<u64, &Act> =
+            self.acts.iter().flat_map(|act| act.calls.iter().map(move |call| (call.id, act))).collect();
+        let mut found = BTreeSet::new();
+        let (mut latest, mut before): (u64, Option<&Cast>) = (0, None);
+        for (at, (id, cast)) in history.iter().enumerate() {
+            assert!(found.insert(*id), "random-{object}: call {id} happened twice");
+            let act = acts.get(id).unwrap_or_else(|| panic!("random-{object}: nobody asked for call {id}"));
+            assert!(act.object == object, "random-{object}: call {id} was one of random-{}", act.object);
+            let fate = &act.fate;
+            assert!(
+                matches!(fate, Fate::Done(_) | Fate::Unknown),
+                "random-{object}: call {id} happened, and ended as {fate:?}"
+            );
+            let place = act.calls.iter().position(|call| call.id == *id).expect("it is one of its act's");
+            let beside = act.calls.iter().zip(history.iter().skip(at - place.min(at)));
+            let together = at >= place
+                && beside.clone().count() == act.calls.len()
+                && beside.clone().all(|(call, (id, _))| call.id == *id);
+            assert!(together, "random-{object}: of an operation's calls only some happened: {:?}", act.calls);
+            if matches!(fate, Fate::Done(_)) {
+                assert!(
+                    latest <= act.ended,
+                    "random-{object}: call {id}, answered at {}, happened after one that began at {latest}",
+                    act.ended
+                );
+            }
+            latest = latest.max(act.begun);
+            let older = before.is_some_and(|before| before.iter().zip(cast).any(|(before, now)| now < before));
+            assert!(!older, "random-{object}: call {id} ran versions {cast:?} after {before:?}");
+            before = Some(cast);
+        }
+        for act in self.acts.iter().filter(|act| act.object == object && matches!(act.fate, Fate::Done(_))) {
+            let lost = act.calls.iter().find(|call| !found.contains(&call.id));
+            assert!(lost.is_none(), "random-{object}: {lost:?} was answered and is not there");
+        }
+    }
+
+    fn replay(
+        &self,
+        object: u64,
+        history: Vec<(u64, Cast)>,
+        player: &mut Player<'_>,
+        spoke: &mut BTreeMap<(usize, u64), usize>,
+    ) -> Play {
+        let mut states = vec![Plain::default()];
+        let all: BTreeMap<u64, (&Act, usize)> = self
+            .acts
+            .iter()
+            .flat_map(|act| act.calls.iter().enumerate().map(move |(place, call)| (call.id, (act, place))))
+            .collect();
+        for (id, cast) in &history {
+            let (act, place) = all[id];
+            let asked = &act.calls[place];
+            let (after, result) = player.play(states.last().expect("one at least"), cast, asked);
+            let output = result.unwrap_or_else(|why| {
+                panic!("random-{object}: call {id} happened; on a plain object it fails: {why:?}")
+            });
+            if let Fate::Done(outputs) = &act.fate {
+                let (activation, answered) = &outputs[place];
+                assert!(
+                    *answered == output,
+                    "random-{object}: call {id} {asked:?} of {cast:?} was answered {answered:?}; a plain object gives {output:?}"
+                );
+                let version = cast[asked.class];
+                let before = *spoke.entry((asked.class, *activation)).or_insert(version);
+                assert!(
+                    before == version,
+                    "random{}: activation {activation} was version {before} and {version}",
+                    asked.class
+                );
+            }
+            states.push(after);
+        }
+        Play { object, history, states }
+    }
+
+    /// A call that failed in the method saw some state, says which, and fails there on a plain object too.
+    fn check_failures(&self, play: &Play, player: &mut Player<'_>) {
+        let object = play.object;
+        for act in self.acts.iter().filter(|act| act.object == object) {
+            let Fate::Failed { index, errno, why } = &act.fate else { continue };
+            let asked = &act.calls[*index];
+            let Some((count, cast)) = place(why) else {
+                let kind = asked.input.split(|byte| *byte == b' ').nth(1);
+                // A class that was called failed after it had written, and nobody may catch that.
+                let half_done = why.is_empty() || why.contains("after it wrote");
+                let wanted = matches!(kind, Some(b"l" | b"g")) || half_done;
+                assert!(wanted, "random-{object}: {asked:?} ended as nobody wanted it: {why}");
+                continue;
+            };
+            let base = count.checked_sub(*index).filter(|base| *base < play.states.len());
+            let base = base.unwrap_or_else(|| {
+                panic!("random-{object}: {asked:?} says it was {why}, of {}", play.states.len() - 1)
+            });
+            self.check_time(play, base, act.begun, act.ended, "a failed call");
+            let mut state = play.states[base].clone();
+            for before in &act.calls[..*index] {
+                let (after, result) = player.play(&state, &cast, before);
+                assert!(
+                    result.is_ok(),
+                    "random-{object}: {before:?} went well and was undone; on a plain object: {result:?}"
+                );
+                state = after;
+            }
+            let (_, result) = player.play(&state, &cast, asked);
+            assert!(
+                result.as_ref().is_err_and(|(number, words)| number == errno && words == why),
+                "random-{object}: {asked:?} failed with {why} ({errno}); on a plain object {result:?}"
+            );
+        }
+    }
+
+    fn check_looks(&self, play: &Play, player: &mut Player<'_>) {
+        let object = play.object;
+        for look in self.looks.iter().filter(|look| look.object == object) {
+            let count = match &look.saw {
+                Saw::Whole(seen) => {
+                    let history = history_of(seen);
+                    let count = history.len();
+                    assert!(play.history.starts_with(&history), "random-{object}: its history was {history:?} once");
+                    let expected = Plain { header: Bytes::new(), ..play.states[count].clone() };
+                    assert!(
+                        *seen == expected,
+                        "random-{object} after {count} calls is {seen:?}, a plain object {expected:?}"
+                    );
+                    count
+                }
+                Saw::Told(output) => {
+                    let count = String::from_utf8_lossy(output).split(' ').next().and_then(|count| count.parse().ok());
+                    let count = count.filter(|count| *count < play.states.len());
+                    let count = count.unwrap_or_else(|| {
+                        panic!("random-{object} was told as {output:?} of {}", play.states.len() - 1)
+                    });
+                    let long = if output.len() > 20_000 { "0 o" } else { "0 -" };
+                    let asked = Asked { id: 0, class: 0, method: "look".to_owned(), input: long.into() };
+                    // All versions of all classes look in the same way.
+                    let (_, result) = player.play(&play.states[count], &vec![1; author::CLASSES], &asked);
+                    assert!(
+                        result.as_ref() == Ok(output),
+                        "random-{object} after {count} calls was told as {output:?}, a plain object as {result:?}"
+                    );
+                    count
+                }
+            };
+            self.check_time(play, count, look.begun, look.ended, "a look");
+        }
+    }
+
+    /// Whoever saw so many calls from `begun` to `ended` saw all that were answered before, and none that began later.
+    fn check_time(&self, play: &Play, count: usize, begun: u64, ended: u64, who: &str) {
+        let place: BTreeMap<u64, usize> = play.history.iter().enumerate().map(|(at, (id, _))| (*id, at + 1)).collect();
+        for act in &self.acts {
+            let Some(at) = act.calls.iter().filter_map(|call| place.get(&call.id)).max() else { continue };
+            let missed = matches!(act.fate, Fate::Done(_)) && act.ended < begun && *at > count;
+            assert!(
+                !missed,
+                "random-{}: {who} saw {count} calls and not {:?}, answered at {} before it began at {begun}",
+                play.object, act.calls, act.ended
+            );
+            assert!(
+                *at > count || act.begun <= ended,
+                "random-{}: {who} saw {count} calls before {:?} began",
+                play.object,
+                act.calls
+            );
+        }
+    }
+}
+
+/// `at COUNT CAST: …`, where a method says what it saw as it failed.
+fn place(why: &str) -> Option<(usize, Cast)> {
+    let (_, rest) = why.split_once(": at ")?;
+    let (count, rest) = rest.split_once(' ')?;
+    let (cast, _) = rest.split_once(": ")?;
+    Some((count.parse().ok()?, cast.split('.').map(|version| version.parse().ok()).collect::<Option<Cast>>()?))
+}
