@@ -67,10 +67,19 @@ impl Site {
         let pid = self.pid(who).to_string();
         assert!(Command::new("kill").args(["-9", &pid]).status().expect("runs").success());
     }
-    fn start_by_hand(&mut self, kind: &str, id: &str) {
+    pub fn start_by_hand(&mut self, kind: &str, id: &str) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
         command.args([kind, "run", "--id", id, "--config"]).arg(self.dir.join("cluster.toml"));
         self.by_hand.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
+    }
+    /// Stops everything, also what was started by hand.
+    pub fn stop(&mut self) {
+        self.text(&["down"]);
+        for child in &mut self.by_hand {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.by_hand.clear();
     }
     pub fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let begun = Instant::now();
