@@ -88,6 +88,22 @@ impl Site {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+    /// Until nothing is wrong; says what is, if that takes too long.
+    pub fn until_clean(&self) {
+        let begun = Instant::now();
+        loop {
+            let health = self.json(&["health", "detail"]);
+            if health["status"] == "ok" {
+                return;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "after a minute: {health:#}\n{}",
+                self.text(&["pg", "ls"])
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
     pub fn put(&self, name: &str, content: &str) {
         let file = self.dir.with_extension("content");
         std::fs::write(&file, content).expect("writable");

@@ -66,22 +66,24 @@ fn a_class_outlives_daemons_monitors_and_rot() {
     }
     site.until("known", |site| site.run(&["class", "show", "said"]).status.success());
     assert!(site.text(&["class", "show", "said", "--source"]).contains("MARK-OF-VERSION-2"));
-    site.until("clean", |site| site.json(&["health"])["status"] == "ok");
+    site.until_clean();
     assert_eq!(version(&site), "2");
+    let shown = site.json(&["class", "show", "said"]);
+    let digest = shown["versions"].as_array().expect("versions").last().expect("two")["digest"].clone();
+    let object = format!("class/said/{}", digest.as_str().expect("a digest"));
+    let place = site.json(&["object", "where", "nacre.programs", &object]);
+    let primary = &place["places"][0]["primary"];
+    assert_eq!(place["exists"], true, "{place}");
+    let primary = primary.as_u64().or_else(|| primary.as_str()?.strip_prefix("osd.")?.parse().ok()).expect("a primary");
     site.stop();
 
-    // One copy after the other rots on its disk. Every OSD starts anew, so it has to read the source again.
-    for osd in 0..3 {
-        let store = site.dir().join(format!("osd.{osd}"));
-        let store = if store.is_dir() { store.join("store") } else { store };
-        assert!(rot(&store, 2) >= 200, "osd.{osd} has a copy of the source");
-        site.up(&[]);
-        site.until("served", |site| {
-            site.run(&["class", "exec", "data", "a", "said", "version", "--input", ""]).status.success()
-        });
-        assert_eq!(version(&site), "2", "osd.{osd}");
-        assert_eq!(site.text(&["class", "show", "said", "--source"]), source(2), "osd.{osd}");
-        site.until("clean", |site| site.json(&["health"])["status"] == "ok");
-        site.text(&["down"]);
-    }
+    // The copy that others read rots on its disk. Every OSD starts anew, so it has to read the source again. Some of it may lie in the store's log,
+    // still: then that OSD is left out, and says so.
+    assert!(rot(&site.dir().join(format!("osd.{primary}/store")), 2) >= 200, "osd.{primary} has a copy of the source");
+    site.up(&[]);
+    site.until("served", |site| {
+        site.run(&["class", "exec", "data", "a", "said", "version", "--input", ""]).status.success()
+    });
+    assert_eq!(version(&site), "2", "osd.{primary}");
+    assert_eq!(site.text(&["class", "show", "said", "--source"]), source(2), "osd.{primary}");
 }
