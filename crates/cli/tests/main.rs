@@ -19,6 +19,8 @@ mod metadata;
 mod operator;
 #[path = "suite/policies.rs"]
 mod policies;
+#[path = "suite/programs.rs"]
+mod programs;
 #[path = "suite/snapshots.rs"]
 mod snapshots;
 

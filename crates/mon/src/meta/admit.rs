@@ -4,7 +4,9 @@
 //! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
 
 use super::access::{ADMIN, Verb, may, may_read, namespace_of_span};
-use super::programs::{Fault, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict};
+use super::programs::{
+    Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
+};
 use super::settings::{Settings, Used, program_key, program_of, settings_key, settings_of};
 use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
 use crate::state::meta::{Meta, namespace_of};
@@ -33,7 +35,7 @@ pub struct Judge<'a> {
     /// For validators.
     pub programs: &'a mut dyn Programs,
     /// What goes wrong with programs, for the cluster log, which says each of it once.
-    pub said: Vec<String>,
+    pub said: Vec<FaultLine>,
 }
 
 /// The one key that an operation of a trigger is about.
@@ -184,10 +186,11 @@ impl Judge<'_> {
         std::str::from_utf8(&source.value).map_err(|_| format!("program `{name}` is no text"))
     }
 
-    /// A program failed: once for each version, line and message in the cluster log.
+    /// A program failed: once for each version, use and line in the cluster log.
     pub fn tell(&mut self, program: &str, what: &str, fault: &Fault) {
         let revision = self.meta.modified(&program_key(program));
-        self.said.push(format!("program {program} (revision {revision}), {what}, failed: {fault}"));
+        let failed = format!("program {program} (revision {revision}), {what}, failed");
+        self.said.push(FaultLine { key: format!("{failed}: line {}", fault.line), text: format!("{failed}: {fault}") });
     }
 
     /// Whether a lease is this client's.

@@ -45,12 +45,12 @@ fn line() -> LogLine {
         number: 5,
         severity: Severity::Warn {},
         text: "caf\u{e9}".to_owned(),
-        once: true,
+        once: "key".to_owned(),
     }
 }
 /// As lines were written before they could say that they stand once.
 fn old_line() -> LogLine {
-    LogLine { once: false, ..line() }
+    LogLine { once: String::new(), ..line() }
 }
 fn old_log() -> LogImage {
     LogImage { lines: vec![Numbered { line: old_line(), ..numbered() }], ..log() }
