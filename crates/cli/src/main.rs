@@ -266,7 +266,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
-        Command::Class(program::Class::Library { name, source }) => shelf::show(name.as_deref(), source, out)?,
+        Command::Class(program::Class::Library { names, source, install: false }) => shelf::show(&names, source, out)?,
         Command::Class(command) => program::class(command, place.name(), &mut *place.connect()?, out)?,
         Command::Policy(program::Policy::Bench(command)) => return policy_test::run(command, out),
         Command::Policy(command) => program::policy(command, place.name(), &mut *place.connect()?, out)?,

@@ -34,7 +34,8 @@ enum Command {
     Put {
         /// NAMESPACE/NAME.
         key: String,
-        /// Its value; standard input when left out.
+        /// Its value; standard input when left out. One that begins with a `-` and is no number stands last, after `--`.
+        #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// Only if the revision that changed it last is this; 0: only if it does not exist.
         #[arg(long, value_name = "REVISION")]

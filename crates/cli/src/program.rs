@@ -79,13 +79,16 @@ pub enum Program {
 pub enum Class {
     #[command(flatten)]
     Program(Program),
-    /// Classes that come with Nacre: `nacre class install NAME` installs one of them. With a name, what it does and how it is called.
+    /// Classes that come with Nacre. With a name, what it does and how it is called; with --install, they are installed.
     Library {
-        /// A class of the library.
-        name: Option<String>,
-        /// Print its source instead.
-        #[arg(long, requires = "name")]
+        /// Classes of the library.
+        names: Vec<String>,
+        /// Print their source instead.
+        #[arg(long, requires = "names", conflicts_with = "install")]
         source: bool,
+        /// Install these classes; without names, all of the library.
+        #[arg(long)]
+        install: bool,
     },
     /// Call a method on an object: input from standard input, output to standard output.
     Exec {
@@ -142,7 +145,8 @@ pub enum Policy {
 pub fn class(command: Class, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Class::Program(command) => program(ProgramKind::Class {}, command, name, cluster, out),
-        Class::Library { name, source } => shelf::show(name.as_deref(), source, out),
+        Class::Library { names, source: _, install: true } => shelf_install(&names, name, cluster, out),
+        Class::Library { names, source, install: false } => shelf::show(&names, source, out),
         Class::Exec { target, class, method, input } => {
             let input = input_of(input)?;
             let op = SubOp::Call {
@@ -238,8 +242,10 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
                     row
                 })
                 .collect();
+            let what =
+                if active == 0 { "no version is active".to_owned() } else { format!("version {active} is active") };
             out.line(&format!(
-                "{kind} {name}: activation {}, since map epoch {}",
+                "{kind} {name}: {what}, activation {}, since map epoch {}",
                 program["activation"], program["since"]
             ))?;
             let columns = [
@@ -298,6 +304,26 @@ fn install(
         }
         (_, activation) => format!("{kind} {name}: version {version} is active (activation {activation})"),
     })
+}
+
+/// Installs classes of the library, all if none is named. One that is active as it is here is left alone.
+fn shelf_install(names: &[String], me: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+    // Before the first: a wrong name installs nothing.
+    let classes = shelf::classes(names)?;
+    let kind = ProgramKind::Class {};
+    let mut replies = Vec::new();
+    for class in classes {
+        let name = class.name;
+        if !out.json() {
+            install(kind, name, class.source.as_bytes(), me, cluster, out)?;
+            continue;
+        }
+        let mut reply = store_and_install(kind, name, class.source.as_bytes(), me, cluster)
+            .with_context(|| format!("class {name}"))?;
+        reply["name"] = json!(name);
+        replies.push(reply);
+    }
+    if out.json() { out.value(&json!({ "classes": replies })) } else { Ok(()) }
 }
 
 /// Stores a source, and lets the map name it; gives the monitors' answer.
@@ -365,6 +391,9 @@ fn rows(reply: &Value) -> Vec<Value> {
         let mut row = program.clone();
         let versions = program["versions"].as_array().map_or(&[][..], Vec::as_slice);
         row["count"] = json!(versions.len());
+        if row["active"] == json!(0) {
+            row["active"] = json!("none");
+        }
         let active = versions.iter().find(|version| version["version"] == program["active"]);
         row["by"] = active.map_or(json!(""), |version| version["by"].clone());
         row

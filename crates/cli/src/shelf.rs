@@ -7,12 +7,27 @@ use nacre_policy::Profile;
 use nacre_policy::library::{self, LibraryClass, Method};
 use serde_json::{Value, json};
 
-/// The library, or one of its classes.
+/// The classes of these names, all if there are none.
 ///
 /// # Errors
 /// There is no such class.
-pub fn show(name: Option<&str>, source: bool, out: &mut Out) -> Result<()> {
-    let Some(name) = name else {
+pub fn classes(names: &[String]) -> Result<Vec<&'static LibraryClass>> {
+    if names.is_empty() {
+        return Ok(library::classes().iter().collect());
+    }
+    let found = |name: &String| {
+        library::class(name)
+            .with_context(|| format!("the library has no class {name}; `nacre class library` lists them"))
+    };
+    names.iter().map(found).collect()
+}
+
+/// The library, or some of its classes.
+///
+/// # Errors
+/// There is no such class.
+pub fn show(names: &[String], source: bool, out: &mut Out) -> Result<()> {
+    if names.is_empty() {
         let row = |class: &LibraryClass| {
             let summary = class.documented().summary;
             let methods: Vec<String> = class.documented().methods.into_iter().map(|method| method.name).collect();
@@ -23,9 +38,12 @@ pub fn show(name: Option<&str>, source: bool, out: &mut Out) -> Result<()> {
             return out.value(&json!({ "classes": rows }));
         }
         return out.bytes(table(&[("NAME", "name"), ("PROFILE", "profile"), ("WHAT", "what")], &rows).as_bytes());
-    };
-    let class = library::class(name)
-        .with_context(|| format!("the library has no class {name}; `nacre class library` lists them"))?;
+    }
+    classes(names)?.into_iter().try_for_each(|class| show_one(class, source, out))
+}
+
+fn show_one(class: &LibraryClass, source: bool, out: &mut Out) -> Result<()> {
+    let name = class.name;
     if source {
         return out.bytes(class.source.as_bytes());
     }

@@ -9,6 +9,8 @@ mod cluster;
 mod cookbook;
 #[path = "suite/crush.rs"]
 mod crush;
+#[path = "suite/durability.rs"]
+mod durability;
 #[path = "suite/errors.rs"]
 mod errors;
 #[path = "suite/history.rs"]

@@ -21,6 +21,7 @@ use crate::command::{self, CommandSpec, Done, View};
 use crate::failure::{Down, FailureFilter};
 use crate::meta::MetaAsk;
 use crate::meta::lead::MetaLead;
+use crate::meta::programs::FaultLine;
 use crate::osds::{self, BootVerdict};
 use crate::pgs;
 use crate::router::Origin;
@@ -232,12 +233,19 @@ impl Leader {
             (self.said_in, self.said) = (term, 0);
         }
         self.said += 1;
-        LogLine { from: Entity::Mon(me), instance: Instance(term), number: self.said, severity, text, once: false }
+        LogLine {
+            from: Entity::Mon(me),
+            instance: Instance(term),
+            number: self.said,
+            severity,
+            text,
+            once: String::new(),
+        }
     }
 
     /// What is wrong with programs, as lines that the log has once. Those that it has already are left out.
-    pub fn fault_lines(&mut self, me: MonId, term: u64, log: &ClusterLog, said: Vec<String>) -> Vec<LogLine> {
-        let line = |text| LogLine { once: true, ..self.line(me, term, Severity::Warn {}, text) };
+    pub fn fault_lines(&mut self, me: MonId, term: u64, log: &ClusterLog, said: Vec<FaultLine>) -> Vec<LogLine> {
+        let line = |FaultLine { key, text }| LogLine { once: key, ..self.line(me, term, Severity::Warn {}, text) };
         said.into_iter().map(line).filter(|line| !log.knows(line)).collect()
     }
 

@@ -552,7 +552,7 @@ fn log_lines_from_everywhere_are_kept_once() {
         number,
         severity: Severity::Warn {},
         text: format!("line {number}"),
-        once: false,
+        once: String::new(),
     };
     for via in 0..3 {
         let lines = vec![line(1, from), line(2, from), line(9, Entity::Osd(OsdId(5)))];

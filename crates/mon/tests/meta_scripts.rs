@@ -7,7 +7,7 @@ use nacre_mon::meta::programs::{
 };
 use nacre_mon::meta::scripts::{Scripts, TRIGGER, VALIDATOR};
 use nacre_types::{Epoch, MonId};
-use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan};
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan};
 use serde_json::json;
 use std::time::Duration;
 
@@ -208,6 +208,10 @@ fn what_would_not_work_is_refused_when_it_is_said() {
     assert!(refused(world, clients, put("nacre/program/a/b", EVEN)).contains("`a/b`"));
     let why = refused(world, clients, put("nacre/namespace/n", r#"{"validator": "p"}"#));
     assert!(why.contains("namespace `n`: there is no program `p`"), "{why}");
+    let reply = clients.ask(world, client(ADMIN), MonId(1), MetaCall::Grant { ttl_ms: 10_000 });
+    let MetaResult::Granted { lease, .. } = reply.result else { panic!("{reply:?}") };
+    let leased = MetaOp::Put { key: "nacre/program/p".into(), value: EVEN.into(), lease };
+    assert!(refused(world, clients, leased).contains("program p has no lease"));
     set(world, clients, "nacre/program/p", EVEN);
     let triggers = r#"{"triggers": [{"name": "t", "program": "p"}]}"#;
     let why = refused(world, clients, put("nacre/namespace/n", triggers));
@@ -286,4 +290,61 @@ fn a_triggers_conditions_hold_when_its_changes_are_made() {
     let first = history.since(1, &MetaSpan::Prefix { prefix: "n/".into() }).expect("kept")[0].key().to_string();
     assert_eq!(clients.get(world, client(1), MonId(1), "m/first"), [("m/first".to_owned(), first)]);
     assert_eq!(clients.get(world, client(1), MonId(1), "m/last").len(), 1);
+}
+
+// Went red when nothing of a removal's entry said that it rests on the settings: they were judged together, both fine, and the program was gone.
+#[test]
+fn a_program_is_not_removed_behind_settings_that_are_judged_at_the_same_time() {
+    let (mut world, mut clients) = world(164);
+    let (world, clients) = (&mut world, &mut clients);
+    let whose = [client(ADMIN), client(98)];
+    for id in 0..3 {
+        world.name(MonId(id), whose[1], "admin");
+    }
+    let remove = MetaOp::Delete { span: MetaSpan::Key { key: "nacre/program/p".into() } };
+    let (mut kept, mut removed) = (0, 0);
+    for round in 0..24 {
+        let namespace = format!("nacre/namespace/n{round}");
+        set(world, clients, "nacre/program/p", EVEN);
+        // Now the settings first, now the removal; or another text that judges no more.
+        let name = put(&namespace, r#"{"validator": "p"}"#);
+        let other = if round % 4 < 2 { remove.clone() } else { put("nacre/program/p", "function trigger() end") };
+        let mut both = [name, other];
+        both.rotate_left(round % 2);
+        // While this is decided, they wait, and are proposed together.
+        clients.send(world, client(1), MonId(0), transact(vec![put("x/y", "z")]));
+        let mut of = whose.into_iter();
+        let sent = both.map(|op| {
+            let who = of.next().expect("one each");
+            (who, clients.send(world, who, MonId(0), transact(vec![op])))
+        });
+        let replies = sent.map(|(who, sequence)| {
+            world.until("answered", Duration::from_secs(20), |world| {
+                crate::meta::reply_to(world, who, sequence).is_some()
+            });
+            crate::meta::reply_to(world, who, sequence).expect("answered")
+        });
+        let refused: Vec<String> = replies
+            .iter()
+            .filter_map(|reply| match &reply.result {
+                MetaResult::Failed { error } => Some(error.to_string()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(refused.len(), 1, "round {round}: one of both: {refused:?}");
+        let stored = clients.get(world, client(ADMIN), MonId(0), "nacre/");
+        let text = stored.iter().find(|(key, _)| key == "nacre/program/p").map(|(_, text)| text.as_str());
+        if stored.iter().any(|(key, _)| *key == namespace) {
+            assert_eq!(text, Some(EVEN), "round {round}");
+            let what = format!("validator of namespace `n{round}`");
+            assert!(refused[0].contains(&what), "round {round}: {refused:?}");
+            kept += 1;
+            let drop = MetaOp::Delete { span: MetaSpan::Key { key: namespace.as_str().into() } };
+            clients.ask(world, client(ADMIN), MonId(0), transact(vec![drop]));
+        } else {
+            assert_ne!(text, Some(EVEN), "round {round}");
+            removed += 1;
+        }
+    }
+    assert!(kept > 0 && removed > 0, "both happened: {kept} and {removed}");
 }

@@ -2,13 +2,17 @@
 
 use crate::company::Company;
 use crate::key;
+use crate::methods::Complaint;
+use crate::programs::Programs;
 use crate::stories::PG;
 use bytes::Bytes;
+use nacre_policy::{Kind, ScriptError};
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
 use nacre_types::{ClientId, ObjectId, PoolId, SnapId};
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{Capability, Change, ProgramKind, ProgramVersion, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use std::collections::BTreeSet;
 
 const CLASS: ProgramKind = ProgramKind::Class {};
 
@@ -170,6 +174,39 @@ fn a_method_that_fails_leaves_nothing_and_is_complained_of_once() {
     company.wait(3000);
     let said = company.log.iter().filter(|line| line.contains("no luck")).count();
     assert_eq!(said, 1, "{:?}", company.log);
+}
+
+// Went red when the key of a line was its text.
+#[test]
+fn a_fault_whose_message_tells_of_objects_has_one_key_on_all_daemons() {
+    let complaint = |message: String, line, activation| Complaint {
+        class: "teller".into(),
+        activation,
+        method: "fail".into(),
+        error: ScriptError {
+            kind: Kind::Runtime,
+            script: "teller".into(),
+            line: Some(line),
+            message,
+            raised: true,
+            stack: Vec::new(),
+        },
+    };
+    let keys: BTreeSet<String> = (0..3)
+        .map(|daemon| {
+            let mut programs = Programs::default();
+            let met = (0..5).map(|object| complaint(format!("cannot do it with o{daemon}{object}"), 1, 7)).collect();
+            let lines = programs.lines(met);
+            let [(key, text)] = &lines[..] else { panic!("one of each daemon: {lines:?}") };
+            assert!(text.ends_with(&format!("teller:1: cannot do it with o{daemon}0")), "{text}");
+            key.clone()
+        })
+        .collect();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    let mut programs = Programs::default();
+    let others = vec![complaint("x".into(), 1, 7), complaint("x".into(), 2, 7), complaint("x".into(), 1, 8)];
+    let others: BTreeSet<String> = programs.lines(others).into_iter().map(|(key, _)| key).collect();
+    assert!(others.len() == 3 && others.is_superset(&keys), "another line, another version: {others:?}");
 }
 
 /// The parts of one operation, and two calls in it, see what those before them did; the last one's failure undoes all.

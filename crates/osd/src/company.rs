@@ -9,7 +9,7 @@ use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::monitor::PgReport;
 use nacre_wire::{Message, Payload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const CLIENT: ClientId = ClientId(9);
 
@@ -26,6 +26,8 @@ pub(crate) struct Company {
     pub(crate) told: Vec<(ClientId, Message)>,
     /// Lines for the cluster log.
     pub(crate) log: Vec<String>,
+    /// Of which things the log has its one line.
+    log_keys: BTreeSet<String>,
     /// What primaries last said of their groups.
     pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
     /// Messages of OSDs for which this holds are lost.
@@ -57,6 +59,7 @@ impl Company {
             early: Vec::new(),
             told: Vec::new(),
             log: Vec::new(),
+            log_keys: BTreeSet::new(),
             reports: BTreeMap::new(),
             lose: |_| false,
             sequence: 0,
@@ -147,7 +150,12 @@ impl Company {
             Message::PgTemporaryRequest(m) if since(self, m.pg) == Some(m.interval) => {
                 self.commit(vec![Change::PgTemporary { pg: m.pg, interval: m.interval, acting: m.acting }]);
             }
-            Message::ClusterLog(m) => self.log.extend(m.lines.into_iter().map(|line| line.text)),
+            Message::ClusterLog(m) => {
+                // As the monitors do.
+                let keys = &mut self.log_keys;
+                let new = m.lines.into_iter().filter(|line| line.once.is_empty() || keys.insert(line.once.clone()));
+                self.log.extend(new.map(|line| line.text));
+            }
             Message::Beacon(m) => self.reports.extend(m.pgs.into_iter().map(|report| (report.pg, report))),
             _ => {}
         }

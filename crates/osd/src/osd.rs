@@ -195,8 +195,8 @@ impl Osd {
     }
 
     fn complain(&mut self, complaints: Vec<Complaint>) {
-        for line in self.sh.programs.lines(complaints) {
-            self.sh.say_once(Severity::Warn {}, line);
+        for (key, line) in self.sh.programs.lines(complaints) {
+            self.sh.say_once(Severity::Warn {}, key, line);
             // People who try their program look at the log now.
             self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
             self.sh.wake_at(self.beacon_at);
@@ -224,7 +224,7 @@ impl Osd {
 
     fn on_source(&mut self, reply: &OpReply, payload: &[Bytes]) {
         if let Some(line) = self.sh.programs.on_answer(reply, payload) {
-            self.sh.say_once(Severity::Error {}, line);
+            self.sh.say_once(Severity::Error {}, line.clone(), line);
         }
         // Calls may have waited for it.
         for pg in self.pgs.values_mut() {

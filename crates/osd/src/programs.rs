@@ -81,7 +81,7 @@ pub struct Programs {
     known: BTreeMap<Name, Known>,
     kept: VecDeque<(Name, SourceDigest, ClassRef, BTreeMap<String, MethodFlags>)>,
     next: u64,
-    said: BTreeSet<(String, u64, String, Option<u32>)>,
+    said: BTreeSet<String>,
     moment: u64,
 }
 
@@ -323,23 +323,26 @@ impl Programs {
         }
     }
 
-    /// Complaints as lines of the log, each once.
-    pub fn lines(&mut self, complaints: Vec<Complaint>) -> Vec<String> {
+    /// Complaints as lines of the log with what they are about, each once. A script's message may tell of the object: it is no part of that.
+    pub fn lines(&mut self, complaints: Vec<Complaint>) -> Vec<(String, String)> {
         let mut out = Vec::new();
         for Complaint { class, activation, method, error } in complaints {
-            // Of scripts that come with their calls there is no end.
-            let text = if class.is_empty() { error.message.clone() } else { String::new() };
-            if self.said.len() >= SAID_MAX {
-                self.said.clear();
-            }
-            if !self.said.insert((format!("{class}.{method}{text}"), activation, error.script.clone(), error.line)) {
-                continue;
-            }
             let what = match class.is_empty() {
                 true => format!("a script that came with a call, function {method}"),
                 false => format!("class {class}, activation {activation}, method {method}"),
             };
-            out.push(format!("{what}: {error}"));
+            let text = format!("{what}: {error}");
+            let key = match class.is_empty() {
+                // Of scripts that come with their calls there is no end: only the same text is the same.
+                true => text.clone(),
+                false => format!("{what}: {}:{} {:?}", error.script, error.line.unwrap_or(0), error.kind),
+            };
+            if self.said.len() >= SAID_MAX {
+                self.said.clear();
+            }
+            if self.said.insert(key.clone()) {
+                out.push((key, text));
+            }
         }
         out
     }

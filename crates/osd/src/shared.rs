@@ -10,9 +10,9 @@ use nacre_wire::msg::monitor::Severity;
 use nacre_wire::{ClusterMap, Message};
 use std::collections::VecDeque;
 
-/// Whether the cluster log has such a line once, whoever says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Once(pub bool);
+/// What a line is about, if the cluster log has only one such line, whoever says it; empty: every line counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Once(pub String);
 
 /// See the module head.
 #[derive(Debug)]
@@ -222,11 +222,11 @@ impl Shared {
 
     /// A line for the cluster log.
     pub fn say(&mut self, severity: Severity, text: String) {
-        self.log.push((severity, text, Once(false)));
+        self.log.push((severity, text, Once(String::new())));
     }
-    /// A line that other daemons may say as well, word by word: the cluster log has the first only.
-    pub fn say_once(&mut self, severity: Severity, text: String) {
-        self.log.push((severity, text, Once(true)));
+    /// A line that other daemons may say as well, in words of their own: the cluster log has the first of `key` only.
+    pub fn say_once(&mut self, severity: Severity, key: String, text: String) {
+        self.log.push((severity, text, Once(key)));
     }
 }
 

@@ -66,6 +66,21 @@ objclass.register(add)
 objclass.register('get', get, {read_only = true})
 ";
 
+/// A validator as they are: takes a value apart, and compares it with the old one.
+const VALIDATOR: &str = "
+local function fields(text)
+  local found = {}
+  for name, value in text:gmatch('(%w+)=(%w+)') do found[name] = tonumber(value) end
+  return found
+end
+function validate(key, old, new, who, revision)
+  if new == nil then return false, 'it stays' end
+  local now = fields(new)
+  if now.size == nil or now.size < 1 then error('size is a number, at least 1') end
+  if old and fields(old).size > now.size then return false, who .. ' may not make ' .. key .. ' smaller' end
+end
+";
+
 /// Twice the processor's own cache.
 const COLD_BYTES: u64 = 2 << 20;
 
@@ -134,6 +149,12 @@ fn main() {
     let budget = Budget::POLICY;
     let run = Run { chunk: &policy, entry: None, globals: &[], args: &[], seed: 0, budget: &budget };
     measure("policy, loop of 100,000", 20, || assert!(plain.run(&run).result.is_ok()));
+
+    let judgement = Chunk::new("v", VALIDATOR);
+    let args = ["n/key".into(), "hosts=3;size=10".into(), "hosts=4;size=12".into(), "alice".into(), 7.into()];
+    let budget = Budget { instructions: 20_000, memory: 4 << 20, churn: 8 << 20, depth: 1, output: 264 << 10 };
+    let run = Run { chunk: &judgement, entry: Some("validate"), globals: &[], args: &args, seed: 0, budget: &budget };
+    measure("judgement, a validator of metadata", 20_000, || assert!(plain.run(&run).result.is_ok()));
 
     let lines: String = (0..150)
         .map(|k| format!("function m{k}(a, b) local x = a + b * {k} if x > 3 then return x .. 'text' end end\n"))

@@ -187,7 +187,11 @@ impl Engine {
 
     /// Before anything of a call that may fail before the call begins: its counters are not the last call's.
     fn reset(&self) {
-        self.meter.begin(&self.lua, &Budget { memory: usize::MAX / 4, ..Budget::POLICY }, self.resting);
+        self.meter.begin(
+            &self.lua,
+            &Budget { memory: usize::MAX / 4, churn: usize::MAX, ..Budget::POLICY },
+            self.resting,
+        );
         self.with_trouble(|trouble| *trouble = Trouble::default());
     }
 

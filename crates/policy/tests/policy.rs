@@ -163,3 +163,65 @@ fn a_run_says_where_its_entry_begins() {
     };
     assert_eq!((line(Some("f")), line(Some("g")), line(None)), (Some(3), None, None));
 }
+
+/// What works long within one step is charged by its size, above a size where its time is that of a step. Each line went red without its charge.
+#[test]
+fn what_works_long_in_one_step_is_charged_by_its_size() {
+    let cost = |setup: &str, call: &str| {
+        let text = format!("local n = ... {setup} {call}");
+        let ran = |n: i64, text: &str| {
+            let ran = run_with(&mut Vm::new(4), text, None, &[], &[n.into()], &Budget::POLICY);
+            ran.result.expect(call);
+            ran.instructions
+        };
+        let of = |n| ran(n, &text) - ran(n, &format!("local n = ... {setup}"));
+        (of(4), of(6000))
+    };
+    let mut wrong = Vec::new();
+    let string = "local s = string.rep('x', n)";
+    let numbers = "local t = table.create(n, 1)";
+    for (setup, call, least) in [
+        ("", "string.rep('x', n)", 11),
+        ("", "string.pack('c6000', 'x')", 46),
+        (string, "s:upper()", 187),
+        (string, "s:lower()", 187),
+        (string, "s:reverse()", 187),
+        (string, "utf8.len(s)", 93),
+        (string, "tonumber(s)", 93),
+        (string, "s:byte(1, -1)", 375),
+        (string, "utf8.codepoint(s, 1, -1)", 375),
+        (string, "s:split('')", 3000),
+        (string, "load(s)", 6000),
+        (numbers, "table.concat(t)", 3000),
+        (numbers, "table.find(t, 2)", 187),
+        (numbers, "table.unpack(t)", 93),
+        (numbers, "table.sort(t)", 4700),
+        ("local t = {} for k = 1, n do t[k] = k end", "table.sort(t, rawequal)", 15_000),
+        (numbers, "table.maxn(t)", 6000),
+        (numbers, "string.char(table.unpack(t))", 843),
+        (numbers, "utf8.char(table.unpack(t))", 843),
+        ("local t, p = table.create(n, 1), string.rep('%d', n)", "string.format(p, table.unpack(t))", 500_000),
+        ("local p = if n > 9 then '%.99f' else '%.2f'", "string.format(p, if n > 9 then 1e308 else 1)", 20),
+        ("local function g(n) if n > 0 then pcall(g, n - 1) end end n = n // 60", "g(n)", 8000),
+    ] {
+        let (short, long) = cost(setup, call);
+        if short > 100 && !call.contains("c6000") || long < least {
+            wrong.push(format!("{call}: {short} for little, {long} for much, which is at least {least}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // One that catches pays: unwinding takes its time, however little was done before.
+    let caught = |text: &str| run_with(&mut Vm::new(4), text, None, &[], &[], &Budget::POLICY).instructions;
+    assert!(caught("pcall(error, 1)") >= caught("pcall(rawequal, 1, 1)") + 8);
+}
+
+#[test]
+fn what_is_allocated_in_total_is_bounded_by_itself() {
+    let budget = Budget { churn: 4 << 20, ..Budget::POLICY };
+    let text = |rounds: u32| format!("local s = string.rep('x', 500000) for k = 1, {rounds} do local t = s .. k end");
+    let ran = |rounds, budget: &Budget| run_with(&mut Vm::new(4), &text(rounds), None, &[], &[], budget).result;
+    assert_eq!(ran(4, &budget), Ok(vec![]));
+    let error = ran(40, &budget).expect_err("20 MB are made");
+    assert_eq!((error.kind, error.message.contains("4194304 bytes in total")), (Kind::Memory, true), "{error}");
+    assert_eq!(ran(40, &Budget::POLICY), Ok(vec![]));
+}

@@ -146,11 +146,12 @@ fn reference() -> String {
     let names: Vec<String> = errno::NAMES.iter().map(|(name, number)| format!("{name} {number}")).collect();
     put(format_args!("{}.\n", names.join(", ")));
     put(format_args!(
-        "\n## Budgets\n\n| | instructions | memory | output and log | classes deep |\n| --- | --- | --- | --- | --- |\n"
+        "\n## Budgets\n\n| | instructions | memory at once | in total | output and log | classes deep |\n| --- | --- | --- | --- | --- | --- |\n"
     ));
     for (what, budget) in [("a call of a class", Budget::CLASS), ("a run of a policy", Budget::POLICY)] {
-        let Budget { instructions, memory, depth, output } = budget;
-        put(format_args!("| {what} | {instructions} | {} MiB | {} KiB | {depth} |\n", memory >> 20, output >> 10));
+        let Budget { instructions, memory, churn, depth, output } = budget;
+        let [memory, churn, output] = [memory >> 20, churn >> 20, output >> 10];
+        put(format_args!("| {what} | {instructions} | {memory} MiB | {churn} MiB | {output} KiB | {depth} |\n"));
     }
     put(format_args!(
         "\nA call of the object costs {} instructions, each pair or key of a list {} more, and each KiB moved one.\n",

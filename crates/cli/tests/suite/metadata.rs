@@ -65,7 +65,7 @@ fn programs_judge_and_follow_changes_also_after_the_leaders_death() {
 
     site.text(&["meta", "put", "balances/ada", "7.9"]);
     assert_eq!(site.text(&["meta", "get", "balances/ada"]), "7\n", "rewritten before it was stored");
-    let rejected = site.fails(&["meta", "put", "balances/ada", "--", "-3"]);
+    let rejected = site.fails(&["meta", "put", "balances/ada", "-3"]);
     assert!(rejected.contains("validator positive, line 8, rejects it: a balance is a number from 0 on"), "{rejected}");
     let audited = |site: &Site, key: &str, value: &str| {
         let output = site.run(&["meta", "get", key]);

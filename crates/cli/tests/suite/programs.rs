@@ -1,89 +1,89 @@
-//! Sources of programs are objects like any others: they outlive daemons and disks that rot (MAL-70), and what is committed of them outlives all
-//! monitors (MAL-15).
+//! Policies and classes of the library from the first version to the last, on a cluster (MAL-70).
 
 use super::operator::Site;
-use rustix::fs::{SeekFrom, seek};
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use super::prints;
 
-/// A class that says its version, long enough to lie in blocks of its own; `MARK` is found in a store's file.
-fn source(version: u32) -> String {
-    let text = format!(
-        "function version(input, output)\n  output:append(\"{version}\")\nend\nobjclass.register(\"version\", version, {{read_only = true}})\n"
-    );
-    let remark =
-        format!("-- MARK-OF-VERSION-{version} --------------------------------------------------------------\n");
-    text + &remark.repeat(200)
+fn save(site: &Site, name: &str, text: &str) -> String {
+    let file = site.dir().join(name);
+    std::fs::write(&file, text).expect("writable");
+    file.to_str().expect("readable").to_owned()
 }
 
-/// Flips a bit of everything in a stopped store that looks like the source; how many places there were. A store's file is large and mostly holes.
-fn rot(store: &Path, version: u32) -> usize {
-    let mark = format!("MARK-OF-VERSION-{version} ");
-    let file = std::fs::File::options().read(true).write(true).open(store).expect("writable");
-    let (mut places, mut at) = (0, 0);
-    while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
-        at = seek(&file, SeekFrom::Hole(data)).expect("the end is a hole");
-        let mut bytes = vec![0; usize::try_from(at - data).expect("fits")];
-        file.read_exact_at(&mut bytes, data).expect("readable");
-        for found in memchr::memmem::find_iter(&bytes, &mark) {
-            file.write_all_at(&[bytes[found] ^ 1], data + found as u64).expect("written");
-            places += 1;
-        }
-    }
-    places
+/// What `ls` shows of a policy: version, activation, count of versions.
+fn row(site: &Site, name: &str) -> Vec<String> {
+    let text = site.text(&["policy", "ls"]);
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
+    line.split_whitespace().skip(1).take(3).map(str::to_owned).collect()
 }
 
 #[test]
-fn a_class_outlives_daemons_monitors_and_rot() {
-    let mut site = Site::new("programs", 11);
-    site.up(&["--processes", "--mons", "3"]);
-    site.put("a", "an object");
-    let file = |version: u32| {
-        let path = site.dir().join(format!("said-{version}.lua"));
-        std::fs::write(&path, source(version)).expect("writable");
-        path.to_str().expect("readable").to_owned()
-    };
-    let files = [file(1), file(2)];
-    let version = |site: &Site| site.text(&["class", "exec", "data", "a", "said", "version", "--input", ""]);
-    site.text(&["class", "install", "said", &files[0]]);
-    assert_eq!(version(&site), "1");
-
-    // An OSD with a copy of the source is dead: another version goes in, the first one comes back.
-    site.kill("osd.0");
-    site.text(&["class", "install", "said", &files[1]]);
-    assert_eq!(version(&site), "2");
-    site.text(&["class", "rollback", "said"]);
-    assert_eq!(version(&site), "1");
-    site.start_by_hand("osd", "0");
-    site.text(&["class", "install", "said", &files[1]]);
-
-    // All monitors die at once, as soon as that was committed.
-    for mon in ["mon.0", "mon.1", "mon.2"] {
-        site.kill(mon);
-    }
-    for mon in ["0", "1", "2"] {
-        site.start_by_hand("mon", mon);
-    }
-    site.until("known", |site| site.run(&["class", "show", "said"]).status.success());
-    assert!(site.text(&["class", "show", "said", "--source"]).contains("MARK-OF-VERSION-2"));
-    site.until_clean();
-    assert_eq!(version(&site), "2");
-    let shown = site.json(&["class", "show", "said"]);
-    let digest = shown["versions"].as_array().expect("versions").last().expect("two")["digest"].clone();
-    let object = format!("class/said/{}", digest.as_str().expect("a digest"));
-    let place = site.json(&["object", "where", "nacre.programs", &object]);
-    let primary = &place["places"][0]["primary"];
-    assert_eq!(place["exists"], true, "{place}");
-    let primary = primary.as_u64().or_else(|| primary.as_str()?.strip_prefix("osd.")?.parse().ok()).expect("a primary");
-    site.stop();
-
-    // The copy that others read rots on its disk. Every OSD starts anew, so it has to read the source again. Some of it may lie in the store's log,
-    // still: then that OSD is left out, and says so.
-    assert!(rot(&site.dir().join(format!("osd.{primary}/store")), 2) >= 200, "osd.{primary} has a copy of the source");
+fn a_policy_is_installed_tested_activated_rolled_back_and_deactivated() {
+    let site = Site::new("programs", 11);
     site.up(&[]);
-    site.until("served", |site| {
-        site.run(&["class", "exec", "data", "a", "said", "version", "--input", ""]).status.success()
-    });
-    assert_eq!(version(&site), "2", "osd.{primary}");
-    assert_eq!(site.text(&["class", "show", "said", "--source"]), source(2), "osd.{primary}");
+    let first = prints(["policy", "library", "adaptable"]);
+    let second = format!("-- Our own words.\n{first}");
+    let [first_file, second_file] =
+        [("one.lua", &first), ("two.lua", &second)].map(|(name, text)| save(&site, name, text));
+    let trace = save(&site, "load.trace", &prints(["policy", "trace", "hot-spot", "--ranks", "4"]));
+
+    // Before anybody relies on it: on recorded load.
+    let tested = site.text(&["policy", "test", &first_file, "--trace", &trace, "--summary"]);
+    assert!(tested.ends_with("fine\n"), "{tested}");
+    let explained = site.text(&["policy", "explain", &first_file, "--trace", &trace, "--tick", "1"]);
+    assert!(explained.contains("Metrics in\nRANK"), "{explained}");
+
+    assert_eq!(
+        site.text(&["policy", "install", "even", &first_file]),
+        "policy even: version 1 is installed; `nacre policy activate even` makes it active\n"
+    );
+    assert_eq!(row(&site, "even")[..], ["none", "0", "1"], "installed, not active");
+    let shown = site.text(&["policy", "show", "even"]);
+    assert!(shown.starts_with("policy even: no version is active, ") && !shown.contains(" active  "), "{shown}");
+    site.text(&["policy", "activate", "even"]);
+    assert_eq!(row(&site, "even")[..], ["1", "1", "1"]);
+    assert!(site.text(&["policy", "show", "even"]).starts_with("policy even: version 1 is active, activation 1, "));
+
+    site.text(&["policy", "install", "even", &second_file]);
+    assert_eq!(row(&site, "even")[..], ["1", "1", "2"], "a new version waits");
+    let again = site.text(&["policy", "install", "even", &second_file]);
+    assert_eq!(again, "policy even: this source is version 2 already; nothing changed\n");
+    let diff = site.text(&["policy", "diff", "even"]);
+    assert!(
+        diff.contains("--- even version 1\n+++ even version 2\n") && diff.contains("\n+-- Our own words.\n"),
+        "{diff}"
+    );
+    assert_eq!(site.text(&["policy", "show", "even", "--source"]), first, "that of the active one");
+    assert_eq!(site.text(&["policy", "show", "even", "--source", "--number", "2"]), second);
+
+    site.text(&["policy", "activate", "even"]);
+    assert_eq!(row(&site, "even")[0], "2");
+    site.text(&["policy", "rollback", "even"]);
+    assert_eq!(row(&site, "even")[0], "1");
+    let shown = site.json(&["policy", "show", "even"]);
+    assert_eq!((&shown["active"], shown["versions"].as_array().map(Vec::len)), (&1.into(), Some(2)), "{shown}");
+    site.text(&["policy", "deactivate", "even"]);
+    assert_eq!(row(&site, "even")[0], "none");
+    assert!(site.text(&["policy", "show", "even"]).starts_with("policy even: no version is active, "));
+
+    let broken = save(&site, "broken.lua", "targets[1 = 2\n");
+    assert!(site.fails(&["policy", "install", "even", &broken]).contains("policy even is refused: even:1:"));
+    assert_eq!(row(&site, "even")[2], "2", "nothing of it");
+    site.text(&["policy", "rm", "even"]);
+    assert!(!site.text(&["policy", "ls"]).contains("even"));
+    assert!(site.fails(&["policy", "show", "even"]).contains("even"));
+
+    // The library: a wrong name installs nothing, a second time changes nothing.
+    assert!(site.fails(&["class", "library", "--install", "lock", "luck"]).contains("the library has no class luck"));
+    assert!(!site.text(&["class", "ls"]).contains("lock"));
+    let installed = site.text(&["class", "library", "--install", "lock", "zlog"]);
+    assert_eq!(
+        installed,
+        "class lock: version 1 is active (activation 4)\nclass zlog: version 1 is active (activation 5)\n"
+    );
+    let all = site.text(&["class", "library", "--install"]);
+    assert_eq!(all.matches("version 1 is active (activation ").count() + 2, all.lines().count(), "{all}");
+    assert!(all.contains("class lock: this source is version 1 already; nothing changed\n"), "{all}");
+    let all = site.json(&["class", "library", "--install"]);
+    let replies = all["classes"].as_array().expect("a list");
+    assert!(replies.len() > 8 && replies.iter().all(|reply| reply["unchanged"] == true), "{all}");
 }

@@ -4,9 +4,11 @@
 //! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
 
 use super::access::{ADMIN, Verb, may, may_read, namespace_of_span};
-use super::programs::{Fault, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict};
+use super::programs::{
+    Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
+};
 use super::settings::{Settings, Used, program_key, program_of, settings_key, settings_of};
-use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaTerms, MetaTrigger};
+use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
 use crate::state::meta::{Meta, namespace_of};
 use nacre_types::Name;
 use nacre_wire::codec::Wire;
@@ -33,7 +35,7 @@ pub struct Judge<'a> {
     /// For validators.
     pub programs: &'a mut dyn Programs,
     /// What goes wrong with programs, for the cluster log, which says each of it once.
-    pub said: Vec<String>,
+    pub said: Vec<FaultLine>,
 }
 
 /// The one key that an operation of a trigger is about.
@@ -57,12 +59,19 @@ fn fits(used: &Used, namespace: &Name, uses: Uses) -> Result<(), MetaError> {
     Err(invalid(format!("program {program} cannot be the {place}: it has no function `{function}`")))
 }
 
+/// Where all namespaces' settings are.
+fn all_settings() -> MetaSpan {
+    MetaSpan::Prefix { prefix: settings_key(&Name::default()) }
+}
+
 /// What is gathered on the way.
 #[derive(Default)]
 struct Found {
     settings: BTreeMap<Name, Settings>,
     written: BTreeSet<Name>,
     guards: BTreeSet<Name>,
+    /// It matters which programs are in use.
+    uses: bool,
 }
 
 impl Found {
@@ -177,10 +186,11 @@ impl Judge<'_> {
         std::str::from_utf8(&source.value).map_err(|_| format!("program `{name}` is no text"))
     }
 
-    /// A program failed: once for each version, line and message in the cluster log.
+    /// A program failed: once for each version, use and line in the cluster log.
     pub fn tell(&mut self, program: &str, what: &str, fault: &Fault) {
         let revision = self.meta.modified(&program_key(program));
-        self.said.push(format!("program {program} (revision {revision}), {what}, failed: {fault}"));
+        let failed = format!("program {program} (revision {revision}), {what}, failed");
+        self.said.push(FaultLine { key: format!("{failed}: line {}", fault.line), text: format!("{failed}: {fault}") });
     }
 
     /// Whether a lease is this client's.
@@ -262,6 +272,13 @@ impl Judge<'_> {
         let puts = || {
             ops.iter().filter_map(|op| if let MetaOp::Put { key, value, .. } = op { Some((key, value)) } else { None })
         };
+        for op in ops {
+            if let MetaOp::Put { key, lease: 1.., .. } = op
+                && let Some(name) = program_of(key)
+            {
+                return Err(invalid(format!("program {name} has no lease: it stays until nobody names it any more")));
+            }
+        }
         for (key, value) in puts() {
             if let Some(name) = program_of(key) {
                 if name.contains('/') {
@@ -269,6 +286,7 @@ impl Judge<'_> {
                 }
                 let source = text(name, value)?;
                 let uses = self.check_program(name, &source)?;
+                found.uses = true;
                 for (namespace, used) in self.used(|program| program == name) {
                     fits(&used, &namespace, uses)?;
                 }
@@ -297,6 +315,7 @@ impl Judge<'_> {
             if gone.is_empty() {
                 continue;
             }
+            found.uses = true;
             if let Some((namespace, used)) = self.used(|program| gone.contains(program)).first() {
                 return Err(invalid(format!(
                     "program {} is in use: it is the {}; change that with `nacre meta namespace` first",
@@ -315,7 +334,7 @@ impl Judge<'_> {
 
     /// Which namespaces use programs, and as what.
     fn used(&self, which: impl Fn(&str) -> bool) -> Vec<(Name, Used)> {
-        let span = MetaSpan::Prefix { prefix: settings_key(&Name::default()) };
+        let span = all_settings();
         let namespaces = self.meta.within(&span).filter_map(|pair| settings_of(&pair.key));
         let used = |namespace: Name| {
             let programs: Vec<_> = Settings::of(self.meta, &namespace).programs().collect();
@@ -409,6 +428,9 @@ impl Judge<'_> {
             // Settings of everything must stay possible when everything is full.
             limits.retain(|limit| !limit.namespace.is_empty());
         }
-        MetaTerms { guards: found.guards.into_iter().map(guard).collect(), limits, triggers, depth }
+        // Settings that are judged with this, and applied before it, may name a program that this takes away.
+        let settings = MetaQuiet { span: all_settings(), since: self.meta.revision() };
+        let quiet = found.uses.then_some(settings).into_iter().collect();
+        MetaTerms { guards: found.guards.into_iter().map(guard).collect(), limits, triggers, depth, quiet }
     }
 }

@@ -7,7 +7,7 @@ use super::MetaAsk;
 use super::admit::Judge;
 use super::leases::Leases;
 use super::limiter::Limiter;
-use super::programs::{Program, TURN_STEPS_MAX, TriggerActions, TriggerRequest};
+use super::programs::{FaultLine, Program, TURN_STEPS_MAX, TriggerActions, TriggerRequest};
 use super::settings::{Action, Settings};
 use crate::router::Origin;
 use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
@@ -38,7 +38,7 @@ pub struct MetaTaken {
     /// Answers without an entry: facts of the log, or that the client is to try again.
     pub answers: Vec<(Origin, Message)>,
     /// What is wrong with programs, for the cluster log.
-    pub said: Vec<String>,
+    pub said: Vec<FaultLine>,
 }
 
 /// See the module head.

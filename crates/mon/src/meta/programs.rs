@@ -40,6 +40,15 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A fault for the cluster log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultLine {
+    /// Program, revision, use and line: what the log has once. The message may tell of keys and values, of which there is no end.
+    pub key: String,
+    /// The line.
+    pub text: String,
+}
+
 /// What a validator is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidateRequest {

@@ -1,10 +1,10 @@
 //! The cluster log: few lines, from everybody, in one order (MAL-56).
 //!
-//! Senders number their lines densely per life and repeat what may have been lost; a line is taken once. Of lines that say so (`once`), the first of a
-//! text is taken, whoever says it, as long as that one is kept.
+//! Senders number their lines densely per life and repeat what may have been lost; a line is taken once. Of lines with a key (`once`), the first of a
+//! key is taken, whoever says it, as long as that one is kept.
 //!
-//! Invariants, checked by [`ClusterLog::check`]: numbers of kept lines are dense; at most [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept; `texts` are those
-//! of the kept lines with `once`, and no two of these are equal.
+//! Invariants, checked by [`ClusterLog::check`]: numbers of kept lines are dense; at most [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept; `keys` are those
+//! of the kept lines that have one, and no two of these are equal.
 
 use nacre_types::{Entity, Instance};
 use nacre_wire::msg::monitor::LogLine;
@@ -60,21 +60,22 @@ pub struct ClusterLog {
     last: u64,
     lines: VecDeque<Numbered>,
     heard: BTreeMap<Entity, Heard>,
-    /// Digests of the texts of kept lines with `once`: made from `lines`, so in no image.
-    texts: BTreeSet<TextDigest>,
+    /// Digests of the keys of kept lines: made from `lines`, so in no image.
+    keys: BTreeSet<KeyDigest>,
 }
 
-/// Of two texts of one digest the second would be lost: it is long enough that nobody finds such.
-type TextDigest = [u8; 16];
+/// Of two keys of one digest the second's line would be lost: it is long enough that nobody finds such.
+type KeyDigest = [u8; 16];
 
-fn digest(line: &LogLine) -> TextDigest {
-    *blake3::hash(line.text.as_bytes()).as_bytes().first_chunk().expect("a hash has 32 bytes")
+fn digest(line: &LogLine) -> KeyDigest {
+    *blake3::hash(line.once.as_bytes()).as_bytes().first_chunk().expect("a hash has 32 bytes")
 }
 
 impl ClusterLog {
     pub(super) fn from_image(image: LogImage) -> Self {
-        let texts = image.lines.iter().filter(|kept| kept.line.once).map(|kept| digest(&kept.line)).collect();
-        Self { last: image.last, lines: image.lines.into(), heard: image.heard, texts }
+        let keys =
+            image.lines.iter().filter(|kept| !kept.line.once.is_empty()).map(|kept| digest(&kept.line)).collect();
+        Self { last: image.last, lines: image.lines.into(), heard: image.heard, keys }
     }
     pub(super) fn to_image(&self) -> LogImage {
         LogImage { last: self.last, lines: self.lines.iter().cloned().collect(), heard: self.heard.clone() }
@@ -83,7 +84,8 @@ impl ClusterLog {
     /// Whether this line was taken before, or one that makes it needless.
     #[must_use]
     pub fn knows(&self, line: &LogLine) -> bool {
-        self.was_heard(line) || line.once && line.text.len() <= TEXT_LEN_MAX && self.texts.contains(&digest(line))
+        self.was_heard(line)
+            || !line.once.is_empty() && line.once.len() <= TEXT_LEN_MAX && self.keys.contains(&digest(line))
     }
     fn was_heard(&self, line: &LogLine) -> bool {
         self.heard.get(&line.from).is_some_and(|heard| (line.instance, line.number) <= (heard.instance, heard.number))
@@ -97,7 +99,8 @@ impl ClusterLog {
                 continue;
             }
             cut(&mut line.text);
-            if line.once && !self.texts.insert(digest(&line)) {
+            cut(&mut line.once);
+            if !line.once.is_empty() && !self.keys.insert(digest(&line)) {
                 continue;
             }
             self.last += 1;
@@ -106,9 +109,9 @@ impl ClusterLog {
             self.lines.push_back(Numbered { number: self.last, unix_ms, line });
             if self.lines.len() > LINES_MAX
                 && let Some(gone) = self.lines.pop_front()
-                && gone.line.once
+                && !gone.line.once.is_empty()
             {
-                self.texts.remove(&digest(&gone.line));
+                self.keys.remove(&digest(&gone.line));
             }
             if self.heard.len() > SENDERS_MAX {
                 let silent = self.heard.iter().min_by_key(|(_, heard)| heard.at).map(|(from, _)| *from);
@@ -133,8 +136,8 @@ impl ClusterLog {
         for (back, line) in self.lines.iter().rev().enumerate() {
             assert_eq!(line.number, self.last - back as u64, "lines are dense");
         }
-        let once = self.lines.iter().filter(|kept| kept.line.once);
-        assert_eq!(once.count(), self.texts.len(), "texts are those of the kept lines that nobody is to repeat");
+        let once = self.lines.iter().filter(|kept| !kept.line.once.is_empty());
+        assert_eq!(once.count(), self.keys.len(), "keys are those of the kept lines that nobody is to repeat");
     }
 }
 
@@ -155,13 +158,14 @@ mod tests {
     fn line(osd: u32, instance: u64, number: u64) -> LogLine {
         let from = Entity::Osd(OsdId(osd));
         let text = "é".repeat(2000);
-        LogLine { from, instance: Instance(instance), number, severity: Severity::Info {}, text, once: false }
+        LogLine { from, instance: Instance(instance), number, severity: Severity::Info {}, text, once: String::new() }
     }
-    fn once(osd: u32, number: u64, text: &str) -> LogLine {
-        LogLine { once: true, text: text.to_owned(), ..line(osd, 1, number) }
+    /// Its text is its own, its key may be others' too.
+    fn once(osd: u32, number: u64, key: &str) -> LogLine {
+        LogLine { once: key.to_owned(), text: format!("{key} of {osd}/{number}"), ..line(osd, 1, number) }
     }
 
-    // Went red when `texts` was not asked, when it was not made from an image, and when it was not emptied with the lines.
+    // Went red when `keys` was not asked, when it was not made from an image, and when it was not emptied with the lines.
     #[test]
     fn what_many_say_stands_once_as_long_as_it_stands() {
         let mut log = ClusterLog::default();

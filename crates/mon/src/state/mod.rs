@@ -237,7 +237,7 @@ impl State {
             number,
             severity: Severity::Info {},
             text,
-            once: false,
+            once: String::new(),
         }));
         applied.lines = self.log.append(lines, proposal.unix_ms);
         Ok(applied)

@@ -20,14 +20,14 @@ use nacre_mon::raft::record::{
 };
 use nacre_mon::state::cluster_log::{Heard, LogImage, Numbered};
 use nacre_mon::state::meta::record::{
-    MetaAct, MetaEntry, MetaGuard, MetaHolding, MetaImage, MetaLimit, MetaPending, MetaSession, MetaTerms, MetaTrigger,
-    MetaWho,
+    MetaAct, MetaEntry, MetaGuard, MetaHolding, MetaImage, MetaLimit, MetaPending, MetaQuiet, MetaSession, MetaTerms,
+    MetaTrigger, MetaWho,
 };
 use nacre_mon::state::{CommandDone, Image, Proposal, Step};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::map::{Change, ClusterMap, CrushSection, Digest};
 use nacre_wire::msg::meta::{
-    MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaTarget,
+    MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget,
 };
 use nacre_wire::msg::monitor::{LogLine, Severity};
 use protobuf::Message as _;
@@ -45,12 +45,12 @@ fn line() -> LogLine {
         number: 5,
         severity: Severity::Warn {},
         text: "caf\u{e9}".to_owned(),
-        once: true,
+        once: "key".to_owned(),
     }
 }
 /// As lines were written before they could say that they stand once.
 fn old_line() -> LogLine {
-    LogLine { once: false, ..line() }
+    LogLine { once: String::new(), ..line() }
 }
 fn old_log() -> LogImage {
     LogImage { lines: vec![Numbered { line: old_line(), ..numbered() }], ..log() }
@@ -126,7 +126,16 @@ fn trigger() -> MetaTrigger {
     MetaTrigger { name: "a/t".into(), prefix: "a/b".into() }
 }
 fn terms() -> MetaTerms {
-    MetaTerms { guards: vec![guard()], limits: vec![limit()], triggers: vec![trigger()], depth: 2 }
+    MetaTerms {
+        guards: vec![guard()],
+        limits: vec![limit()],
+        triggers: vec![trigger()],
+        depth: 2,
+        quiet: vec![quiet()],
+    }
+}
+fn quiet() -> MetaQuiet {
+    MetaQuiet { span: MetaSpan::Prefix { prefix: "nacre/namespace/".into() }, since: 6 }
 }
 fn put() -> MetaOp {
     MetaOp::Put { key: "a/b".into(), value: Bytes::from_static(b"v"), lease: 7 }
@@ -221,7 +230,9 @@ fn records() -> Vec<Sample> {
         value("record MetaGuard v1", guard()),
         value("record MetaLimit v1", limit()),
         value("record MetaTrigger v1", trigger()),
-        value("record MetaTerms v1", terms()),
+        value("record MetaTerms v1", MetaTerms { quiet: Vec::new(), ..terms() }),
+        value("record MetaTerms v2", terms()),
+        value("record MetaQuiet v1", quiet()),
         value("record MetaEntry v1", entry_of_metadata()),
         value("record MetaHolding v1", holding()),
         value("record MetaSession v1", session()),

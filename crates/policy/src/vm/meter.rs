@@ -10,7 +10,7 @@
 //! stood when the call began. Instructions never depend on memory.
 
 use super::Trouble;
-use crate::budget::{Budget, CHURN};
+use crate::budget::Budget;
 use crate::{Kind, ScriptError};
 use mlua::Lua;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub(super) struct Meter {
     start: AtomicUsize,
     floor: AtomicUsize,
     churn: AtomicUsize,
+    churn_max: AtomicUsize,
     peak: AtomicUsize,
     /// Bytes of bufferlists, which Luau does not see.
     external: AtomicUsize,
@@ -71,6 +72,7 @@ impl Meter {
         self.start.store(start, Relaxed);
         self.floor.store(start, Relaxed);
         self.churn.store(0, Relaxed);
+        self.churn_max.store(budget.churn, Relaxed);
         self.peak.store(start, Relaxed);
         lua.gc_stop();
         let limit = start.saturating_add(budget.memory);
@@ -82,7 +84,7 @@ impl Meter {
         self.limit.store(u64::MAX, Relaxed);
         self.ending.store(0, Relaxed);
         self.weight.store(0, Relaxed);
-        self.memory.store(usize::MAX / CHURN, Relaxed);
+        self.memory.store(usize::MAX, Relaxed);
         lua.set_memory_limit(0).expect("Luau has our allocator");
     }
 
@@ -169,8 +171,15 @@ impl Meter {
         collected?;
         let live = self.heap(lua);
         self.floor.store(live, Relaxed);
-        if live.saturating_sub(self.start.load(Relaxed)) > memory || churn / CHURN > memory {
+        if live.saturating_sub(self.start.load(Relaxed)) > memory {
             return self.out_of_memory(lua);
+        }
+        let churn_max = self.churn_max.load(Relaxed);
+        if churn > churn_max {
+            let message = format!(
+                "out of memory: the call may allocate {churn_max} bytes in total; make fewer long strings and tables"
+            );
+            return self.kill(lua, Kind::Memory, message);
         }
         Ok(())
     }

@@ -74,7 +74,7 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
         lua.create_function(move |lua, (text, name): (mlua::LuaString, Option<String>)| {
             let text = text.as_bytes();
             // Compiling takes about 60 ns per byte.
-            shared.charge(lua, API_COST + text.len() as u64 / 2)?;
+            shared.charge(lua, API_COST + text.len() as u64)?;
             let name = name.as_deref().map_or("load", |name| name.trim_start_matches(['=', '@', '[']));
             let name = name.get(..name.len().min(64)).unwrap_or("load");
             match cache::compile(lua, name, &text) {

@@ -296,8 +296,9 @@ pub struct LogLine {
     pub severity: Severity,
     /// What.
     pub text: String,
-    /// Whoever else says the same says nothing new: many daemons meet one fault of a program. The cluster log keeps the first such line only.
-    pub once: bool,
+    /// What it is about, if whoever else says so says nothing new: many daemons meet one fault of a program, each with other data in its text. The
+    /// cluster log keeps the first line of a key only. Empty: every line counts.
+    pub once: String,
 }
 // A monitor that kept what the others drop would number the lines otherwise: it must stop instead.
 wire_record!(LogLine version 2 compat 2 { from, instance, number, severity, text } since 2 { once });

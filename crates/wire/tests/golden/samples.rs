@@ -584,7 +584,7 @@ fn log_line() -> LogLine {
         number: 4,
         severity: Severity::Warn {},
         text: "nearly full".to_owned(),
-        once: true,
+        once: "full".to_owned(),
     }
 }
 fn forward() -> Forward {
@@ -662,7 +662,7 @@ fn monitors() -> Vec<Sample> {
         value("record Command v1", command()),
         value("record CommandReply v1", command_reply()),
         value("fields RaftStep", raft()),
-        value("record LogLine v1", LogLine { once: false, ..log_line() }),
+        value("record LogLine v1", LogLine { once: String::new(), ..log_line() }),
         value("record LogLine v2", log_line()),
         value("fields ClusterLog", cluster_log()),
         value("record Forward v2", forward()),

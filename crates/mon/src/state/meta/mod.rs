@@ -22,7 +22,7 @@ use draft::{Draft, bytes_of, holds, within};
 use history::History;
 use nacre_types::{Epoch, Name};
 use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaLease, MetaOp, MetaPair, MetaResult, MetaSpan};
-use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaTerms, MetaWho};
+use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaQuiet, MetaTerms, MetaWho};
 use sessions::{Known, Sessions};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,10 @@ impl Meta {
                 Known::Refused(error) => return self.done(MetaResult::Failed { error }),
             }
         }
-        if terms.guards.iter().any(|guard| self.modified(&guard.key) != guard.modified) {
+        let written = |quiet: &MetaQuiet| self.within(&quiet.span).any(|pair| pair.modified > quiet.since);
+        if terms.guards.iter().any(|guard| self.modified(&guard.key) != guard.modified)
+            || terms.quiet.iter().any(written)
+        {
             return Outcome::Moved;
         }
         let owner = who.as_ref().map(|who| who.name.clone()).unwrap_or_default();

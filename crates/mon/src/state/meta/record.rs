@@ -1,7 +1,7 @@
 //! Service metadata as it stands in the consensus log and in snapshots. `docs/formats/mon.md`.
 
 use nacre_types::{Entity, Instance, Name};
-use nacre_wire::msg::meta::{MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult};
+use nacre_wire::msg::meta::{MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan};
 use nacre_wire::{wire_enum, wire_record};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,16 @@ pub struct MetaGuard {
     pub modified: u64,
 }
 wire_record!(MetaGuard version 1 compat 1 { key, modified });
+
+/// The leader's judgement rests on nothing of this span having been written since; deletions do not matter to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaQuiet {
+    /// Which keys, those that did not exist among them.
+    pub span: MetaSpan,
+    /// The store's revision then.
+    pub since: u64,
+}
+wire_record!(MetaQuiet version 1 compat 1 { span, since });
 
 /// What a namespace may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +79,11 @@ pub struct MetaTerms {
     pub triggers: Vec<MetaTrigger>,
     /// How many triggers led to this one after another.
     pub depth: u32,
+    /// As `guards`, for what the leader looked for and did not find.
+    pub quiet: Vec<MetaQuiet>,
 }
-wire_record!(MetaTerms version 1 compat 1 { guards, limits, triggers, depth });
+// Compat 2: a monitor that left it out would apply what others do not.
+wire_record!(MetaTerms version 2 compat 2 { guards, limits, triggers, depth } since 2 { quiet });
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,7 @@
+-- expect: Instructions
+-- Looking for what is not there.
+function f(i, o)
+  local t = table.create(100000, 1)
+  while true do table.find(t, 2) end
+end
+objclass.register(f)
