@@ -12,8 +12,8 @@ use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool}
 use nacre_wire::msg::client::{OpRequest, RequestId, SnapContext, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, Push, PushAck,
-    ReplicateAck, ScanReply, Totals,
+    Adopt, AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, ProgressAck, Push,
+    PushAck, ReplicateAck, ScanReply, Totals,
 };
 use nacre_wire::{Message, Payload, Wire};
 use std::time::Duration;
@@ -669,6 +669,14 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
         _ => None,
     });
     assert_eq!(asked, Some(Version::NONE), "all of it");
+    // The question or its answer may be lost: it is asked again for as much.
+    host.sent.clear();
+    host.wait(2000);
+    let again = host.sent_to(second.0).into_iter().find_map(|message| match message {
+        Message::LogQuery(query) => Some(query.common),
+        _ => None,
+    });
+    assert_eq!(again, Some(Version::NONE), "all of it, again");
     let reply = LogReply {
         pg: PG,
         interval,
@@ -811,6 +819,36 @@ fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
         host.wait(500);
     }
     assert!(asked(&mut host) >= 2, "although no client does anything");
+}
+
+/// A range was done while backfill was forbidden, and nobody was writing to the group: when it was allowed again, nobody looked.
+#[test]
+fn backfill_goes_on_when_it_is_allowed_again() {
+    let (mut monitors, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    let from = Entity::Osd(target);
+    let asks = |host: &mut Host| {
+        let sent = host.sent_to(target.0);
+        sent.iter().filter(|message| matches!(message, Message::ScanQuery(_))).count()
+    };
+    assert_eq!(asks(&mut host), 1);
+    let stopped = monitors.commit(vec![Change::Flags { flags: nacre_wire::map::flag::NO_BACKFILL }]);
+    host.tell(MON, stopped, monitors.since(epoch));
+    // The range that is under way ends; the next one waits.
+    let to = Some(Bytes::from_static(&[0x80]));
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: to.clone(), objects: Vec::new() };
+    host.tell(from, stopped, Message::ScanReply(reply));
+    host.wait(1000);
+    host.tell(from, stopped, Message::ProgressAck(ProgressAck { pg: PG, interval, cursor: to }));
+    for _ in 0..8 {
+        host.wait(500);
+    }
+    assert_eq!(asks(&mut host), 0, "it is forbidden");
+    let goes_on = monitors.commit(vec![Change::Flags { flags: 0 }]);
+    host.tell(MON, goes_on, monitors.since(stopped));
+    for _ in 0..4 {
+        host.wait(500);
+    }
+    assert!(asks(&mut host) > 0, "it is allowed");
 }
 
 /// A block of the primary's copy rotted. The reader is not told so: the operation waits, another member's copy takes the damaged one's place,

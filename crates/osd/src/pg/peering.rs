@@ -174,6 +174,8 @@ impl Primary {
             || !self.objects.is_idle()
             || self.recovery.is_busy()
             || self.backfill.is_busy()
+            // Backfill may have been stopped by the map's flag, and go on when that is gone.
+            || self.peers.values().any(|peer| peer.backfill.is_some())
             || self.watching.has_work()
             || self.trimming.pending
     }
@@ -192,6 +194,9 @@ impl Primary {
         for (osd, peer) in &self.peers {
             assert!(peer.acked <= head, "{}: {osd} acknowledged {} beyond {head}", pg.id(), peer.acked);
             let acting = pg.interval.acting.contains(osd);
+            // Backfill looks after those who do not serve yet only. (The mutant lets the others in; its harm is to be seen.)
+            let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
+            assert!(!acting || complete, "{}: {osd} serves, and is to be backfilled", pg.id());
             assert!(
                 !acting || !self.is_active() || self.committed <= peer.acked,
                 "{}: committed beyond {osd}",
@@ -367,22 +372,25 @@ impl Pg {
             self.adopt_everywhere(sh);
             return;
         }
-        // Somebody may follow by the authority's log and not by ours, which begins later: then we need all of it. With the last part only, he
-        // would start over in an acting set, where nobody brings him up to date (simulator with snapshots, seed 1486).
-        let ours = self.local.log.tail();
-        let needs_more = |osd: &OsdId| {
-            let info = infos.get(osd);
-            info.is_some_and(
-                |info| if info.exists { common(&info.spans, &best.spans) < ours } else { ours > best.tail },
-            )
-        };
-        let all = ours > best.tail && self.interval.acting.iter().any(needs_more);
-        let shared = if all { Version::NONE } else { common(&self.local.log.spans(), &best.spans) };
-        let (pg, interval) = (self.id(), self.interval.since);
         let Role { primary } = Role::of(self);
         primary.phase = Phase::GetLog(authority);
-        primary.retry_at = sh.now + sh.config.timing.retry_interval;
-        sh.send(authority, Message::LogQuery(LogQuery { pg, interval, common: shared }));
+        self.peering_repeat(sh);
+    }
+
+    /// After what we want the authority's log: after what we share, if everybody can then follow by ours.
+    ///
+    /// Somebody may follow by the authority's log and not by ours, which begins later: then we need all of it. With the last part only, he would
+    /// start over in an acting set, where nobody brings him up to date (simulator with snapshots, seed 1486).
+    fn wanted_after(&self, authority: OsdId) -> Option<Version> {
+        let infos = &self.as_primary()?.infos;
+        let best = infos.get(&authority)?;
+        let ours = self.local.log.tail();
+        let needs_more = |info: &PgInfo| {
+            if info.exists { common(&info.spans, &best.spans) < ours } else { ours > best.tail }
+        };
+        let mut acting = self.interval.acting.iter().filter_map(|osd| infos.get(osd));
+        let all = ours > best.tail && acting.any(needs_more);
+        Some(if all { Version::NONE } else { common(&self.local.log.spans(), &best.spans) })
     }
 
     /// A primary wants our log.
@@ -622,12 +630,9 @@ impl Pg {
     fn peering_repeat(&mut self, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
         let acting = self.interval.acting.clone();
-        let own_common = {
-            let primary = self.as_primary().expect("only primaries repeat");
-            match &primary.phase {
-                Phase::GetLog(from) => primary.infos.get(from).map(|info| common(&self.local.log.spans(), &info.spans)),
-                _ => None,
-            }
+        let wanted = match self.as_primary().expect("only primaries repeat").phase {
+            Phase::GetLog(from) => self.wanted_after(from),
+            _ => None,
         };
         let Role { primary } = Role::of(self);
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
@@ -638,7 +643,7 @@ impl Pg {
                 }
             }
             Phase::GetLog(from) => {
-                if let Some(common) = own_common {
+                if let Some(common) = wanted {
                     sh.send(*from, Message::LogQuery(LogQuery { pg, interval, common }));
                 }
             }
