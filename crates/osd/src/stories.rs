@@ -618,22 +618,14 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     }
 }
 
-/// Simulator with snapshots, seed 1486. The primary's log began later than that of another who had everything; the third could follow by the other's
-/// log, and was let into the acting set. But the primary took from the other only what it lacked itself, which was nothing: by its log the third could
-/// not follow. He started over, as a member that nobody brings up to date.
-#[test]
-fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
+/// Whoever was brought up to date with this log becomes primary of three who all answer: the host, the epoch, the interval, and the other two.
+fn primary_with_log(tail: Version, head: Version, entries: Vec<LogEntry>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
         monitors.up(osd, Instance(1 << 16));
     }
     monitors.pool_that_needs(2, 3);
     let [first, second, third] = monitors.map.pgs[&PG].acting[..] else { panic!("three of three") };
-    let number = |number| Version { interval: Epoch(3), number };
-    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n));
-    let entries: Vec<LogEntry> = (1..=9).map(entry).collect();
-
-    // The one that will be primary is backfilled first: its log begins at 5.
     let interval = monitors.map.pgs[&PG].since;
     monitors.commit(vec![Change::PgTemporary { pg: PG, interval, acting: vec![second, first, third] }]);
     let interval = monitors.map.pgs[&PG].since;
@@ -643,10 +635,10 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     let adopt = Adopt {
         pg: PG,
         interval,
-        from: number(5),
-        tail: number(5),
-        head: number(9),
-        entries: entries[5..].to_vec(),
+        from: tail,
+        tail,
+        head,
+        entries,
         dedup: Dedup::default(),
         restart: true,
         committed: Version::NONE,
@@ -656,8 +648,47 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     host.tell(Entity::Osd(second), epoch, Message::Progress(Progress { pg: PG, interval, cursor: None }));
     let after = monitors.commit(vec![Change::PgTemporary { pg: PG, interval, acting: Vec::new() }]);
     host.tell(MON, after, monitors.since(epoch));
+    (host, after, monitors.map.pgs[&PG].since, [second, third])
+}
 
-    let interval = monitors.map.pgs[&PG].since;
+/// The library's seed 74. The primary's log was longer than the authority's and parted from it at a position that is nobody's entry here: the
+/// other half of a split has it. Of its own log as it was then, the primary could not see that a third shares that position, whom peering had let in
+/// because he shares it with the authority: he started over, as a member that nobody brings up to date.
+#[test]
+fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_with_that() {
+    let old = |number| Version { interval: Epoch(3), number };
+    let entry = |version| crate::pg::testing::entry("a", Version::NONE, version);
+    let (mut host, after, interval, [second, third]) = primary_with_log(old(1), old(9), vec![entry(old(2))]);
+    let (tail, new) = (old(5), Version { interval: Epoch(4), number: 10 });
+    for (osd, head, spans) in [(second, new, vec![tail, new]), (third, old(7), vec![old(7)])] {
+        let info = PgInfo { exists: true, head, tail, spans, activated: Epoch(3), ..PgInfo::default() };
+        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0 };
+        host.tell(Entity::Osd(osd), after, Message::PeerInfo(info));
+    }
+    let asked = host.sent_to(second.0).into_iter().find_map(|message| match message {
+        Message::LogQuery(query) => Some(query.common),
+        _ => None,
+    });
+    assert_eq!(asked, Some(tail), "where the two parted");
+    let (dedup, totals) = (Dedup::default(), Totals::default());
+    let reply = LogReply { pg: PG, interval, from: tail, tail, head: new, entries: vec![entry(new)], dedup, totals };
+    host.tell(Entity::Osd(second), after, Message::LogReply(reply));
+    let adopts = host.sent_to(third.0).into_iter().find_map(|message| match message {
+        Message::Adopt(adopt) => Some((adopt.restart, adopt.from, adopt.entries)),
+        _ => None,
+    });
+    assert_eq!(adopts, Some((false, tail, vec![entry(new)])));
+}
+
+/// Simulator with snapshots, seed 1486. The primary's log began later than that of another who had everything; the third could follow by the other's
+/// log, and was let into the acting set. But the primary took from the other only what it lacked itself, which was nothing: by its log the third could
+/// not follow. He started over, as a member that nobody brings up to date.
+#[test]
+fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
+    let number = |number| Version { interval: Epoch(3), number };
+    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n));
+    let entries: Vec<LogEntry> = (1..=9).map(entry).collect();
+    let (mut host, after, interval, [second, third]) = primary_with_log(number(5), number(9), entries[5..].to_vec());
     for (osd, head) in [(second, 9), (third, 3)] {
         let spans = vec![number(head)];
         let info = PgInfo { exists: true, head: number(head), spans, activated: Epoch(3), ..PgInfo::default() };

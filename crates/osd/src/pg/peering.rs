@@ -80,6 +80,8 @@ pub struct Primary {
     durable: bool,
     /// Everyone's answer.
     pub infos: BTreeMap<OsdId, PgInfo>,
+    /// The spans of the authoritative log, as they were when it was judged who follows by it.
+    truth: Vec<Version>,
     /// Members that get updates.
     pub peers: BTreeMap<OsdId, PeerState>,
     /// Not before: the prior primary may still be answering reads.
@@ -122,6 +124,7 @@ impl Primary {
             phase: Phase::GetInfo(BTreeSet::new()),
             durable: false,
             infos: BTreeMap::new(),
+            truth: Vec::new(),
             peers: BTreeMap::new(),
             serve_after: now,
             in_flight: VecDeque::new(),
@@ -368,11 +371,12 @@ impl Pg {
             self.peering_repeat(sh);
             return;
         }
+        let Role { primary } = Role::of(self);
+        primary.truth.clone_from(&best.spans);
         if authority == sh.me() {
             self.adopt_everywhere(sh);
             return;
         }
-        let Role { primary } = Role::of(self);
         primary.phase = Phase::GetLog(authority);
         self.peering_repeat(sh);
     }
@@ -469,8 +473,11 @@ impl Pg {
 
     fn send_adopt(&self, to: OsdId, sh: &mut Shared) {
         let log = &self.local.log;
-        let info = self.as_primary().expect("the primary sends it").infos.get(&to).cloned().unwrap_or_default();
-        let shared = common(&info.spans, &log.spans());
+        let primary = self.as_primary().expect("the primary sends it");
+        let info = primary.infos.get(&to).cloned().unwrap_or_default();
+        // By the authority's log, as it was judged. Ours says the same by now, but its spans may say less: where it had parted from the authority's
+        // there is a position that is no entry, if the other half of a split has that one (simulator, `--library`, seed 74).
+        let shared = common(&info.spans, &primary.truth);
         let fits = shared >= log.tail() && shared >= info.tail && (info.exists || log.tail() == Version::NONE);
         let restart = !fits;
         let from = if restart { log.tail() } else { shared };
