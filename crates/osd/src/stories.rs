@@ -307,7 +307,7 @@ fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     host.tell(MON, monitors.map.epoch, monitors.full());
     assert!(host.osd.is_live());
     let (from, interval, epoch) = (Entity::Osd(OsdId(member)), monitors.map.pgs[&PG].since, monitors.map.epoch);
-    let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0 };
+    let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0, logged_max: 0 };
     host.tell(from, epoch, Message::PeerInfo(info));
     let adopted = AdoptAck { pg: PG, interval, head: Version::NONE, missing: Vec::new(), backfill: None };
     host.tell(from, epoch, Message::AdoptAck(adopted));
@@ -431,7 +431,7 @@ fn members_that_are_all_replaced_are_replaced_in_two_steps() {
         if old.contains(osd) {
             (info.exists, info.head, info.spans) = (true, version, vec![version]);
         }
-        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0 };
+        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0, logged_max: 0 };
         host.tell(Entity::Osd(*osd), epoch, Message::PeerInfo(info));
     }
     let asked: Vec<&Vec<OsdId>> = host
@@ -458,7 +458,7 @@ fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     let now = monitors.up(member, Instance(2 << 16));
     host.tell(MON, now, monitors.since(epoch));
     let interval = monitors.map.pgs[&PG].since;
-    let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0 };
+    let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0, logged_max: 0 };
     host.tell(from, now, Message::PeerInfo(info));
     let missing = vec![Missing { object: ObjectId::named("a"), need: version, have: Version::NONE }];
     host.tell(from, now, Message::AdoptAck(AdoptAck { pg: PG, interval, head: version, missing, backfill: None }));
@@ -511,7 +511,11 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     // The other member has one object, of which we have nothing.
     let version = Version { interval: Epoch(3), number: 1 };
     let has = PgInfo { exists: true, head: version, spans: vec![version], ..PgInfo::default() };
-    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info: has, lease_left_ns: 0 }));
+    host.tell(
+        from,
+        epoch,
+        Message::PeerInfo(PeerInfo { pg: PG, interval, info: has, lease_left_ns: 0, logged_max: 0 }),
+    );
     let entries = vec![LogEntry {
         version,
         prior: Version::NONE,
@@ -610,7 +614,7 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
             host.tell(
                 Entity::Osd(osd),
                 epoch,
-                Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0 }),
+                Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0, logged_max: 0 }),
             );
         }
         let asked = host.sent_to(longest.0).iter().any(|message| matches!(message, Message::LogQuery(_)));
@@ -662,7 +666,7 @@ fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_wi
     let (tail, new) = (old(5), Version { interval: Epoch(4), number: 10 });
     for (osd, head, spans) in [(second, new, vec![tail, new]), (third, old(7), vec![old(7)])] {
         let info = PgInfo { exists: true, head, tail, spans, activated: Epoch(3), ..PgInfo::default() };
-        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0 };
+        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0, logged_max: 0 };
         host.tell(Entity::Osd(osd), after, Message::PeerInfo(info));
     }
     let asked = host.sent_to(second.0).into_iter().find_map(|message| match message {
@@ -692,7 +696,7 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     for (osd, head) in [(second, 9), (third, 3)] {
         let spans = vec![number(head)];
         let info = PgInfo { exists: true, head: number(head), spans, activated: Epoch(3), ..PgInfo::default() };
-        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0 };
+        let info = PeerInfo { pg: PG, interval, info, lease_left_ns: 0, logged_max: 0 };
         host.tell(Entity::Osd(osd), after, Message::PeerInfo(info));
     }
     let asked = host.sent_to(second.0).into_iter().find_map(|message| match message {
@@ -758,7 +762,7 @@ fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, E
         backfill: backfill.clone(),
         ..PgInfo::default()
     };
-    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0 }));
+    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 0, logged_max: 0 }));
     host.tell(
         from,
         epoch,
@@ -929,7 +933,11 @@ fn an_activation_waits_for_the_old_primarys_leases() {
     let from = Entity::Osd(acting[2]);
     let head = Version { interval: Epoch(3), number: 1 };
     let info = PgInfo { exists: true, head, spans: vec![head], ..PgInfo::default() };
-    host.tell(from, epoch, Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 300_000_000 }));
+    host.tell(
+        from,
+        epoch,
+        Message::PeerInfo(PeerInfo { pg: PG, interval, info, lease_left_ns: 300_000_000, logged_max: 0 }),
+    );
     let log = LogReply {
         pg: PG,
         interval,

@@ -80,6 +80,8 @@ pub struct Primary {
     durable: bool,
     /// Everyone's answer.
     pub infos: BTreeMap<OsdId, PgInfo>,
+    /// Logged bytes that members' stores take in one transaction, of those who said so.
+    logged_max: BTreeMap<OsdId, u64>,
     /// The spans of the authoritative log, as they were when it was judged who follows by it.
     truth: Vec<Version>,
     /// Members that get updates.
@@ -124,6 +126,7 @@ impl Primary {
             phase: Phase::GetInfo(BTreeSet::new()),
             durable: false,
             infos: BTreeMap::new(),
+            logged_max: BTreeMap::new(),
             truth: Vec::new(),
             peers: BTreeMap::new(),
             serve_after: now,
@@ -181,6 +184,11 @@ impl Primary {
             || self.peers.values().any(|peer| peer.backfill.is_some())
             || self.watching.has_work()
             || self.trimming.pending
+    }
+
+    /// Logged bytes that a member's store takes in one transaction, as far as it said.
+    pub(super) fn logged_max(&self, osd: OsdId) -> u64 {
+        self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
     }
 
     /// Whether some member has every object; a quick look before a long one.
@@ -252,6 +260,9 @@ impl Pg {
         let is_member = self.interval.activated.members.contains(&from);
         let Role { primary } = Role::of(self);
         let new = primary.infos.insert(from, message.info).is_none();
+        if message.logged_max > 0 {
+            primary.logged_max.insert(from, message.logged_max);
+        }
         if is_member && old_primary != Some(from) {
             // The old primary needed a lease of every member: the first to run out ends its right.
             let end = sh.now + lease + lease * sh.config.timing.drift_ppm / 1_000_000;
