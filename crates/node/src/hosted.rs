@@ -315,6 +315,10 @@ impl Hosted {
         self.store.usage()
     }
 
+    pub fn logged_bytes_max(&self) -> u64 {
+        self.store.logged_bytes_max()
+    }
+
     /// Runs until `until` finds its event, blocking; for starting, before there is a reactor.
     pub fn run_until<T>(&mut self, mut until: impl FnMut(Event) -> Option<T>) -> Result<T, SubmitError> {
         let mut events = Vec::new();

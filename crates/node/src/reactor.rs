@@ -364,6 +364,7 @@ impl Reactor {
                 if let Role::Osd(osd, _) = &mut node.role {
                     let (total, used) = store.fullness();
                     osd.on_usage(total, used);
+                    osd.on_store_limit(store.logged_bytes_max());
                 }
             }
         }

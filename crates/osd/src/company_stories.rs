@@ -164,6 +164,35 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
     }
 }
 
+/// A store takes only so much through its log at once. What was ordered cannot be refused, so a plain operation with some megabytes of omap stopped
+/// the daemon with the smallest device.
+#[test]
+fn what_a_members_store_would_not_take_is_refused_before_it_is_ordered() {
+    let entries = |bytes: usize| {
+        vec![SubOp::OmapSet {
+            entries: vec![("a".into(), vec![1; bytes / 2].into()), ("b".into(), vec![2; bytes / 2].into())],
+        }]
+    };
+    let takes = 64 << 10;
+    for place in 0..3 {
+        let mut company = Company::new(3, 2, 3);
+        let before = vec![SubOp::OmapSet { entries: vec![("c".into(), vec![3; 40_000].into())] }];
+        company.op("a", before, &[]).expect("it fits");
+        let small = company.acting()[place];
+        company.host(small).store.takes(takes);
+        company.host(small).osd.on_store_limit(takes);
+        // Members say so when the next interval begins.
+        let other = company.acting().into_iter().find(|osd| *osd != small).expect("three");
+        let host = company.kill(other);
+        company.revive(host, 2);
+        company.wait(3000);
+        assert_eq!(company.op("a", entries(80_000), &[]), Err(OpFailure::TooLarge {}), "{place}");
+        company.op("a", entries(20_000), &[]).expect("it fits");
+        let data = vec![7; 200_000];
+        company.write("a", &data).expect("data goes by another way");
+    }
+}
+
 /// CEPH-46: applied everywhere, in memory, is told before durable, and to those who asked only.
 #[test]
 fn who_asks_hears_of_applied_before_durable_and_never_after() {

@@ -275,12 +275,12 @@ pub fn evaluate(
     Outcome::Update(Update { effects, payload: written, context, results })
 }
 
-/// Attributes and omap entries of effects, in bytes.
-fn small_bytes(effects: &[Effect]) -> usize {
+/// Attributes and omap entries of effects, in bytes, as the store counts them: with a few for each.
+pub(crate) fn small_bytes(effects: &[Effect]) -> usize {
     let bytes = |effect: &Effect| match effect {
-        Effect::SetAttr { value, .. } => value.len(),
-        Effect::OmapSet { entries } => entries.iter().map(|(key, value)| key.len() + value.len()).sum(),
-        Effect::OmapRemove { keys } => keys.iter().map(Bytes::len).sum(),
+        Effect::SetAttr { name, value } => name.as_bytes().len() + value.len(),
+        Effect::OmapSet { entries } => entries.iter().map(|(key, value)| key.len() + value.len() + 8).sum(),
+        Effect::OmapRemove { keys } => keys.iter().map(|key| key.len() + 4).sum(),
         _ => 0,
     };
     effects.iter().map(bytes).sum()

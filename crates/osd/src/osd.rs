@@ -155,6 +155,12 @@ impl Osd {
         self.sh.nearly_full = used > total / 20 * 19;
     }
 
+    /// How many logged bytes (`nacre_store::Transaction::logged_size`) the store takes in one transaction. The host says so before the first tick;
+    /// a host that does not has a store that takes everything.
+    pub const fn on_store_limit(&mut self, logged_bytes_max: u64) {
+        self.sh.logged_max = logged_bytes_max;
+    }
+
     /// A frame arrived.
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
         self.sh.now = now;
@@ -863,7 +869,13 @@ impl Osd {
             record.activated.members.first().map_or(Duration::ZERO, |osd| self.sh.peers.lease_left(self.sh.now, *osd));
         let lease_left_ns = u64::try_from(left.as_nanos()).expect("a lease is short");
         let info = nacre_wire::msg::replication::PgInfo::default();
-        let message = nacre_wire::msg::replication::PeerInfo { pg, interval, info, lease_left_ns };
+        let message = nacre_wire::msg::replication::PeerInfo {
+            pg,
+            interval,
+            info,
+            lease_left_ns,
+            logged_max: self.sh.logged_max,
+        };
         self.sh.send(to, Message::PeerInfo(message));
     }
 

@@ -41,6 +41,8 @@ pub struct Shared {
     pub acks: std::collections::BTreeSet<PgId>,
     /// Our own store is nearly full.
     pub nearly_full: bool,
+    /// Logged bytes that our own store takes in one transaction.
+    pub logged_max: u64,
     /// Tick at this time at the latest.
     pub wake: Time,
     /// Objects that recovery and backfill have under way, in all groups together.
@@ -135,6 +137,7 @@ impl Shared {
             log: Vec::new(),
             acks: std::collections::BTreeSet::new(),
             nearly_full: false,
+            logged_max: u64::MAX,
             wake: Time::MAX,
             recovering: 0,
             backfilling: 0,

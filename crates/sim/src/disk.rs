@@ -328,6 +328,11 @@ impl Disk {
         self.store().usage()
     }
 
+    /// What its store takes in one transaction.
+    pub fn logged_bytes_max(&mut self) -> u64 {
+        self.store().logged_bytes_max()
+    }
+
     fn run_until<T>(&mut self, mut until: impl FnMut(Event) -> Option<T>) -> T {
         let mut events = Vec::new();
         for _ in 0..10_000 {

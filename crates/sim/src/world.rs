@@ -524,6 +524,7 @@ impl World {
         if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
             let used = process.disk.usage().used.min(CAPACITY / 2);
             osd.on_usage(CAPACITY, if process.full_until > now { CAPACITY } else { used });
+            osd.on_store_limit(process.disk.logged_bytes_max());
         }
         let mut actions = Vec::new();
         role.on_input(local, input, &mut actions);

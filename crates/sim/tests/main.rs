@@ -80,8 +80,8 @@ fn random_classes_meet_all_that_can_happen_to_them() {
         sum.looks += counts.looks;
         sum.casts += counts.casts;
     }
-    let all = [sum.calls, sum.failed, sum.killed, sum.unheard, sum.looks, sum.casts];
-    assert!(all.iter().all(|count| *count > 5), "{sum}");
+    let all = [sum.calls, sum.failed, sum.killed, sum.looks, sum.casts];
+    assert!(all.iter().all(|count| *count > 5) && sum.unheard > 0, "{sum}");
 }
 
 /// As above, of the library's classes.

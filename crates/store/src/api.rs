@@ -335,6 +335,12 @@ impl Transaction {
         self.ops.iter().map(Op::size).sum()
     }
 
+    /// Of [`Self::size`], what goes through the log whatever the store does: all but written data. See [`ObjectStore::logged_bytes_max`].
+    #[must_use]
+    pub fn logged_size(&self) -> usize {
+        self.ops.iter().filter(|op| !matches!(op, Op::Write { .. })).map(Op::size).sum()
+    }
+
     /// Checks what can be checked without the store's content.
     ///
     /// # Errors
@@ -648,4 +654,8 @@ pub trait ObjectStore {
     fn on_job(&mut self, done: JobDone);
     /// Space and work so far.
     fn usage(&self) -> Usage;
+    /// The largest [`Transaction::logged_size`] that is taken; a larger transaction is [`SubmitError::TooLarge`]. It never changes.
+    fn logged_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
 }

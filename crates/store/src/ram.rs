@@ -168,6 +168,7 @@ pub struct RamStore {
     events: Vec<Event>,
     commits: Commits,
     capacity: u64,
+    logged_max: u64,
     failed: bool,
     usage: Usage,
 }
@@ -195,9 +196,15 @@ impl RamStore {
             events: Vec::new(),
             commits,
             capacity,
+            logged_max: u64::MAX,
             failed: false,
             usage: Usage::default(),
         }
+    }
+
+    /// Takes only so many logged bytes in one transaction from now on, like a store with a small log.
+    pub const fn takes(&mut self, logged_bytes_max: u64) {
+        self.logged_max = logged_bytes_max;
     }
 
     /// How many transactions are applied but not committed.
@@ -228,6 +235,7 @@ impl RamStore {
             events: Vec::new(),
             commits: self.commits,
             capacity: self.capacity,
+            logged_max: self.logged_max,
             failed: false,
             usage: Usage::default(),
         }
@@ -278,6 +286,10 @@ impl ObjectStore for RamStore {
         }
         transaction.validate()?;
         self.check_collections(&transaction)?;
+        let size = transaction.logged_size() as u64;
+        if size > self.logged_max {
+            return Err(SubmitError::TooLarge { size, max: self.logged_max });
+        }
         if !transaction.ops.iter().all(Op::is_removal) {
             // Every operation may start one block more at each end than it has bytes.
             let needed = transaction.size() as u64 + 2 * BLOCK as u64 * transaction.ops.len() as u64;
@@ -318,6 +330,10 @@ impl ObjectStore for RamStore {
 
     fn on_job(&mut self, done: JobDone) {
         unreachable!("a RamStore makes no jobs, and was given {done:?}");
+    }
+
+    fn logged_bytes_max(&self) -> u64 {
+        self.logged_max
     }
 
     fn usage(&self) -> Usage {

@@ -550,12 +550,10 @@ impl<D: Device> ObjectStore for Store<D> {
         transaction.validate()?;
         self.check_collections(&transaction)?;
         let size = transaction.size();
-        let data = |op: &Op| matches!(op, Op::Write { .. }).then(|| op.size()).unwrap_or(0);
-        let logged = size - transaction.ops.iter().map(data).sum::<usize>();
-        let max = self.limits.transaction_bytes_max;
-        for (size, max) in [(size, max), (logged, (self.layout.wal_length / 4) as usize)] {
+        let most = self.limits.transaction_bytes_max as u64;
+        for (size, max) in [(size as u64, most), (transaction.logged_size() as u64, self.logged_bytes_max())] {
             if size > max {
-                return Err(SubmitError::TooLarge { size: size as u64, max: max as u64 });
+                return Err(SubmitError::TooLarge { size, max });
             }
         }
         // A single one, however large, is taken by a store that has nothing else in hand.
@@ -649,6 +647,11 @@ impl<D: Device> ObjectStore for Store<D> {
             Outcome::Checkpointed(result) => self.checkpointed(result),
         }
         self.advance();
+    }
+
+    /// A quarter of the log: what is in it must be written back before there is room again.
+    fn logged_bytes_max(&self) -> u64 {
+        self.layout.wal_length / 4
     }
 
     fn usage(&self) -> Usage {

@@ -399,7 +399,7 @@ impl Pg {
             u64::try_from(left.as_nanos()).expect("a lease is short")
         });
         let info = self.local.info(Version::NONE);
-        let message = PeerInfo { pg: self.id(), interval, info, lease_left_ns: left };
+        let message = PeerInfo { pg: self.id(), interval, info, lease_left_ns: left, logged_max: sh.logged_max };
         sh.send(to, nacre_wire::Message::PeerInfo(message));
     }
 

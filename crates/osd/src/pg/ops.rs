@@ -6,7 +6,7 @@ use super::object::{Context, Listing, Pending, Reading};
 use super::replication::Answer;
 use super::{Awaited, Pg};
 use crate::claims::Scene;
-use crate::evaluate::{self, Outcome, Setting};
+use crate::evaluate::{self, Outcome, Setting, Update};
 use crate::fetched::{Fetched, Want};
 use crate::io::Output;
 use crate::methods::EvaluateJob;
@@ -362,6 +362,14 @@ impl Pg {
         sh.is_full(self.id().pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd))
     }
 
+    /// Whether the store of everybody who gets the update takes it in one transaction: what was ordered cannot be refused any more, and a store that
+    /// does not take it stops its daemon. Half of what they take is for the group's own log, which grows and is trimmed in the same transaction.
+    fn fits_stores(&self, update: &Update, sh: &Shared) -> bool {
+        let theirs = |osd: OsdId| self.as_primary().map_or(u64::MAX, |primary| primary.logged_max(osd));
+        let most = self.interval.receivers().map(theirs).fold(sh.logged_max, u64::min);
+        evaluate::small_bytes(&update.effects) as u64 <= most / 2
+    }
+
     pub(super) fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (id, since) = (self.id(), self.interval.since);
         let state = self.primary().expect("serving").objects.get(object);
@@ -572,6 +580,9 @@ impl Pg {
             Outcome::Back { snap } => {
                 let back = [&op.back[..], &[snap]].concat();
                 self.primary().expect("serving").objects.push_front(&object, Pending { back, ..op });
+            }
+            Outcome::Update(update) if !self.fits_stores(&update, sh) => {
+                return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::TooLarge {}), sh);
             }
             Outcome::Update(update) => match self.room_for_clone(&op, &context, sh) {
                 Ok(()) => self.begin_update(op, context, update, sh),

@@ -80,6 +80,10 @@ pub struct Primary {
     durable: bool,
     /// Everyone's answer.
     pub infos: BTreeMap<OsdId, PgInfo>,
+    /// Logged bytes that members' stores take in one transaction, of those who said so.
+    logged_max: BTreeMap<OsdId, u64>,
+    /// The spans of the authoritative log, as they were when it was judged who follows by it.
+    truth: Vec<Version>,
     /// Members that get updates.
     pub peers: BTreeMap<OsdId, PeerState>,
     /// Not before: the prior primary may still be answering reads.
@@ -122,6 +126,8 @@ impl Primary {
             phase: Phase::GetInfo(BTreeSet::new()),
             durable: false,
             infos: BTreeMap::new(),
+            logged_max: BTreeMap::new(),
+            truth: Vec::new(),
             peers: BTreeMap::new(),
             serve_after: now,
             in_flight: VecDeque::new(),
@@ -174,8 +180,15 @@ impl Primary {
             || !self.objects.is_idle()
             || self.recovery.is_busy()
             || self.backfill.is_busy()
+            // Backfill may have been stopped by the map's flag, and go on when that is gone.
+            || self.peers.values().any(|peer| peer.backfill.is_some())
             || self.watching.has_work()
             || self.trimming.pending
+    }
+
+    /// Logged bytes that a member's store takes in one transaction, as far as it said.
+    pub(super) fn logged_max(&self, osd: OsdId) -> u64 {
+        self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
     }
 
     /// Whether some member has every object; a quick look before a long one.
@@ -192,6 +205,9 @@ impl Primary {
         for (osd, peer) in &self.peers {
             assert!(peer.acked <= head, "{}: {osd} acknowledged {} beyond {head}", pg.id(), peer.acked);
             let acting = pg.interval.acting.contains(osd);
+            // Backfill looks after those who do not serve yet only. (The mutant lets the others in; its harm is to be seen.)
+            let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
+            assert!(!acting || complete, "{}: {osd} serves, and is to be backfilled", pg.id());
             assert!(
                 !acting || !self.is_active() || self.committed <= peer.acked,
                 "{}: committed beyond {osd}",
@@ -244,6 +260,9 @@ impl Pg {
         let is_member = self.interval.activated.members.contains(&from);
         let Role { primary } = Role::of(self);
         let new = primary.infos.insert(from, message.info).is_none();
+        if message.logged_max > 0 {
+            primary.logged_max.insert(from, message.logged_max);
+        }
         if is_member && old_primary != Some(from) {
             // The old primary needed a lease of every member: the first to run out ends its right.
             let end = sh.now + lease + lease * sh.config.timing.drift_ppm / 1_000_000;
@@ -363,26 +382,30 @@ impl Pg {
             self.peering_repeat(sh);
             return;
         }
+        let Role { primary } = Role::of(self);
+        primary.truth.clone_from(&best.spans);
         if authority == sh.me() {
             self.adopt_everywhere(sh);
             return;
         }
-        // Somebody may follow by the authority's log and not by ours, which begins later: then we need all of it. With the last part only, he
-        // would start over in an acting set, where nobody brings him up to date (simulator with snapshots, seed 1486).
-        let ours = self.local.log.tail();
-        let needs_more = |osd: &OsdId| {
-            let info = infos.get(osd);
-            info.is_some_and(
-                |info| if info.exists { common(&info.spans, &best.spans) < ours } else { ours > best.tail },
-            )
-        };
-        let all = ours > best.tail && self.interval.acting.iter().any(needs_more);
-        let shared = if all { Version::NONE } else { common(&self.local.log.spans(), &best.spans) };
-        let (pg, interval) = (self.id(), self.interval.since);
-        let Role { primary } = Role::of(self);
         primary.phase = Phase::GetLog(authority);
-        primary.retry_at = sh.now + sh.config.timing.retry_interval;
-        sh.send(authority, Message::LogQuery(LogQuery { pg, interval, common: shared }));
+        self.peering_repeat(sh);
+    }
+
+    /// After what we want the authority's log: after what we share, if everybody can then follow by ours.
+    ///
+    /// Somebody may follow by the authority's log and not by ours, which begins later: then we need all of it. With the last part only, he would
+    /// start over in an acting set, where nobody brings him up to date (simulator with snapshots, seed 1486).
+    fn wanted_after(&self, authority: OsdId) -> Option<Version> {
+        let infos = &self.as_primary()?.infos;
+        let best = infos.get(&authority)?;
+        let ours = self.local.log.tail();
+        let needs_more = |info: &PgInfo| {
+            if info.exists { common(&info.spans, &best.spans) < ours } else { ours > best.tail }
+        };
+        let mut acting = self.interval.acting.iter().filter_map(|osd| infos.get(osd));
+        let all = ours > best.tail && acting.any(needs_more);
+        Some(if all { Version::NONE } else { common(&self.local.log.spans(), &best.spans) })
     }
 
     /// A primary wants our log.
@@ -461,8 +484,11 @@ impl Pg {
 
     fn send_adopt(&self, to: OsdId, sh: &mut Shared) {
         let log = &self.local.log;
-        let info = self.as_primary().expect("the primary sends it").infos.get(&to).cloned().unwrap_or_default();
-        let shared = common(&info.spans, &log.spans());
+        let primary = self.as_primary().expect("the primary sends it");
+        let info = primary.infos.get(&to).cloned().unwrap_or_default();
+        // By the authority's log, as it was judged. Ours says the same by now, but its spans may say less: where it had parted from the authority's
+        // there is a position that is no entry, if the other half of a split has that one (simulator, `--library`, seed 74).
+        let shared = common(&info.spans, &primary.truth);
         let fits = shared >= log.tail() && shared >= info.tail && (info.exists || log.tail() == Version::NONE);
         let restart = !fits;
         let from = if restart { log.tail() } else { shared };
@@ -622,12 +648,9 @@ impl Pg {
     fn peering_repeat(&mut self, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
         let acting = self.interval.acting.clone();
-        let own_common = {
-            let primary = self.as_primary().expect("only primaries repeat");
-            match &primary.phase {
-                Phase::GetLog(from) => primary.infos.get(from).map(|info| common(&self.local.log.spans(), &info.spans)),
-                _ => None,
-            }
+        let wanted = match self.as_primary().expect("only primaries repeat").phase {
+            Phase::GetLog(from) => self.wanted_after(from),
+            _ => None,
         };
         let Role { primary } = Role::of(self);
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
@@ -638,7 +661,7 @@ impl Pg {
                 }
             }
             Phase::GetLog(from) => {
-                if let Some(common) = own_common {
+                if let Some(common) = wanted {
                     sh.send(*from, Message::LogQuery(LogQuery { pg, interval, common }));
                 }
             }

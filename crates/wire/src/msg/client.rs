@@ -504,7 +504,7 @@ impl fmt::Display for OpFailure {
             }
             Self::Fenced {} => f.write_str("this client was fenced off; start a new one"),
             Self::Full {} => f.write_str("no space left (deleting still works)"),
-            Self::TooLarge {} => f.write_str("larger than one operation or object may be"),
+            Self::TooLarge {} => f.write_str("larger than one operation or object may be, or than the log of a member's store takes at once; write it in smaller pieces"),
             Self::Invalid { why } => f.write_str(why),
             Self::Corrupt { offset } => write!(f, "stored data is damaged at byte {offset} and no good copy is known"),
             Self::Expired {} => f.write_str("the operation's deadline passed before it was executed"),

@@ -141,7 +141,7 @@ messages! {
     22 v 1 compat 1 Ping(replication::Ping);
     23 v 1 compat 1 Pong(replication::Pong);
     24 v 1 compat 1 PeerQuery(replication::PeerQuery);
-    25 v 1 compat 1 PeerInfo(replication::PeerInfo);
+    25 v 2 compat 1 PeerInfo(replication::PeerInfo);
     26 v 1 compat 1 LogQuery(replication::LogQuery);
     27 v 1 compat 1 LogReply(replication::LogReply);
     28 v 1 compat 1 Adopt(replication::Adopt);

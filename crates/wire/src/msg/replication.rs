@@ -273,8 +273,10 @@ pub struct PeerInfo {
     pub info: PgInfo,
     /// How long the prior primary may still answer reads under a lease granted here, in nanoseconds.
     pub lease_left_ns: u64,
+    /// How many bytes of attributes, omap entries and log the sender's store takes in one transaction; 0 if it does not say (before version 2).
+    pub logged_max: u64,
 }
-wire_record!(PeerInfo version 1 compat 1 { pg, interval, info, lease_left_ns });
+wire_record!(PeerInfo version 2 compat 1 { pg, interval, info, lease_left_ns } since 2 { logged_max });
 
 /// Send me your log after `common`.
 #[derive(Clone, Debug, PartialEq, Eq)]

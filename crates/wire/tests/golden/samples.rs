@@ -374,7 +374,7 @@ fn info() -> PgInfo {
     }
 }
 fn peer_info() -> PeerInfo {
-    PeerInfo { pg: pg(), interval: Epoch(5), info: info(), lease_left_ns: 500_000_000 }
+    PeerInfo { pg: pg(), interval: Epoch(5), info: info(), lease_left_ns: 500_000_000, logged_max: 7 << 20 }
 }
 fn log_query() -> LogQuery {
     LogQuery { pg: pg(), interval: Epoch(5), common: v(1, 2) }
@@ -482,7 +482,7 @@ fn replication() -> Vec<Sample> {
         value("record Pong v1", pong()),
         value("fields PeerQuery", peer_query()),
         value("record PgInfo v1", info()),
-        value("record PeerInfo v1", peer_info()),
+        value("record PeerInfo v2", peer_info()),
         value("fields LogQuery", log_query()),
         value("record LogReply v1", log_reply()),
         value("record Adopt v1", adopt()),
@@ -516,12 +516,15 @@ fn hello() -> Hello {
 fn first_versions() -> Vec<Sample> {
     let hello = || Hello { name: Name::default(), ..hello() };
     let forward = || Forward { name: Name::default(), ..forward() };
+    let peer_info = || PeerInfo { logged_max: 0, ..peer_info() };
     let first = |name: &str, sample: Sample| Sample { name: name.to_owned(), ..sample };
     vec![
         value("record Hello v1", hello()),
         value("record Forward v1", forward()),
         first("frame Hello v1", frame(Epoch(77), Message::Hello(hello()))),
         first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
+        value("record PeerInfo v1", peer_info()),
+        first("frame PeerInfo v1", frame(Epoch(77), Message::PeerInfo(peer_info()))),
     ]
 }
 fn refused() -> Refused {
