@@ -194,3 +194,15 @@ fn a_native_class_cannot_swallow_a_wait() {
     object.absent.clear();
     assert_eq!(call(&mut at, &mut object, "user", "run", "careless").output, "5");
 }
+
+/// When wrappers of natives lost a function in between, the place of a refused call was one of the sandbox's own lines, and so was not shown.
+#[test]
+fn a_refused_call_of_another_class_is_told_at_the_scripts_line() {
+    let mut at = Caller::new();
+    let said = at.text("\nlocal _, why = pcall(function()\n  objclass.call({}, 'method')\nend)\no:append(why)");
+    let refused = at.text("\nlocal _, why = pcall(function()\n  objclass.getxattr({})\nend)\no:append(why)");
+    let exact = at.text("\nlocal _, why = pcall(function()\n  nacre.u64.from({})\nend)\no:append(why)");
+    for (said, what) in [(&said, "class"), (&refused, "name"), (&exact, "u64")] {
+        assert!(said.contains(&format!(":3: {what}: ")), "{said}");
+    }
+}
