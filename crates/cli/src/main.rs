@@ -55,8 +55,8 @@ struct Nacre {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
     json: bool,
-    /// The cluster: its folder, or its cluster.toml [default: ./nacre-data].
-    #[arg(long, global = true, value_name = "DIR|FILE", env = "NACRE_CLUSTER", hide_env_values = true)]
+    /// The cluster: its folder, or its cluster.toml; or ceph:FILE, a Ceph cluster's configuration [default: ./nacre-data].
+    #[arg(long, global = true, value_name = "DIR|FILE|ceph:FILE", env = "NACRE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
     /// The name to act under: what it may do is the cluster's to say (`nacre client ls`, `nacre meta namespace`).
     #[arg(

@@ -22,6 +22,8 @@ pub enum Failed {
     Refused(OpFailure),
     /// It may have had its effect, or have it yet.
     Unknown(String),
+    /// Another engine refused it, in its own words: it had no effect.
+    Foreign(String),
 }
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +36,7 @@ impl fmt::Display for Failed {
                 }
             }
             Self::Refused(why) => why.fmt(f),
-            Self::Unknown(why) => f.write_str(why),
+            Self::Unknown(why) | Self::Foreign(why) => f.write_str(why),
         }
     }
 }

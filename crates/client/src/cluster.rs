@@ -62,6 +62,13 @@ pub enum Failure {
     NoSuchPool,
     /// The caller gave up waiting ([`crate::Client::abandon`]): it may have happened, or happen yet.
     Unknown,
+    /// Another engine refused it, for a reason that has no word here; it had no effect.
+    Foreign {
+        /// The engine's positive error number.
+        code: i32,
+        /// For people.
+        why: String,
+    },
 }
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,6 +76,7 @@ impl fmt::Display for Failure {
             Self::Refused(why) => why.fmt(f),
             Self::NoSuchPool => f.write_str("the pool does not exist"),
             Self::Unknown => f.write_str("no answer came in time; the operation may have happened"),
+            Self::Foreign { why, .. } => f.write_str(why),
         }
     }
 }

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod driven;
 mod meta;
 mod role;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use cluster::{
     Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
     WatchId,
 };
+pub use driven::Driven;
 pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 pub use role::{Client, ClientConfig, Output};
 pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};

@@ -491,6 +491,7 @@ impl Access {
                     Failure::Refused(why) => Error::Refused(why),
                     Failure::NoSuchPool => Error::NoSuchPool { name: "(removed)".to_owned() },
                     Failure::Unknown => Error::TimedOut { waits_for: "nobody".to_owned(), waited: now.since(op.begun) },
+                    Failure::Foreign { why, .. } => Error::Command(why),
                 }));
             }
             if any && !self.held.is_empty() {

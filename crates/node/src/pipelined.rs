@@ -9,7 +9,9 @@ use crate::locks::Lock;
 use crate::reactor::Reactor;
 use crate::role::Role;
 use bytes::Bytes;
-use nacre_client::{Client, Completion, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId};
+use nacre_client::{
+    Client, Completion, Driven, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId,
+};
 use nacre_types::{Entity, ObjectId, PoolId};
 use nacre_wire::msg::client::RequestId;
 use std::path::Path;
@@ -175,5 +177,40 @@ impl Pipelined {
     #[must_use]
     pub fn traffic(&self) -> (Traffic, u64) {
         (self.reactor.traffic(), self.reactor.turns())
+    }
+}
+
+impl Driven for Pipelined {
+    fn objects(&mut self) -> &mut dyn ObjectCluster {
+        // Without this the next turn would sleep on what it does not know of yet.
+        self.reactor.waker().wake();
+        self.client()
+    }
+    fn now(&self) -> nacre_types::Time {
+        clock::now()
+    }
+    fn turn(&mut self, max: Duration) {
+        self.reactor.turn(max);
+    }
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        self.client().completions(into);
+    }
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        self.client().watch_events(into);
+    }
+    fn abandon(&mut self, id: OpId) {
+        self.client().abandon(id);
+    }
+    fn groups(&mut self, pool: PoolId) -> Option<u32> {
+        Some(self.client().map()?.pools.get(&pool)?.pg_num)
+    }
+    fn is_connected(&mut self) -> bool {
+        self.client().map().is_some()
+    }
+    fn epoch(&mut self) -> u64 {
+        self.client().epoch().0
+    }
+    fn stopped(&mut self) -> Option<String> {
+        self.halted().first().map(|(who, why)| format!("{who} can go on no longer: {why}"))
     }
 }

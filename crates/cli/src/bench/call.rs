@@ -228,7 +228,9 @@ fn measure(
                 }
             }
             Err(Failed::Unknown(_)) => sum.unknown += 1,
-            Err(Failed::Refused(why)) => *sum.failed.entry(why.to_string()).or_default() += 1,
+            Err(why @ (Failed::Refused(_) | Failed::Foreign(_))) => {
+                *sum.failed.entry(why.to_string()).or_default() += 1
+            }
         }
     }
     sum.elapsed = begun.elapsed();

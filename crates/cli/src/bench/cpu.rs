@@ -31,7 +31,8 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
             _ => None,
         };
         // Files outlive a crash, and the number may then be another program's.
-        let pid = pid.filter(|pid: &u32| program(&pid.to_string()).is_ok_and(|name| name == ours));
+        let daemon = |name: &str| name == ours || name.starts_with("ceph-");
+        let pid = pid.filter(|pid: &u32| program(&pid.to_string()).is_ok_and(|name| daemon(&name)));
         if let Some(pid) = pid {
             pids.entry(pid).or_default().push(name);
         }

@@ -145,7 +145,7 @@ fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<V
                 seen.remove(&key);
             }
             // Refused for a reason that is not the register's: it certainly did not happen.
-            Err(Failed::Refused(_)) => {
+            Err(Failed::Refused(_) | Failed::Foreign(_)) => {
                 record.fail = true;
                 record.return_ns = Some(return_ns);
             }

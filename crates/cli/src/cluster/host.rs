@@ -5,8 +5,9 @@
 use super::{Commands, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail};
-use nacre_client::{Completion, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
+use nacre_client::{Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
+use nacre_rados::{Bounds, Ceph, Rados};
 use nacre_types::{Entity, MonId, ObjectId, OsdId, PoolId};
 use nacre_wire::msg::client::RequestId;
 use serde_json::Value;
@@ -115,8 +116,10 @@ impl Running for Here {
 
 /// See the module head.
 struct Connection {
-    commands: Cluster,
-    data: Pipelined,
+    commands: Box<dyn Commands>,
+    data: Box<dyn Driven>,
+    /// Who tells what is wrong.
+    advice: &'static str,
     /// In the order in which they began.
     flying: BTreeMap<OpId, Instant>,
     ended: VecDeque<(OpId, Ended)>,
@@ -128,14 +131,39 @@ struct Connection {
 }
 
 impl Connection {
+    fn new(commands: Box<dyn Commands>, data: Box<dyn Driven>, advice: &'static str) -> Self {
+        Self {
+            commands,
+            data,
+            advice,
+            flying: BTreeMap::new(),
+            ended: VecDeque::new(),
+            unsent: false,
+            polled: Vec::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    fn poll(&mut self, max: Duration) {
+        self.data.turn(max);
+        self.data.completions(&mut self.polled);
+    }
+
+    fn stopped(&mut self) -> Result<()> {
+        match self.data.stopped() {
+            Some(why) => bail!(why),
+            None => Ok(()),
+        }
+    }
+
     /// Turns the connection once.
     fn turn(&mut self) {
         // A turn waits first and sends last: what was just begun must leave before the waiting.
         if std::mem::take(&mut self.unsent) {
-            self.data.poll(Duration::ZERO, &mut self.polled);
+            self.poll(Duration::ZERO);
         }
         let wait = if self.polled.is_empty() { Duration::from_millis(100) } else { Duration::ZERO };
-        self.data.poll(wait, &mut self.polled);
+        self.poll(wait);
         for Completion { id, result } in self.polled.drain(..) {
             let Some(begun) = self.flying.remove(&id) else { continue };
             let result = result.map_err(|failure| match failure {
@@ -144,19 +172,22 @@ impl Connection {
                 Failure::Unknown => {
                     let waited = begun.elapsed().as_secs_f64();
                     Failed::Unknown(format!(
-                        "no answer for {waited:.0} s; `nacre health detail` says what the cluster waits for"
+                        "no answer for {waited:.0} s; `{}` says what the cluster waits for",
+                        self.advice
                     ))
                 }
+                Failure::Foreign { why, .. } => Failed::Foreign(why),
             });
             self.ended.push_back((id, result));
         }
         while let Some((id, _)) = self.flying.first_key_value().filter(|(_, begun)| begun.elapsed() > OPERATION_MAX) {
             let id = *id;
-            self.data.client().abandon(id);
+            self.data.abandon(id);
             let begun = self.flying.remove(&id).expect("just seen");
             let why = format!(
-                "no answer for {:.0} s, and it may happen yet; `nacre health detail` says what the cluster waits for",
-                begun.elapsed().as_secs_f64()
+                "no answer for {:.0} s, and it may happen yet; `{}` says what the cluster waits for",
+                begun.elapsed().as_secs_f64(),
+                self.advice
             );
             self.ended.push_back((id, Err(Failed::Unknown(why))));
         }
@@ -168,11 +199,10 @@ impl Connection {
         let begun = Instant::now();
         let mut asked = false;
         loop {
-            let map = self.data.client().map();
-            if let Some(found) = map.and_then(|map| map.pools.get(&pool)) {
-                return Ok(found.pg_num);
+            if let Some(groups) = self.data.groups(pool) {
+                return Ok(groups);
             }
-            let known = map.is_some();
+            let known = self.data.is_connected();
             if known && !asked && begun.elapsed() > MAP_ASK {
                 asked = true;
                 if !self.exists(pool)? {
@@ -190,8 +220,8 @@ impl Connection {
         }
     }
 
-    fn exists(&self, pool: PoolId) -> Result<bool> {
-        let reply = self.commands.command(serde_json::json!({ "command": "pool ls" })).wait()?;
+    fn exists(&mut self, pool: PoolId) -> Result<bool> {
+        let reply = self.commands.command(&serde_json::json!({ "command": "pool ls" }))?;
         let pools = reply.get("pools").and_then(Value::as_array);
         Ok(pools.into_iter().flatten().any(|known| known.get("id").and_then(Value::as_u64) == Some(pool.0)))
     }
@@ -203,7 +233,8 @@ impl Objects for Connection {
         while self.flying.len() >= IN_FLIGHT_MAX {
             self.turn();
         }
-        let id = self.data.submit(operation).map_err(refusal)?;
+        let now = self.data.now();
+        let id = self.data.objects().submit(now, operation).map_err(refusal)?;
         self.flying.insert(id, Instant::now());
         self.unsent = true;
         Ok(id)
@@ -218,9 +249,7 @@ impl Objects for Connection {
                 return Ok(None);
             }
             self.turn();
-            if let Some((who, why)) = self.data.halted().first() {
-                bail!("{who} can go on no longer: {why}");
-            }
+            self.stopped()?;
         }
     }
 
@@ -230,7 +259,7 @@ impl Objects for Connection {
 
     fn map_at_least(&mut self, epoch: u64) -> Result<()> {
         let begun = Instant::now();
-        while self.data.client().map().is_none_or(|map| map.epoch.0 < epoch) {
+        while self.data.epoch() < epoch {
             if begun.elapsed() > MAP_MAX {
                 bail!("the monitors have not sent the newest map; `nacre health detail` says what is wrong");
             }
@@ -241,7 +270,8 @@ impl Objects for Connection {
 
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
         self.await_pool(pool)?;
-        let watch = self.data.watch(pool, object.clone(), timeout).map_err(refusal)?;
+        let now = self.data.now();
+        let watch = self.data.objects().watch(now, pool, object.clone(), timeout).map_err(refusal)?;
         self.flying.insert(OpId(watch.0), Instant::now());
         self.unsent = true;
         Ok(watch)
@@ -258,21 +288,21 @@ impl Objects for Connection {
                 return Ok(None);
             }
             self.turn();
-            if let Some((who, why)) = self.data.halted().first() {
-                bail!("{who} can go on no longer: {why}");
-            }
+            self.stopped()?;
         }
     }
 
     fn acknowledge(&mut self, watch: WatchId, notify: RequestId) -> Result<()> {
         // Lost meanwhile: the next event says so.
-        let _ = self.data.ack_notify(watch, notify, bytes::Bytes::new());
-        self.data.poll(Duration::ZERO, &mut self.polled);
+        let now = self.data.now();
+        let _ = self.data.objects().ack_notify(now, watch, notify, bytes::Bytes::new());
+        self.poll(Duration::ZERO);
         Ok(())
     }
 
     fn unwatch(&mut self, watch: WatchId) -> Result<()> {
-        if let Some(id) = self.data.unwatch(watch).map_err(refusal)? {
+        let now = self.data.now();
+        if let Some(id) = self.data.objects().unwatch(now, watch).map_err(refusal)? {
             self.flying.insert(id, Instant::now());
             self.unsent = true;
             // Refused only if the watch is gone already.
@@ -293,7 +323,13 @@ fn refusal(refused: Refused) -> anyhow::Error {
 
 impl Commands for Connection {
     fn command(&mut self, request: &Value) -> Result<Value> {
-        Ok(self.commands.command(request.clone()).wait()?)
+        self.commands.command(request)
+    }
+}
+
+impl Commands for Cluster {
+    fn command(&mut self, request: &Value) -> Result<Value> {
+        Ok(Self::command(self, request.clone()).wait()?)
     }
 }
 
@@ -302,15 +338,27 @@ impl Commands for Connection {
 /// # Errors
 /// When its file is wrong.
 pub fn connect(place: &Path, name: &str) -> Result<Box<dyn Session>> {
-    Ok(Box::new(Connection {
-        commands: Cluster::connect_as(place, name)?,
-        data: Pipelined::connect_as(place, name)?,
-        flying: BTreeMap::new(),
-        ended: VecDeque::new(),
-        unsent: false,
-        polled: Vec::new(),
-        heard: Vec::new(),
-    }))
+    let commands = Box::new(Cluster::connect_as(place, name)?);
+    let data = Box::new(Pipelined::connect_as(place, name)?);
+    Ok(Box::new(Connection::new(commands, data, "nacre health detail")))
+}
+
+/// A Ceph cluster's monitors, spoken to in our dialect.
+struct CephCommands(Rados);
+impl Commands for CephCommands {
+    fn command(&mut self, request: &Value) -> Result<Value> {
+        Ok(nacre_rados::admin::command(&self.0, request)?)
+    }
+}
+
+/// Connects to the Ceph cluster of a configuration file.
+///
+/// # Errors
+/// When librados is not there, or no monitor answers.
+pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
+    let rados = Rados::connect(conf, name, &Bounds::default())?;
+    let commands = Box::new(CephCommands(rados.clone()));
+    Ok(Box::new(Connection::new(commands, Box::new(Ceph::new(rados)), "ceph health detail")))
 }
 
 /// A client for service metadata under a name.
@@ -351,13 +399,7 @@ pub fn open_log(path: &Path) -> Result<File> {
 /// # Errors
 /// When its file is wrong.
 pub fn ask_patiently(place: &Path, each: Duration) -> Result<Box<dyn Commands>> {
-    struct Asker(Cluster);
-    impl Commands for Asker {
-        fn command(&mut self, request: &Value) -> Result<Value> {
-            Ok(self.0.command(request.clone()).wait()?)
-        }
-    }
-    Ok(Box::new(Asker(Cluster::connect(place)?.with_timeout(each))))
+    Ok(Box::new(Cluster::connect(place)?.with_timeout(each)))
 }
 
 /// Starts a cluster's daemons in this process.

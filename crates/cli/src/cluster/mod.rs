@@ -17,6 +17,8 @@ pub mod up;
 use crate::objects::Objects;
 use anyhow::{Result, bail};
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Where a cluster is looked for when nobody says.
@@ -37,9 +39,14 @@ pub trait Commands {
 pub trait Session: Objects + Commands {}
 impl<T: Objects + Commands> Session for T {}
 
-/// A cluster, as the command line names it: its folder, or its file.
+/// What makes a name that of a Ceph cluster's configuration.
+const CEPH: &[u8] = b"ceph:";
+
+/// A cluster, as the command line names it: its folder, or its file; or `ceph:` and the configuration of a Ceph cluster.
 pub struct Place {
     path: PathBuf,
+    /// Of a Ceph cluster: its configuration.
+    ceph: Option<PathBuf>,
     /// What the client calls itself.
     name: String,
 }
@@ -48,7 +55,15 @@ impl Place {
     /// From `--cluster`, else `$NACRE_CLUSTER`, else `./nacre-data`.
     #[must_use]
     pub fn new(given: Option<PathBuf>) -> Self {
-        Self { path: given.unwrap_or_else(|| PathBuf::from(DEFAULT)), name: nacre_node::ADMIN.to_owned() }
+        let path = given.unwrap_or_else(|| PathBuf::from(DEFAULT));
+        let ceph = path.as_os_str().as_bytes().strip_prefix(CEPH);
+        let ceph = ceph.map(|conf| PathBuf::from(OsStr::from_bytes(conf)));
+        Self { path, ceph, name: nacre_node::ADMIN.to_owned() }
+    }
+    /// The configuration of the Ceph cluster, if it is one.
+    #[must_use]
+    pub fn ceph(&self) -> Option<&Path> {
+        self.ceph.as_deref()
     }
     /// For a client of that name.
     #[must_use]
@@ -77,7 +92,10 @@ impl Place {
     /// The daemons' pid files.
     #[must_use]
     pub fn run_folder(&self) -> PathBuf {
-        self.folder().join("run")
+        match &self.ceph {
+            Some(conf) => conf.parent().map_or_else(PathBuf::new, Path::to_path_buf).join("run"),
+            None => self.folder().join("run"),
+        }
     }
     /// Whether there is a cluster.
     #[must_use]
@@ -89,6 +107,12 @@ impl Place {
     /// # Errors
     /// When there is no cluster, or the file is wrong.
     pub fn config(&self) -> Result<nacre_node::Config> {
+        if let Some(conf) = &self.ceph {
+            bail!(
+                "{} is a Ceph cluster's, and this needs a cluster of Nacre's own daemons; `ceph` administers the other kind",
+                conf.display()
+            );
+        }
         if !self.exists() {
             let at = self.path.display();
             bail!("{at} holds no cluster; `nacre up --dir {at}` makes one, --cluster or $NACRE_CLUSTER names another");
@@ -110,6 +134,9 @@ impl Place {
     /// # Errors
     /// When there is no cluster, or its file is wrong.
     pub fn connect(&self) -> Result<Box<dyn Session>> {
+        if let Some(conf) = self.ceph() {
+            return host::connect_ceph(conf, &self.name);
+        }
         self.config()?;
         host::connect(&self.path, &self.name)
     }

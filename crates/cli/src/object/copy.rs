@@ -106,7 +106,7 @@ fn commit(
             }
             Err(Failed::Refused(OpFailure::Guard { index: 0 })) => {}
             Err(why) => {
-                *used = !matches!(why, Failed::Refused(_));
+                *used = !matches!(why, Failed::Refused(_) | Failed::Foreign(_));
                 return Err(why.into());
             }
         }

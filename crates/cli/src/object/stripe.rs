@@ -203,7 +203,10 @@ pub fn put(
         Ok(()) => Ok(size),
         Err(error) => {
             // An answer that never came may still mean success: then the pieces are the object.
-            if error.downcast_ref::<Failed>().is_none_or(|failed| matches!(failed, Failed::Refused(_))) {
+            if error
+                .downcast_ref::<Failed>()
+                .is_none_or(|failed| matches!(failed, Failed::Refused(_) | Failed::Foreign(_)))
+            {
                 remove_pieces(cluster, pool, object, &manifest)?;
             }
             Err(error)

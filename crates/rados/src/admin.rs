@@ -1,0 +1,164 @@
+//! Commands in Nacre's dialect (`docs/formats/commands.md`) that a Ceph cluster's monitors can answer: what services and the commands about objects need.
+//! A Ceph cluster is administered with its own tools.
+
+use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
+use crate::handle::{Rados, To};
+use serde_json::{Map, Value, json};
+
+/// Answers one.
+///
+/// # Errors
+/// What the monitors say against it; commands that Ceph has nothing like.
+pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
+    let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
+    match text("command") {
+        "pool ls" => Ok(json!({ "pools": pools(cluster)? })),
+        "pool create" => create(cluster, request),
+        "pool rm" => remove(cluster, text("name")),
+        "pg map" => map(cluster, text("pool"), text("object"), text("namespace")),
+        "status" => status(cluster),
+        "health" => Ok(health(&cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?)),
+        "df" => space(cluster),
+        other => Err(RadosError {
+            code: EOPNOTSUPP,
+            why: format!(
+                "`{other}` is a command for Nacre's own daemons; {} is a Ceph cluster, which is administered with `ceph`",
+                cluster.conf().display()
+            ),
+        }),
+    }
+}
+
+fn rows<'v>(value: &'v Value, field: &str) -> &'v [Value] {
+    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn pools(cluster: &Rados) -> Result<Vec<Value>, RadosError> {
+    let dump = cluster.ask(To::Mon, json!({ "prefix": "osd dump" }))?;
+    let pool = |pool: &Value| {
+        let flags = pool["flags_names"].as_str().unwrap_or_default();
+        json!({
+            "id": pool["pool"], "name": pool["pool_name"], "size": pool["size"], "min_size": pool["min_size"], "pg_num": pool["pg_num"],
+            "pgp_num": pool["pg_placement_num"], "rule": pool["crush_rule"], "quota_bytes": pool["quota_max_bytes"],
+            "quota_objects": pool["quota_max_objects"], "full": flags.split(',').any(|flag| flag == "full"),
+            "no_delete": flags.split(',').any(|flag| flag == "nodelete"), "created": pool["create_time"],
+        })
+    };
+    Ok(rows(&dump, "pools").iter().map(pool).collect())
+}
+
+/// Makes a pool with the cluster's defaults, or what is asked for, and says whose it is: a pool of no application is a health warning.
+fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
+    let name = request.get("name").and_then(Value::as_str).unwrap_or_default();
+    if pools(cluster)?.iter().any(|pool| pool["name"] == name) {
+        return Err(RadosError { code: EINVAL, why: format!("there is a pool {name} already") });
+    }
+    let mut make = json!({ "prefix": "osd pool create", "pool": name, "pool_type": "replicated" });
+    if let Some(pg_num) = request.get("pg_num").filter(|value| !value.is_null()) {
+        (make["pg_num"], make["pgp_num"]) = (pg_num.clone(), pg_num.clone());
+    }
+    if let Some(rule) = request.get("rule").filter(|value| !value.is_null()) {
+        make["rule"] = rule.clone();
+    }
+    cluster.command(To::Mon, &make, &[])?;
+    for field in ["size", "min_size"] {
+        if let Some(value) = request.get(field).filter(|value| !value.is_null()) {
+            let mut set = json!({ "prefix": "osd pool set", "pool": name, "var": field, "val": value.to_string() });
+            if field == "size" && value.as_u64() == Some(1) {
+                set["yes_i_really_mean_it"] = true.into();
+            }
+            cluster.command(To::Mon, &set, &[])?;
+        }
+    }
+    cluster.command(To::Mon, &json!({ "prefix": "osd pool application enable", "pool": name, "app": "nacre" }), &[])?;
+    cluster.wait_for_newest_map()?;
+    let made = pools(cluster)?.into_iter().find(|pool| pool["name"] == name);
+    let mut made =
+        made.ok_or_else(|| RadosError { code: EINVAL, why: format!("the pool {name} was made, and is gone again") })?;
+    made["warnings"] = json!([]);
+    Ok(made)
+}
+
+fn remove(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
+    let id = cluster
+        .pool(name)?
+        .ok_or_else(|| RadosError { code: crate::error::ENOENT, why: format!("there is no pool {name}") })?;
+    let request =
+        json!({ "prefix": "osd pool delete", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true });
+    cluster.command(To::Mon, &request, &[])?;
+    cluster.wait_for_newest_map()?;
+    Ok(json!({ "id": id }))
+}
+
+fn map(cluster: &Rados, pool: &str, object: &str, namespace: &str) -> Result<Value, RadosError> {
+    let mut request = json!({ "prefix": "osd map", "pool": pool, "object": object });
+    if !namespace.is_empty() {
+        request["nspace"] = namespace.into();
+    }
+    let found = cluster.ask(To::Mon, request)?;
+    Ok(json!({
+        "pg": found["pgid"], "up": found["up"], "acting": found["acting"], "primary": found["acting_primary"], "epoch": found["epoch"],
+    }))
+}
+
+fn health(answer: &Value) -> Value {
+    let severity = |word: &str| if word == "HEALTH_ERR" { "error" } else { "warning" };
+    let checks: Vec<Value> = answer["checks"].as_object().into_iter().flatten().map(|(code, check)| {
+        let details: Vec<&Value> = rows(check, "detail").iter().map(|line| &line["message"]).collect();
+        json!({
+            "code": code, "severity": severity(check["severity"].as_str().unwrap_or_default()), "summary": check["summary"]["message"], "detail": details,
+            "advice": format!("https://docs.ceph.com/en/latest/rados/operations/health-checks explains {code}"),
+        })
+    }).collect();
+    let status = match answer["status"].as_str() {
+        Some("HEALTH_OK") => "ok",
+        Some("HEALTH_ERR") => "error",
+        _ => "warning",
+    };
+    json!({ "status": status, "checks": checks })
+}
+
+fn status(cluster: &Rados) -> Result<Value, RadosError> {
+    let answer = cluster.ask(To::Mon, json!({ "prefix": "status" }))?;
+    let states: Map<String, Value> = rows(&answer["pgmap"], "pgs_by_state")
+        .iter()
+        .map(|state| (state["state_name"].as_str().unwrap_or("?").to_owned(), state["count"].clone()))
+        .collect();
+    let (map, groups) = (&answer["osdmap"], &answer["pgmap"]);
+    Ok(json!({
+        "cluster": answer["fsid"], "epoch": map["epoch"], "health": health(&answer["health"]),
+        "mons": { "count": answer["monmap"]["num_mons"], "reachable": rows(&answer, "quorum").len(), "leader": answer["quorum"][0] },
+        "osds": { "count": map["num_osds"], "up": map["num_up_osds"], "in": map["num_in_osds"] },
+        "pgs": { "count": groups["num_pgs"], "by_state": states }, "pools": groups["num_pools"],
+        "data": {
+            "objects": groups["num_objects"], "bytes": groups["data_bytes"], "degraded": groups.get("degraded_objects").cloned().unwrap_or(0.into()),
+            "misplaced": groups.get("misplaced_objects").cloned().unwrap_or(0.into()),
+        },
+        "space": { "used_bytes": groups["bytes_used"], "total_bytes": groups["bytes_total"] }, "flags": [],
+    }))
+}
+
+fn space(cluster: &Rados) -> Result<Value, RadosError> {
+    let answer = cluster.ask(To::Mon, json!({ "prefix": "df", "detail": "detail" }))?;
+    let known = pools(cluster)?;
+    let with = |mut pool: Value| {
+        let stats = rows(&answer, "pools")
+            .iter()
+            .find(|stats| stats["id"] == pool["id"])
+            .map_or(&Value::Null, |stats| &stats["stats"]);
+        for (ours, theirs) in [
+            ("objects", "objects"),
+            ("bytes", "stored"),
+            ("stored_bytes", "bytes_used"),
+            ("max_available_bytes", "max_avail"),
+        ] {
+            pool[ours] = stats[theirs].clone();
+        }
+        pool
+    };
+    let stats = &answer["stats"];
+    Ok(json!({
+        "total_bytes": stats["total_bytes"], "used_bytes": stats["total_used_raw_bytes"], "available_bytes": stats["total_avail_bytes"],
+        "pools": known.into_iter().map(with).collect::<Vec<Value>>(),
+    }))
+}

@@ -1,0 +1,683 @@
+//! Operations in flight on a Ceph cluster.
+//!
+//! Operations of several stages (`plan`) hold back later ones on the same object, so that those take effect in the order of submission; of single-stage ones
+//! librados and the OSDs keep the order.
+
+use crate::compound::{Found, Out, ReadOp, WriteOp};
+use crate::context::{Context, Contexts, Scope};
+use crate::error::{self, RadosError, failure};
+use crate::ffi;
+use crate::flight::{Completion as Ending, Flight};
+use crate::handle::Rados;
+use crate::judge::{Judged, State, judge};
+use crate::listing::{self, Cursors, Page};
+use crate::plan::{Need, Step, Way, way};
+use crate::queue::Queue;
+use crate::worker::Workers;
+use bytes::Bytes;
+use nacre_client::{
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchEvent,
+};
+use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SUB_OPS_MAX, SubOp, SubReply, op_flag};
+use nacre_wire::msg::payload_len;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CStr, CString, c_int};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Most operations in flight.
+const OPS_MAX: usize = 1024;
+/// Most bytes in flight: librados keeps copies.
+const BYTES_MAX: u64 = 256 << 20;
+/// An object that changes so often between reading and writing is left alone.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// What librados' threads and our workers say.
+enum Event {
+    /// An operation has ended.
+    Ended(u64),
+    /// A page of a listing.
+    Page(u64, Result<Page, RadosError>),
+}
+
+/// What is in flight of an operation.
+enum Stage {
+    /// All of it, which reads.
+    Read(Vec<Need>),
+    /// All of it, which writes.
+    Write,
+    /// Reading what it depends on.
+    Looking(Vec<Need>),
+    /// Writing what follows from that.
+    Guarded { results: Vec<SubReply>, calls: Vec<usize>, absent: bool },
+    /// A call; whether output of a writing one was asked for.
+    Call { returning: bool },
+    /// With a worker.
+    Waiting,
+}
+
+struct Running {
+    operation: Operation,
+    bytes: u64,
+    attempts: u32,
+    stage: Stage,
+    flight: Option<Flight>,
+}
+
+/// See the module head.
+pub struct Ceph {
+    rados: Rados,
+    contexts: Contexts,
+    queue: Arc<Queue<Event>>,
+    running: BTreeMap<u64, Running>,
+    bytes: u64,
+    next: u64,
+    /// Operations that wait for one of several stages on the same object.
+    held: BTreeMap<(PoolId, ObjectId), VecDeque<u64>>,
+    cursors: Cursors,
+    workers: Workers,
+    done: Vec<Completion>,
+    events: Vec<Event>,
+    begun: Instant,
+}
+
+impl Drop for Ceph {
+    fn drop(&mut self) {
+        // librados may still write where these operations read; it is told to stop, and what it may write to stays.
+        for (_, running) in std::mem::take(&mut self.running) {
+            if let Some(flight) = running.flight {
+                flight.completion.cancel(&flight.context);
+                flight.leak();
+            }
+        }
+    }
+}
+
+/// Ceph numbers the changes of an object with one number.
+const fn version(number: u64) -> Version {
+    Version { interval: Epoch(0), number }
+}
+
+/// A name for librados.
+fn name(bytes: &[u8], what: &str) -> Result<CString, OpFailure> {
+    CString::new(bytes)
+        .map_err(|_| crate::plan::lacks("zero_bytes", &format!("{what} has a byte 0 in it; choose another name")))
+}
+
+impl Ceph {
+    /// Over a connection.
+    #[must_use]
+    pub fn new(rados: Rados) -> Self {
+        Self {
+            contexts: Contexts::new(rados.clone()),
+            rados,
+            queue: Arc::new(Queue::new()),
+            running: BTreeMap::new(),
+            bytes: 0,
+            next: 1,
+            held: BTreeMap::new(),
+            cursors: Cursors::default(),
+            workers: Workers::default(),
+            done: Vec::new(),
+            events: Vec::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// The connection.
+    #[must_use]
+    pub const fn rados(&self) -> &Rados {
+        &self.rados
+    }
+
+    /// Waits at most `max` for something to end; [`ObjectCluster::completions`] has it then.
+    pub fn turn(&mut self, max: Duration) {
+        let max = if self.done.is_empty() { max } else { Duration::ZERO };
+        let mut events = std::mem::take(&mut self.events);
+        self.queue.take(max, &mut events);
+        for event in events.drain(..) {
+            self.heard(event);
+        }
+        self.events = events;
+    }
+
+    /// Gives an operation up: it completes as [`Failure::Unknown`] now, and may happen yet.
+    pub fn abandon(&mut self, id: OpId) {
+        if let Some(running) = self.running.get(&id.0) {
+            if let Some(flight) = &running.flight {
+                flight.completion.cancel(&flight.context);
+            } else {
+                self.end(id.0, Err(Failure::Unknown));
+            }
+        }
+    }
+
+    fn validate(operation: &Operation) -> Result<(), OpFailure> {
+        let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
+        let ops = &operation.ops;
+        if ops.is_empty() || ops.len() > SUB_OPS_MAX {
+            return invalid("an operation has between 1 and 64 parts");
+        }
+        let announced = ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.payload_len()));
+        if announced > OP_BYTES_MAX {
+            return Err(OpFailure::TooLarge {});
+        }
+        if announced != payload_len(&operation.payload) as u64 {
+            return invalid("the data is longer or shorter than its parts say");
+        }
+        let writes = ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
+        for op in ops {
+            match op {
+                SubOp::Read { length, .. } | SubOp::Checksum { length, .. } if *length > OP_BYTES_MAX => {
+                    return Err(OpFailure::TooLarge {});
+                }
+                SubOp::Read { .. } if writes => {
+                    return invalid("an operation that writes cannot return data; read it in another");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an operation's first stage.
+    fn start(&mut self, id: u64) {
+        if let Err(failed) = self.try_start(id) {
+            self.end(id, Err(failed));
+        }
+    }
+
+    fn try_start(&mut self, id: u64) -> Result<(), Failure> {
+        let operation = &self.running[&id].operation;
+        match way(&operation.ops, &operation.payload).map_err(Failure::Refused)? {
+            Way::Read(needs) => {
+                let outs = reading(self.rados.functions(), &needs);
+                self.send_read(id, outs, Stage::Read(needs), 0)
+            }
+            Way::Staged(needs) => {
+                self.hold(id);
+                let outs = reading(self.rados.functions(), &needs);
+                self.send_read(id, outs, Stage::Looking(needs), 0)
+            }
+            Way::Write(steps) => self.send_write(id, &steps, Stage::Write),
+            Way::Call(class, method, input) => self.send_call(id, &class, &method, &input, true),
+            Way::List(after, limit) => self.list(id, &after, limit),
+            other => Err(Failure::Refused(crate::plan::lacks("unknown", &format!("{other:?} is not done there yet")))),
+        }
+    }
+
+    /// Operations on the object wait from now on until this one has ended.
+    fn hold(&mut self, id: u64) {
+        let Operation { pool, object, .. } = &self.running[&id].operation;
+        self.held.entry((*pool, object.clone())).or_default();
+    }
+
+    fn place(&mut self, id: u64) -> Result<(Arc<Context>, CString), Failure> {
+        let Operation { pool, object, snaps, .. } = &self.running[&id].operation;
+        if object.name.is_empty() {
+            return Err(Failure::Refused(OpFailure::Invalid {
+                why: "an object's name is not empty on a Ceph cluster".to_owned(),
+            }));
+        }
+        let object_name = name(object.name.as_bytes(), "the object's name").map_err(Failure::Refused)?;
+        let context = self.contexts.get(Scope::of(*pool, object, snaps)).map_err(|error| match error.code {
+            error::ENOENT => Failure::NoSuchPool,
+            code => Failure::Foreign { code, why: error.why },
+        })?;
+        Ok((context, object_name))
+    }
+
+    fn send_read(&mut self, id: u64, op: ReadOp, stage: Stage, flags: c_int) -> Result<(), Failure> {
+        let (context, object) = self.place(id)?;
+        self.send(id, context, stage, |context, completion| op.send(context, completion, &object, flags))
+    }
+
+    fn send_write(&mut self, id: u64, steps: &[Step], stage: Stage) -> Result<(), Failure> {
+        let (context, object) = self.place(id)?;
+        let mut op = WriteOp::new(self.rados.functions());
+        for step in steps {
+            step_into(&mut op, step).map_err(Failure::Refused)?;
+        }
+        let full_ok = self.running[&id].operation.flags & op_flag::FULL_OK != 0;
+        let flags = if full_ok { ffi::LIBRADOS_OPERATION_FULL_TRY } else { 0 };
+        let calls = steps.iter().any(|step| matches!(step, Step::Call(..)));
+        let flags = if calls { flags | ffi::LIBRADOS_OPERATION_RETURNVEC } else { flags };
+        self.send(id, context, stage, |context, completion| op.send(context, completion, &object, flags))
+    }
+
+    fn send_call(
+        &mut self,
+        id: u64,
+        class: &nacre_types::Name,
+        method: &nacre_types::Name,
+        input: &[u8],
+        returning: bool,
+    ) -> Result<(), Failure> {
+        let class = name(class.as_bytes(), "the class").map_err(Failure::Refused)?;
+        let method = name(method.as_bytes(), "the method").map_err(Failure::Refused)?;
+        let mut op = ReadOp::new(self.rados.functions());
+        op.call(&class, &method, input);
+        let flags = if returning { ffi::LIBRADOS_OPERATION_RETURNVEC } else { 0 };
+        self.send_read(id, op, Stage::Call { returning }, flags)
+    }
+
+    fn send(
+        &mut self,
+        id: u64,
+        context: Arc<Context>,
+        stage: Stage,
+        send: impl FnOnce(&Context, ffi::rados_completion_t) -> Result<Vec<Out>, c_int>,
+    ) -> Result<(), Failure> {
+        let unsent = Ending::telling(self.rados.functions(), &self.queue, Event::Ended(id));
+        match send(&context, unsent.raw()) {
+            Ok(outs) => {
+                let flight = Flight { completion: unsent.sent(), outs, context };
+                let running = self.running.get_mut(&id).expect("it is being sent");
+                (running.stage, running.flight) = (stage, Some(flight));
+                Ok(())
+            }
+            Err(result) => {
+                unsent.unsent();
+                Err(failure(result))
+            }
+        }
+    }
+
+    fn list(&mut self, id: u64, after: &[u8], limit: u32) -> Result<(), Failure> {
+        let invalid = |why: &str| Failure::Refused(OpFailure::Invalid { why: why.to_owned() });
+        let operation = &self.running[&id].operation;
+        let group = operation.group.filter(|group| *group < listing::GROUPS);
+        let group = group.ok_or_else(|| invalid("the pool's listing has no such part"))?;
+        let from = match after {
+            [] => None,
+            name => Some(self.cursors.get(name).ok_or_else(|| invalid("this listing was given up; begin it anew"))?),
+        };
+        let context = Context::everywhere(&self.rados, operation.pool).map_err(|error| match error.code {
+            error::ENOENT => Failure::NoSuchPool,
+            code => Failure::Foreign { code, why: error.why },
+        })?;
+        let (context, queue) = (Arc::new(context), self.queue.clone());
+        self.running.get_mut(&id).expect("it is being started").stage = Stage::Waiting;
+        self.workers.run(Box::new(move || {
+            queue.push(Event::Page(id, listing::page(&context, group, from.as_deref(), limit)));
+        }));
+        Ok(())
+    }
+
+    fn heard(&mut self, event: Event) {
+        match event {
+            Event::Ended(id) => self.ended(id),
+            Event::Page(id, Ok(page)) => {
+                let next = page.next.map(|cursor| self.cursors.keep(cursor));
+                let results = vec![SubReply::Objects { objects: page.objects, next }];
+                self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
+            }
+            Event::Page(id, Err(error)) => {
+                let failed =
+                    if error.code == 0 { Failure::Foreign { code: 0, why: error.why } } else { failure(-error.code) };
+                self.end(id, Err(failed));
+            }
+        }
+    }
+
+    /// An operation's stage has ended.
+    fn ended(&mut self, id: u64) {
+        let Some(running) = self.running.get_mut(&id) else { return };
+        let flight = running.flight.take().expect("what has ended was in flight");
+        let (result, number) = flight.completion.result();
+        let outs = flight.outs;
+        let next = match std::mem::replace(&mut running.stage, Stage::Waiting) {
+            Stage::Read(needs) => {
+                let state = state_of(&needs, result, number, outs);
+                Some(state.and_then(|state| {
+                    let judged =
+                        judge(&running.operation.ops, &running.operation.payload, state).map_err(Failure::Refused)?;
+                    Ok(Done { version: version(number), results: judged.results, payload: judged.payload })
+                }))
+            }
+            Stage::Write if result >= 0 => {
+                let done = vec![SubReply::Done {}; running.operation.ops.len()];
+                Some(Ok(Done { version: version(number), results: done, payload: Payload::new() }))
+            }
+            Stage::Write => self.why_refused(id, result),
+            Stage::Looking(needs) => match state_of(&needs, result, number, outs) {
+                Ok(state) => self.decided(id, state),
+                Err(failed) => Some(Err(failed)),
+            },
+            Stage::Guarded { results, calls, absent } => {
+                self.written(id, result, number, outs, (results, calls, absent))
+            }
+            Stage::Call { returning } => self.called(id, result, number, outs, returning),
+            Stage::Waiting => unreachable!("nothing was in flight"),
+        };
+        if let Some(result) = next {
+            self.end(id, result);
+        }
+    }
+
+    /// A write that was sent at once did not succeed. If that may have several reasons, the object is asked.
+    fn why_refused(&mut self, id: u64, result: i32) -> Option<Result<Done, Failure>> {
+        let operation = &self.running[&id].operation;
+        let guarded = matches!(
+            -result,
+            error::ENOENT | error::EEXIST | error::ECANCELED | error::ERANGE | error::EOVERFLOW | error::ENODATA
+        );
+        if !guarded || operation.ops.len() == 1 {
+            return Some(Err(failure(result)));
+        }
+        self.hold(id);
+        self.look(id)
+    }
+
+    /// Reads what an operation depends on.
+    fn look(&mut self, id: u64) -> Option<Result<Done, Failure>> {
+        let running = self.running.get_mut(&id).expect("it runs");
+        running.attempts += 1;
+        if running.attempts > ATTEMPTS_MAX {
+            return Some(Err(Failure::Refused(OpFailure::Expired {})));
+        }
+        let needs: Vec<Need> = match crate::plan::needs(&running.operation.ops) {
+            Ok(needs) => needs,
+            Err(failed) => return Some(Err(Failure::Refused(failed))),
+        };
+        let op = reading(self.rados.functions(), &needs);
+        self.send_read(id, op, Stage::Looking(needs), 0).err().map(Err)
+    }
+
+    /// The object is known: what follows is sent, if it is still that.
+    fn decided(&mut self, id: u64, state: State) -> Option<Result<Done, Failure>> {
+        let running = &self.running[&id];
+        let (exists, number) = (state.exists, state.version.number);
+        let judged = match judge(&running.operation.ops, &running.operation.payload, state) {
+            Ok(judged) => judged,
+            Err(failed) => return Some(Err(Failure::Refused(failed))),
+        };
+        let Judged { results, payload, steps } = judged;
+        if steps.is_empty() {
+            return Some(Ok(Done { version: version(number), results, payload }));
+        }
+        let calls = steps
+            .iter()
+            .filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None })
+            .collect();
+        let guard = if exists { Step::AssertVersion(number) } else { Step::Create(true) };
+        let steps: Vec<Step> = std::iter::once(guard).chain(steps).collect();
+        self.send_write(id, &steps, Stage::Guarded { results, calls, absent: !exists }).err().map(Err)
+    }
+
+    fn written(
+        &mut self,
+        id: u64,
+        result: i32,
+        number: u64,
+        outs: Vec<Out>,
+        (mut results, calls, absent): (Vec<SubReply>, Vec<usize>, bool),
+    ) -> Option<Result<Done, Failure>> {
+        let raced = match -result {
+            error::EEXIST => absent,
+            error::ERANGE | error::EOVERFLOW | error::ENOENT => !absent,
+            _ => false,
+        };
+        let first_failed = |outs: Vec<Out>| {
+            let failed = |out: Out| matches!(out.found(), Ok(Found::Called(result, _)) if result < 0);
+            outs.into_iter().position(failed)
+        };
+        if result < 0 {
+            if let Some(index) = first_failed(outs).and_then(|at| calls.get(at)) {
+                return Some(Err(method_failed(*index, result)));
+            }
+            if raced {
+                return self.look(id);
+            }
+            return Some(Err(match calls.first() {
+                Some(index) => method_failed(*index, result),
+                None => failure(result),
+            }));
+        }
+        for (out, index) in outs.into_iter().zip(calls) {
+            if let Ok(Found::Called(status, _)) = out.found() {
+                results[index] =
+                    SubReply::Called { activation: 0, status: status.unsigned_abs(), output: Bytes::new() };
+            }
+        }
+        Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
+    }
+
+    fn called(
+        &mut self,
+        id: u64,
+        result: i32,
+        number: u64,
+        outs: Vec<Out>,
+        returning: bool,
+    ) -> Option<Result<Done, Failure>> {
+        if -result == error::EOVERFLOW && returning {
+            // A call that writes has more output than the cluster keeps for resends. Without asking for it, there is none at all.
+            let operation = &self.running[&id].operation;
+            return match way(&operation.ops, &operation.payload) {
+                Ok(Way::Call(class, method, input)) => {
+                    self.send_call(id, &class, &method, &input, false).err().map(Err)
+                }
+                other => unreachable!("a call has become {other:?}"),
+            };
+        }
+        if result < 0 {
+            return Some(Err(method_failed(0, result)));
+        }
+        let (status, output) = match outs.into_iter().next().map(Out::found) {
+            Some(Ok(Found::Called(status, output))) => (status.unsigned_abs(), output),
+            other => unreachable!("a call returned {other:?}"),
+        };
+        let results = vec![SubReply::Called { activation: 0, status, output }];
+        Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
+    }
+
+    /// Completes an operation; those that waited for it go on.
+    fn end(&mut self, id: u64, result: Result<Done, Failure>) {
+        let Some(running) = self.running.remove(&id) else { return };
+        self.bytes -= running.bytes;
+        self.done.push(Completion { id: OpId(id), result });
+        if self.held.is_empty() {
+            return;
+        }
+        let Operation { pool, object, .. } = running.operation;
+        let key = (pool, object);
+        // Those of one stage go at once, up to the next of several, which holds back the rest again.
+        if self.held.get(&key).is_some_and(|waiting| !waiting.contains(&id)) {
+            let mut waiting = self.held.remove(&key).unwrap_or_default();
+            while let Some(next) = waiting.pop_front() {
+                if self.running.contains_key(&next) {
+                    self.start(next);
+                }
+                if let Some(held) = self.held.get_mut(&key) {
+                    held.append(&mut waiting);
+                }
+            }
+        }
+    }
+}
+
+/// Output and number of a method's failure.
+fn method_failed(index: usize, result: i32) -> Failure {
+    let code = result.saturating_neg();
+    let index = u32::try_from(index).expect("few parts");
+    match code {
+        error::EOPNOTSUPP => {
+            let why = format!(
+                "the Ceph cluster has no such class or method, or its OSDs may not load it (`osd class load list`): {}",
+                error::named(code)
+            );
+            Failure::Refused(OpFailure::NoSuchMethod { why })
+        }
+        error::ESHUTDOWN | error::ETIMEDOUT => failure(result),
+        _ => {
+            Failure::Refused(OpFailure::Method { index, activation: 0, errno: code.unsigned_abs(), why: String::new() })
+        }
+    }
+}
+
+/// A read of all that is needed.
+fn reading(functions: &'static ffi::Functions, needs: &[Need]) -> ReadOp {
+    let mut op = ReadOp::new(functions);
+    // Alone, data needs nothing else: whether the object is there says the result.
+    if !matches!(needs, [Need::Range(_, 1..)]) {
+        op.stat();
+    }
+    let mut attrs = false;
+    for need in needs {
+        match need {
+            Need::Nothing => {}
+            Need::Attrs => {
+                if !std::mem::replace(&mut attrs, true) {
+                    op.attrs();
+                }
+            }
+            // No bytes at all means all of them to Ceph.
+            Need::Range(_, 0) | Need::Checksum(_, 0) => {}
+            Need::Range(offset, length) => op.read(*offset, usize::try_from(*length).expect("bounded")),
+            Need::Checksum(offset, length) => op.checksum(*offset, usize::try_from(*length).expect("bounded")),
+            Need::Keys(keys) => op.keys(keys),
+            Need::Entries(after, limit) => {
+                let after = CString::new(&after[..]).expect("looked at before");
+                op.list(&after, u64::from(*limit));
+            }
+        }
+    }
+    op
+}
+
+/// What was read.
+fn state_of(needs: &[Need], result: i32, number: u64, outs: Vec<Out>) -> Result<State, Failure> {
+    if -result == error::ENOENT {
+        return Ok(State { found: vec![None; needs.len()], version: version(number), ..State::default() });
+    }
+    if result < 0 {
+        return Err(failure(result));
+    }
+    let mut state = State { exists: true, version: version(number), ..State::default() };
+    let mut outs = outs.into_iter();
+    let mut next = || match outs.next().map(Out::found) {
+        Some(Ok(found)) => Ok(found),
+        Some(Err(result)) => Err(failure(result)),
+        None => unreachable!("something was asked for every part"),
+    };
+    if !matches!(needs, [Need::Range(_, 1..)])
+        && let Found::Stat(size, modified) = next()?
+    {
+        (state.size, state.modified_s) = (size, modified);
+    }
+    let mut attrs = false;
+    for need in needs {
+        let found = match need {
+            Need::Nothing => None,
+            Need::Attrs => {
+                if !std::mem::replace(&mut attrs, true)
+                    && let Found::Attrs(all) = next()?
+                {
+                    state.attrs = all;
+                }
+                None
+            }
+            Need::Range(_, 0) => Some(Found::Data(Bytes::new())),
+            Need::Checksum(_, 0) => None,
+            _ => Some(next()?),
+        };
+        state.found.push(found);
+    }
+    Ok(state)
+}
+
+fn step_into(op: &mut WriteOp, step: &Step) -> Result<(), OpFailure> {
+    let attr = |text: &nacre_types::Name| name(text.as_bytes(), "the attribute's name");
+    match step {
+        Step::AssertExists => op.assert_exists(),
+        Step::AssertVersion(version) => op.assert_version(*version),
+        Step::CompareAttr(name, value) => op.compare_attr(&attr(name)?, value),
+        Step::Create(exclusive) => op.create(*exclusive),
+        Step::Write(offset, data) => op.write(*offset, data),
+        Step::WriteFull(data) => op.write_full(data),
+        Step::Append(data) => op.append(data),
+        Step::Zero(offset, length) => op.zero(*offset, *length),
+        Step::Truncate(size) => op.truncate(*size),
+        Step::Remove => op.remove(),
+        Step::SetAttr(name, value) => op.set_attr(&attr(name)?, value),
+        Step::RemoveAttr(name) => op.remove_attr(&attr(name)?),
+        Step::OmapSet(entries) => op.omap_set(entries),
+        Step::OmapRemove(keys) => op.omap_remove(keys),
+        Step::OmapClear => op.omap_clear(),
+        Step::Call(_, class, method, input) => {
+            let (class, method): (CString, CString) =
+                (name(class.as_bytes(), "the class")?, name(method.as_bytes(), "the method")?);
+            let (class, method): (&CStr, &CStr) = (&class, &method);
+            op.call(class, method, input);
+        }
+    }
+    Ok(())
+}
+
+impl ObjectCluster for Ceph {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { ack: false, watch: false, exec: true, exec_reads_own_writes: false }
+    }
+
+    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+        let bytes = payload_len(&operation.payload) as u64;
+        if self.running.len() >= OPS_MAX || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty()) {
+            return Err(Refused::Busy);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.bytes += bytes;
+        let waits =
+            (!self.held.is_empty()).then(|| self.held.get_mut(&(operation.pool, operation.object.clone()))).flatten();
+        let waits = waits.map(|waiting| waiting.push_back(id)).is_some();
+        let valid = Self::validate(&operation);
+        self.running.insert(id, Running { operation, bytes, attempts: 0, stage: Stage::Waiting, flight: None });
+        match valid {
+            Err(failed) => self.end(id, Err(Failure::Refused(failed))),
+            Ok(()) if waits => {}
+            Ok(()) => self.start(id),
+        }
+        Ok(OpId(id))
+    }
+
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        self.turn(Duration::ZERO);
+        into.append(&mut self.done);
+    }
+}
+
+impl Driven for Ceph {
+    fn objects(&mut self) -> &mut dyn ObjectCluster {
+        self
+    }
+    fn now(&self) -> Time {
+        Time::ZERO + self.begun.elapsed()
+    }
+    fn turn(&mut self, max: Duration) {
+        Self::turn(self, max);
+    }
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        into.append(&mut self.done);
+    }
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        ObjectCluster::watch_events(self, into);
+    }
+    fn abandon(&mut self, id: OpId) {
+        Self::abandon(self, id);
+    }
+    fn groups(&mut self, pool: PoolId) -> Option<u32> {
+        Context::plain(&self.rados, pool).ok().map(|_| listing::GROUPS)
+    }
+    fn is_connected(&mut self) -> bool {
+        true
+    }
+    fn epoch(&mut self) -> u64 {
+        0
+    }
+    fn stopped(&mut self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,252 @@
+//! What is used of `librados.so.2`, found at run time: Nacre is built and runs without it (`layers.toml` keeps it a library of this crate alone).
+//!
+//! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but for none. Nothing outside this crate's
+//! wrappers calls them.
+
+#![allow(dead_code, reason = "some are declared for what is being built: see docs/plan.md")]
+#![allow(non_camel_case_types, clippy::type_complexity, clippy::upper_case_acronyms)]
+
+use crate::error::RadosError;
+use libloading::Library;
+use std::ffi::{c_char, c_int, c_uchar, c_void};
+use std::sync::OnceLock;
+
+/// A cluster handle.
+pub type rados_t = *mut c_void;
+/// An I/O context: pool, namespace, locator, snapshots.
+pub type rados_ioctx_t = *mut c_void;
+/// An asynchronous operation's end.
+pub type rados_completion_t = *mut c_void;
+/// A compound operation that writes.
+pub type rados_write_op_t = *mut c_void;
+/// A compound operation that reads.
+pub type rados_read_op_t = *mut c_void;
+/// Extended attributes read.
+pub type rados_xattrs_iter_t = *mut c_void;
+/// Omap entries read.
+pub type rados_omap_iter_t = *mut c_void;
+/// A place in a listing.
+pub type rados_object_list_cursor = *mut c_void;
+/// Called when an operation has ended.
+pub type rados_callback_t = unsafe extern "C" fn(rados_completion_t, *mut c_void);
+/// Called for a notify: argument, notify, watch, notifier, data, its length.
+pub type rados_watchcb2_t = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
+/// Called when a watch may have missed something: argument, watch, error.
+pub type rados_watcherrcb_t = unsafe extern "C" fn(*mut c_void, u64, c_int);
+
+/// An object of a listing.
+#[repr(C)]
+pub struct rados_object_list_item {
+    pub oid_length: usize,
+    pub oid: *mut c_char,
+    pub nspace_length: usize,
+    pub nspace: *mut c_char,
+    pub locator_length: usize,
+    pub locator: *mut c_char,
+}
+
+/// Who acknowledged a notify, and with what.
+#[repr(C)]
+pub struct notify_ack_t {
+    pub notifier_id: u64,
+    pub cookie: u64,
+    pub payload: *mut c_char,
+    pub payload_len: u64,
+}
+
+/// Who did not.
+#[repr(C)]
+pub struct notify_timeout_t {
+    pub notifier_id: u64,
+    pub cookie: u64,
+}
+
+pub const LIBRADOS_CMPXATTR_OP_EQ: u8 = 1;
+pub const LIBRADOS_CREATE_EXCLUSIVE: c_int = 1;
+pub const LIBRADOS_CREATE_IDEMPOTENT: c_int = 0;
+pub const LIBRADOS_OPERATION_FULL_TRY: c_int = 64;
+pub const LIBRADOS_OPERATION_RETURNVEC: c_int = 1024;
+pub const LIBRADOS_CHECKSUM_TYPE_CRC32C: c_int = 2;
+pub const LIBRADOS_SNAP_HEAD: u64 = u64::MAX - 1;
+/// Namespace of a context that lists all of them.
+pub const LIBRADOS_ALL_NSPACES: &std::ffi::CStr = c"\x01";
+
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        /// The library's functions.
+        pub struct Functions {
+            $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+        }
+        impl Functions {
+            /// # Safety
+            /// The library must be librados: the types are believed.
+            unsafe fn of(library: &Library) -> Result<Self, libloading::Error> {
+                Ok(Self {
+                    $($name: {
+                        // SAFETY: the caller says what the library is; names and types are of its header.
+                        let found = unsafe {
+                            library.get::<unsafe extern "C" fn($($type),*) $(-> $result)?>(concat!(stringify!($name), "\0").as_bytes())
+                        };
+                        *found?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    fn rados_version(major: *mut c_int, minor: *mut c_int, extra: *mut c_int);
+    fn rados_create2(cluster: *mut rados_t, cluster_name: *const c_char, name: *const c_char, flags: u64) -> c_int;
+    fn rados_conf_read_file(cluster: rados_t, path: *const c_char) -> c_int;
+    fn rados_conf_set(cluster: rados_t, option: *const c_char, value: *const c_char) -> c_int;
+    fn rados_conf_get(cluster: rados_t, option: *const c_char, into: *mut c_char, length: usize) -> c_int;
+    fn rados_connect(cluster: rados_t) -> c_int;
+    fn rados_shutdown(cluster: rados_t);
+    fn rados_cluster_fsid(cluster: rados_t, into: *mut c_char, length: usize) -> c_int;
+    fn rados_get_instance_id(cluster: rados_t) -> u64;
+    fn rados_wait_for_latest_osdmap(cluster: rados_t) -> c_int;
+    fn rados_pool_lookup(cluster: rados_t, name: *const c_char) -> i64;
+    fn rados_mon_command(
+        cluster: rados_t, command: *const *const c_char, count: usize, input: *const c_char, input_length: usize,
+        output: *mut *mut c_char, output_length: *mut usize, status: *mut *mut c_char, status_length: *mut usize,
+    ) -> c_int;
+    fn rados_mgr_command(
+        cluster: rados_t, command: *const *const c_char, count: usize, input: *const c_char, input_length: usize,
+        output: *mut *mut c_char, output_length: *mut usize, status: *mut *mut c_char, status_length: *mut usize,
+    ) -> c_int;
+    fn rados_osd_command(
+        cluster: rados_t, osd: c_int, command: *const *const c_char, count: usize, input: *const c_char, input_length: usize,
+        output: *mut *mut c_char, output_length: *mut usize, status: *mut *mut c_char, status_length: *mut usize,
+    ) -> c_int;
+    fn rados_buffer_free(buffer: *mut c_char);
+    fn rados_blocklist_add(cluster: rados_t, address: *mut c_char, expire_seconds: u32) -> c_int;
+    fn rados_getaddrs(cluster: rados_t, addresses: *mut *mut c_char) -> c_int;
+
+    fn rados_ioctx_create2(cluster: rados_t, pool: i64, context: *mut rados_ioctx_t) -> c_int;
+    fn rados_ioctx_destroy(context: rados_ioctx_t);
+    fn rados_ioctx_set_namespace(context: rados_ioctx_t, namespace: *const c_char);
+    fn rados_ioctx_locator_set_key(context: rados_ioctx_t, key: *const c_char);
+    fn rados_ioctx_snap_set_read(context: rados_ioctx_t, snap: u64);
+    fn rados_ioctx_selfmanaged_snap_set_write_ctx(context: rados_ioctx_t, sequence: u64, snaps: *const u64, count: c_int) -> c_int;
+    fn rados_ioctx_selfmanaged_snap_create(context: rados_ioctx_t, snap: *mut u64) -> c_int;
+    fn rados_ioctx_selfmanaged_snap_remove(context: rados_ioctx_t, snap: u64) -> c_int;
+    fn rados_ioctx_selfmanaged_snap_rollback(context: rados_ioctx_t, object: *const c_char, snap: u64) -> c_int;
+    fn rados_ioctx_snap_create(context: rados_ioctx_t, name: *const c_char) -> c_int;
+    fn rados_ioctx_snap_remove(context: rados_ioctx_t, name: *const c_char) -> c_int;
+    fn rados_ioctx_snap_rollback(context: rados_ioctx_t, object: *const c_char, name: *const c_char) -> c_int;
+    fn rados_ioctx_snap_list(context: rados_ioctx_t, snaps: *mut u64, count: c_int) -> c_int;
+    fn rados_ioctx_snap_get_name(context: rados_ioctx_t, snap: u64, into: *mut c_char, length: c_int) -> c_int;
+
+    fn rados_aio_create_completion2(argument: *mut c_void, done: Option<rados_callback_t>, completion: *mut rados_completion_t) -> c_int;
+    fn rados_aio_release(completion: rados_completion_t);
+    fn rados_aio_get_return_value(completion: rados_completion_t) -> c_int;
+    fn rados_aio_get_version(completion: rados_completion_t) -> u64;
+    fn rados_aio_cancel(context: rados_ioctx_t, completion: rados_completion_t) -> c_int;
+    fn rados_aio_read(context: rados_ioctx_t, object: *const c_char, completion: rados_completion_t, into: *mut c_char, length: usize, offset: u64) -> c_int;
+    fn rados_aio_read_op_operate(op: rados_read_op_t, context: rados_ioctx_t, completion: rados_completion_t, object: *const c_char, flags: c_int) -> c_int;
+    fn rados_aio_write_op_operate(
+        op: rados_write_op_t, context: rados_ioctx_t, completion: rados_completion_t, object: *const c_char, modified: *mut i64, flags: c_int,
+    ) -> c_int;
+    fn rados_aio_watch2(
+        context: rados_ioctx_t, object: *const c_char, completion: rados_completion_t, handle: *mut u64, on_notify: rados_watchcb2_t,
+        on_error: rados_watcherrcb_t, timeout_s: u32, argument: *mut c_void,
+    ) -> c_int;
+    fn rados_aio_unwatch(context: rados_ioctx_t, handle: u64, completion: rados_completion_t) -> c_int;
+    fn rados_watch_check(context: rados_ioctx_t, handle: u64) -> c_int;
+    fn rados_watch_flush(cluster: rados_t) -> c_int;
+    fn rados_aio_notify(
+        context: rados_ioctx_t, object: *const c_char, completion: rados_completion_t, data: *const c_char, length: c_int, timeout_ms: u64,
+        reply: *mut *mut c_char, reply_length: *mut usize,
+    ) -> c_int;
+    fn rados_notify_ack(context: rados_ioctx_t, object: *const c_char, notify: u64, handle: u64, data: *const c_char, length: c_int) -> c_int;
+    fn rados_decode_notify_response(
+        reply: *mut c_char, length: usize, acks: *mut *mut notify_ack_t, ack_count: *mut usize, timeouts: *mut *mut notify_timeout_t,
+        timeout_count: *mut usize,
+    ) -> c_int;
+    fn rados_free_notify_response(acks: *mut notify_ack_t, ack_count: usize, timeouts: *mut notify_timeout_t);
+
+    fn rados_create_write_op() -> rados_write_op_t;
+    fn rados_release_write_op(op: rados_write_op_t);
+    fn rados_write_op_assert_exists(op: rados_write_op_t);
+    fn rados_write_op_assert_version(op: rados_write_op_t, version: u64);
+    fn rados_write_op_cmpxattr(op: rados_write_op_t, name: *const c_char, operator: u8, value: *const c_char, length: usize);
+    fn rados_write_op_create(op: rados_write_op_t, exclusive: c_int, category: *const c_char);
+    fn rados_write_op_write(op: rados_write_op_t, data: *const c_char, length: usize, offset: u64);
+    fn rados_write_op_write_full(op: rados_write_op_t, data: *const c_char, length: usize);
+    fn rados_write_op_append(op: rados_write_op_t, data: *const c_char, length: usize);
+    fn rados_write_op_remove(op: rados_write_op_t);
+    fn rados_write_op_truncate(op: rados_write_op_t, size: u64);
+    fn rados_write_op_zero(op: rados_write_op_t, offset: u64, length: u64);
+    fn rados_write_op_setxattr(op: rados_write_op_t, name: *const c_char, value: *const c_char, length: usize);
+    fn rados_write_op_rmxattr(op: rados_write_op_t, name: *const c_char);
+    fn rados_write_op_exec(op: rados_write_op_t, class: *const c_char, method: *const c_char, input: *const c_char, length: usize, result: *mut c_int);
+    fn rados_write_op_omap_set2(
+        op: rados_write_op_t, keys: *const *const c_char, values: *const *const c_char, key_lengths: *const usize, value_lengths: *const usize, count: usize,
+    );
+    fn rados_write_op_omap_rm_keys2(op: rados_write_op_t, keys: *const *const c_char, key_lengths: *const usize, count: usize);
+    fn rados_write_op_omap_clear(op: rados_write_op_t);
+
+    fn rados_create_read_op() -> rados_read_op_t;
+    fn rados_release_read_op(op: rados_read_op_t);
+    fn rados_read_op_stat(op: rados_read_op_t, size: *mut u64, modified: *mut i64, result: *mut c_int);
+    fn rados_read_op_read(op: rados_read_op_t, offset: u64, length: usize, into: *mut c_char, read: *mut usize, result: *mut c_int);
+    fn rados_read_op_checksum(
+        op: rados_read_op_t, kind: c_int, initial: *const c_char, initial_length: usize, offset: u64, length: usize, chunk: usize, into: *mut c_char,
+        into_length: usize, result: *mut c_int,
+    );
+    fn rados_read_op_getxattrs(op: rados_read_op_t, attributes: *mut rados_xattrs_iter_t, result: *mut c_int);
+    fn rados_read_op_exec(
+        op: rados_read_op_t, class: *const c_char, method: *const c_char, input: *const c_char, length: usize, output: *mut *mut c_char,
+        output_length: *mut usize, result: *mut c_int,
+    );
+    fn rados_read_op_omap_get_vals2(
+        op: rados_read_op_t, after: *const c_char, prefix: *const c_char, limit: u64, entries: *mut rados_omap_iter_t, more: *mut c_uchar, result: *mut c_int,
+    );
+    fn rados_read_op_omap_get_vals_by_keys2(
+        op: rados_read_op_t, keys: *const *const c_char, count: usize, key_lengths: *const usize, entries: *mut rados_omap_iter_t, result: *mut c_int,
+    );
+    fn rados_getxattrs_next(attributes: rados_xattrs_iter_t, name: *mut *const c_char, value: *mut *const c_char, length: *mut usize) -> c_int;
+    fn rados_getxattrs_end(attributes: rados_xattrs_iter_t);
+    fn rados_omap_get_next2(
+        entries: rados_omap_iter_t, key: *mut *mut c_char, value: *mut *mut c_char, key_length: *mut usize, value_length: *mut usize,
+    ) -> c_int;
+    fn rados_omap_get_end(entries: rados_omap_iter_t);
+
+    fn rados_object_list_begin(context: rados_ioctx_t) -> rados_object_list_cursor;
+    fn rados_object_list_end(context: rados_ioctx_t) -> rados_object_list_cursor;
+    fn rados_object_list_is_end(context: rados_ioctx_t, cursor: rados_object_list_cursor) -> c_int;
+    fn rados_object_list_cursor_free(context: rados_ioctx_t, cursor: rados_object_list_cursor);
+    fn rados_object_list_cursor_cmp(context: rados_ioctx_t, left: rados_object_list_cursor, right: rados_object_list_cursor) -> c_int;
+    fn rados_object_list(
+        context: rados_ioctx_t, from: rados_object_list_cursor, to: rados_object_list_cursor, limit: usize, filter: *const c_char, filter_length: usize,
+        items: *mut rados_object_list_item, next: *mut rados_object_list_cursor,
+    ) -> c_int;
+    fn rados_object_list_free(count: usize, items: *mut rados_object_list_item);
+    fn rados_object_list_slice(
+        context: rados_ioctx_t, from: rados_object_list_cursor, to: rados_object_list_cursor, part: usize, parts: usize, part_from: *mut rados_object_list_cursor,
+        part_to: *mut rados_object_list_cursor,
+    );
+}
+
+/// The functions, loaded the first time they are asked for.
+///
+/// # Errors
+/// The library is not there, or is too old.
+pub fn functions() -> Result<&'static Functions, RadosError> {
+    static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
+    const NAME: &str = "librados.so.2";
+    let load = || {
+        // SAFETY: loading runs the library's own initialisers; it is Ceph's, by the name that its packages give it.
+        let library = unsafe { Library::new(NAME) }.map_err(|error| {
+            format!("{NAME}, the library of Ceph's clients, cannot be loaded ({error}); on Debian `apt-get install librados2` installs it")
+        })?;
+        // SAFETY: as above.
+        let functions = unsafe { Functions::of(&library) }
+            .map_err(|error| format!("{NAME} is older than Ceph 14 or something else ({error})"))?;
+        // It stays for the life of the process: threads of its own run in it.
+        std::mem::forget(library);
+        Ok(functions)
+    };
+    LOADED.get_or_init(load).as_ref().map_err(|why| RadosError::library(why.clone()))
+}

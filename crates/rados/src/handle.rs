@@ -1,0 +1,288 @@
+//! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, for no longer than [`Bounds`] say.
+
+use crate::error::{EINVAL, RadosError};
+use crate::ffi::{Functions, functions, rados_t};
+use serde_json::Value;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what is asked of the cluster may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Until a monitor has answered the first time.
+    pub connect: Duration,
+    /// An operation on an object; after it, its end is unknown.
+    pub operation: Duration,
+    /// A command to a daemon.
+    pub command: Duration,
+}
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(10), operation: Duration::from_secs(30), command: Duration::from_secs(20) }
+    }
+}
+
+/// Whom a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// The monitors.
+    Mon,
+    /// The active manager.
+    Mgr,
+    /// An OSD.
+    Osd(i32),
+}
+
+/// See the module head. Clones share the connection; it ends with the last of them.
+#[derive(Clone)]
+pub struct Rados(Arc<Connected>);
+
+struct Connected {
+    functions: &'static Functions,
+    raw: rados_t,
+    path: PathBuf,
+}
+// SAFETY: librados handles are made to be used by several threads at once.
+unsafe impl Send for Connected {}
+// SAFETY: as above.
+unsafe impl Sync for Connected {}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        // SAFETY: it is connected or was at least made, and nobody has it any more.
+        unsafe { (self.functions.rados_shutdown)(self.raw) };
+    }
+}
+
+pub(crate) fn c_string(bytes: &[u8], what: &str) -> Result<CString, RadosError> {
+    CString::new(bytes).map_err(|_| RadosError {
+        code: EINVAL,
+        why: format!("{what} has a byte 0 in it; librados takes names only up to the first of those, so they cannot be used on a Ceph cluster"),
+    })
+}
+
+impl Rados {
+    /// Connects to the cluster of a `ceph.conf`, as `client.NAME`.
+    ///
+    /// # Errors
+    /// No library, no such file, keys that the cluster does not know, no monitor in time.
+    pub fn connect(conf: &Path, name: &str, bounds: &Bounds) -> Result<Self, RadosError> {
+        let functions = functions()?;
+        // librados says of a missing file only that it could not be parsed.
+        if let Err(error) = std::fs::metadata(conf) {
+            let code = error.raw_os_error().unwrap_or(EINVAL);
+            return Err(RadosError { code, why: format!("reading {}: {error}", conf.display()) });
+        }
+        let file = c_string(conf.as_os_str().as_encoded_bytes(), "the name of the configuration file")?;
+        let client = c_string(format!("client.{name}").as_bytes(), "the client's name")?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the strings live until the call returns, which is when they have been copied.
+        let made = unsafe { (functions.rados_create2)(&raw mut raw, c"ceph".as_ptr(), client.as_ptr(), 0) };
+        if made < 0 {
+            return Err(RadosError::of(made, "making a client of Ceph"));
+        }
+        let this = Self(Arc::new(Connected { functions, raw, path: conf.to_owned() }));
+        // SAFETY: as above.
+        let read = unsafe { (functions.rados_conf_read_file)(raw, file.as_ptr()) };
+        if read < 0 {
+            return Err(RadosError::of(read, format_args!("{} is not a configuration of Ceph", conf.display())));
+        }
+        let seconds = |duration: Duration| duration.as_secs_f64().ceil().max(1.0).to_string();
+        for (option, value) in [
+            ("client_mount_timeout", seconds(bounds.connect)),
+            ("rados_mon_op_timeout", seconds(bounds.command)),
+            ("rados_osd_op_timeout", seconds(bounds.operation)),
+            // What goes wrong is told by whoever called, once.
+            ("log_to_stderr", "false".to_owned()),
+            ("err_to_stderr", "false".to_owned()),
+        ] {
+            this.set(option, &value)?;
+        }
+        // SAFETY: the handle is ours.
+        let connected = unsafe { (functions.rados_connect)(raw) };
+        if connected < 0 {
+            let doing = format_args!("connecting as client.{name} to the Ceph cluster of {}", conf.display());
+            return Err(RadosError::of(connected, doing));
+        }
+        Ok(this)
+    }
+
+    fn set(&self, option: &str, value: &str) -> Result<(), RadosError> {
+        let (name, text) =
+            (c_string(option.as_bytes(), "an option")?, c_string(value.as_bytes(), "an option's value")?);
+        // SAFETY: strings live until the call returns.
+        let result = unsafe { (self.functions().rados_conf_set)(self.raw(), name.as_ptr(), text.as_ptr()) };
+        if result < 0 { Err(RadosError::of(result, format_args!("setting {option} to {value}"))) } else { Ok(()) }
+    }
+
+    pub(crate) fn functions(&self) -> &'static Functions {
+        self.0.functions
+    }
+    pub(crate) fn raw(&self) -> rados_t {
+        self.0.raw
+    }
+    /// The configuration that it was connected with.
+    #[must_use]
+    pub fn conf(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// An option as librados understood the configuration.
+    ///
+    /// # Errors
+    /// There is no such option.
+    pub fn option(&self, name: &str) -> Result<String, RadosError> {
+        let option = c_string(name.as_bytes(), "an option")?;
+        let mut text = vec![0_u8; 4096];
+        // SAFETY: the buffer is as long as is said.
+        let result = unsafe {
+            (self.functions().rados_conf_get)(self.raw(), option.as_ptr(), text.as_mut_ptr().cast(), text.len())
+        };
+        if result < 0 {
+            return Err(RadosError::of(result, format_args!("reading the option {name}")));
+        }
+        Ok(until_zero(&text))
+    }
+
+    /// The cluster's identity.
+    ///
+    /// # Errors
+    /// As librados says.
+    pub fn fsid(&self) -> Result<String, RadosError> {
+        let mut text = [0_u8; 64];
+        // SAFETY: the buffer is as long as is said.
+        let result = unsafe { (self.functions().rados_cluster_fsid)(self.raw(), text.as_mut_ptr().cast(), text.len()) };
+        if result < 0 { Err(RadosError::of(result, "reading the cluster's fsid")) } else { Ok(until_zero(&text)) }
+    }
+
+    /// What the cluster calls this connection: `client.ID` in its own messages.
+    #[must_use]
+    pub fn instance(&self) -> u64 {
+        // SAFETY: connected.
+        unsafe { (self.functions().rados_get_instance_id)(self.raw()) }
+    }
+
+    /// Waits until this client has the newest map: pools that were just made are in it.
+    ///
+    /// # Errors
+    /// No monitor answers.
+    pub fn wait_for_newest_map(&self) -> Result<(), RadosError> {
+        // SAFETY: connected.
+        let result = unsafe { (self.functions().rados_wait_for_latest_osdmap)(self.raw()) };
+        if result < 0 { Err(RadosError::of(result, "waiting for the newest map")) } else { Ok(()) }
+    }
+
+    /// A command in Ceph's own JSON form.
+    ///
+    /// # Errors
+    /// What the daemon says against it, or that it does not answer.
+    pub fn command(&self, to: To, request: &Value, input: &[u8]) -> Result<Vec<u8>, RadosError> {
+        let prefix = request.get("prefix").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = c_string(request.to_string().as_bytes(), "a command")?;
+        let commands = [text.as_ptr()];
+        let (mut output, mut said): (*mut c_char, *mut c_char) = (ptr::null_mut(), ptr::null_mut());
+        let (mut output_length, mut said_length) = (0_usize, 0_usize);
+        let functions = self.functions();
+        // SAFETY: what is passed lives until the call returns; what it returns is freed below.
+        let result = unsafe {
+            let (commands, count) = (commands.as_ptr(), commands.len());
+            let (data, length) = (input.as_ptr().cast(), input.len());
+            let (out, out_length) = (&raw mut output, &raw mut output_length);
+            let (status, status_length) = (&raw mut said, &raw mut said_length);
+            match to {
+                To::Mon => (functions.rados_mon_command)(
+                    self.raw(),
+                    commands,
+                    count,
+                    data,
+                    length,
+                    out,
+                    out_length,
+                    status,
+                    status_length,
+                ),
+                To::Mgr => (functions.rados_mgr_command)(
+                    self.raw(),
+                    commands,
+                    count,
+                    data,
+                    length,
+                    out,
+                    out_length,
+                    status,
+                    status_length,
+                ),
+                To::Osd(osd) => (functions.rados_osd_command)(
+                    self.raw(),
+                    osd as c_int,
+                    commands,
+                    count,
+                    data,
+                    length,
+                    out,
+                    out_length,
+                    status,
+                    status_length,
+                ),
+            }
+        };
+        let output = taken(functions, output, output_length);
+        let said = taken(functions, said, said_length);
+        if result < 0 {
+            return Err(RadosError::said(result, format_args!("`{prefix}`"), &String::from_utf8_lossy(&said)));
+        }
+        Ok(output)
+    }
+
+    /// The same, with an answer in JSON.
+    ///
+    /// # Errors
+    /// As [`Self::command`]; also when the answer is not JSON.
+    pub fn ask(&self, to: To, mut request: Value) -> Result<Value, RadosError> {
+        if let Some(object) = request.as_object_mut() {
+            object.entry("format").or_insert_with(|| "json".into());
+        }
+        let output = self.command(to, &request, &[])?;
+        serde_json::from_slice(&output)
+            .map_err(|error| RadosError { code: EINVAL, why: format!("the answer to {request} is not JSON: {error}") })
+    }
+
+    /// A pool's number; `None` if this client's map has no such pool.
+    ///
+    /// # Errors
+    /// A name that cannot be one.
+    pub fn pool(&self, name: &str) -> Result<Option<i64>, RadosError> {
+        let text = c_string(name.as_bytes(), "a pool's name")?;
+        // SAFETY: the string lives until the call returns.
+        let found = unsafe { (self.functions().rados_pool_lookup)(self.raw(), text.as_ptr()) };
+        if found >= 0 {
+            return Ok(Some(found));
+        }
+        match i32::try_from(found).unwrap_or(i32::MIN) {
+            code if code == -crate::error::ENOENT => Ok(None),
+            code => Err(RadosError::of(code, format_args!("looking for the pool {name}"))),
+        }
+    }
+}
+
+/// Copies what librados allocated, and frees it.
+pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -> Vec<u8> {
+    if buffer.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: librados says that the buffer is so long, and that it is ours to free.
+    unsafe {
+        let copy = std::slice::from_raw_parts(buffer.cast::<u8>(), length).to_vec();
+        (functions.rados_buffer_free)(buffer);
+        copy
+    }
+}
+
+fn until_zero(text: &[u8]) -> String {
+    CStr::from_bytes_until_nul(text)
+        .map_or_else(|_| String::from_utf8_lossy(text), |text| text.to_string_lossy())
+        .into_owned()
+}

@@ -1,0 +1,45 @@
+//! The third implementation of [`nacre_client::ObjectCluster`]: an existing Ceph cluster, through `librados.so.2` loaded at run time (DESIGN §9; UNI-06).
+//!
+//! ```text
+//!  submit ─▶ plan: read · write · read-judge-write ─▶ compound ─▶ librados ─▶ OSDs of Ceph
+//!  completions ◀─ cluster: answers, next stages ◀─ queue ◀─ librados' threads
+//! ```
+//!
+//! * [`plan`], `judge`: what an operation means, pure;
+//! * [`cluster`]: operations in flight;
+//! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
+//! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
+//!
+//! *Invariants.* Operations on one object take effect in the order of their submission. What fails had no effect; what has no answer in time is
+//! [`Failure::Unknown`](nacre_client::Failure::Unknown). No call but [`handle`]'s waits for the cluster.
+//!
+//! *Boundary*: answers come from librados, which has checked them; `unsafe` is in this crate alone.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a host: librados has threads, and waits are bounded by the clock"
+)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("librados is loaded by its Linux name");
+
+pub mod admin;
+pub mod cluster;
+mod compound;
+mod context;
+pub mod error;
+mod ffi;
+mod flight;
+pub mod handle;
+mod judge;
+mod listing;
+mod lua;
+pub mod plan;
+mod queue;
+mod worker;
+
+pub use cluster::Ceph;
+pub use error::RadosError;
+pub use handle::{Bounds, Rados, To};
+pub use listing::GROUPS;

@@ -1,0 +1,76 @@
+//! From librados' threads to ours: what has ended, in the order in which it ended.
+//!
+//! ```text
+//!  librados' finisher ─▶ Queue::push ─▶ (mutex, condition) ─▶ Queue::take: all that is there, at once
+//! ```
+//!
+//! A callback only appends; it wakes the taker when that sleeps, so that a burst of answers costs one wake-up.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// See the module head.
+pub struct Queue<T> {
+    state: Mutex<State<T>>,
+    ready: Condvar,
+}
+
+struct State<T> {
+    ended: Vec<T>,
+    sleeping: bool,
+}
+
+impl<T> Queue<T> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self { state: Mutex::new(State { ended: Vec::new(), sleeping: false }), ready: Condvar::new() }
+    }
+    /// Appends.
+    pub fn push(&self, ended: T) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ended.push(ended);
+        if state.sleeping {
+            state.sleeping = false;
+            drop(state);
+            self.ready.notify_one();
+        }
+    }
+    /// Takes all there is, waiting at most `max` for something.
+    pub fn take(&self, max: Duration, into: &mut Vec<T>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = Instant::now();
+        while state.ended.is_empty() {
+            let Some(left) = max.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else { break };
+            state.sleeping = true;
+            let woken = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            state = woken.0;
+        }
+        state.sleeping = false;
+        if into.is_empty() { std::mem::swap(&mut state.ended, into) } else { into.append(&mut state.ended) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_sleeper_is_woken_and_gets_everything_in_order() {
+        let queue = Arc::new(Queue::new());
+        let pusher = {
+            let queue = queue.clone();
+            std::thread::spawn(move || (0..1000).for_each(|n| queue.push(n)))
+        };
+        let mut all = Vec::new();
+        while all.len() < 1000 {
+            let before = all.len();
+            queue.take(Duration::from_secs(60), &mut all);
+            assert!(all.len() > before, "it woke for nothing");
+        }
+        pusher.join().expect("no panic");
+        assert_eq!(all, (0..1000).collect::<Vec<_>>());
+        queue.take(Duration::ZERO, &mut all);
+        assert_eq!(all.len(), 1000);
+    }
+}
