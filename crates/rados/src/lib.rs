@@ -8,7 +8,8 @@
 //! * [`plan`], `judge`: what an operation means, pure;
 //! * [`cluster`]: operations in flight;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
-//! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
+//! * [`handle`]: connecting, commands; [`error`]: what its numbers mean;
+//! * [`meta`]: service metadata in an object.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails had no effect; what has no answer in time is
 //! [`Failure::Unknown`](nacre_client::Failure::Unknown). No call but [`handle`]'s waits for the cluster.
@@ -35,6 +36,7 @@ pub mod handle;
 mod judge;
 mod listing;
 mod lua;
+pub mod meta;
 pub mod plan;
 mod queue;
 mod worker;

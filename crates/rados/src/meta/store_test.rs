@@ -1,0 +1,477 @@
+//! The store over objects in memory, with a clock that only waiting moves: races, faults and time are what the test says.
+
+use super::cursor::Cursor;
+use super::decide::KEYS_MAX;
+use super::layout;
+use super::place::Locate;
+use super::record::Head;
+use super::store::MetaStore;
+use crate::error::RadosError;
+use bytes::Bytes;
+use nacre_client::{
+    Capabilities, Completion, Done, Driven, Failure, MetaFailure, ObjectCluster, OpId, Operation, Refused, WatchEvent,
+    WatchNews,
+};
+use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::msg::meta::{
+    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+};
+use nacre_wire::{Payload, Wire};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::rc::Rc;
+use std::time::Duration;
+
+type Omap = BTreeMap<Bytes, Bytes>;
+type Meanwhile = Box<dyn FnOnce(&Shared)>;
+
+/// The one object, and what the cluster does besides.
+#[derive(Default)]
+struct World {
+    object: Option<(u64, Omap)>,
+    made: bool,
+    now: Time,
+    /// Before the operation with this number, counted over all clients, something else happens.
+    meanwhile: BTreeMap<u64, Meanwhile>,
+    operations: u64,
+    /// The next operations do not come back; whether they happen all the same.
+    silent: VecDeque<bool>,
+    /// Entries that one page has at most.
+    page: u32,
+}
+type Shared = Rc<RefCell<World>>;
+
+struct Fake {
+    world: Shared,
+    next: u64,
+    done: Vec<Completion>,
+}
+
+/// Guards stand first, so that nothing is half done.
+fn apply(world: &mut World, ops: &[SubOp]) -> Result<Done, OpFailure> {
+    let (page, object) = (world.page, &mut world.object);
+    let (mut results, mut wrote) = (Vec::new(), false);
+    for (index, op) in ops.iter().enumerate() {
+        let guard =
+            |holds: bool| if holds { Ok(SubReply::Done {}) } else { Err(OpFailure::Guard { index: index as u32 }) };
+        assert!(!wrote || matches!(op, SubOp::OmapSet { .. } | SubOp::OmapRemove { .. }), "{op:?} after a write");
+        results.push(match op {
+            SubOp::AssertExists { exists } => guard(*exists == object.is_some())?,
+            SubOp::AssertVersion { version } => guard(object.as_ref().is_some_and(|there| there.0 == version.number))?,
+            SubOp::OmapSet { entries } => {
+                wrote = true;
+                object.get_or_insert_default().1.extend(entries.iter().cloned());
+                SubReply::Done {}
+            }
+            SubOp::OmapRemove { keys } => {
+                wrote = true;
+                let omap = &mut object.get_or_insert_default().1;
+                keys.iter().for_each(|key| drop(omap.remove(key)));
+                SubReply::Done {}
+            }
+            reading => {
+                let omap = &object.as_ref().ok_or(OpFailure::NotFound {})?.1;
+                match reading {
+                    SubOp::Stat {} => SubReply::Done {},
+                    SubOp::OmapGet { keys } => {
+                        let found =
+                            keys.iter().filter_map(|key| omap.get(key).map(|value| (key.clone(), value.clone())));
+                        SubReply::Entries { entries: found.collect(), more: false }
+                    }
+                    SubOp::OmapList { after, limit } => {
+                        let behind = (Bound::Excluded(after.clone()), Bound::Unbounded);
+                        let mut behind = omap.range(behind).map(|(key, value)| (key.clone(), value.clone()));
+                        let entries = behind.by_ref().take((*limit).min(page) as usize).collect();
+                        SubReply::Entries { entries, more: behind.next().is_some() }
+                    }
+                    other => panic!("{other:?} is not used"),
+                }
+            }
+        });
+    }
+    let version = &mut object.as_mut().expect("read or written").0;
+    *version += u64::from(wrote);
+    Ok(Done { version: Version { interval: Epoch(0), number: *version }, results, payload: Payload::new() })
+}
+
+impl ObjectCluster for Fake {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+        let number = self.world.borrow().operations;
+        let meanwhile = self.world.borrow_mut().meanwhile.remove(&number);
+        self.world.borrow_mut().operations += 1;
+        if let Some(meanwhile) = meanwhile {
+            meanwhile(&self.world);
+        }
+        let mut world = self.world.borrow_mut();
+        let silent = world.silent.pop_front();
+        let result = match silent {
+            Some(false) => Err(Failure::Unknown),
+            Some(true) => apply(&mut world, &operation.ops).map_err(Failure::Refused).and(Err(Failure::Unknown)),
+            None => apply(&mut world, &operation.ops).map_err(Failure::Refused),
+        };
+        self.next += 1;
+        self.done.push(Completion { id: OpId(self.next), result });
+        Ok(OpId(self.next))
+    }
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        into.append(&mut self.done);
+    }
+}
+impl Driven for Fake {
+    fn objects(&mut self) -> &mut dyn ObjectCluster {
+        self
+    }
+    fn now(&self) -> Time {
+        self.world.borrow().now
+    }
+    fn turn(&mut self, max: Duration) {
+        let mut world = self.world.borrow_mut();
+        // An operation takes a millisecond; nothing to wait for takes the whole time.
+        let takes = if self.done.is_empty() { max } else { Duration::from_millis(1) };
+        world.now = world.now + takes;
+    }
+    fn completions(&mut self, into: &mut Vec<Completion>) {
+        into.append(&mut self.done);
+    }
+    fn watch_events(&mut self, _: &mut Vec<WatchEvent>) {}
+    fn abandon(&mut self, _: OpId) {}
+    fn groups(&mut self, _: PoolId) -> Option<u32> {
+        Some(1)
+    }
+    fn is_connected(&mut self) -> bool {
+        true
+    }
+    fn epoch(&mut self) -> u64 {
+        0
+    }
+    fn stopped(&mut self) -> Option<String> {
+        None
+    }
+}
+
+struct Here(Shared);
+impl Locate for Here {
+    fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
+        Ok(self.0.borrow().made.then(|| (PoolId(1), ObjectId::named("meta"))))
+    }
+    fn make(&mut self) -> Result<(PoolId, ObjectId), RadosError> {
+        self.0.borrow_mut().made = true;
+        Ok((PoolId(1), ObjectId::named("meta")))
+    }
+}
+
+fn world() -> Shared {
+    Rc::new(RefCell::new(World { page: 256, ..World::default() }))
+}
+fn client(world: &Shared, who: &str) -> MetaStore<Fake> {
+    let fake = Fake { world: world.clone(), next: 0, done: Vec::new() };
+    MetaStore::new(fake, Box::new(Here(world.clone())), who)
+}
+
+fn put(key: &str, value: &str, lease: u64) -> MetaOp {
+    MetaOp::Put { key: key.into(), value: Bytes::copy_from_slice(value.as_bytes()), lease }
+}
+fn transact(compares: Vec<MetaCompare>, then: Vec<MetaOp>) -> MetaCall {
+    MetaCall::Transact { compares, then, otherwise: vec![] }
+}
+fn set(store: &mut MetaStore<Fake>, key: &str, value: &str) -> u64 {
+    store.call(&transact(vec![], vec![put(key, value, 0)])).expect("set").0
+}
+fn prefix(prefix: &str) -> MetaSpan {
+    MetaSpan::Prefix { prefix: prefix.into() }
+}
+fn names(store: &mut MetaStore<Fake>, of: &str) -> Vec<String> {
+    store.list(&prefix(of)).expect("listed").0.iter().map(|pair| pair.key.to_string()).collect()
+}
+fn get(store: &mut MetaStore<Fake>, key: &str) -> Option<String> {
+    let (pairs, _) = store.list(&MetaSpan::Key { key: key.into() }).expect("read");
+    pairs.first().map(|pair| String::from_utf8_lossy(&pair.value).into_owned())
+}
+fn refused(store: &mut MetaStore<Fake>, call: &MetaCall) -> MetaError {
+    match store.call(call) {
+        Err(MetaFailure::Refused(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+/// What the object's head says, and what its entries add up to.
+fn check(world: &Shared) {
+    let world = world.borrow();
+    let Some((_, omap)) = &world.object else { return };
+    let mut state = super::state::State::default();
+    omap.iter().for_each(|(entry, value)| state.take(entry, value).expect("ours"));
+    let head = &state.head;
+    assert_eq!(head.keys, state.pairs.len() as u64);
+    let bytes: usize = state.pairs.values().map(|pair| pair.key.as_bytes().len() + pair.value.len()).sum();
+    assert_eq!(head.bytes, bytes as u64);
+    assert_eq!(head.leases, state.leases.len() as u64);
+    let kept: Vec<u64> = state.log.keys().copied().collect();
+    assert_eq!(kept, (head.oldest()..=head.revision).collect::<Vec<_>>());
+    for (lease, keys) in &state.held {
+        assert!(state.leases.contains_key(lease), "lease {lease} holds keys");
+        for (key, held) in keys {
+            let pair = &state.pairs[key];
+            assert_eq!((pair.lease, held.bytes), (*lease, (key.as_bytes().len() + pair.value.len()) as u64));
+        }
+    }
+    let held: usize = state.held.values().map(BTreeMap::len).sum();
+    assert_eq!(held, state.pairs.values().filter(|pair| pair.lease != 0).count());
+}
+
+#[test]
+fn keys_are_kept_and_nothing_is_made_for_readers() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    assert_eq!(get(&mut store, "a/k"), None);
+    assert!(!world.borrow().made, "reading makes nothing");
+    assert_eq!(set(&mut store, "a/k", "1"), 1);
+    assert_eq!(set(&mut store, "a/k", "2"), 2);
+    assert_eq!(set(&mut store, "b/\0", "3"), 3);
+    let pair = store.list(&prefix("a/")).expect("listed").0.remove(0);
+    assert_eq!((pair.created, pair.modified, pair.version), (1, 2, 2));
+    let gone = transact(vec![], vec![MetaOp::Delete { span: prefix("a/") }, MetaOp::Delete { span: prefix("b/") }]);
+    let (revision, result) = store.call(&gone).expect("deleted");
+    let answers = vec![MetaAnswer::Deleted { keys: 1 }, MetaAnswer::Deleted { keys: 1 }];
+    assert_eq!((revision, result), (4, MetaResult::Transacted { succeeded: true, answers }));
+    check(&world);
+    assert_eq!(names(&mut store, ""), [] as [&str; 0]);
+}
+
+// Went red when a lost race was answered as if it had been won, and when the guard was left out.
+#[test]
+fn a_change_that_comes_between_is_seen() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    set(&mut store, "a/n", "0");
+    let add = |store: &mut MetaStore<Fake>| loop {
+        let old = get(store, "a/n").expect("there");
+        let equal = MetaCompare {
+            key: "a/n".into(),
+            target: MetaTarget::Value { value: old.clone().into() },
+            relation: MetaRelation::Equal {},
+        };
+        let new = (old.parse::<u64>().expect("a number") + 1).to_string();
+        let (_, result) = store.call(&transact(vec![equal], vec![put("a/n", &new, 0)])).expect("carried out");
+        if matches!(result, MetaResult::Transacted { succeeded: true, .. }) {
+            return;
+        }
+    };
+    // Every third operation, another client adds one in between: also between a transaction's read and its write.
+    let at = world.borrow().operations;
+    for number in (at..at + 90).step_by(3) {
+        world.borrow_mut().meanwhile.insert(
+            number,
+            Box::new(move |world: &Shared| {
+                let kept = std::mem::take(&mut world.borrow_mut().meanwhile);
+                let before = world.borrow().operations;
+                let mut other = client(world, "admin");
+                let old: u64 = get(&mut other, "a/n").expect("there").parse().expect("a number");
+                set(&mut other, "a/n", &(old + 100).to_string());
+                // What was planned by number stays where it was.
+                let mut world = world.borrow_mut();
+                world.operations = before;
+                world.meanwhile = kept;
+            }),
+        );
+    }
+    (0..10).for_each(|_| add(&mut store));
+    let found = get(&mut store, "a/n");
+    let others = 30 - world.borrow().meanwhile.len() as u64;
+    assert!(others >= 10, "{others}");
+    assert_eq!(found, Some((10 + others * 100).to_string()));
+    check(&world);
+}
+
+#[test]
+fn a_list_in_pages_is_of_one_version_in_a_transaction() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    let many: Vec<MetaOp> = (0..40).map(|n| put(&format!("a/{n:02}"), "x", 0)).collect();
+    store.call(&transact(vec![], many)).expect("set");
+    set(&mut store, "b/k", "x");
+    world.borrow_mut().page = 7;
+    assert_eq!(names(&mut store, "a/").len(), 40);
+    // Between the pages of a deletion, a key is added before and one after where it is.
+    let at = world.borrow().operations;
+    world.borrow_mut().meanwhile.insert(
+        at + 2,
+        Box::new(|world: &Shared| {
+            let mut other = client(world, "admin");
+            set(&mut other, "a/001", "x");
+            set(&mut other, "a/99", "x");
+        }),
+    );
+    let gone = transact(vec![], vec![MetaOp::Delete { span: prefix("a/") }]);
+    let (_, result) = store.call(&gone).expect("deleted");
+    assert_eq!(result, MetaResult::Transacted { succeeded: true, answers: vec![MetaAnswer::Deleted { keys: 42 }] });
+    assert_eq!(names(&mut store, ""), ["b/k"]);
+    check(&world);
+}
+
+#[test]
+fn what_does_not_come_back_may_have_happened_and_a_read_says_so_plainly() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    set(&mut store, "a/k", "1");
+    for happens in [true, false] {
+        // The read comes back, the write does not.
+        let at = world.borrow().operations;
+        let fail = move |world: &Shared| world.borrow_mut().silent.push_back(happens);
+        world.borrow_mut().meanwhile.insert(at + 1, Box::new(fail));
+        let ended = store.call(&transact(vec![], vec![put("a/k", if happens { "2" } else { "3" }, 0)]));
+        assert!(matches!(ended, Err(MetaFailure::Unknown(Some(_)))), "{ended:?}");
+        assert_eq!(get(&mut store, "a/k").as_deref(), Some("2"));
+    }
+    world.borrow_mut().silent.push_back(false);
+    let silent = refused(&mut store, &MetaCall::Leases {});
+    assert!(matches!(silent, MetaError::Unavailable { .. }));
+}
+
+/// All that a watch tells until it has nothing to say.
+fn told(store: &mut MetaStore<Fake>, cursor: &mut Cursor) -> Vec<u64> {
+    let mut revisions = Vec::new();
+    while let Some(news) = store.news(cursor, Duration::ZERO).expect("readable") {
+        match news {
+            WatchNews::Events { events, .. } => revisions.extend(events.iter().map(MetaEvent::revision)),
+            WatchNews::Ended(error) => panic!("{error}"),
+        }
+    }
+    revisions
+}
+
+#[test]
+fn a_watch_tells_every_revision_once_also_after_a_new_beginning() {
+    let world = world();
+    let (mut writer, mut reader) = (client(&world, "admin"), client(&world, "eve"));
+    let mut cursor = Cursor::new(prefix("a/"), 0);
+    assert_eq!(told(&mut reader, &mut cursor), [] as [u64; 0]);
+    for n in 1..=100 {
+        set(&mut writer, if n % 2 == 0 { "a/k" } else { "b/k" }, &n.to_string());
+    }
+    let evens: Vec<u64> = (1..=50).map(|n| n * 2).collect();
+    assert_eq!(told(&mut reader, &mut cursor), evens);
+    let mut again = Cursor::new(prefix("a/"), 51);
+    assert_eq!(told(&mut client(&world, "eve"), &mut again), evens[25..]);
+}
+
+#[test]
+fn what_is_compacted_is_told_and_the_object_stays_small() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    for n in 0..4_400 {
+        set(&mut store, "a/k", &n.to_string());
+    }
+    check(&world);
+    let entries = world.borrow().object.as_ref().expect("there").1.len();
+    assert!(entries < 4_300, "{entries} entries");
+    let news = store.news(&mut Cursor::new(prefix("a/"), 5), Duration::ZERO).expect("readable");
+    let Some(WatchNews::Ended(MetaError::Compacted { oldest })) = news else { panic!("{news:?}") };
+    assert_eq!(told(&mut store, &mut Cursor::new(prefix("a/"), oldest)).len() as u64, 4_400 + 1 - oldest);
+}
+
+// Went red when renewals were not looked at.
+#[test]
+fn a_lease_goes_with_its_silent_owner_and_never_before() {
+    let world = world();
+    let (mut owner, mut other) = (client(&world, "alice"), client(&world, "bob"));
+    let grant = |store: &mut MetaStore<Fake>| match store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted").1 {
+        MetaResult::Granted { lease, ttl_ms: 5_000 } => lease,
+        other => panic!("{other:?}"),
+    };
+    let lease = grant(&mut owner);
+    let both = vec![put("a/leader", "alice", lease), put("a/other", "x", 0)];
+    owner.call(&transact(vec![], both)).expect("set");
+    let denied = refused(&mut other, &transact(vec![], vec![put("a/mine", "bob", lease)]));
+    assert!(matches!(denied, MetaError::Denied { .. }));
+    assert!(matches!(refused(&mut other, &MetaCall::KeepAlive { lease }), MetaError::Denied { .. }));
+
+    let mut cursor = Cursor::new(prefix("a/"), 0);
+    let mut watch = |other: &mut MetaStore<Fake>, for_ms: u64| {
+        let until = world.borrow().now + Duration::from_millis(for_ms);
+        let mut gone = Vec::new();
+        while world.borrow().now < until {
+            let left = until.since(world.borrow().now);
+            if let Some(WatchNews::Events { events, .. }) = other.news(&mut cursor, left).expect("readable") {
+                gone.extend(events.iter().map(|event| event.key().to_string()));
+            }
+        }
+        gone
+    };
+    // Its owner renews every three seconds: it stays for as long as that goes on.
+    for _ in 0..5 {
+        assert_eq!(watch(&mut other, 3_000), [] as [&str; 0]);
+        owner.call(&MetaCall::KeepAlive { lease }).expect("alive");
+    }
+    assert_eq!(watch(&mut other, 4_900), [] as [&str; 0]);
+    assert_eq!(watch(&mut other, 2_000), ["a/leader"]);
+    assert_eq!(refused(&mut owner, &MetaCall::KeepAlive { lease }), MetaError::NoSuchLease { lease });
+    assert_eq!(names(&mut owner, ""), ["a/other"]);
+    check(&world);
+}
+
+#[test]
+fn keys_leave_a_lease_that_they_are_set_without_and_go_with_one_that_is_revoked() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    let mut grant = || match store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted").1 {
+        MetaResult::Granted { lease, .. } => lease,
+        other => panic!("{other:?}"),
+    };
+    let (one, two) = (grant(), grant());
+    for (key, lease) in [("a/1", one), ("a/2", one), ("a/3", one), ("a/4", two)] {
+        store.call(&transact(vec![], vec![put(key, "x", lease)])).expect("set");
+    }
+    store.call(&transact(vec![], vec![put("a/2", "y", 0), put("a/3", "y", two)])).expect("set");
+    check(&world);
+    let MetaResult::Leases { leases } = store.call(&MetaCall::Leases {}).expect("listed").1 else { panic!("leases") };
+    assert_eq!(leases.iter().map(|lease| (lease.lease, lease.keys)).collect::<Vec<_>>(), [(one, 1), (two, 2)]);
+    let (revision, result) = store.call(&MetaCall::Revoke { lease: two }).expect("revoked");
+    assert_eq!((revision, result), (6, MetaResult::Revoked { keys: 2 }));
+    assert_eq!(names(&mut store, ""), ["a/1", "a/2"]);
+    check(&world);
+    let none = refused(&mut store, &transact(vec![], vec![put("a/5", "x", two)]));
+    assert_eq!(none, MetaError::NoSuchLease { lease: two });
+}
+
+#[test]
+fn what_this_engine_has_not_is_refused_by_its_name() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    let mut why = |key: &str, value: &str| refused(&mut store, &transact(vec![], vec![put(key, value, 0)])).to_string();
+    assert!(why("nacre/program/p", "function validate() end").contains("`meta_programs`"));
+    assert!(why("nacre/namespace/a", r#"{"validator": "p"}"#).contains("`meta_programs`"));
+    assert!(why("nacre/namespace/a", r#"{"triggers": [{"name": "t", "log": "x"}]}"#).contains("`meta_programs`"));
+    assert!(why("nacre/namespace/a", r#"{"writers": ["alice"]}"#).contains("`meta_access`"));
+    assert!(why("nacre/namespace/a", r#"{"keys_max": 3}"#).contains("`meta_quotas`"));
+    assert!(why("nacre/namespace/a", r#"{"writer": ["alice"]}"#).contains("`writer`"));
+    assert!(why("nokey", "x").contains("NAMESPACE/NAME"));
+    assert!(why("a/k", &"x".repeat((64 << 10) + 1)).contains("65536"));
+    assert_eq!(world.borrow().operations, 0, "nothing was read for it");
+    set(&mut store, "nacre/namespace/a", r#"{"readers": ["*"]}"#);
+    let denied = refused(&mut client(&world, "eve"), &transact(vec![], vec![put("nacre/x", "1", 0)]));
+    assert!(matches!(denied, MetaError::Denied { .. }));
+}
+
+#[test]
+fn what_is_full_takes_no_more_but_may_be_emptied() {
+    let world = world();
+    let mut store = client(&world, "admin");
+    set(&mut store, "a/k", "1");
+    let head = |keys| {
+        let mut world = world.borrow_mut();
+        let omap = &mut world.object.as_mut().expect("there").1;
+        let head = Head::from_bytes(&omap[layout::HEAD]).expect("a head");
+        omap.insert(Bytes::from_static(layout::HEAD), Head { keys, ..head }.to_bytes().into());
+    };
+    head(KEYS_MAX);
+    let full = refused(&mut store, &transact(vec![], vec![put("a/l", "1", 0)]));
+    assert!(matches!(full, MetaError::QuotaExceeded { limit: KEYS_MAX, .. }), "{full:?}");
+    set(&mut store, "a/k", "2");
+    head(KEYS_MAX + 5);
+    let gone = transact(vec![], vec![MetaOp::Delete { span: prefix("a/") }]);
+    store.call(&gone).expect("less is always possible");
+}
