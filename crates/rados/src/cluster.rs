@@ -20,7 +20,8 @@ use nacre_client::{
 };
 use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SUB_OPS_MAX, SubOp, SubReply, op_flag};
+use nacre_wire::msg::check::check_operation;
+use nacre_wire::msg::client::{OpFailure, SubReply, op_flag};
 use nacre_wire::msg::payload_len;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, CString, c_int};
@@ -58,12 +59,20 @@ enum Stage {
     Waiting,
 }
 
+/// What waits for an operation of several stages on the same object.
+struct Held {
+    by: u64,
+    waiting: VecDeque<u64>,
+}
+
 struct Running {
     operation: Operation,
     bytes: u64,
     attempts: u32,
     stage: Stage,
     flight: Option<Flight>,
+    /// Nobody waits for it: how it ends is not told.
+    abandoned: bool,
 }
 
 /// See the module head.
@@ -74,8 +83,7 @@ pub struct Ceph {
     running: BTreeMap<u64, Running>,
     bytes: u64,
     next: u64,
-    /// Operations that wait for one of several stages on the same object.
-    held: BTreeMap<(PoolId, ObjectId), VecDeque<u64>>,
+    held: BTreeMap<(PoolId, ObjectId), Held>,
     cursors: Cursors,
     workers: Workers,
     done: Vec<Completion>,
@@ -143,43 +151,16 @@ impl Ceph {
         self.events = events;
     }
 
-    /// Gives an operation up: it completes as [`Failure::Unknown`] now, and may happen yet.
+    /// Gives an operation up: it completes as [`Failure::Unknown`] soon, and may happen yet.
     pub fn abandon(&mut self, id: OpId) {
-        if let Some(running) = self.running.get(&id.0) {
+        if let Some(running) = self.running.get_mut(&id.0) {
             if let Some(flight) = &running.flight {
+                running.abandoned = true;
                 flight.completion.cancel(&flight.context);
             } else {
                 self.end(id.0, Err(Failure::Unknown));
             }
         }
-    }
-
-    fn validate(operation: &Operation) -> Result<(), OpFailure> {
-        let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
-        let ops = &operation.ops;
-        if ops.is_empty() || ops.len() > SUB_OPS_MAX {
-            return invalid("an operation has between 1 and 64 parts");
-        }
-        let announced = ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.payload_len()));
-        if announced > OP_BYTES_MAX {
-            return Err(OpFailure::TooLarge {});
-        }
-        if announced != payload_len(&operation.payload) as u64 {
-            return invalid("the data is longer or shorter than its parts say");
-        }
-        let writes = ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
-        for op in ops {
-            match op {
-                SubOp::Read { length, .. } | SubOp::Checksum { length, .. } if *length > OP_BYTES_MAX => {
-                    return Err(OpFailure::TooLarge {});
-                }
-                SubOp::Read { .. } if writes => {
-                    return invalid("an operation that writes cannot return data; read it in another");
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Sends an operation's first stage.
@@ -211,7 +192,7 @@ impl Ceph {
     /// Operations on the object wait from now on until this one has ended.
     fn hold(&mut self, id: u64) {
         let Operation { pool, object, .. } = &self.running[&id].operation;
-        self.held.entry((*pool, object.clone())).or_default();
+        self.held.entry((*pool, object.clone())).or_insert_with(|| Held { by: id, waiting: VecDeque::new() });
     }
 
     fn place(&mut self, id: u64) -> Result<(Arc<Context>, CString), Failure> {
@@ -328,6 +309,10 @@ impl Ceph {
         let flight = running.flight.take().expect("what has ended was in flight");
         let (result, number) = flight.completion.result();
         let outs = flight.outs;
+        if running.abandoned {
+            self.end(id, Err(Failure::Unknown));
+            return;
+        }
         let next = match std::mem::replace(&mut running.stage, Stage::Waiting) {
             Stage::Read(needs) => {
                 let state = state_of(&needs, result, number, outs);
@@ -403,7 +388,9 @@ impl Ceph {
             .filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None })
             .collect();
         let guard = if exists { Step::AssertVersion(number) } else { Step::Create(true) };
-        let steps: Vec<Step> = std::iter::once(guard).chain(steps).collect();
+        // That it was not there was judged; there it would be held against what the guard has made.
+        let judged = |step| if step == Step::Create(true) { Step::Create(false) } else { step };
+        let steps: Vec<Step> = std::iter::once(guard).chain(steps.into_iter().map(judged)).collect();
         self.send_write(id, &steps, Stage::Guarded { results, calls, absent: !exists }).err().map(Err)
     }
 
@@ -484,16 +471,17 @@ impl Ceph {
         }
         let Operation { pool, object, .. } = running.operation;
         let key = (pool, object);
-        // Those of one stage go at once, up to the next of several, which holds back the rest again.
-        if self.held.get(&key).is_some_and(|waiting| !waiting.contains(&id)) {
-            let mut waiting = self.held.remove(&key).unwrap_or_default();
-            while let Some(next) = waiting.pop_front() {
-                if self.running.contains_key(&next) {
-                    self.start(next);
-                }
-                if let Some(held) = self.held.get_mut(&key) {
-                    held.append(&mut waiting);
-                }
+        if self.held.get(&key).is_none_or(|held| held.by != id) {
+            return;
+        }
+        // Those of one stage go at once, up to the next of several, which holds back the rest.
+        let mut waiting = self.held.remove(&key).map(|held| held.waiting).unwrap_or_default();
+        while let Some(next) = waiting.pop_front() {
+            if self.running.contains_key(&next) {
+                self.start(next);
+            }
+            if let Some(held) = self.held.get_mut(&key) {
+                held.waiting.append(&mut waiting);
             }
         }
     }
@@ -619,7 +607,14 @@ fn step_into(op: &mut WriteOp, step: &Step) -> Result<(), OpFailure> {
 
 impl ObjectCluster for Ceph {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ack: false, watch: false, exec: true, exec_reads_own_writes: false }
+        Capabilities {
+            ack: false,
+            watch: false,
+            exec: true,
+            exec_reads_own_writes: false,
+            exec_writes_return: false,
+            zero_bytes: false,
+        }
     }
 
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
@@ -632,9 +627,12 @@ impl ObjectCluster for Ceph {
         self.bytes += bytes;
         let waits =
             (!self.held.is_empty()).then(|| self.held.get_mut(&(operation.pool, operation.object.clone()))).flatten();
-        let waits = waits.map(|waiting| waiting.push_back(id)).is_some();
-        let valid = Self::validate(&operation);
-        self.running.insert(id, Running { operation, bytes, attempts: 0, stage: Stage::Waiting, flight: None });
+        let waits = waits.map(|held| held.waiting.push_back(id)).is_some();
+        let valid = check_operation(&operation.ops, &operation.payload);
+        self.running.insert(
+            id,
+            Running { operation, bytes, attempts: 0, stage: Stage::Waiting, flight: None, abandoned: false },
+        );
         match valid {
             Err(failed) => self.end(id, Err(Failure::Refused(failed))),
             Ok(()) if waits => {}

@@ -1,0 +1,5 @@
+//! Watches and locks.
+
+use crate::Case;
+
+pub const CASES: &[Case] = &[];
