@@ -33,6 +33,7 @@ pub mod error;
 mod ffi;
 mod flight;
 pub mod handle;
+pub mod home;
 mod judge;
 mod listing;
 mod lua;

@@ -7,7 +7,7 @@ use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_client::{Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
-use nacre_rados::meta::{Cursor, MetaStore};
+use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, Rados};
 use nacre_types::{Entity, MonId, ObjectId, OsdId, PoolId};
 use nacre_wire::msg::client::RequestId;
@@ -377,7 +377,7 @@ impl Metadata for Cluster {
     }
 }
 
-impl Metadata for MetaStore<Ceph> {
+impl Metadata for MetaStore<Ceph, ConfigKey> {
     fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)> {
         Ok(self.call(&call)?)
     }

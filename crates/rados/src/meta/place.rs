@@ -3,17 +3,15 @@
 //! The pointer is written when something is first to be kept. Two clients that do so at once write the same. `config-key` has no compare-and-set, so
 //! nothing else is in it.
 
-use crate::admin;
 use crate::error::{EINVAL, ENOENT, RadosError};
 use crate::handle::{Rados, To};
+use crate::home;
 use nacre_types::{ObjectId, PoolId};
 use serde_json::{Value, json};
 
 /// The key of the pointer.
 pub const KEY: &str = "nacre/meta";
-/// The pool that is made. Names that begin with a dot are refused by newer monitors of Ceph.
-pub const POOL: &str = "nacre.meta";
-/// The object.
+/// The object that is made.
 pub const OBJECT: &str = "meta";
 /// What this program can read.
 pub const FORMAT: u64 = 1;
@@ -45,7 +43,7 @@ impl Pointer {
     /// As text.
     #[must_use]
     pub fn text(&self) -> String {
-        json!({ "pool": self.pool, "object": self.object, "format": FORMAT }).to_string()
+        json!({ "format": FORMAT, "object": self.object, "pool": self.pool }).to_string()
     }
     /// From text.
     ///
@@ -109,17 +107,8 @@ impl Locate for ConfigKey {
         if let Some(found) = self.find()? {
             return Ok(found);
         }
-        if self.pool(POOL)?.is_none() {
-            // One object: one placement group.
-            let request = json!({ "command": "pool create", "name": POOL, "pg_num": 1 });
-            if let Err(error) = admin::command(&self.0, &request)
-                // Somebody else may have been faster.
-                && self.pool(POOL)?.is_none()
-            {
-                return Err(error);
-            }
-        }
-        let pointer = Pointer { pool: POOL.to_owned(), object: OBJECT.to_owned() };
+        home::make(&self.0)?;
+        let pointer = Pointer { pool: home::HOME.to_owned(), object: OBJECT.to_owned() };
         self.0.command(To::Mon, &json!({ "prefix": "config-key set", "key": KEY, "val": pointer.text() }), &[])?;
         self.find()?.ok_or_else(|| RadosError { code: ENOENT, why: format!("`{KEY}` was set, and is gone again") })
     }
@@ -131,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_pointer_reads_as_written_and_a_newer_one_is_refused() {
-        let pointer = Pointer { pool: POOL.to_owned(), object: OBJECT.to_owned() };
+        let pointer = Pointer { pool: "p".to_owned(), object: OBJECT.to_owned() };
         assert_eq!(Pointer::parse(pointer.text().as_bytes()), Ok(pointer));
         let newer = br#"{"pool": "p", "object": "o", "format": 2}"#;
         assert!(Pointer::parse(newer).expect_err("newer").contains("newer program"));

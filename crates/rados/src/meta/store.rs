@@ -80,9 +80,9 @@ impl From<Damaged> for Trouble {
 }
 
 /// See the module head.
-pub struct MetaStore<D> {
+pub struct MetaStore<D, L> {
     objects: D,
-    locate: Box<dyn Locate>,
+    locate: L,
     who: Name,
     place: Option<(PoolId, ObjectId)>,
     silence: Silence,
@@ -91,17 +91,17 @@ pub struct MetaStore<D> {
     tend_at: Time,
 }
 
-impl MetaStore<Ceph> {
+impl MetaStore<Ceph, ConfigKey> {
     /// On a Ceph cluster, for a client that calls itself so.
     #[must_use]
     pub fn connect(rados: Rados, who: &str) -> Self {
-        Self::new(Ceph::new(rados.clone()), Box::new(ConfigKey::new(rados)), who)
+        Self::new(Ceph::new(rados.clone()), ConfigKey::new(rados), who)
     }
 }
 
-impl<D: Driven> MetaStore<D> {
+impl<D: Driven, L: Locate> MetaStore<D, L> {
     /// Over a cluster of objects.
-    pub fn new(objects: D, locate: Box<dyn Locate>, who: &str) -> Self {
+    pub fn new(objects: D, locate: L, who: &str) -> Self {
         Self {
             objects,
             locate,

@@ -165,12 +165,14 @@ impl Locate for Here {
     }
 }
 
+type Store = MetaStore<Fake, Here>;
+
 fn world() -> Shared {
     Rc::new(RefCell::new(World { page: 256, ..World::default() }))
 }
-fn client(world: &Shared, who: &str) -> MetaStore<Fake> {
+fn client(world: &Shared, who: &str) -> Store {
     let fake = Fake { world: world.clone(), next: 0, done: Vec::new() };
-    MetaStore::new(fake, Box::new(Here(world.clone())), who)
+    MetaStore::new(fake, Here(world.clone()), who)
 }
 
 fn put(key: &str, value: &str, lease: u64) -> MetaOp {
@@ -179,20 +181,20 @@ fn put(key: &str, value: &str, lease: u64) -> MetaOp {
 fn transact(compares: Vec<MetaCompare>, then: Vec<MetaOp>) -> MetaCall {
     MetaCall::Transact { compares, then, otherwise: vec![] }
 }
-fn set(store: &mut MetaStore<Fake>, key: &str, value: &str) -> u64 {
+fn set(store: &mut Store, key: &str, value: &str) -> u64 {
     store.call(&transact(vec![], vec![put(key, value, 0)])).expect("set").0
 }
 fn prefix(prefix: &str) -> MetaSpan {
     MetaSpan::Prefix { prefix: prefix.into() }
 }
-fn names(store: &mut MetaStore<Fake>, of: &str) -> Vec<String> {
+fn names(store: &mut Store, of: &str) -> Vec<String> {
     store.list(&prefix(of)).expect("listed").0.iter().map(|pair| pair.key.to_string()).collect()
 }
-fn get(store: &mut MetaStore<Fake>, key: &str) -> Option<String> {
+fn get(store: &mut Store, key: &str) -> Option<String> {
     let (pairs, _) = store.list(&MetaSpan::Key { key: key.into() }).expect("read");
     pairs.first().map(|pair| String::from_utf8_lossy(&pair.value).into_owned())
 }
-fn refused(store: &mut MetaStore<Fake>, call: &MetaCall) -> MetaError {
+fn refused(store: &mut Store, call: &MetaCall) -> MetaError {
     match store.call(call) {
         Err(MetaFailure::Refused(error)) => error,
         other => panic!("{other:?}"),
@@ -247,7 +249,7 @@ fn a_change_that_comes_between_is_seen() {
     let world = world();
     let mut store = client(&world, "admin");
     set(&mut store, "a/n", "0");
-    let add = |store: &mut MetaStore<Fake>| loop {
+    let add = |store: &mut Store| loop {
         let old = get(store, "a/n").expect("there");
         let equal = MetaCompare {
             key: "a/n".into(),
@@ -260,9 +262,9 @@ fn a_change_that_comes_between_is_seen() {
             return;
         }
     };
-    // Every third operation, another client adds one in between: also between a transaction's read and its write.
+    // Every fifth operation, another client adds something in between: also between a transaction's read and its write.
     let at = world.borrow().operations;
-    for number in (at..at + 90).step_by(3) {
+    for number in (at..at + 150).step_by(5) {
         world.borrow_mut().meanwhile.insert(
             number,
             Box::new(move |world: &Shared| {
@@ -332,7 +334,7 @@ fn what_does_not_come_back_may_have_happened_and_a_read_says_so_plainly() {
 }
 
 /// All that a watch tells until it has nothing to say.
-fn told(store: &mut MetaStore<Fake>, cursor: &mut Cursor) -> Vec<u64> {
+fn told(store: &mut Store, cursor: &mut Cursor) -> Vec<u64> {
     let mut revisions = Vec::new();
     while let Some(news) = store.news(cursor, Duration::ZERO).expect("readable") {
         match news {
@@ -378,7 +380,7 @@ fn what_is_compacted_is_told_and_the_object_stays_small() {
 fn a_lease_goes_with_its_silent_owner_and_never_before() {
     let world = world();
     let (mut owner, mut other) = (client(&world, "alice"), client(&world, "bob"));
-    let grant = |store: &mut MetaStore<Fake>| match store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted").1 {
+    let grant = |store: &mut Store| match store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted").1 {
         MetaResult::Granted { lease, ttl_ms: 5_000 } => lease,
         other => panic!("{other:?}"),
     };
@@ -390,7 +392,7 @@ fn a_lease_goes_with_its_silent_owner_and_never_before() {
     assert!(matches!(refused(&mut other, &MetaCall::KeepAlive { lease }), MetaError::Denied { .. }));
 
     let mut cursor = Cursor::new(prefix("a/"), 0);
-    let mut watch = |other: &mut MetaStore<Fake>, for_ms: u64| {
+    let mut watch = |other: &mut Store, for_ms: u64| {
         let until = world.borrow().now + Duration::from_millis(for_ms);
         let mut gone = Vec::new();
         while world.borrow().now < until {
@@ -411,6 +413,31 @@ fn a_lease_goes_with_its_silent_owner_and_never_before() {
     assert_eq!(refused(&mut owner, &MetaCall::KeepAlive { lease }), MetaError::NoSuchLease { lease });
     assert_eq!(names(&mut owner, ""), ["a/other"]);
     check(&world);
+}
+
+// Went red when the number of renewals was not looked at again, and when the guard was left out.
+#[test]
+fn a_renewal_at_the_last_moment_is_in_time() {
+    // Before the lease is read that is to end, and between that and its end.
+    for before in [1, 2] {
+        let world = world();
+        let (mut owner, mut other) = (client(&world, "alice"), client(&world, "bob"));
+        owner.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted");
+        owner.call(&transact(vec![], vec![put("a/k", "x", 1)])).expect("set");
+        other.tend();
+        let late = world.borrow().now + Duration::from_secs(6);
+        world.borrow_mut().now = late;
+        let at = world.borrow().operations;
+        let renew = |world: &Shared| {
+            let mut owner = client(world, "alice");
+            owner.call(&MetaCall::KeepAlive { lease: 1 }).expect("in time");
+        };
+        world.borrow_mut().meanwhile.insert(at + before, Box::new(renew));
+        other.tend();
+        assert!(world.borrow().meanwhile.is_empty() && world.borrow().operations > at + 3);
+        assert_eq!(get(&mut owner, "a/k").as_deref(), Some("x"));
+        check(&world);
+    }
 }
 
 #[test]
