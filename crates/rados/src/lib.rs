@@ -34,9 +34,11 @@ mod flight;
 pub mod handle;
 mod judge;
 mod listing;
+mod lock;
 mod lua;
 pub mod plan;
 mod queue;
+mod watch;
 mod worker;
 
 pub use cluster::Ceph;
