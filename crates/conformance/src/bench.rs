@@ -14,7 +14,7 @@ pub const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A cluster, a pool, and names for objects that nobody else uses.
 pub struct Bench<'m> {
     driven: Box<dyn Driven>,
-    make: &'m mut dyn FnMut() -> Box<dyn Driven>,
+    make: &'m dyn Fn() -> Box<dyn Driven>,
     /// The pool.
     pub pool: PoolId,
     prefix: String,
@@ -25,7 +25,7 @@ impl<'m> Bench<'m> {
     /// For a case.
     pub fn new(
         driven: Box<dyn Driven>,
-        make: &'m mut dyn FnMut() -> Box<dyn Driven>,
+        make: &'m dyn Fn() -> Box<dyn Driven>,
         pool: PoolId,
         case: &str,
     ) -> Self {
@@ -34,7 +34,8 @@ impl<'m> Bench<'m> {
         Self { driven, make, pool, prefix, ended: BTreeMap::new() }
     }
     /// Another client of the same cluster.
-    pub fn another(&mut self) -> Bench<'_> {
+    #[must_use]
+    pub fn another(&self) -> Self {
         let driven = (self.make)();
         Bench { driven, make: self.make, pool: self.pool, prefix: self.prefix.clone(), ended: BTreeMap::new() }
     }

@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
 ///
 /// # Panics
 /// When one fails, after all have run; with the names of those that did.
-pub fn run(make: &mut dyn FnMut() -> Box<dyn Driven>, pool: PoolId) {
+pub fn run(make: &dyn Fn() -> Box<dyn Driven>, pool: PoolId) {
     let wanted = std::env::var("NACRE_CONFORMANCE").unwrap_or_default();
     let mut failed = Vec::new();
     for case in cases().into_iter().filter(|case| case.name.contains(&wanted)) {

@@ -19,7 +19,7 @@ fn in_this_process() {
     let cluster = embedded.cluster();
     let pool = cluster.create_pool("suite").wait().expect("made").id();
     wait_clean(&cluster);
-    nacre_conformance::run(&mut || Box::new(InProcess::new(cluster.clone())) as Box<dyn Driven>, pool);
+    nacre_conformance::run(&|| Box::new(InProcess::new(cluster.clone())) as Box<dyn Driven>, pool);
 }
 
 #[test]
@@ -31,5 +31,5 @@ fn over_the_network() {
     let pool = cluster.create_pool("suite").wait().expect("made").id();
     wait_clean(&cluster);
     let connect = || Box::new(Pipelined::connect(folder.path()).expect("connects")) as Box<dyn Driven>;
-    nacre_conformance::run(&mut { connect }, pool);
+    nacre_conformance::run(&connect, pool);
 }

@@ -3,25 +3,31 @@
 //! Operations of several stages (`plan`) hold back later ones on the same object, so that those take effect in the order of submission; of single-stage ones
 //! librados and the OSDs keep the order.
 
+mod locks;
+mod source;
+mod watching;
+
 use crate::compound::{Found, Out, ReadOp, WriteOp};
 use crate::context::{Context, Contexts, Scope};
 use crate::error::{self, RadosError, failure};
 use crate::ffi;
 use crate::flight::{Completion as Ending, Flight};
 use crate::handle::Rados;
-use crate::judge::{Judged, State, judge};
+use crate::judge::{Judged, State, Whole, judge};
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
 use crate::queue::Queue;
 use crate::worker::Workers;
 use bytes::Bytes;
+use crate::watch::{Heard, Watch};
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchEvent,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId,
 };
 use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::check::check_operation;
-use nacre_wire::msg::client::{OpFailure, SubReply, op_flag};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
+use nacre_wire::msg::watch::Watcher;
 use nacre_wire::msg::payload_len;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, CString, c_int};
@@ -41,20 +47,34 @@ enum Event {
     Ended(u64),
     /// A page of a listing.
     Page(u64, Result<Page, RadosError>),
+    /// Who watches an object.
+    Watchers(u64, Result<Vec<Watcher>, RadosError>),
+    /// Something happened to a watch.
+    Watch(WatchId, Heard),
 }
 
 /// What is in flight of an operation.
 enum Stage {
     /// All of it, which reads.
     Read(Vec<Need>),
-    /// All of it, which writes.
-    Write,
+    /// All of it, which writes; which parts are calls.
+    Write(Vec<usize>),
     /// Reading what it depends on.
     Looking(Vec<Need>),
     /// Writing what follows from that.
     Guarded { results: Vec<SubReply>, calls: Vec<usize>, absent: bool },
     /// A call; whether output of a writing one was asked for.
     Call { returning: bool },
+    /// Reading what it makes its object.
+    Source(source::Reading),
+    /// Asking about locks.
+    Asking(locks::Asking),
+    /// Registering a watch.
+    Registering(WatchId),
+    /// Telling watchers.
+    Notifying,
+    /// Something that succeeds or fails.
+    Plain,
     /// With a worker.
     Waiting,
 }
@@ -73,6 +93,10 @@ struct Running {
     flight: Option<Flight>,
     /// Nobody waits for it: how it ends is not told.
     abandoned: bool,
+    /// Locks that may be held either way are tried as shared ones.
+    shared: bool,
+    /// What it makes its object, once that is read.
+    source: Option<Whole>,
 }
 
 /// See the module head.
@@ -89,6 +113,10 @@ pub struct Ceph {
     done: Vec<Completion>,
     events: Vec<Event>,
     begun: Instant,
+    watches: BTreeMap<WatchId, Watch>,
+    watch_heard: Vec<WatchEvent>,
+    /// Notifies that wait for an acknowledgement.
+    pending: BTreeMap<(WatchId, RequestId), ()>,
 }
 
 impl Drop for Ceph {
@@ -99,6 +127,10 @@ impl Drop for Ceph {
                 flight.completion.cancel(&flight.context);
                 flight.leak();
             }
+        }
+        for (_, watch) in std::mem::take(&mut self.watches) {
+            // A registration under way may still write its handle.
+            std::mem::forget(watch.handle);
         }
     }
 }
@@ -131,6 +163,9 @@ impl Ceph {
             done: Vec::new(),
             events: Vec::new(),
             begun: Instant::now(),
+            watches: BTreeMap::new(),
+            watch_heard: Vec::new(),
+            pending: BTreeMap::new(),
         }
     }
 
@@ -163,6 +198,29 @@ impl Ceph {
         }
     }
 
+    /// Takes an operation, if there is room.
+    fn admit(&mut self, operation: Operation) -> Result<u64, Refused> {
+        let bytes = payload_len(&operation.payload) as u64;
+        if self.running.len() >= OPS_MAX || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty()) {
+            return Err(Refused::Busy);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.bytes += bytes;
+        let running = Running {
+            operation,
+            bytes,
+            attempts: 0,
+            stage: Stage::Waiting,
+            flight: None,
+            abandoned: false,
+            shared: false,
+            source: None,
+        };
+        self.running.insert(id, running);
+        Ok(id)
+    }
+
     /// Sends an operation's first stage.
     fn start(&mut self, id: u64) {
         if let Err(failed) = self.try_start(id) {
@@ -171,21 +229,31 @@ impl Ceph {
     }
 
     fn try_start(&mut self, id: u64) -> Result<(), Failure> {
-        let operation = &self.running[&id].operation;
-        match way(&operation.ops, &operation.payload).map_err(Failure::Refused)? {
+        let Running { operation, shared, .. } = &self.running[&id];
+        match way(&operation.ops, &operation.payload, *shared).map_err(Failure::Refused)? {
             Way::Read(needs) => {
                 let outs = reading(self.rados.functions(), &needs);
                 self.send_read(id, outs, Stage::Read(needs), 0)
             }
             Way::Staged(needs) => {
                 self.hold(id);
+                let Operation { ops, object, .. } = &self.running[&id].operation;
+                if let Some(source) = crate::plan::source(ops, object) {
+                    return self.read_source(id, source).map_or(Ok(()), |next| next.map(drop));
+                }
                 let outs = reading(self.rados.functions(), &needs);
                 self.send_read(id, outs, Stage::Looking(needs), 0)
             }
-            Way::Write(steps) => self.send_write(id, &steps, Stage::Write),
+            Way::Write(steps) => self.send_write(id, &steps, Stage::Write(calls_of(&steps))),
             Way::Call(class, method, input) => self.send_call(id, &class, &method, &input, true),
             Way::List(after, limit) => self.list(id, &after, limit),
-            other => Err(Failure::Refused(crate::plan::lacks("unknown", &format!("{other:?} is not done there yet")))),
+            Way::Notify(timeout_ms, data) => self.notify(id, timeout_ms, &data),
+            Way::Locks => self.ask(id, &[], locks::Asking::Names).map_or(Ok(()), |next| next.map(drop)),
+            Way::Break(name, owner) => {
+                let names = [Bytes::copy_from_slice(name.as_bytes())];
+                self.ask(id, &names, locks::Asking::ToBreak(name, owner)).map_or(Ok(()), |next| next.map(drop))
+            }
+            Way::Watchers => self.list_watchers(id),
         }
     }
 
@@ -295,11 +363,18 @@ impl Ceph {
                 let results = vec![SubReply::Objects { objects: page.objects, next }];
                 self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
             }
-            Event::Page(id, Err(error)) => {
-                let failed =
-                    if error.code == 0 { Failure::Foreign { code: 0, why: error.why } } else { failure(-error.code) };
+            Event::Watchers(id, Ok(watchers)) => {
+                let results = vec![SubReply::Watchers { watchers }];
+                self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
+            }
+            Event::Page(id, Err(error)) | Event::Watchers(id, Err(error)) => {
+                let failed = match failure(-error.code) {
+                    Failure::Foreign { code, .. } => Failure::Foreign { code, why: error.why },
+                    other => other,
+                };
                 self.end(id, Err(failed));
             }
+            Event::Watch(watch, heard) => self.heard_of(watch, heard),
         }
     }
 
@@ -314,6 +389,10 @@ impl Ceph {
             return;
         }
         let next = match std::mem::replace(&mut running.stage, Stage::Waiting) {
+            Stage::Read(needs) | Stage::Looking(needs) if result < 0 && lock_failed(&needs, &outs).is_some() => {
+                let index = lock_failed(&needs, &outs).expect("just seen");
+                self.call_failed(id, index, result)
+            }
             Stage::Read(needs) => {
                 let state = state_of(&needs, result, number, outs);
                 Some(state.and_then(|state| {
@@ -322,15 +401,27 @@ impl Ceph {
                     Ok(Done { version: version(number), results: judged.results, payload: judged.payload })
                 }))
             }
-            Stage::Write if result >= 0 => {
-                let done = vec![SubReply::Done {}; running.operation.ops.len()];
-                Some(Ok(Done { version: version(number), results: done, payload: Payload::new() }))
+            Stage::Write(calls) if result >= 0 => {
+                let mut results = vec![SubReply::Done {}; running.operation.ops.len()];
+                for (out, index) in outs.into_iter().zip(calls) {
+                    results[index] = Self::reply_of(&running.operation.ops[index], out, number);
+                }
+                Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
             }
-            Stage::Write => self.why_refused(id, result),
+            Stage::Write(calls) => match failed_call(&outs, &calls) {
+                Some(index) => self.call_failed(id, index, result),
+                None => self.why_refused(id, result),
+            },
             Stage::Looking(needs) => match state_of(&needs, result, number, outs) {
                 Ok(state) => self.decided(id, state),
                 Err(failed) => Some(Err(failed)),
             },
+            Stage::Source(reading) => self.source_read(id, reading, result, number, outs),
+            Stage::Asking(asking) => self.asked(id, asking, result, number, outs),
+            Stage::Registering(watch) => self.registered(watch, result, number),
+            Stage::Notifying => self.notified(result, number, outs),
+            Stage::Plain if result < 0 => Some(Err(failure(result))),
+            Stage::Plain => Some(Ok(Done { version: version(number), results: vec![SubReply::Done {}], payload: Payload::new() })),
             Stage::Guarded { results, calls, absent } => {
                 self.written(id, result, number, outs, (results, calls, absent))
             }
@@ -363,7 +454,7 @@ impl Ceph {
         if running.attempts > ATTEMPTS_MAX {
             return Some(Err(Failure::Refused(OpFailure::Expired {})));
         }
-        let needs: Vec<Need> = match crate::plan::needs(&running.operation.ops) {
+        let needs: Vec<Need> = match crate::plan::needs(&running.operation.ops, running.shared) {
             Ok(needs) => needs,
             Err(failed) => return Some(Err(Failure::Refused(failed))),
         };
@@ -375,6 +466,7 @@ impl Ceph {
     fn decided(&mut self, id: u64, state: State) -> Option<Result<Done, Failure>> {
         let running = &self.running[&id];
         let (exists, number) = (state.exists, state.version.number);
+        let state = State { source: running.source.clone(), ..state };
         let judged = match judge(&running.operation.ops, &running.operation.payload, state) {
             Ok(judged) => judged,
             Err(failed) => return Some(Err(Failure::Refused(failed))),
@@ -383,10 +475,7 @@ impl Ceph {
         if steps.is_empty() {
             return Some(Ok(Done { version: version(number), results, payload }));
         }
-        let calls = steps
-            .iter()
-            .filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None })
-            .collect();
+        let calls = calls_of(&steps);
         let guard = if exists { Step::AssertVersion(number) } else { Step::Create(true) };
         // That it was not there was judged; there it would be held against what the guard has made.
         let judged = |step| if step == Step::Create(true) { Step::Create(false) } else { step };
@@ -407,27 +496,20 @@ impl Ceph {
             error::ERANGE | error::EOVERFLOW | error::ENOENT => !absent,
             _ => false,
         };
-        let first_failed = |outs: Vec<Out>| {
-            let failed = |out: Out| matches!(out.found(), Ok(Found::Called(result, _)) if result < 0);
-            outs.into_iter().position(failed)
-        };
         if result < 0 {
-            if let Some(index) = first_failed(outs).and_then(|at| calls.get(at)) {
-                return Some(Err(method_failed(*index, result)));
+            if let Some(index) = failed_call(&outs, &calls) {
+                return self.call_failed(id, index, result);
             }
             if raced {
                 return self.look(id);
             }
-            return Some(Err(match calls.first() {
-                Some(index) => method_failed(*index, result),
-                None => failure(result),
-            }));
+            return match calls.first() {
+                Some(index) => self.call_failed(id, *index, result),
+                None => Some(Err(failure(result))),
+            };
         }
         for (out, index) in outs.into_iter().zip(calls) {
-            if let Ok(Found::Called(status, _)) = out.found() {
-                results[index] =
-                    SubReply::Called { activation: 0, status: status.unsigned_abs(), output: Bytes::new() };
-            }
+            results[index] = Self::reply_of(&self.running[&id].operation.ops[index], out, number);
         }
         Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
     }
@@ -443,7 +525,7 @@ impl Ceph {
         if -result == error::EOVERFLOW && returning {
             // A call that writes has more output than the cluster keeps for resends. Without asking for it, there is none at all.
             let operation = &self.running[&id].operation;
-            return match way(&operation.ops, &operation.payload) {
+            return match way(&operation.ops, &operation.payload, false) {
                 Ok(Way::Call(class, method, input)) => {
                     self.send_call(id, &class, &method, &input, false).err().map(Err)
                 }
@@ -506,6 +588,27 @@ fn method_failed(index: usize, result: i32) -> Failure {
     }
 }
 
+/// Which parts are calls.
+fn calls_of(steps: &[Step]) -> Vec<usize> {
+    steps.iter().filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None }).collect()
+}
+
+/// The first of the calls that failed, if OSDs say so.
+fn failed_call(outs: &[Out], calls: &[usize]) -> Option<usize> {
+    let failed = outs.iter().position(|out| out.failed().is_some());
+    // What one call alone was refused for was its own doing, unless it is a guard of ours.
+    failed.and_then(|at| calls.get(at)).copied()
+}
+
+/// The first lock that is not held, if that is why a read failed.
+fn lock_failed(needs: &[Need], outs: &[Out]) -> Option<usize> {
+    let held = |need: &Need| matches!(need, Need::Held(..));
+    if !outs.iter().any(|out| out.failed().is_some()) {
+        return None;
+    }
+    needs.iter().position(held)
+}
+
 /// A read of all that is needed.
 fn reading(functions: &'static ffi::Functions, needs: &[Need]) -> ReadOp {
     let mut op = ReadOp::new(functions);
@@ -526,6 +629,10 @@ fn reading(functions: &'static ffi::Functions, needs: &[Need]) -> ReadOp {
             Need::Range(_, 0) | Need::Checksum(_, 0) => {}
             Need::Range(offset, length) => op.read(*offset, usize::try_from(*length).expect("bounded")),
             Need::Checksum(offset, length) => op.checksum(*offset, usize::try_from(*length).expect("bounded")),
+            Need::Held(method, input) => {
+                let method = CString::new(*method).expect("a word");
+                op.call(c"lock", &method, input);
+            }
             Need::Keys(keys) => op.keys(keys),
             Need::Entries(after, limit) => {
                 let after = CString::new(&after[..]).expect("looked at before");
@@ -570,6 +677,10 @@ fn state_of(needs: &[Need], result: i32, number: u64, outs: Vec<Out>) -> Result<
             }
             Need::Range(_, 0) => Some(Found::Data(Bytes::new())),
             Need::Checksum(_, 0) => None,
+            Need::Held(..) => {
+                next()?;
+                None
+            }
             _ => Some(next()?),
         };
         state.found.push(found);
@@ -609,7 +720,7 @@ impl ObjectCluster for Ceph {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             ack: false,
-            watch: false,
+            watch: true,
             exec: true,
             exec_reads_own_writes: false,
             exec_writes_return: false,
@@ -618,21 +729,10 @@ impl ObjectCluster for Ceph {
     }
 
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
-        let bytes = payload_len(&operation.payload) as u64;
-        if self.running.len() >= OPS_MAX || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty()) {
-            return Err(Refused::Busy);
-        }
-        let id = self.next;
-        self.next += 1;
-        self.bytes += bytes;
-        let waits =
-            (!self.held.is_empty()).then(|| self.held.get_mut(&(operation.pool, operation.object.clone()))).flatten();
-        let waits = waits.map(|held| held.waiting.push_back(id)).is_some();
+        let waits = (!self.held.is_empty()).then(|| (operation.pool, operation.object.clone()));
         let valid = check_operation(&operation.ops, &operation.payload);
-        self.running.insert(
-            id,
-            Running { operation, bytes, attempts: 0, stage: Stage::Waiting, flight: None, abandoned: false },
-        );
+        let id = self.admit(operation)?;
+        let waits = waits.and_then(|key| self.held.get_mut(&key)).map(|held| held.waiting.push_back(id)).is_some();
         match valid {
             Err(failed) => self.end(id, Err(Failure::Refused(failed))),
             Ok(()) if waits => {}
@@ -644,6 +744,23 @@ impl ObjectCluster for Ceph {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         self.turn(Duration::ZERO);
         into.append(&mut self.done);
+    }
+
+    fn watch(&mut self, _: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+        self.begin_watch(pool, object, timeout)
+    }
+    fn unwatch(&mut self, _: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
+        self.pending.retain(|(of, _), ()| *of != watch);
+        self.end_watch(watch)
+    }
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        into.append(&mut self.watch_heard);
+    }
+    fn ack_notify(&mut self, _: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+        self.acknowledge(watch, notify, &reply)
+    }
+    fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
+        self.confirmed(watch)
     }
 }
 

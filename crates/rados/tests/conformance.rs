@@ -17,6 +17,6 @@ fn on_ceph() {
         let rados = Rados::connect(&conf, "admin", &Bounds::default()).expect("connects");
         Box::new(Ceph::new(rados)) as Box<dyn Driven>
     };
-    nacre_conformance::run(&mut { connect }, pool);
+    nacre_conformance::run(&connect, pool);
     admin::command(&rados, &json!({ "command": "pool rm", "name": name })).expect("removed");
 }

@@ -140,8 +140,7 @@ fn two_clients(bench: &mut Bench<'_>) {
     };
     let mut sum = 0;
     {
-        let mut other = bench.another();
-        let mut second = other.another();
+        let mut second = bench.another();
         for _ in 0..60 {
             // Both have read before either writes.
             let one = by_value(&mut second);
