@@ -14,7 +14,7 @@
 //!
 //! * [`layout`], [`record`], [`log`]: names and values of the map's entries, the log's bounds;
 //! * [`needs`], [`state`], [`decide`]: what a request reads, what was read, what follows; transactions mean what `nacre_wire::meta` says;
-//! * [`cursor`]: a watch's place; [`silence`]: which leases' owners are silent;
+//! * [`cursor`]: a watch's place; [`hints`]: when to look; [`silence`]: which leases' owners are silent;
 //! * [`store`]: all that with a cluster; [`place`]: the pointer.
 //!
 //! *Invariants.* Every read of a request is of one version of the object, and every change is made to that version: requests are linearizable. A revision's
@@ -24,6 +24,7 @@
 
 pub mod cursor;
 pub mod decide;
+pub mod hints;
 pub mod layout;
 pub mod log;
 pub mod needs;

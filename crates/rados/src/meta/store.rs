@@ -11,6 +11,7 @@
 
 use super::cursor::Cursor;
 use super::decide::{self, Changes, Decision, admit};
+use super::hints::Hints;
 use super::needs::{Needs, Stretch};
 use super::place::{ConfigKey, Locate};
 use super::silence::Silence;
@@ -30,8 +31,12 @@ use std::time::Duration;
 const OPERATION_MAX: Duration = Duration::from_secs(90);
 /// For how long races are lost before the caller hears of it.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
-/// Watches look so often.
+/// Watches look so often where changes are not hinted at.
 const POLL: Duration = Duration::from_millis(200);
+/// Watches look so often where they are: whoever changed something may have died before its hint.
+const POLL_HINTED: Duration = TEND;
+/// So long, a client that goes gives its last hint.
+const HINT_MAX: Duration = Duration::from_millis(100);
 /// Leases are looked at so often.
 const TEND: Duration = Duration::from_millis(500);
 /// Listings of one read at most.
@@ -80,7 +85,7 @@ impl From<Damaged> for Trouble {
 }
 
 /// See the module head.
-pub struct MetaStore<D, L> {
+pub struct MetaStore<D: Driven, L> {
     objects: D,
     locate: L,
     who: Name,
@@ -89,6 +94,33 @@ pub struct MetaStore<D, L> {
     /// The object's version when leases were read.
     tended: Option<Version>,
     tend_at: Time,
+    hints: Hints,
+    /// Ended, and not asked for yet.
+    ended: Vec<Completion>,
+}
+
+impl<D: Driven, L> Drop for MetaStore<D, L> {
+    fn drop(&mut self) {
+        let begun = self.objects.now();
+        while self.hints.is_sending() && self.objects.now().since(begun) < HINT_MAX {
+            self.turn(Duration::from_millis(10));
+        }
+    }
+}
+
+impl<D: Driven, L> MetaStore<D, L> {
+    /// Waits at most so long for something to happen, and takes note of what has.
+    fn turn(&mut self, max: Duration) {
+        self.objects.turn(max);
+        let mut ended = Vec::new();
+        self.objects.completions(&mut ended);
+        for completion in ended {
+            if !self.hints.ended(&mut self.objects, self.place.as_ref(), &completion) {
+                self.ended.push(completion);
+            }
+        }
+        self.hints.events(&mut self.objects);
+    }
 }
 
 impl MetaStore<Ceph, ConfigKey> {
@@ -110,6 +142,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
             silence: Silence::default(),
             tended: None,
             tend_at: Time::ZERO,
+            hints: Hints::default(),
+            ended: Vec::new(),
         }
     }
 
@@ -130,7 +164,12 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
                 return Ok((revision, result));
             }
             match self.write(state.version, changes) {
-                Ok(()) => return Ok((revision, result)),
+                Ok(()) => {
+                    if revision > state.head.revision {
+                        self.hint();
+                    }
+                    return Ok((revision, result));
+                }
                 Err(Trouble::Lost) if self.objects.now() < until => {}
                 Err(Trouble::Silent) => {
                     return Err(MetaFailure::Unknown(Some(MetaError::Unavailable { why: silent().to_owned() })));
@@ -172,6 +211,11 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         let until = self.objects.now() + max;
         while !cursor.has_ended() {
             self.tend();
+            if let Some(place) = &self.place {
+                self.hints.listen(&mut self.objects, place);
+            }
+            // What is hinted at from here on is seen by the next read, not by this one.
+            self.hints.take();
             let again = self.objects.now() + REQUEST_MAX;
             match self.read(&cursor.needs(), again) {
                 Ok(state) => {
@@ -182,17 +226,38 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
                 Err(Trouble::Silent | Trouble::Lost) => {}
                 Err(trouble) => return Err(trouble.not_done()),
             }
-            let left = until.since(self.objects.now());
             if cursor.is_behind() {
                 continue;
             }
-            if left.is_zero() {
+            if !self.wait(until) {
                 break;
             }
-            self.objects.turn(left.min(POLL));
-            self.objects.completions(&mut Vec::new());
         }
         Ok(None)
+    }
+
+    /// Waits until it is worth looking again; false: the time is over.
+    fn wait(&mut self, until: Time) -> bool {
+        let begun = self.objects.now();
+        loop {
+            let poll = if self.hints.listens() { POLL_HINTED } else { POLL };
+            let now = self.objects.now();
+            if now >= until {
+                return false;
+            }
+            let left = poll.saturating_sub(now.since(begun)).min(until.since(now));
+            if self.hints.take() || left.is_zero() {
+                return true;
+            }
+            self.turn(left);
+        }
+    }
+
+    /// Tells watchers to look.
+    fn hint(&mut self) {
+        if let Some(place) = &self.place {
+            self.hints.send(&mut self.objects, place);
+        }
     }
 
     // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,6 +289,7 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
                     Err(Trouble::Lost) if self.objects.now() < until => {}
                     other => {
                         other?;
+                        self.hint();
                         break;
                     }
                 }
@@ -360,15 +426,13 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
             Err(Refused::NoSuchPool) => return Err(Failure::NoSuchPool),
             Err(refused) => return Err(Failure::Foreign { code: 0, why: format!("not begun: {refused:?}") }),
         };
-        let mut ended: Vec<Completion> = Vec::new();
         loop {
-            self.objects.turn(Duration::from_millis(100));
-            self.objects.completions(&mut ended);
-            if let Some(at) = ended.iter().position(|completion| completion.id == id) {
-                return ended.swap_remove(at).result;
+            self.turn(Duration::from_millis(100));
+            if let Some(at) = self.ended.iter().position(|completion| completion.id == id) {
+                let ended = self.ended.swap_remove(at);
+                self.ended.clear();
+                return ended.result;
             }
-            // Of others whose end was not waited for.
-            ended.clear();
             if self.objects.now().since(begun) > OPERATION_MAX {
                 return Err(Failure::Unknown);
             }

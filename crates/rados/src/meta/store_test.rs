@@ -9,11 +9,11 @@ use super::store::MetaStore;
 use crate::error::RadosError;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, MetaFailure, ObjectCluster, OpId, Operation, Refused, WatchEvent,
-    WatchNews,
+    Capabilities, Completion, Done, Driven, Failure, MetaFailure, ObjectCluster, OpId, Operation, Refused, WatchError,
+    WatchEvent, WatchId, WatchNews,
 };
-use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
-use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use nacre_wire::msg::meta::{
     MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
 };
@@ -40,6 +40,15 @@ struct World {
     silent: VecDeque<bool>,
     /// Entries that one page has at most.
     page: u32,
+    /// What happens while clients wait.
+    later: BTreeMap<Time, Meanwhile>,
+    /// Whether objects can be watched.
+    watchable: bool,
+    /// Whether they are still there, and what they have yet to hear.
+    watchers: BTreeMap<WatchId, (bool, VecDeque<WatchEvent>)>,
+    notified: u64,
+    /// A watcher acknowledges nothing: notifies do not end.
+    hold: bool,
 }
 type Shared = Rc<RefCell<World>>;
 
@@ -47,6 +56,8 @@ struct Fake {
     world: Shared,
     next: u64,
     done: Vec<Completion>,
+    watch: Option<WatchId>,
+    held: Vec<Completion>,
 }
 
 /// Guards stand first, so that nothing is half done.
@@ -74,7 +85,7 @@ fn apply(world: &mut World, ops: &[SubOp]) -> Result<Done, OpFailure> {
             reading => {
                 let omap = &object.as_ref().ok_or(OpFailure::NotFound {})?.1;
                 match reading {
-                    SubOp::Stat {} => SubReply::Done {},
+                    SubOp::Stat {} | SubOp::Notify { .. } => SubReply::Done {},
                     SubOp::OmapGet { keys } => {
                         let found =
                             keys.iter().filter_map(|key| omap.get(key).map(|value| (key.clone(), value.clone())));
@@ -98,7 +109,25 @@ fn apply(world: &mut World, ops: &[SubOp]) -> Result<Done, OpFailure> {
 
 impl ObjectCluster for Fake {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { watch: self.world.borrow().watchable, ..Capabilities::default() }
+    }
+    fn watch(&mut self, _: Time, _: PoolId, _: ObjectId, _: Duration) -> Result<WatchId, Refused> {
+        self.next += 1;
+        let mut world = self.world.borrow_mut();
+        let watch = WatchId(1_000 * world.watchers.len() as u64 + self.next);
+        let there = world.object.is_some();
+        if there {
+            world.watchers.insert(watch, (true, VecDeque::new()));
+            self.watch = Some(watch);
+        }
+        let done = Done { version: Version::default(), results: vec![SubReply::Done {}], payload: Payload::new() };
+        let result = there.then_some(done).ok_or(Failure::Refused(OpFailure::NotFound {}));
+        self.done.push(Completion { id: OpId(watch.0), result });
+        Ok(watch)
+    }
+    fn ack_notify(&mut self, _: Time, watch: WatchId, _: RequestId, _: Bytes) -> Result<(), WatchError> {
+        assert_eq!(Some(watch), self.watch, "it is acknowledged by whom it was told");
+        Ok(())
     }
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
         let number = self.world.borrow().operations;
@@ -108,6 +137,13 @@ impl ObjectCluster for Fake {
             meanwhile(&self.world);
         }
         let mut world = self.world.borrow_mut();
+        if let [SubOp::Notify { .. }] = operation.ops[..] {
+            world.notified += 1;
+            let notify = RequestId { client: ClientId(1), instance: Instance(1), sequence: world.notified };
+            for (watch, (_, events)) in world.watchers.iter_mut().filter(|(_, (there, _))| *there) {
+                events.push_back(WatchEvent::Notify { watch: *watch, notify, payload: Payload::new() });
+            }
+        }
         let silent = world.silent.pop_front();
         let result = match silent {
             Some(false) => Err(Failure::Unknown),
@@ -115,11 +151,19 @@ impl ObjectCluster for Fake {
             None => apply(&mut world, &operation.ops).map_err(Failure::Refused),
         };
         self.next += 1;
-        self.done.push(Completion { id: OpId(self.next), result });
+        let held = world.hold && matches!(operation.ops[..], [SubOp::Notify { .. }]);
+        let ended = if held { &mut self.held } else { &mut self.done };
+        ended.push(Completion { id: OpId(self.next), result });
         Ok(OpId(self.next))
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
+    }
+}
+impl Fake {
+    fn hears(&self) -> bool {
+        let world = self.world.borrow();
+        self.watch.and_then(|watch| world.watchers.get(&watch)).is_some_and(|(_, events)| !events.is_empty())
     }
 }
 impl Driven for Fake {
@@ -130,15 +174,32 @@ impl Driven for Fake {
         self.world.borrow().now
     }
     fn turn(&mut self, max: Duration) {
-        let mut world = self.world.borrow_mut();
-        // An operation takes a millisecond; nothing to wait for takes the whole time.
-        let takes = if self.done.is_empty() { max } else { Duration::from_millis(1) };
-        world.now = world.now + takes;
+        if !self.world.borrow().hold {
+            self.done.append(&mut self.held);
+        }
+        // An operation takes a millisecond; nothing to wait for takes the whole time, or until something happens.
+        let waits = self.done.is_empty() && !self.hears();
+        let until = self.now() + if waits { max } else { Duration::from_millis(1) };
+        while !self.hears() {
+            let due = self.world.borrow().later.first_key_value().map(|(at, _)| *at).filter(|at| *at <= until);
+            let Some(at) = due else { break };
+            let happens = self.world.borrow_mut().later.remove(&at).expect("just seen");
+            self.world.borrow_mut().now = at;
+            happens(&self.world);
+            if waits && self.hears() {
+                return;
+            }
+        }
+        self.world.borrow_mut().now = until;
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
     }
-    fn watch_events(&mut self, _: &mut Vec<WatchEvent>) {}
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        let mut world = self.world.borrow_mut();
+        let mine = self.watch.and_then(|watch| world.watchers.get_mut(&watch));
+        into.extend(mine.into_iter().flat_map(|(_, events)| events.drain(..)));
+    }
     fn abandon(&mut self, _: OpId) {}
     fn groups(&mut self, _: PoolId) -> Option<u32> {
         Some(1)
@@ -171,7 +232,7 @@ fn world() -> Shared {
     Rc::new(RefCell::new(World { page: 256, ..World::default() }))
 }
 fn client(world: &Shared, who: &str) -> Store {
-    let fake = Fake { world: world.clone(), next: 0, done: Vec::new() };
+    let fake = Fake { world: world.clone(), next: 0, done: Vec::new(), watch: None, held: Vec::new() };
     MetaStore::new(fake, Here(world.clone()), who)
 }
 
@@ -358,6 +419,68 @@ fn a_watch_tells_every_revision_once_also_after_a_new_beginning() {
     assert_eq!(told(&mut reader, &mut cursor), evens);
     let mut again = Cursor::new(prefix("a/"), 51);
     assert_eq!(told(&mut client(&world, "eve"), &mut again), evens[25..]);
+}
+
+/// How many milliseconds after a change another client's watch tells of it.
+fn told_after(world: &Shared) -> u64 {
+    let mut reader = client(world, "eve");
+    let mut cursor = Cursor::new(prefix("a/"), 0);
+    told(&mut reader, &mut cursor);
+    let at = world.borrow().now + Duration::from_millis(2_777);
+    let change = |world: &Shared| {
+        set(&mut client(world, "admin"), "a/k", "new");
+    };
+    world.borrow_mut().later.insert(at, Box::new(change));
+    let news = reader.news(&mut cursor, Duration::from_secs(5)).expect("readable");
+    let Some(WatchNews::Events { events, .. }) = news else { panic!("{news:?}") };
+    assert_eq!(events.len(), 1);
+    world.borrow().now.since(at).as_millis() as u64
+}
+
+// Went red without `Hints::listen`, without `Hints::send`, and when a lost ear was not opened again.
+#[test]
+fn a_hint_lets_watches_look_at_once_and_without_one_they_look_by_themselves() {
+    let plain = world();
+    set(&mut client(&plain, "admin"), "a/k", "old");
+    let alone = told_after(&plain);
+    assert!((10..=210).contains(&alone), "{alone} ms");
+    let hinted = world();
+    hinted.borrow_mut().watchable = true;
+    set(&mut client(&hinted, "admin"), "a/k", "old");
+    let soon = told_after(&hinted);
+    assert!(soon < 10, "{soon} ms");
+    // The ear is lost while it waits: the loss is heard, and it listens again.
+    let lose = |world: &Shared| {
+        let (since, mut world) = (Time::ZERO, world.borrow_mut());
+        for (watch, (there, events)) in world.watchers.iter_mut().filter(|(_, (there, _))| *there) {
+            *there = false;
+            events.push_back(WatchEvent::Lost { watch: *watch, since });
+        }
+    };
+    let at = hinted.borrow().now + Duration::from_millis(500);
+    hinted.borrow_mut().later.insert(at, Box::new(lose));
+    let before = hinted.borrow().watchers.len();
+    assert!(told_after(&hinted) < 10);
+    assert_eq!(hinted.borrow().watchers.len(), before + 2, "one for the reader, one after the loss");
+}
+
+// Went red when a hint under way was not looked at, and when leases were hinted at.
+#[test]
+fn while_a_hint_is_under_way_all_changes_become_one_more() {
+    let world = world();
+    world.borrow_mut().watchable = true;
+    let mut store = client(&world, "admin");
+    store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted");
+    assert_eq!(world.borrow().notified, 0, "no key has changed");
+    world.borrow_mut().hold = true;
+    for n in 0..100 {
+        set(&mut store, "a/k", &n.to_string());
+    }
+    assert_eq!(world.borrow().notified, 1);
+    world.borrow_mut().hold = false;
+    assert!(get(&mut store, "a/k").is_some());
+    drop(store);
+    assert_eq!(world.borrow().notified, 2);
 }
 
 #[test]
