@@ -215,7 +215,7 @@ fn a_watch_tells_every_revision_once_and_goes_on_with_another_client() {
                 Some(WatchNews::Ended(error)) => panic!("{error}"),
                 None => {}
             }
-            if all.len() as u64 % 7 == 0 {
+            if all.len().is_multiple_of(7) {
                 reader = site.client();
                 cursor = Cursor::new(prefix("a/"), all.last().map_or(1, |last| last + 1));
             }
