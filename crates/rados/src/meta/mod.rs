@@ -15,7 +15,7 @@
 //! * [`layout`], [`record`], [`log`]: names and values of the map's entries, the log's bounds;
 //! * [`needs`], [`state`], [`decide`]: what a request reads, what was read, what follows; transactions mean what `nacre_wire::meta` says;
 //! * [`cursor`]: a watch's place; [`hints`]: when to look; [`silence`]: which leases' owners are silent;
-//! * [`store`]: all that with a cluster; [`place`]: the pointer.
+//! * [`place`]: the pointer; [`object`]: the object, read and written; [`store`]: all that together, what clients call.
 //!
 //! *Invariants.* Every read of a request is of one version of the object, and every change is made to that version: requests are linearizable. A revision's
 //! entry in the log is written with its changes or not at all. No lease ends before its time has passed without a renewal on the clock of whoever ends it.
@@ -28,6 +28,7 @@ pub mod hints;
 pub mod layout;
 pub mod log;
 pub mod needs;
+pub mod object;
 pub mod place;
 pub mod record;
 pub mod silence;
