@@ -19,6 +19,10 @@ use std::time::Duration;
 const OPERATION_MAX: Duration = Duration::from_secs(90);
 /// Listings of one read at most.
 const LISTINGS_MAX: usize = 16;
+/// About as long as a write takes there.
+const WRITE: Duration = Duration::from_millis(2);
+/// Doublings of that between races at most.
+const BACKOFFS_MAX: u32 = 5;
 /// So long, a client that goes gives its last hint.
 const HINT_MAX: Duration = Duration::from_millis(100);
 
@@ -89,6 +93,25 @@ impl<D: Driven, L: Locate> Object<D, L> {
     /// Now, by the cluster's clock.
     pub fn now(&self) -> Time {
         self.objects.now()
+    }
+
+    /// Waits a little after so many lost races: a write that fails its guard takes as long as one that does not, and all who read at the same
+    /// moment but one will fail. Who waits for how long is as good as drawn: it comes from the clock's smallest digits.
+    pub fn make_way(&mut self, lost: u32) {
+        let begun = self.objects.now();
+        let most = WRITE.saturating_mul(1 << lost.min(BACKOFFS_MAX)).as_nanos() as u64;
+        // SplitMix64's finisher.
+        let mut drawn = begun.0 ^ u64::from(lost);
+        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let wait = Duration::from_nanos((drawn ^ (drawn >> 31)) % most);
+        loop {
+            let left = wait.saturating_sub(self.objects.now().since(begun));
+            if left.is_zero() {
+                return;
+            }
+            self.turn(left);
+        }
     }
 
     /// Tells watchers to look.
@@ -236,8 +259,8 @@ impl<D: Driven, L: Locate> Object<D, L> {
                 self.place = None;
                 Trouble::Refused("the pool of the metadata is gone".to_owned())
             }
-            Failure::Refused(why) => Trouble::Refused(why.to_string()),
-            Failure::Foreign { why, .. } => Trouble::Refused(why),
+            Failure::Refused(why) => Trouble::Refused(format!("the metadata's object: {why}")),
+            Failure::Foreign { why, .. } => Trouble::Refused(format!("the metadata's object: {why}")),
         }
     }
 

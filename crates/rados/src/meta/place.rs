@@ -3,7 +3,7 @@
 //! The pointer is written when something is first to be kept. Two clients that do so at once write the same. `config-key` has no compare-and-set, so
 //! nothing else is in it.
 
-use crate::error::{EINVAL, ENOENT, RadosError};
+use crate::error::{EACCES, EINVAL, ENOENT, RadosError};
 use crate::handle::{Rados, To};
 use crate::home;
 use nacre_types::{ObjectId, PoolId};
@@ -90,6 +90,13 @@ impl Locate for ConfigKey {
         let text = match self.0.command(To::Mon, &json!({ "prefix": "config-key get", "key": KEY }), &[]) {
             Ok(text) => text,
             Err(error) if error.code == ENOENT => return Ok(None),
+            Err(RadosError { code: EACCES, why }) => {
+                let needs = format!("allow command \"config-key get\" with key={KEY}");
+                return Err(RadosError {
+                    code: EACCES,
+                    why: format!("{why}; the client needs `{needs}` of the monitors"),
+                });
+            }
             Err(error) => return Err(error),
         };
         let pointer = Pointer::parse(&text).map_err(|why| RadosError { code: EINVAL, why })?;

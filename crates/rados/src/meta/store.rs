@@ -84,6 +84,7 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
     pub fn call(&mut self, call: &MetaCall) -> Result<(u64, MetaResult), MetaFailure> {
         admit(&self.who, call).map_err(MetaFailure::Refused)?;
         let (needs, until) = (Needs::of(call), self.object.now() + REQUEST_MAX);
+        let mut lost = 0;
         loop {
             let state = self.object.read(&needs, until).map_err(not_done)?;
             let Decision { revision, result, changes } =
@@ -98,7 +99,10 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
                     }
                     return Ok((revision, result));
                 }
-                Err(Trouble::Lost) if self.object.now() < until => {}
+                Err(Trouble::Lost) if self.object.now() < until => {
+                    lost += 1;
+                    self.object.make_way(lost);
+                }
                 Err(Trouble::Silent) => {
                     return Err(MetaFailure::Unknown(Some(MetaError::Unavailable { why: silent().to_owned() })));
                 }

@@ -3,6 +3,7 @@
 use super::cursor::Cursor;
 use super::decide::KEYS_MAX;
 use super::layout;
+use super::object::Object;
 use super::place::Locate;
 use super::record::Head;
 use super::store::MetaStore;
@@ -19,7 +20,7 @@ use nacre_wire::msg::meta::{
 };
 use nacre_wire::{Payload, Wire};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
@@ -347,6 +348,27 @@ fn a_change_that_comes_between_is_seen() {
     assert!(others >= 10, "{others}");
     assert_eq!(found, Some((10 + others * 100).to_string()));
     check(&world);
+}
+
+// Went red when nobody waited, and when all waited as long.
+#[test]
+fn who_lost_a_race_waits_a_little_and_not_everybody_as_long() {
+    let world = world();
+    let fake = Fake { world: world.clone(), next: 0, done: Vec::new(), watch: None, held: Vec::new() };
+    let mut object = Object::new(fake, Here(world.clone()));
+    for lost in 1..10 {
+        let mut waits = BTreeSet::new();
+        for start in 0..20 {
+            let begun = Time(start * 1_000_003);
+            world.borrow_mut().now = begun;
+            object.make_way(lost);
+            let waited = world.borrow().now.since(begun);
+            assert!(waited < Duration::from_millis(2 << lost.min(5)), "{waited:?}");
+            waits.insert(waited.as_micros());
+        }
+        let (least, most) = (waits.first().expect("some"), waits.last().expect("some"));
+        assert!(waits.len() > 15 && most - least > u128::from(1_000_u32 << lost.min(5)), "{waits:?}");
+    }
 }
 
 #[test]
