@@ -23,12 +23,7 @@ pub struct Bench<'m> {
 
 impl<'m> Bench<'m> {
     /// For a case.
-    pub fn new(
-        driven: Box<dyn Driven>,
-        make: &'m dyn Fn() -> Box<dyn Driven>,
-        pool: PoolId,
-        case: &str,
-    ) -> Self {
+    pub fn new(driven: Box<dyn Driven>, make: &'m dyn Fn() -> Box<dyn Driven>, pool: PoolId, case: &str) -> Self {
         let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let prefix = format!("{}-{}", std::process::id(), case.chars().map(word).collect::<String>());
         Self { driven, make, pool, prefix, ended: BTreeMap::new() }

@@ -17,18 +17,19 @@ use crate::judge::{Judged, State, Whole, judge};
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
 use crate::queue::Queue;
+use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
 use bytes::Bytes;
-use crate::watch::{Heard, Watch};
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
+    WatchId,
 };
 use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::check::check_operation;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
-use nacre_wire::msg::watch::Watcher;
 use nacre_wire::msg::payload_len;
+use nacre_wire::msg::watch::Watcher;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, CString, c_int};
 use std::sync::Arc;
@@ -421,7 +422,9 @@ impl Ceph {
             Stage::Registering(watch) => self.registered(watch, result, number),
             Stage::Notifying => self.notified(result, number, outs),
             Stage::Plain if result < 0 => Some(Err(failure(result))),
-            Stage::Plain => Some(Ok(Done { version: version(number), results: vec![SubReply::Done {}], payload: Payload::new() })),
+            Stage::Plain => {
+                Some(Ok(Done { version: version(number), results: vec![SubReply::Done {}], payload: Payload::new() }))
+            }
             Stage::Guarded { results, calls, absent } => {
                 self.written(id, result, number, outs, (results, calls, absent))
             }
@@ -724,6 +727,7 @@ impl ObjectCluster for Ceph {
             exec: true,
             exec_reads_own_writes: false,
             exec_writes_return: false,
+            list_snaps: false,
             zero_bytes: false,
         }
     }

@@ -103,7 +103,11 @@ impl Holder {
     pub fn owner(&self) -> LockOwner {
         let text = std::str::from_utf8(&self.cookie).ok();
         let number = text.and_then(|text| text.parse::<u64>().ok().filter(|number| number.to_string() == text));
-        let hash = || self.cookie.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = || {
+            self.cookie
+                .iter()
+                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+        };
         LockOwner { client: ClientId(self.client), instance: Instance(0), cookie: number.unwrap_or_else(hash) }
     }
 }
@@ -187,7 +191,10 @@ mod tests {
     fn answers_are_read_and_broken_ones_are_none() {
         let holder = Holder { client: 4551, cookie: Bytes::from_static(b"cook"), description: "d".to_owned() };
         assert_eq!(info(INFO), Some((false, vec![holder])));
-        assert_eq!(names(b"\x01\x01\x09\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00L"), Some(vec![Bytes::from_static(b"L")]));
+        assert_eq!(
+            names(b"\x01\x01\x09\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00L"),
+            Some(vec![Bytes::from_static(b"L")])
+        );
         for cut in 0..INFO.len() {
             assert!(info(&INFO[..cut]).is_none(), "cut at {cut}");
         }
@@ -195,7 +202,8 @@ mod tests {
 
     #[test]
     fn cookies_are_numbers_where_they_can_be() {
-        let cookie = |text: &'static str| Holder { client: 1, cookie: text.into(), description: String::new() }.owner().cookie;
+        let cookie =
+            |text: &'static str| Holder { client: 1, cookie: text.into(), description: String::new() }.owner().cookie;
         assert_eq!(cookie("7"), 7);
         assert_ne!(cookie("07"), 7);
         assert_ne!(cookie("auto 1"), cookie("auto 2"));

@@ -241,7 +241,8 @@ pub(crate) fn needs(ops: &[SubOp], shared: bool) -> Result<Vec<Need>, OpFailure>
                 | SubOp::ListWatchers {}
                 | SubOp::BreakLock { .. }
                 | SubOp::ListLocks {} => {
-                    let instead = "listings, notifies, lists of watchers and locks, and breaking a lock stand alone there";
+                    let instead =
+                        "listings, notifies, lists of watchers and locks, and breaking a lock stand alone there";
                     return Err(lacks("compound", instead));
                 }
                 _ => Need::Nothing,
@@ -271,7 +272,9 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
             SubOp::CompareAttr { name, value } if !value.is_empty() => {
                 steps.push(Step::CompareAttr(name.clone(), value.clone()))
             }
-            SubOp::Lock { .. } | SubOp::Unlock { .. } | SubOp::AssertLock { .. } => steps.push(lock_step(index, op, shared)),
+            SubOp::Lock { .. } | SubOp::Unlock { .. } | SubOp::AssertLock { .. } => {
+                steps.push(lock_step(index, op, shared))
+            }
             op => write_step(op, input, &mut steps)?,
         }
     }

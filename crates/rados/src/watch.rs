@@ -39,7 +39,14 @@ impl<E: Send + 'static> Ear<E> {
 ///
 /// # Safety
 /// The argument is an [`Ear`], the data as long as is said.
-pub unsafe extern "C" fn notified<E: Send + 'static>(ear: *mut c_void, notify: u64, _: u64, notifier: u64, data: *mut c_void, length: usize) {
+pub unsafe extern "C" fn notified<E: Send + 'static>(
+    ear: *mut c_void,
+    notify: u64,
+    _: u64,
+    notifier: u64,
+    data: *mut c_void,
+    length: usize,
+) {
     // SAFETY: as the caller says.
     let (ear, data) = unsafe {
         let data = if data.is_null() { &[][..] } else { std::slice::from_raw_parts(data.cast::<u8>(), length) };
@@ -83,29 +90,49 @@ impl Watch {
         // SAFETY: strings and data live until the call returns.
         unsafe {
             (self.context.functions().rados_notify_ack)(
-                self.context.raw(), self.object.as_ptr(), notify, *self.handle, reply.as_ptr().cast(), length,
+                self.context.raw(),
+                self.object.as_ptr(),
+                notify,
+                *self.handle,
+                reply.as_ptr().cast(),
+                length,
             )
         }
     }
 }
 
-/// Who has a notify, with what, and who has not.
-pub fn answers(functions: &Functions, reply: &[u8]) -> Option<(Vec<(NotifyAcked, Bytes)>, Vec<WatcherId>)> {
+/// Who has a notify, with what; and who has not.
+pub type Answers = (Vec<(NotifyAcked, Bytes)>, Vec<WatcherId>);
+
+/// What the answer to a notify says; `None` if it cannot be read.
+pub fn answers(functions: &Functions, reply: &[u8]) -> Option<Answers> {
     let (mut acks, mut timeouts) = (ptr::null_mut(), ptr::null_mut());
     let (mut ack_count, mut timeout_count) = (0, 0);
     let id = |client: u64, cookie: u64| WatcherId { client: ClientId(client), instance: Instance(0), cookie };
     // SAFETY: the reply is read, not kept; what librados allocates is freed below.
     unsafe {
         let decoded = (functions.rados_decode_notify_response)(
-            reply.as_ptr().cast_mut().cast::<c_char>(), reply.len(), &raw mut acks, &raw mut ack_count, &raw mut timeouts, &raw mut timeout_count,
+            reply.as_ptr().cast_mut().cast::<c_char>(),
+            reply.len(),
+            &raw mut acks,
+            &raw mut ack_count,
+            &raw mut timeouts,
+            &raw mut timeout_count,
         );
         if decoded < 0 {
             return None;
         }
         let acked = (0..ack_count).map(|at| {
             let ack = &*acks.add(at);
-            let payload = if ack.payload.is_null() { &[][..] } else { std::slice::from_raw_parts(ack.payload.cast::<u8>(), ack.payload_len as usize) };
-            (NotifyAcked { watcher: id(ack.notifier_id, ack.cookie), length: payload.len() as u32 }, Bytes::copy_from_slice(payload))
+            let payload = if ack.payload.is_null() {
+                &[][..]
+            } else {
+                std::slice::from_raw_parts(ack.payload.cast::<u8>(), ack.payload_len as usize)
+            };
+            (
+                NotifyAcked { watcher: id(ack.notifier_id, ack.cookie), length: payload.len() as u32 },
+                Bytes::copy_from_slice(payload),
+            )
         });
         let acked = acked.collect();
         let missed = (0..timeout_count).map(|at| {

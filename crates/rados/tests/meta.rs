@@ -1,9 +1,10 @@
 //! Service metadata on a real cluster: races, watches, leases, histories. Each test has an object of its own; one uses the cluster's.
 
+use crate::OwnPool;
 use nacre_client::{MetaFailure, WatchNews};
 use nacre_history::record::{Kind, Outcome, Record};
 use nacre_rados::meta::{Cursor, Locate, MetaStore, decide, place};
-use nacre_rados::{Bounds, Ceph, Rados, RadosError, To, home};
+use nacre_rados::{Bounds, Ceph, Rados, RadosError, To};
 use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::msg::meta::{
     MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget,
@@ -11,6 +12,7 @@ use nacre_wire::msg::meta::{
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,11 +23,11 @@ fn connect(conf: &Path) -> Rados {
     Rados::connect(conf, "admin", &Bounds::default()).expect("connects")
 }
 
-/// One object for a test, in the pool for such things; it goes with the test.
+/// A pool of a test's own, whose object `meta` the metadata are.
 struct Site {
     conf: PathBuf,
-    pool: PoolId,
-    object: String,
+    pool: OwnPool,
+    _shared: RwLockReadGuard<'static, ()>,
 }
 
 /// There is one, whatever the cluster's pointer says.
@@ -43,37 +45,19 @@ type Store = MetaStore<Ceph, There>;
 
 impl Site {
     fn new(test: &str) -> Option<Self> {
-        let conf = crate::ceph(&format!("service metadata on Ceph: {test}"))?;
-        let pool = home::make(&connect(&conf)).expect("a pool");
-        Some(Self { conf, pool, object: format!("meta-test-{test}-{}", std::process::id()) })
+        let (conf, _shared) = crate::ceph(&format!("service metadata on Ceph: {test}"))?;
+        let pool = OwnPool::make(&conf, &format!("meta-{test}"));
+        Some(Self { conf, pool, _shared })
     }
     /// A client with a connection of its own.
     fn client(&self) -> Store {
         self.named("admin")
     }
     fn named(&self, who: &str) -> Store {
-        let locate = There(self.pool, ObjectId::named(&self.object));
+        let locate = There(self.pool.id, ObjectId::named(place::OBJECT));
         MetaStore::new(Ceph::new(connect(&self.conf)), locate, who)
     }
 }
-impl Drop for Site {
-    fn drop(&mut self) {
-        use nacre_client::{Driven as _, Operation};
-        use nacre_wire::msg::client::SubOp;
-        let mut ceph = Ceph::new(connect(&self.conf));
-        let object = ObjectId::named(&self.object);
-        let gone = Operation { pool: self.pool, object, ops: vec![SubOp::Delete {}], ..Operation::default() };
-        let now = ceph.now();
-        let _ = ceph.objects().submit(now, gone);
-        let mut ended = Vec::new();
-        let begun = Instant::now();
-        while ended.is_empty() && begun.elapsed() < PATIENCE {
-            ceph.turn(Duration::from_secs(1));
-            nacre_client::Driven::completions(&mut ceph, &mut ended);
-        }
-    }
-}
-
 fn put(key: &str, value: &str, lease: u64) -> MetaOp {
     MetaOp::Put { key: key.into(), value: value.to_owned().into(), lease }
 }
@@ -118,7 +102,7 @@ fn told(store: &mut Store, cursor: &mut Cursor, last: u64) -> Vec<u64> {
 
 #[test]
 fn the_clusters_pointer_leads_everybody_to_the_same_keys() {
-    let Some(conf) = crate::ceph("service metadata on Ceph: the pointer") else { return };
+    let Some((conf, _shared)) = crate::ceph("service metadata on Ceph: the pointer") else { return };
     let key = format!("pointer-test/{}", std::process::id());
     let revision =
         MetaStore::connect(connect(&conf), "admin").call(&transact(vec![], vec![put(&key, "here", 0)])).expect("set").0;

@@ -5,7 +5,9 @@
 use super::{Commands, Metadata, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use nacre_client::{Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews};
+use nacre_client::{
+    Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,
+};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, Rados};
@@ -268,6 +270,10 @@ impl Objects for Connection {
             self.turn();
         }
         Ok(())
+    }
+
+    fn capabilities(&mut self) -> Capabilities {
+        self.data.objects().capabilities()
     }
 
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {

@@ -77,10 +77,13 @@ fn told(bench: &mut Bench<'_>, id: nacre_client::OpId) -> (Vec<Vec<u8>>, usize) 
     let [SubReply::Notified { acked, missed, .. }] = &done.results[..] else { panic!("{done:?}") };
     let all = done.payload.concat();
     let mut at = 0;
-    let mut replies: Vec<Vec<u8>> = acked.iter().map(|acked| {
-        at += acked.length as usize;
-        all[at - acked.length as usize..at].to_vec()
-    }).collect();
+    let mut replies: Vec<Vec<u8>> = acked
+        .iter()
+        .map(|acked| {
+            at += acked.length as usize;
+            all[at - acked.length as usize..at].to_vec()
+        })
+        .collect();
     replies.sort();
     (replies, missed.len())
 }
@@ -125,7 +128,11 @@ fn missed(bench: &mut Bench<'_>) {
             WatchEvent::Notify { watch, notify, payload } => {
                 assert_eq!(payload.concat(), b"again");
                 let now = bench.driven().now();
-                bench.driven().objects().ack_notify(now, watch, notify, Bytes::from_static(b"yes")).expect("acknowledged");
+                bench
+                    .driven()
+                    .objects()
+                    .ack_notify(now, watch, notify, Bytes::from_static(b"yes"))
+                    .expect("acknowledged");
                 break;
             }
             WatchEvent::Lost { .. } => {}
@@ -206,7 +213,9 @@ fn shared(bench: &mut Bench<'_>) {
 fn holders(bench: &mut Bench<'_>, object: &ObjectId) -> Vec<(Name, bool, LockHolder)> {
     let done = bench.ok(object, vec![SubOp::ListLocks {}], b"");
     let [SubReply::Locks { locks }] = &done.results[..] else { panic!("{done:?}") };
-    let all = locks.iter().flat_map(|entry| entry.record.holders.iter().map(|holder| (entry.name.clone(), entry.record.shared, holder.clone())));
+    let all = locks.iter().flat_map(|entry| {
+        entry.record.holders.iter().map(|holder| (entry.name.clone(), entry.record.shared, holder.clone()))
+    });
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|(name, _, holder)| (name.clone(), holder.owner.cookie));
     all
@@ -221,8 +230,15 @@ fn broken(bench: &mut Bench<'_>) {
         bench.ok(&object, vec![op], b"");
     }
     let all = holders(bench, &object);
-    let seen: Vec<_> = all.iter().map(|(name, shared, holder)| (name.to_string(), *shared, holder.owner.cookie, holder.description.clone())).collect();
-    let expected = [("a".to_owned(), false, 1, "of 1".to_owned()), ("b".to_owned(), true, 2, "of 2".to_owned()), ("b".to_owned(), true, 3, "of 3".to_owned())];
+    let seen: Vec<_> = all
+        .iter()
+        .map(|(name, shared, holder)| (name.to_string(), *shared, holder.owner.cookie, holder.description.clone()))
+        .collect();
+    let expected = [
+        ("a".to_owned(), false, 1, "of 1".to_owned()),
+        ("b".to_owned(), true, 2, "of 2".to_owned()),
+        ("b".to_owned(), true, 3, "of 3".to_owned()),
+    ];
     assert_eq!(seen, expected);
     let breaks = |name: &Name, holder: &LockHolder| vec![SubOp::BreakLock { name: name.clone(), owner: holder.owner }];
     let mut other = bench.another();
@@ -239,10 +255,23 @@ fn copied(bench: &mut Bench<'_>) {
     assert_eq!(bench.refused(&copy, vec![from()], b""), OpFailure::NotFound {});
     let data = pattern(1, 300_000);
     bench.put(&source, &data);
-    let entries: Vec<(Bytes, Bytes)> = (0..1500).map(|n| (format!("{n:05}").into(), format!("value {n}").into())).collect();
-    bench.ok(&source, vec![SubOp::SetAttr { name: "a".into(), value: "1".into() }, SubOp::OmapSet { entries: entries.clone() }], b"");
+    let entries: Vec<(Bytes, Bytes)> =
+        (0..1500).map(|n| (format!("{n:05}").into(), format!("value {n}").into())).collect();
+    bench.ok(
+        &source,
+        vec![SubOp::SetAttr { name: "a".into(), value: "1".into() }, SubOp::OmapSet { entries: entries.clone() }],
+        b"",
+    );
     let old = vec![(Bytes::from_static(b"old"), Bytes::from_static(b"map"))];
-    bench.ok(&copy, vec![SubOp::Append { length: 3 }, SubOp::SetAttr { name: "old".into(), value: "x".into() }, SubOp::OmapSet { entries: old }], b"old");
+    bench.ok(
+        &copy,
+        vec![
+            SubOp::Append { length: 3 },
+            SubOp::SetAttr { name: "old".into(), value: "x".into() },
+            SubOp::OmapSet { entries: old },
+        ],
+        b"old",
+    );
     let guard = |value: &'static str| SubOp::CompareAttr { name: "old".into(), value: value.into() };
     assert_eq!(bench.refused(&copy, vec![guard("y"), from()], b""), GUARD);
     assert_eq!(bench.get(&copy).as_deref(), Some(&b"old"[..]));

@@ -56,7 +56,8 @@ impl Ceph {
             SubOp::Unlock { .. } if -result == error::ENOENT => refused(guard),
             SubOp::BreakLock { .. } if -result == error::ENOENT => refused(OpFailure::NotFound {}),
             SubOp::AssertLock { .. } if matches!(-result, EBUSY | error::ENOENT) => {
-                let either = running.operation.ops.iter().any(|op| matches!(op, SubOp::AssertLock { shared_ok: true, .. }));
+                let either =
+                    running.operation.ops.iter().any(|op| matches!(op, SubOp::AssertLock { shared_ok: true, .. }));
                 if either && !running.shared {
                     // Ceph's guard is for one kind of lock; nothing has happened yet.
                     running.shared = true;
@@ -89,10 +90,18 @@ impl Ceph {
             return Some(Err(error::failure(result)));
         }
         let answers = outs.into_iter().skip(1).map(Out::found);
-        let answers: Vec<Bytes> = answers.filter_map(|found| if let Ok(Found::Called(_, bytes)) = found { Some(bytes) } else { None }).collect();
-        let unreadable = || Failure::Foreign { code: error::EIO, why: "the class `lock` answered something unreadable".to_owned() };
+        let answers: Vec<Bytes> = answers
+            .filter_map(|found| if let Ok(Found::Called(_, bytes)) = found { Some(bytes) } else { None })
+            .collect();
+        let unreadable =
+            || Failure::Foreign { code: error::EIO, why: "the class `lock` answered something unreadable".to_owned() };
         let done = |results| Some(Ok(Done { version: version(number), results, payload: Payload::new() }));
-        let infos = || answers.iter().map(|answer| lock::info(answer).ok_or_else(unreadable)).collect::<Result<Vec<(bool, Vec<Holder>)>, Failure>>();
+        let infos = || {
+            answers
+                .iter()
+                .map(|answer| lock::info(answer).ok_or_else(unreadable))
+                .collect::<Result<Vec<(bool, Vec<Holder>)>, Failure>>()
+        };
         match asking {
             Asking::Names => match answers.first().and_then(|answer| lock::names(answer)) {
                 None => Some(Err(unreadable())),
@@ -102,7 +111,8 @@ impl Ceph {
             Asking::Holders(names) => match infos() {
                 Err(failed) => Some(Err(failed)),
                 Ok(infos) => {
-                    let entry = |(name, (shared, holders)): (&Bytes, (bool, Vec<Holder>))| lock::entry(name, shared, &holders);
+                    let entry =
+                        |(name, (shared, holders)): (&Bytes, (bool, Vec<Holder>))| lock::entry(name, shared, &holders);
                     let locks: Vec<LockEntry> = names.iter().zip(infos).map(entry).collect();
                     let locks = locks.into_iter().filter(|entry| !entry.record.holders.is_empty()).collect();
                     done(vec![SubReply::Locks { locks }])
@@ -111,9 +121,10 @@ impl Ceph {
             Asking::Holder => match infos() {
                 Err(failed) => Some(Err(failed)),
                 Ok(infos) => match infos.into_iter().flat_map(|(_, holders)| holders).next() {
-                    Some(holder) => {
-                        Some(Err(Failure::Refused(OpFailure::LockHeld { owner: holder.owner(), description: holder.description })))
-                    }
+                    Some(holder) => Some(Err(Failure::Refused(OpFailure::LockHeld {
+                        owner: holder.owner(),
+                        description: holder.description,
+                    }))),
                     // Given back meanwhile.
                     None => self.again(id),
                 },
@@ -121,7 +132,8 @@ impl Ceph {
             Asking::ToBreak(name, owner) => match infos() {
                 Err(failed) => Some(Err(failed)),
                 Ok(infos) => {
-                    let holder = infos.into_iter().flat_map(|(_, holders)| holders).find(|holder| holder.owner() == owner);
+                    let holder =
+                        infos.into_iter().flat_map(|(_, holders)| holders).find(|holder| holder.owner() == owner);
                     let Some(holder) = holder else { return Some(Err(Failure::Refused(OpFailure::NotFound {}))) };
                     let (method, input) = lock::break_request(&name, &holder);
                     let step = Step::Call(0, lock::CLASS.into(), method.into(), input);

@@ -51,11 +51,19 @@ impl Ceph {
             return Some(Err(Failure::Refused(crate::plan::lacks("zero_bytes", instead))));
         };
         op.list(&after, 10_000);
-        let sent = self.send(id, context, Stage::Source(reading), |context, completion| op.send(context, completion, &object, 0));
+        let sent = self
+            .send(id, context, Stage::Source(reading), |context, completion| op.send(context, completion, &object, 0));
         sent.err().map(Err)
     }
 
-    pub(super) fn source_read(&mut self, id: u64, mut reading: Reading, result: i32, number: u64, outs: Vec<Out>) -> Next {
+    pub(super) fn source_read(
+        &mut self,
+        id: u64,
+        mut reading: Reading,
+        result: i32,
+        number: u64,
+        outs: Vec<Out>,
+    ) -> Next {
         if -result == error::ENOENT {
             self.running.get_mut(&id).expect("it runs").source = None;
             return self.look(id);
@@ -94,7 +102,9 @@ impl Ceph {
         let small = attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum::<usize>()
             + omap.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
         if small > COPY_SMALL_BYTES_MAX {
-            return too_much(format!("its attributes and map are more than {COPY_SMALL_BYTES_MAX} bytes: more than is copied at once"));
+            return too_much(format!(
+                "its attributes and map are more than {COPY_SMALL_BYTES_MAX} bytes: more than is copied at once"
+            ));
         }
         (reading.begun, reading.version) = (true, number);
         if more {

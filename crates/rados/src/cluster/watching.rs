@@ -20,7 +20,12 @@ use std::time::Duration;
 type Next = Option<Result<Done, Failure>>;
 
 impl Ceph {
-    pub(super) fn begin_watch(&mut self, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+    pub(super) fn begin_watch(
+        &mut self,
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+    ) -> Result<WatchId, Refused> {
         let id = self.admit(Operation { pool, object, ..Operation::default() })?;
         let watch = WatchId(id);
         match self.register(id, watch, timeout) {
@@ -41,7 +46,14 @@ impl Ceph {
         // SAFETY: the handle is in a box that stays until the watch is forgotten, after its registration has ended; the ear stays for ever.
         let sent = unsafe {
             (functions.rados_aio_watch2)(
-                context.raw(), kept.object.as_ptr(), unsent.raw(), &raw mut *kept.handle, notified::<Event>, broken::<Event>, seconds, ear,
+                context.raw(),
+                kept.object.as_ptr(),
+                unsent.raw(),
+                &raw mut *kept.handle,
+                notified::<Event>,
+                broken::<Event>,
+                seconds,
+                ear,
             )
         };
         if sent < 0 {
@@ -50,7 +62,8 @@ impl Ceph {
         }
         self.watches.insert(watch, kept);
         let running = self.running.get_mut(&id).expect("it is being sent");
-        (running.stage, running.flight) = (Stage::Registering(watch), Some(Flight { completion: unsent.sent(), outs: Vec::new(), context }));
+        (running.stage, running.flight) =
+            (Stage::Registering(watch), Some(Flight { completion: unsent.sent(), outs: Vec::new(), context }));
         Ok(())
     }
 
@@ -80,7 +93,8 @@ impl Ceph {
             return Ok(Some(OpId(id)));
         }
         let running = self.running.get_mut(&id).expect("just admitted");
-        (running.stage, running.flight) = (Stage::Plain, Some(Flight { completion: unsent.sent(), outs: Vec::new(), context }));
+        (running.stage, running.flight) =
+            (Stage::Plain, Some(Flight { completion: unsent.sent(), outs: Vec::new(), context }));
         Ok(Some(OpId(id)))
     }
 
@@ -134,7 +148,14 @@ impl Ceph {
         // SAFETY: data and name are copied; the place for the reply stays until the operation has ended.
         let sent = unsafe {
             (functions.rados_aio_notify)(
-                context.raw(), object.as_ptr(), unsent.raw(), data.as_ptr().cast(), size, timeout_ms, reply, length,
+                context.raw(),
+                object.as_ptr(),
+                unsent.raw(),
+                data.as_ptr().cast(),
+                size,
+                timeout_ms,
+                reply,
+                length,
             )
         };
         if sent < 0 {
@@ -142,7 +163,8 @@ impl Ceph {
             return Err(error::failure(sent));
         }
         let running = self.running.get_mut(&id).expect("it is being sent");
-        (running.stage, running.flight) = (Stage::Notifying, Some(Flight { completion: unsent.sent(), outs: vec![out], context }));
+        (running.stage, running.flight) =
+            (Stage::Notifying, Some(Flight { completion: unsent.sent(), outs: vec![out], context }));
         Ok(())
     }
 
@@ -157,7 +179,10 @@ impl Ceph {
             return Some(Err(error::failure(result)));
         }
         let Some((acked, missed)) = answers(self.rados.functions(), &reply) else {
-            return Some(Err(Failure::Foreign { code: error::EIO, why: "the answer to a notify is unreadable".to_owned() }));
+            return Some(Err(Failure::Foreign {
+                code: error::EIO,
+                why: "the answer to a notify is unreadable".to_owned(),
+            }));
         };
         let payload: Payload = acked.iter().map(|(_, reply)| reply.clone()).filter(|reply| !reply.is_empty()).collect();
         let acked = acked.into_iter().map(|(acked, _)| acked).collect();
@@ -170,7 +195,8 @@ impl Ceph {
         let (_, _) = self.place(id)?;
         let Running { operation, stage, .. } = self.running.get_mut(&id).expect("it is being started");
         *stage = Stage::Waiting;
-        let (rados, queue, pool, object) = (self.rados.clone(), self.queue.clone(), operation.pool, operation.object.clone());
+        let (rados, queue, pool, object) =
+            (self.rados.clone(), self.queue.clone(), operation.pool, operation.object.clone());
         self.workers.run(Box::new(move || queue.push(Event::Watchers(id, watchers(&rados, pool, &object)))));
         Ok(())
     }
@@ -189,9 +215,13 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
     let pools = crate::admin::command(rados, &json!({ "command": "pool ls" }))?;
     let pool_name = pools["pools"].as_array().into_iter().flatten().find(|known| known["id"].as_u64() == Some(pool.0));
     let pool_name = pool_name.and_then(|pool| pool["name"].as_str()).unwrap_or_default().to_owned();
-    let place = crate::admin::command(rados, &json!({ "command": "pg map", "pool": pool_name, "object": name, "namespace": namespace }))?;
+    let place = crate::admin::command(
+        rados,
+        &json!({ "command": "pg map", "pool": pool_name, "object": name, "namespace": namespace }),
+    )?;
     let primary = place["primary"].as_i64().and_then(|osd| i32::try_from(osd).ok()).filter(|osd| *osd >= 0);
-    let primary = primary.ok_or_else(|| RadosError { code: error::EINVAL, why: "nobody serves the object at the moment".to_owned() })?;
+    let primary = primary
+        .ok_or_else(|| RadosError { code: error::EINVAL, why: "nobody serves the object at the moment".to_owned() })?;
     let all = rados.ask(To::Osd(primary), json!({ "prefix": "dump_watchers" }))?;
     let mine = |watcher: &&Value| watcher["object"] == name.as_str() && watcher["namespace"] == namespace.as_str();
     let one = |watcher: &Value| Watcher {
@@ -207,4 +237,3 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
     };
     Ok(all.as_array().into_iter().flatten().filter(mine).map(one).collect())
 }
-
