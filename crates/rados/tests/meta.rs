@@ -1,6 +1,7 @@
 //! Service metadata on a real cluster: races, watches, leases, histories. Each test has an object of its own; one uses the cluster's.
 
 use crate::OwnPool;
+use crate::outage::Stopped;
 use nacre_client::{MetaFailure, WatchNews};
 use nacre_history::record::{Kind, Outcome, Record};
 use nacre_rados::meta::{Cursor, Locate, MetaStore, decide, place};
@@ -330,6 +331,38 @@ fn swap_value(store: &mut Store, key: &str, expect: Option<u64>, value: u64) -> 
     let compare = MetaCompare { key: key.into(), target, relation: MetaRelation::Equal {} };
     let call = transact(vec![compare], vec![put(key, &value.to_string(), 0)]);
     matches!(store.call(&call).expect("carried out").1, MetaResult::Transacted { succeeded: true, .. })
+}
+
+// Went red when a watch ended because nobody answered.
+#[test]
+fn a_cluster_that_stands_still_is_told_in_time_and_watches_go_on() {
+    let Some((conf, _alone)) = crate::ceph_alone("service metadata on Ceph: an outage") else { return };
+    let pool = OwnPool::make(&conf, "meta-outage");
+    let client = || {
+        let bounds = Bounds { operation: Duration::from_secs(3), ..Bounds::default() };
+        let rados = Rados::connect(&conf, "admin", &bounds).expect("connects");
+        MetaStore::new(Ceph::new(rados), There(pool.id, ObjectId::named(place::OBJECT)), "admin")
+    };
+    let (mut writer, mut reader) = (client(), client());
+    let first = set(&mut writer, "a/k", "before");
+    let mut cursor = Cursor::new(prefix("a/"), first);
+    assert_eq!(told(&mut reader, &mut cursor, first), [first]);
+    let stopped = Stopped::of(&conf, "osd.");
+    let asked = Instant::now();
+    let ended = writer.call(&transact(vec![], vec![put("a/k", "meanwhile", 0)]));
+    let Err(MetaFailure::Refused(MetaError::Unavailable { why })) = ended else { panic!("{ended:?}") };
+    assert!(why.contains("does not answer"), "{why}");
+    assert_eq!(reader.news(&mut cursor, Duration::from_secs(1)), Ok(None), "it waits");
+    assert!(asked.elapsed() < PATIENCE);
+    drop(stopped);
+    let last = loop {
+        assert!(asked.elapsed() < PATIENCE, "it does not go on");
+        match writer.call(&transact(vec![], vec![put("a/k", "after", 0)])) {
+            Ok((revision, _)) => break revision,
+            Err(failure) => eprintln!("not yet: {failure}"),
+        }
+    };
+    assert_eq!(told(&mut reader, &mut cursor, last), (first + 1..=last).collect::<Vec<_>>());
 }
 
 #[test]
