@@ -12,6 +12,7 @@ use crate::handle::Rados;
 use crate::judge::{Judged, State, judge};
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
+use crate::programs::classes::{self, Active, Classes, Installed};
 use crate::queue::Queue;
 use crate::worker::Workers;
 use bytes::Bytes;
@@ -40,6 +41,8 @@ enum Event {
     Ended(u64),
     /// A page of a listing.
     Page(u64, Result<Page, RadosError>),
+    /// Which classes are installed.
+    Classes(Result<Arc<Active>, Failure>),
 }
 
 /// What is in flight of an operation.
@@ -64,6 +67,24 @@ struct Running {
     attempts: u32,
     stage: Stage,
     flight: Option<Flight>,
+    /// Parts that are calls of installed classes; `None` while that is not known.
+    installed: Option<BTreeMap<usize, Installed>>,
+}
+
+impl Running {
+    fn installed(&self, index: usize) -> Option<&Installed> {
+        self.installed.as_ref().and_then(|installed| installed.get(&index))
+    }
+    fn activation(&self, index: usize) -> u64 {
+        self.installed(index).map_or(0, |call| call.activation)
+    }
+}
+
+/// Operations on an object that wait.
+struct Held {
+    /// For this one to end.
+    by: u64,
+    waiting: VecDeque<u64>,
 }
 
 /// See the module head.
@@ -75,7 +96,8 @@ pub struct Ceph {
     bytes: u64,
     next: u64,
     /// Operations that wait for one of several stages on the same object.
-    held: BTreeMap<(PoolId, ObjectId), VecDeque<u64>>,
+    held: BTreeMap<(PoolId, ObjectId), Held>,
+    classes: Classes,
     cursors: Cursors,
     workers: Workers,
     done: Vec<Completion>,
@@ -118,6 +140,7 @@ impl Ceph {
             bytes: 0,
             next: 1,
             held: BTreeMap::new(),
+            classes: Classes::default(),
             cursors: Cursors::default(),
             workers: Workers::default(),
             done: Vec::new(),
@@ -190,6 +213,17 @@ impl Ceph {
     }
 
     fn try_start(&mut self, id: u64) -> Result<(), Failure> {
+        let Running { operation, installed, .. } = &self.running[&id];
+        if installed.is_none() && classes::calls(operation) {
+            match self.classes.young() {
+                Some(active) => self.install(id, &active)?,
+                None => {
+                    self.hold(id);
+                    self.read_classes(id);
+                    return Ok(());
+                }
+            }
+        }
         let operation = &self.running[&id].operation;
         match way(&operation.ops, &operation.payload).map_err(Failure::Refused)? {
             Way::Read(needs) => {
@@ -202,16 +236,35 @@ impl Ceph {
                 self.send_read(id, outs, Stage::Looking(needs), 0)
             }
             Way::Write(steps) => self.send_write(id, &steps, Stage::Write),
-            Way::Call(class, method, input) => self.send_call(id, &class, &method, &input, true),
+            // What a portable class promises leaves nothing to return from a call that writes.
+            Way::Call(class, method, input) => {
+                let returning = self.running[&id].installed(0).is_none();
+                self.send_call(id, &class, &method, &input, returning)
+            }
             Way::List(after, limit) => self.list(id, &after, limit),
             other => Err(Failure::Refused(crate::plan::lacks("unknown", &format!("{other:?} is not done there yet")))),
+        }
+    }
+
+    /// Installed classes among an operation's calls become scripts that travel with it.
+    fn install(&mut self, id: u64, active: &Active) -> Result<(), Failure> {
+        let running = self.running.get_mut(&id).expect("it is being started");
+        running.installed = Some(active.put_into(&mut running.operation).map_err(Failure::Refused)?);
+        Ok(())
+    }
+
+    /// An operation waits until it is known which classes are installed.
+    fn read_classes(&mut self, id: u64) {
+        if let Some(known) = self.classes.wait(id) {
+            let (rados, queue) = (self.rados.clone(), self.queue.clone());
+            self.workers.run(Box::new(move || queue.push(Event::Classes(Active::load(&rados, known)))));
         }
     }
 
     /// Operations on the object wait from now on until this one has ended.
     fn hold(&mut self, id: u64) {
         let Operation { pool, object, .. } = &self.running[&id].operation;
-        self.held.entry((*pool, object.clone())).or_default();
+        self.held.entry((*pool, object.clone())).or_insert(Held { by: id, waiting: VecDeque::new() });
     }
 
     fn place(&mut self, id: u64) -> Result<(Arc<Context>, CString), Failure> {
@@ -242,8 +295,6 @@ impl Ceph {
         }
         let full_ok = self.running[&id].operation.flags & op_flag::FULL_OK != 0;
         let flags = if full_ok { ffi::LIBRADOS_OPERATION_FULL_TRY } else { 0 };
-        let calls = steps.iter().any(|step| matches!(step, Step::Call(..)));
-        let flags = if calls { flags | ffi::LIBRADOS_OPERATION_RETURNVEC } else { flags };
         self.send(id, context, stage, |context, completion| op.send(context, completion, &object, flags))
     }
 
@@ -313,6 +364,17 @@ impl Ceph {
                 let next = page.next.map(|cursor| self.cursors.keep(cursor));
                 let results = vec![SubReply::Objects { objects: page.objects, next }];
                 self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
+            }
+            Event::Classes(read) => {
+                for id in self.classes.read(read.clone().ok()) {
+                    if !self.running.contains_key(&id) {
+                        continue;
+                    }
+                    match read.clone().and_then(|active| self.install(id, &active)) {
+                        Ok(()) => self.start(id),
+                        Err(failed) => self.end(id, Err(failed)),
+                    }
+                }
             }
             Event::Page(id, Err(error)) => {
                 let failed =
@@ -420,26 +482,29 @@ impl Ceph {
             error::ERANGE | error::EOVERFLOW | error::ENOENT => !absent,
             _ => false,
         };
+        let running = &self.running[&id];
         let first_failed = |outs: Vec<Out>| {
-            let failed = |out: Out| matches!(out.found(), Ok(Found::Called(result, _)) if result < 0);
-            outs.into_iter().position(failed)
+            outs.into_iter().zip(&calls).find_map(|(out, index)| match out.found() {
+                Ok(Found::Called(result, output)) if result < 0 => Some((*index, output)),
+                _ => None,
+            })
         };
         if result < 0 {
-            if let Some(index) = first_failed(outs).and_then(|at| calls.get(at)) {
-                return Some(Err(method_failed(*index, result)));
+            if let Some((index, output)) = first_failed(outs) {
+                return Some(Err(method_failed(running, index, result, &output)));
             }
             if raced {
                 return self.look(id);
             }
             return Some(Err(match calls.first() {
-                Some(index) => method_failed(*index, result),
+                Some(index) => method_failed(running, *index, result, &[]),
                 None => failure(result),
             }));
         }
         for (out, index) in outs.into_iter().zip(calls) {
             if let Ok(Found::Called(status, _)) = out.found() {
-                results[index] =
-                    SubReply::Called { activation: 0, status: status.unsigned_abs(), output: Bytes::new() };
+                let activation = running.activation(index);
+                results[index] = SubReply::Called { activation, status: status.unsigned_abs(), output: Bytes::new() };
             }
         }
         Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
@@ -463,14 +528,15 @@ impl Ceph {
                 other => unreachable!("a call has become {other:?}"),
             };
         }
-        if result < 0 {
-            return Some(Err(method_failed(0, result)));
-        }
         let (status, output) = match outs.into_iter().next().map(Out::found) {
             Some(Ok(Found::Called(status, output))) => (status.unsigned_abs(), output),
             other => unreachable!("a call returned {other:?}"),
         };
-        let results = vec![SubReply::Called { activation: 0, status, output }];
+        let running = &self.running[&id];
+        if result < 0 {
+            return Some(Err(method_failed(running, 0, result, &output)));
+        }
+        let results = vec![SubReply::Called { activation: running.activation(0), status, output }];
         Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
     }
 
@@ -485,37 +551,50 @@ impl Ceph {
         let Operation { pool, object, .. } = running.operation;
         let key = (pool, object);
         // Those of one stage go at once, up to the next of several, which holds back the rest again.
-        if self.held.get(&key).is_some_and(|waiting| !waiting.contains(&id)) {
-            let mut waiting = self.held.remove(&key).unwrap_or_default();
+        if self.held.get(&key).is_some_and(|held| held.by == id) {
+            let mut waiting = self.held.remove(&key).map(|held| held.waiting).unwrap_or_default();
             while let Some(next) = waiting.pop_front() {
                 if self.running.contains_key(&next) {
                     self.start(next);
                 }
                 if let Some(held) = self.held.get_mut(&key) {
-                    held.append(&mut waiting);
+                    held.waiting.append(&mut waiting);
                 }
             }
         }
     }
 }
 
-/// Output and number of a method's failure.
-fn method_failed(index: usize, result: i32) -> Failure {
+/// Why a call failed.
+fn method_failed(running: &Running, index: usize, result: i32, output: &[u8]) -> Failure {
     let code = result.saturating_neg();
-    let index = u32::try_from(index).expect("few parts");
-    match code {
+    let number = u32::try_from(index).expect("few parts");
+    if matches!(code, error::ESHUTDOWN | error::ETIMEDOUT) {
+        return failure(result);
+    }
+    if let Some(call) = running.installed(index) {
+        return classes::failed(call, number, code, output);
+    }
+    let script = matches!(running.operation.ops.get(index), Some(SubOp::Eval { .. }));
+    let why = match code {
+        error::EOPNOTSUPP if script => {
+            let why = format!("the script registers no such function; or {}", crate::programs::no_lua(code));
+            return Failure::Refused(OpFailure::NoSuchMethod { why });
+        }
         error::EOPNOTSUPP => {
             let why = format!(
-                "the Ceph cluster has no such class or method, or its OSDs may not load it (`osd class load list`): {}",
+                "no such class is installed, and the Ceph cluster has no such class or method of its own, or its OSDs may not load it \
+                 (`osd_class_load_list`): {}",
                 error::named(code)
             );
-            Failure::Refused(OpFailure::NoSuchMethod { why })
+            return Failure::Refused(OpFailure::NoSuchMethod { why });
         }
-        error::ESHUTDOWN | error::ETIMEDOUT => failure(result),
-        _ => {
-            Failure::Refused(OpFailure::Method { index, activation: 0, errno: code.unsigned_abs(), why: String::new() })
+        error::EIO if script => {
+            "the script raised an error, does not compile, or returned EIO: Ceph says no more than that".to_owned()
         }
-    }
+        _ => String::new(),
+    };
+    Failure::Refused(OpFailure::Method { index: number, activation: 0, errno: code.unsigned_abs(), why })
 }
 
 /// A read of all that is needed.
@@ -632,9 +711,10 @@ impl ObjectCluster for Ceph {
         self.bytes += bytes;
         let waits =
             (!self.held.is_empty()).then(|| self.held.get_mut(&(operation.pool, operation.object.clone()))).flatten();
-        let waits = waits.map(|waiting| waiting.push_back(id)).is_some();
+        let waits = waits.map(|held| held.waiting.push_back(id)).is_some();
         let valid = Self::validate(&operation);
-        self.running.insert(id, Running { operation, bytes, attempts: 0, stage: Stage::Waiting, flight: None });
+        let (stage, flight, installed) = (Stage::Waiting, None, None);
+        self.running.insert(id, Running { operation, bytes, attempts: 0, stage, flight, installed });
         match valid {
             Err(failed) => self.end(id, Err(Failure::Refused(failed))),
             Ok(()) if waits => {}

@@ -8,6 +8,7 @@
 //! * [`plan`], `judge`: what an operation means, pure;
 //! * [`cluster`]: operations in flight;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
+//! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
 //! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails had no effect; what has no answer in time is
@@ -32,10 +33,12 @@ pub mod error;
 mod ffi;
 mod flight;
 pub mod handle;
+pub mod home;
 mod judge;
 mod listing;
 mod lua;
 pub mod plan;
+pub mod programs;
 mod queue;
 mod worker;
 

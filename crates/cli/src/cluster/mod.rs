@@ -16,6 +16,7 @@ pub mod up;
 
 use crate::objects::Objects;
 use anyhow::{Result, bail};
+use nacre_wire::map::programs::PROGRAM_POOL;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -33,6 +34,10 @@ pub trait Commands {
     /// # Errors
     /// What they refuse, in their words, or that they do not answer.
     fn command(&mut self, request: &Value) -> Result<Value>;
+    /// The pool of programs' sources.
+    fn program_pool(&self) -> &'static str {
+        PROGRAM_POOL
+    }
 }
 
 /// A connection: a client of its own.
