@@ -4,7 +4,7 @@ use crate::{Change, Host, State};
 use bytes::Bytes;
 use nacre_client::{Done, Driven, Failure, Operation};
 use nacre_policy::library;
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::{ObjectId, PoolId, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp, SubReply};
 use std::time::Duration;
@@ -52,6 +52,15 @@ impl<'c> OnCluster<'c> {
         panic!("no answer in {TURNS_MAX} seconds");
     }
 
+    /// The object's version; `None` if there is none.
+    fn version(&mut self) -> Option<Version> {
+        match self.run(vec![SubOp::Stat {}], Payload::new()) {
+            Ok(done) => Some(done.version),
+            Err(Failure::Refused(OpFailure::NotFound {})) => None,
+            Err(failure) => panic!("the object cannot be asked: {failure}"),
+        }
+    }
+
     /// A call, with all that came of it.
     ///
     /// # Errors
@@ -73,14 +82,14 @@ impl Host for OnCluster<'_> {
     }
 
     fn call(&mut self, class: &str, method: &str, input: &[u8]) -> Result<Vec<u8>, i32> {
-        let before = self.state();
+        let before = self.version();
         match self.try_call(class, method, input) {
             Ok((activation, _, output)) => {
                 self.activations.push(activation);
                 Ok(output.to_vec())
             }
             Err(Failure::Refused(OpFailure::Method { errno, why, activation, .. })) if why.is_empty() => {
-                assert_eq!(self.state(), before, "a failed call leaves nothing");
+                assert_eq!(self.version(), before, "a failed call leaves nothing");
                 self.activations.push(activation);
                 Err(i32::try_from(errno).expect("a small number"))
             }

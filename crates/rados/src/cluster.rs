@@ -483,22 +483,20 @@ impl Ceph {
             _ => false,
         };
         let running = &self.running[&id];
-        let first_failed = |outs: Vec<Out>| {
-            outs.into_iter().zip(&calls).find_map(|(out, index)| match out.found() {
-                Ok(Found::Called(result, output)) if result < 0 => Some((*index, output)),
-                _ => None,
-            })
-        };
         if result < 0 {
-            if let Some((index, output)) = first_failed(outs) {
-                return Some(Err(method_failed(running, index, result, &output)));
+            let failed = |out: Out| matches!(out.found(), Ok(Found::Called(result, _)) if result < 0);
+            if let Some(index) = outs.into_iter().position(failed).and_then(|at| calls.get(at)) {
+                return Some(Err(method_failed(running, *index, result, None)));
             }
             if raced {
                 return self.look(id);
             }
             return Some(Err(match calls.first() {
-                Some(index) => method_failed(running, *index, result, &[]),
-                None => failure(result),
+                // Refused before anything was tried.
+                Some(index) if matches!(-result, error::EOPNOTSUPP | error::EPERM) => {
+                    method_failed(running, *index, result, Some(&[]))
+                }
+                _ => failure(result),
             }));
         }
         for (out, index) in outs.into_iter().zip(calls) {
@@ -534,7 +532,7 @@ impl Ceph {
         };
         let running = &self.running[&id];
         if result < 0 {
-            return Some(Err(method_failed(running, 0, result, &output)));
+            return Some(Err(method_failed(running, 0, result, Some(&output))));
         }
         let results = vec![SubReply::Called { activation: running.activation(0), status, output }];
         Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
@@ -566,7 +564,7 @@ impl Ceph {
 }
 
 /// Why a call failed.
-fn method_failed(running: &Running, index: usize, result: i32, output: &[u8]) -> Failure {
+fn method_failed(running: &Running, index: usize, result: i32, output: Option<&[u8]>) -> Failure {
     let code = result.saturating_neg();
     let number = u32::try_from(index).expect("few parts");
     if matches!(code, error::ESHUTDOWN | error::ETIMEDOUT) {

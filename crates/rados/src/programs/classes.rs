@@ -175,17 +175,25 @@ impl Active {
     }
 }
 
-/// Why a call of an installed class failed: its number, and its output.
+/// Why a call of an installed class failed: its number, and its output; `None` where librados gives none, in an operation of several parts.
 #[must_use]
-pub fn failed(call: &Installed, index: u32, code: i32, output: &[u8]) -> Failure {
+pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) -> Failure {
     let Installed { activation, class, method } = call;
     let method_failed =
         |why: String| OpFailure::Method { index, activation: *activation, errno: code.unsigned_abs(), why };
+    let missing = format!("class `{class}` has no method `{method}`");
+    let Some(output) = output else {
+        return Failure::Refused(match code {
+            EOPNOTSUPP => OpFailure::NoSuchMethod { why: format!("{missing}, or {}", super::no_lua(code)) },
+            EIO | EPERM => method_failed(format!(
+                "class {class} failed: called alone it says where; in an operation of several parts Ceph drops that"
+            )),
+            _ => method_failed(String::new()),
+        });
+    };
     Failure::Refused(match output.split_first() {
         Some((&lua::RAN, why)) => method_failed(String::from_utf8_lossy(why).into_owned()),
-        Some((&lua::MISSING, _)) => {
-            OpFailure::NoSuchMethod { why: format!("class `{class}` has no method `{method}`") }
-        }
+        Some((&lua::MISSING, _)) => OpFailure::NoSuchMethod { why: missing },
         // The class did not even begin.
         _ if matches!(code, EOPNOTSUPP | EPERM) => OpFailure::NoSuchMethod { why: super::no_lua(code) },
         _ if code == EIO => method_failed(format!("the Ceph cluster's Lua could not run class {class}")),
@@ -227,7 +235,7 @@ mod tests {
     #[test]
     fn what_a_class_said_is_told_from_what_ceph_says() {
         let call = Installed { activation: 7, class: "ours".into(), method: "m".into() };
-        let said = |code, output: &[u8]| match failed(&call, 1, code, output) {
+        let said = |code, output: &[u8]| match failed(&call, 1, code, Some(output)) {
             Failure::Refused(why) => why,
             other => panic!("{other}"),
         };
@@ -240,6 +248,9 @@ mod tests {
         assert!(matches!(said(5, b""), OpFailure::Method { why, .. } if why.contains("could not run")));
         assert_eq!(said(28, b""), OpFailure::Full {}, "not what a method said");
         assert_eq!(said(28, b"!"), method(28, ""));
+        assert_eq!(failed(&call, 1, 17, None), Failure::Refused(method(17, "")));
+        let Failure::Refused(why) = failed(&call, 1, 5, None) else { panic!("refused") };
+        assert!(why.to_string().contains("called alone"), "{why}");
     }
 
     #[test]
