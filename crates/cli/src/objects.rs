@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
-use nacre_client::{Done, OpId, Operation, WatchEvent, WatchId};
+use nacre_client::{Capabilities, Client, Done, OpId, Operation, WatchEvent, WatchId};
 use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
@@ -69,6 +69,10 @@ pub trait Objects {
     fn map_at_least(&mut self, epoch: u64) -> Result<()> {
         let _ = epoch;
         Ok(())
+    }
+    /// What the cluster can do.
+    fn capabilities(&mut self) -> Capabilities {
+        Client::CAPABILITIES
     }
     /// Begins to watch an object; [`Self::next`] says how the registration ended.
     ///

@@ -164,8 +164,14 @@ pub struct Capabilities {
     pub watch: bool,
     /// Class calls.
     pub exec: bool,
-    /// Class calls read their own writes.
+    /// Class calls read their own writes, and those of parts before them.
     pub exec_reads_own_writes: bool,
+    /// A class call that writes returns its output, whatever its length.
+    pub exec_writes_return: bool,
+    /// Lists which snapshots an object has clones for.
+    pub list_snaps: bool,
+    /// Names, namespaces, attributes' names and keys may have bytes 0 in them.
+    pub zero_bytes: bool,
 }
 
 /// A replicated object store.

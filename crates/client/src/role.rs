@@ -101,6 +101,17 @@ pub struct Client {
 }
 
 impl Client {
+    /// All that there is.
+    pub const CAPABILITIES: Capabilities = Capabilities {
+        ack: true,
+        watch: true,
+        exec: true,
+        exec_reads_own_writes: true,
+        exec_writes_return: true,
+        list_snaps: true,
+        zero_bytes: true,
+    };
+
     /// Asks for the map.
     #[must_use]
     pub fn new(config: ClientConfig, now: Time) -> Self {
@@ -402,7 +413,7 @@ fn place(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<Option<Tar
 
 impl ObjectCluster for Client {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ack: true, watch: true, exec: true, exec_reads_own_writes: true }
+        Self::CAPABILITIES
     }
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
@@ -418,8 +429,15 @@ impl ObjectCluster for Client {
         }
         let id = self.next;
         self.next += 1;
+        let announced = operation.ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.payload_len()));
+        if announced != bytes {
+            // An OSD could not tell which bytes are whose. A daemon's own client must not stop the daemon for a caller's mistake.
+            let why = "the data is longer or shorter than its parts say".to_owned();
+            let result = Err(Failure::Refused(OpFailure::Invalid { why }));
+            self.done.push(Completion { id: OpId(id), result });
+            return Ok(OpId(id));
+        }
         self.bytes += bytes;
-        debug_assert!(operation.ops.iter().map(SubOp::payload_len).sum::<u64>() == bytes, "payload and parts agree");
         let op =
             InFlight { operation, target: None, attempt: 0, begun: now, sent: now, bytes, blocked: None, acked: false };
         self.in_flight.insert(id, op);

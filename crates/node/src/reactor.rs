@@ -281,7 +281,23 @@ impl Reactor {
         self.perform(&mut node, at, &mut actions);
         self.actions = actions;
         self.nodes[at] = Some(node);
+        self.introduce(at);
         Ok(())
+    }
+
+    /// Where there is no connection there is no greeting: OSDs and clients of this process know each other's names from here.
+    fn introduce(&mut self, new: usize) {
+        let pairs = (0..self.nodes.len()).flat_map(|other| [(new, other), (other, new)]);
+        let pairs: Vec<(usize, Entity, nacre_types::Name)> = pairs
+            .filter_map(|(client, osd)| {
+                let (client, to) = (self.nodes[client].as_ref()?, self.nodes[osd].as_ref()?);
+                let meet = matches!((client.entity, to.entity), (Entity::Client(_), Entity::Osd(_)));
+                meet.then(|| (osd, client.entity, client.name.clone()))
+            })
+            .collect();
+        for (osd, who, name) in pairs {
+            self.named(osd, who, name);
+        }
     }
 
     /// Removes a daemon as `kill -9` would: nothing is finished, nobody is told but by broken connections.

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests of a host")]
 
 mod classes;
+mod conformance;
 mod damage;
 mod embedded;
 mod folder;

@@ -9,13 +9,13 @@ use crate::pg::copy::Source;
 use crate::pg::local::{VERSION_ATTR, version_value};
 use crate::pg::object::Context;
 use crate::snaps::Then;
-use crate::view::{OMAP_KEY_MAX, OMAP_VALUE_MAX, Stop, View};
+use crate::view::{Stop, View};
 use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Name, SnapId, Version};
+use nacre_wire::msg::check::{READ_OF_WRITE, check_operation};
 use nacre_wire::msg::client::{
-    ATTR_BYTES_MAX, ATTR_NAME_MAX, CALL_OUTPUT_BYTES_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure,
-    OpRequest, SUB_OPS_MAX, SubOp, SubReply,
+    ATTR_BYTES_MAX, CALL_OUTPUT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, SubOp, SubReply,
 };
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::{PayloadCursor, payload_len};
@@ -122,67 +122,16 @@ pub struct Called {
 /// What every OSD would answer, whatever the object.
 pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure> {
     let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
-    if request.ops.is_empty() || request.ops.len() > SUB_OPS_MAX {
-        return invalid("an operation has between 1 and 64 parts");
-    }
     if request.request.sequence == 0 {
         return invalid("sequence numbers begin at 1");
     }
-    let announced: u64 = request.ops.iter().fold(0, |sum, op| sum.saturating_add(op.payload_len()));
-    if announced > OP_BYTES_MAX {
-        return Err(OpFailure::TooLarge {});
-    }
-    if announced != nacre_wire::msg::payload_len(payload) as u64 {
-        return invalid("the data is longer or shorter than its parts say");
-    }
-    let range = |offset: u64, length: u64| match offset.checked_add(length) {
-        Some(end) if end <= OBJECT_BYTES_MAX => Ok(()),
-        _ => Err(OpFailure::TooLarge {}),
-    };
-    let calls = request.ops.iter().any(|op| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
-    if calls && request.ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
-        // A grant's token is the version that the object gets; a call may be evaluated when others have come before it.
-        return invalid("a lock is not taken in one operation with a call; take it first");
-    }
-    // Of a call nobody knows yet whether it writes.
-    let writes = request.ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
+    check_operation(&request.ops, payload)?;
     for op in &request.ops {
-        match op {
-            SubOp::Read { length, .. } | SubOp::Checksum { length, .. } if *length > OP_BYTES_MAX => {
-                return Err(OpFailure::TooLarge {});
-            }
-            SubOp::Read { .. } if writes => return invalid(READ_OF_WRITE),
-            SubOp::Write { offset, length }
-            | SubOp::Zero { offset, length }
-            | SubOp::CompareData { offset, length } => {
-                range(*offset, *length)?;
-            }
-            SubOp::Truncate { size } => range(0, *size)?,
-            SubOp::GetAttr { name } | SubOp::RemoveAttr { name } if name.as_bytes().len() > ATTR_NAME_MAX => {
-                return Err(OpFailure::TooLarge {});
-            }
-            SubOp::SetAttr { name, value } | SubOp::CompareAttr { name, value }
-                if name.as_bytes().len() > ATTR_NAME_MAX || value.len() > ATTR_BYTES_MAX =>
-            {
-                return Err(OpFailure::TooLarge {});
-            }
-            SubOp::OmapSet { entries } => {
-                let long = |(key, value): &(Bytes, Bytes)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX;
-                if entries.iter().any(long) {
-                    return Err(OpFailure::TooLarge {});
-                }
-            }
-            SubOp::ListObjects { .. } if request.ops.len() > 1 => return invalid("a listing stands alone"),
-            _ => {
-                claims::watch::validate(op, request.ops.len() == 1)?;
-                claims::lock::validate(op)?;
-            }
-        }
+        claims::watch::validate(op, request.ops.len() == 1)?;
+        claims::lock::validate(op)?;
     }
     Ok(())
 }
-
-const READ_OF_WRITE: &str = "an operation that writes cannot return data; read it in another";
 
 /// What an evaluation knows besides the operation and the object.
 #[derive(Clone, Copy, Debug)]

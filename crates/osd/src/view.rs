@@ -16,16 +16,14 @@ use bytes::{Bytes, BytesMut};
 use nacre_policy::DERIVED;
 use nacre_types::{Name, SnapId};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OP_BYTES_MAX, OpFailure};
+use nacre_wire::msg::client::{
+    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX, OpFailure,
+};
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{COPY_SMALL_BYTES_MAX, Whole};
 use std::collections::BTreeMap;
 
-/// Longest omap key of a client, in bytes.
-pub const OMAP_KEY_MAX: usize = 4096;
-/// Longest omap value, in bytes.
-pub const OMAP_VALUE_MAX: usize = 1 << 20;
 /// Most steps of one operation's effects.
 pub const EFFECTS_MAX: usize = 10_000;
 /// Most omap entries of an object that is copied.

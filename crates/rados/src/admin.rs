@@ -16,6 +16,9 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
         "pool create" => create(cluster, request),
         "pool rm" => remove(cluster, text("name")),
         "pg map" => map(cluster, text("pool"), text("object"), text("namespace")),
+        "pool snap ls" => snaps(cluster, text("pool")),
+        "pool snap create" => take_snap(cluster, text("pool"), text("snap")),
+        "pool snap rm" => remove_snap(cluster, text("pool"), text("snap")),
         "status" => status(cluster),
         "health" => Ok(health(&cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?)),
         "df" => space(cluster),
@@ -91,6 +94,71 @@ fn remove(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
     cluster.command(To::Mon, &request, &[])?;
     cluster.wait_for_newest_map()?;
     Ok(json!({ "id": id }))
+}
+
+fn pool_dump(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
+    let dump = cluster.ask(To::Mon, json!({ "prefix": "osd dump" }))?;
+    let found = rows(&dump, "pools").iter().find(|pool| pool["pool_name"] == name).cloned();
+    found.ok_or_else(|| RadosError { code: crate::error::ENOENT, why: format!("there is no pool {name}") })
+}
+
+fn snaps(cluster: &Rados, pool: &str) -> Result<Value, RadosError> {
+    let pool = pool_dump(cluster, pool)?;
+    // A pool has snapshots of its own or its clients', or neither yet.
+    let flags = pool["flags_names"].as_str().unwrap_or_default();
+    let own = flags.split(',').any(|flag| flag == "selfmanaged_snaps");
+    let one = |snap: &Value| json!({ "id": snap["snapid"], "name": snap["name"], "created": 0 });
+    let all: Vec<Value> = rows(&pool, "pool_snaps").iter().map(one).collect();
+    let mode = if own {
+        "own"
+    } else if all.is_empty() && pool["snap_seq"] == 0 {
+        "unused"
+    } else {
+        "named"
+    };
+    Ok(json!({ "mode": mode, "last": pool["snap_seq"], "live": all.len(), "snaps": all, "removed": [] }))
+}
+
+fn take_snap(cluster: &Rados, pool: &str, snap: &str) -> Result<Value, RadosError> {
+    if snap.is_empty() {
+        let id = pool_dump(cluster, pool)?["pool"].as_u64().unwrap_or_default();
+        return Ok(
+            json!({ "id": crate::context::Context::plain(cluster, nacre_types::PoolId(id))?.allocate_snap()?, "epoch": 0 }),
+        );
+    }
+    let known = |found: &Value| {
+        rows(found, "snaps").iter().find(|known| known["name"] == snap).map(|known| known["id"].clone())
+    };
+    if known(&snaps(cluster, pool)?).is_some() {
+        return Err(RadosError {
+            code: crate::error::EEXIST,
+            why: format!("the pool {pool} has a snapshot {snap} already"),
+        });
+    }
+    cluster.command(To::Mon, &json!({ "prefix": "osd pool mksnap", "pool": pool, "snap": snap }), &[])?;
+    cluster.wait_for_newest_map()?;
+    Ok(json!({ "id": known(&snaps(cluster, pool)?), "epoch": 0 }))
+}
+
+fn remove_snap(cluster: &Rados, pool: &str, snap: &str) -> Result<Value, RadosError> {
+    let all = snaps(cluster, pool)?;
+    let number: Option<u64> = snap.parse().ok();
+    let found = rows(&all, "snaps")
+        .iter()
+        .find(|known| known["name"] == snap || (number.is_some() && known["id"].as_u64() == number));
+    match (found, number) {
+        (Some(found), _) => {
+            let request = json!({ "prefix": "osd pool rmsnap", "pool": pool, "snap": found["name"] });
+            cluster.command(To::Mon, &request, &[])?;
+            Ok(json!({ "id": found["id"] }))
+        }
+        (None, Some(number)) if all["mode"] == "own" => {
+            let id = pool_dump(cluster, pool)?["pool"].as_u64().unwrap_or_default();
+            crate::context::Context::plain(cluster, nacre_types::PoolId(id))?.remove_snap(number)?;
+            Ok(json!({ "id": number }))
+        }
+        _ => Err(RadosError { code: crate::error::ENOENT, why: format!("the pool {pool} has no snapshot {snap}") }),
+    }
 }
 
 fn map(cluster: &Rados, pool: &str, object: &str, namespace: &str) -> Result<Value, RadosError> {

@@ -3,26 +3,35 @@
 //! Operations of several stages (`plan`) hold back later ones on the same object, so that those take effect in the order of submission; of single-stage ones
 //! librados and the OSDs keep the order.
 
+mod calls;
+mod locks;
+mod source;
+mod watching;
+
 use crate::compound::{Found, Out, ReadOp, WriteOp};
 use crate::context::{Context, Contexts, Scope};
 use crate::error::{self, RadosError, failure};
 use crate::ffi;
 use crate::flight::{Completion as Ending, Flight};
 use crate::handle::Rados;
-use crate::judge::{Judged, State, judge};
+use crate::judge::{Judged, State, Whole, judge};
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
-use crate::programs::classes::{self, Active, Classes, Installed};
+use crate::programs::classes::{Active, Classes, Installed};
 use crate::queue::Queue;
+use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchEvent,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
+    WatchId,
 };
 use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SUB_OPS_MAX, SubOp, SubReply, op_flag};
+use nacre_wire::msg::check::check_operation;
+use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
 use nacre_wire::msg::payload_len;
+use nacre_wire::msg::watch::Watcher;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, CString, c_int};
 use std::sync::Arc;
@@ -43,22 +52,42 @@ enum Event {
     Page(u64, Result<Page, RadosError>),
     /// Which classes are installed.
     Classes(Result<Arc<Active>, Failure>),
+    /// Who watches an object.
+    Watchers(u64, Result<Vec<Watcher>, RadosError>),
+    /// Something happened to a watch.
+    Watch(WatchId, Heard),
 }
 
 /// What is in flight of an operation.
 enum Stage {
     /// All of it, which reads.
     Read(Vec<Need>),
-    /// All of it, which writes.
-    Write,
+    /// All of it, which writes; which parts are calls.
+    Write(Vec<usize>),
     /// Reading what it depends on.
     Looking(Vec<Need>),
     /// Writing what follows from that.
     Guarded { results: Vec<SubReply>, calls: Vec<usize>, absent: bool },
     /// A call; whether output of a writing one was asked for.
     Call { returning: bool },
+    /// Reading what it makes its object.
+    Source(source::Reading),
+    /// Asking about locks.
+    Asking(locks::Asking),
+    /// Registering a watch.
+    Registering(WatchId),
+    /// Telling watchers.
+    Notifying,
+    /// Something that succeeds or fails.
+    Plain,
     /// With a worker.
     Waiting,
+}
+
+/// What waits for an operation of several stages on the same object.
+struct Held {
+    by: u64,
+    waiting: VecDeque<u64>,
 }
 
 struct Running {
@@ -67,24 +96,14 @@ struct Running {
     attempts: u32,
     stage: Stage,
     flight: Option<Flight>,
+    /// Nobody waits for it: how it ends is not told.
+    abandoned: bool,
+    /// Locks that may be held either way are tried as shared ones.
+    shared: bool,
+    /// What it makes its object, once that is read.
+    source: Option<Whole>,
     /// Parts that are calls of installed classes; `None` while that is not known.
     installed: Option<BTreeMap<usize, Installed>>,
-}
-
-impl Running {
-    fn installed(&self, index: usize) -> Option<&Installed> {
-        self.installed.as_ref().and_then(|installed| installed.get(&index))
-    }
-    fn activation(&self, index: usize) -> u64 {
-        self.installed(index).map_or(0, |call| call.activation)
-    }
-}
-
-/// Operations on an object that wait.
-struct Held {
-    /// For this one to end.
-    by: u64,
-    waiting: VecDeque<u64>,
 }
 
 /// See the module head.
@@ -95,7 +114,6 @@ pub struct Ceph {
     running: BTreeMap<u64, Running>,
     bytes: u64,
     next: u64,
-    /// Operations that wait for one of several stages on the same object.
     held: BTreeMap<(PoolId, ObjectId), Held>,
     classes: Classes,
     cursors: Cursors,
@@ -103,6 +121,10 @@ pub struct Ceph {
     done: Vec<Completion>,
     events: Vec<Event>,
     begun: Instant,
+    watches: BTreeMap<WatchId, Watch>,
+    watch_heard: Vec<WatchEvent>,
+    /// Notifies that wait for an acknowledgement.
+    pending: BTreeMap<(WatchId, RequestId), ()>,
 }
 
 impl Drop for Ceph {
@@ -113,6 +135,10 @@ impl Drop for Ceph {
                 flight.completion.cancel(&flight.context);
                 flight.leak();
             }
+        }
+        for (_, watch) in std::mem::take(&mut self.watches) {
+            // A registration under way may still write its handle.
+            std::mem::forget(watch.handle);
         }
     }
 }
@@ -146,6 +172,9 @@ impl Ceph {
             done: Vec::new(),
             events: Vec::new(),
             begun: Instant::now(),
+            watches: BTreeMap::new(),
+            watch_heard: Vec::new(),
+            pending: BTreeMap::new(),
         }
     }
 
@@ -164,12 +193,14 @@ impl Ceph {
             self.heard(event);
         }
         self.events = events;
+        self.classes_overdue();
     }
 
-    /// Gives an operation up: it completes as [`Failure::Unknown`] now, and may happen yet.
+    /// Gives an operation up: it completes as [`Failure::Unknown`] soon, and may happen yet.
     pub fn abandon(&mut self, id: OpId) {
-        if let Some(running) = self.running.get(&id.0) {
+        if let Some(running) = self.running.get_mut(&id.0) {
             if let Some(flight) = &running.flight {
+                running.abandoned = true;
                 flight.completion.cancel(&flight.context);
             } else {
                 self.end(id.0, Err(Failure::Unknown));
@@ -177,32 +208,28 @@ impl Ceph {
         }
     }
 
-    fn validate(operation: &Operation) -> Result<(), OpFailure> {
-        let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
-        let ops = &operation.ops;
-        if ops.is_empty() || ops.len() > SUB_OPS_MAX {
-            return invalid("an operation has between 1 and 64 parts");
+    /// Takes an operation, if there is room.
+    fn admit(&mut self, operation: Operation) -> Result<u64, Refused> {
+        let bytes = payload_len(&operation.payload) as u64;
+        if self.running.len() >= OPS_MAX || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty()) {
+            return Err(Refused::Busy);
         }
-        let announced = ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.payload_len()));
-        if announced > OP_BYTES_MAX {
-            return Err(OpFailure::TooLarge {});
-        }
-        if announced != payload_len(&operation.payload) as u64 {
-            return invalid("the data is longer or shorter than its parts say");
-        }
-        let writes = ops.iter().any(|op| op.is_write() && !matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
-        for op in ops {
-            match op {
-                SubOp::Read { length, .. } | SubOp::Checksum { length, .. } if *length > OP_BYTES_MAX => {
-                    return Err(OpFailure::TooLarge {});
-                }
-                SubOp::Read { .. } if writes => {
-                    return invalid("an operation that writes cannot return data; read it in another");
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let id = self.next;
+        self.next += 1;
+        self.bytes += bytes;
+        let running = Running {
+            operation,
+            bytes,
+            attempts: 0,
+            stage: Stage::Waiting,
+            flight: None,
+            abandoned: false,
+            shared: false,
+            source: None,
+            installed: None,
+        };
+        self.running.insert(id, running);
+        Ok(id)
     }
 
     /// Sends an operation's first stage.
@@ -213,58 +240,44 @@ impl Ceph {
     }
 
     fn try_start(&mut self, id: u64) -> Result<(), Failure> {
-        let Running { operation, installed, .. } = &self.running[&id];
-        if installed.is_none() && classes::calls(operation) {
-            match self.classes.young() {
-                Some(active) => self.install(id, &active)?,
-                None => {
-                    self.hold(id);
-                    self.read_classes(id);
-                    return Ok(());
-                }
-            }
+        if !self.calls_are_known(id)? {
+            return Ok(());
         }
-        let operation = &self.running[&id].operation;
-        match way(&operation.ops, &operation.payload).map_err(Failure::Refused)? {
+        let Running { operation, shared, .. } = &self.running[&id];
+        match way(&operation.ops, &operation.payload, *shared).map_err(Failure::Refused)? {
             Way::Read(needs) => {
                 let outs = reading(self.rados.functions(), &needs);
                 self.send_read(id, outs, Stage::Read(needs), 0)
             }
             Way::Staged(needs) => {
                 self.hold(id);
+                let Operation { ops, object, .. } = &self.running[&id].operation;
+                if let Some(source) = crate::plan::source(ops, object) {
+                    return self.read_source(id, source).map_or(Ok(()), |next| next.map(drop));
+                }
                 let outs = reading(self.rados.functions(), &needs);
                 self.send_read(id, outs, Stage::Looking(needs), 0)
             }
-            Way::Write(steps) => self.send_write(id, &steps, Stage::Write),
-            // What a portable class promises leaves nothing to return from a call that writes.
+            Way::Write(steps) => self.send_write(id, &steps, Stage::Write(calls_of(&steps))),
             Way::Call(class, method, input) => {
-                let returning = self.running[&id].installed(0).is_none();
+                let returning = self.running[&id].returning();
                 self.send_call(id, &class, &method, &input, returning)
             }
             Way::List(after, limit) => self.list(id, &after, limit),
-            other => Err(Failure::Refused(crate::plan::lacks("unknown", &format!("{other:?} is not done there yet")))),
-        }
-    }
-
-    /// Installed classes among an operation's calls become scripts that travel with it.
-    fn install(&mut self, id: u64, active: &Active) -> Result<(), Failure> {
-        let running = self.running.get_mut(&id).expect("it is being started");
-        running.installed = Some(active.put_into(&mut running.operation).map_err(Failure::Refused)?);
-        Ok(())
-    }
-
-    /// An operation waits until it is known which classes are installed.
-    fn read_classes(&mut self, id: u64) {
-        if let Some(known) = self.classes.wait(id) {
-            let (rados, queue) = (self.rados.clone(), self.queue.clone());
-            self.workers.run(Box::new(move || queue.push(Event::Classes(Active::load(&rados, known)))));
+            Way::Notify(timeout_ms, data) => self.notify(id, timeout_ms, &data),
+            Way::Locks => self.ask(id, &[], locks::Asking::Names).map_or(Ok(()), |next| next.map(drop)),
+            Way::Break(name, owner) => {
+                let names = [Bytes::copy_from_slice(name.as_bytes())];
+                self.ask(id, &names, locks::Asking::ToBreak(name, owner)).map_or(Ok(()), |next| next.map(drop))
+            }
+            Way::Watchers => self.list_watchers(id),
         }
     }
 
     /// Operations on the object wait from now on until this one has ended.
     fn hold(&mut self, id: u64) {
         let Operation { pool, object, .. } = &self.running[&id].operation;
-        self.held.entry((*pool, object.clone())).or_insert(Held { by: id, waiting: VecDeque::new() });
+        self.held.entry((*pool, object.clone())).or_insert_with(|| Held { by: id, waiting: VecDeque::new() });
     }
 
     fn place(&mut self, id: u64) -> Result<(Arc<Context>, CString), Failure> {
@@ -365,22 +378,19 @@ impl Ceph {
                 let results = vec![SubReply::Objects { objects: page.objects, next }];
                 self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
             }
-            Event::Classes(read) => {
-                for id in self.classes.read(read.clone().ok()) {
-                    if !self.running.contains_key(&id) {
-                        continue;
-                    }
-                    match read.clone().and_then(|active| self.install(id, &active)) {
-                        Ok(()) => self.start(id),
-                        Err(failed) => self.end(id, Err(failed)),
-                    }
-                }
+            Event::Classes(read) => self.classes_read(&read),
+            Event::Watchers(id, Ok(watchers)) => {
+                let results = vec![SubReply::Watchers { watchers }];
+                self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
             }
-            Event::Page(id, Err(error)) => {
-                let failed =
-                    if error.code == 0 { Failure::Foreign { code: 0, why: error.why } } else { failure(-error.code) };
+            Event::Page(id, Err(error)) | Event::Watchers(id, Err(error)) => {
+                let failed = match failure(-error.code) {
+                    Failure::Foreign { code, .. } => Failure::Foreign { code, why: error.why },
+                    other => other,
+                };
                 self.end(id, Err(failed));
             }
+            Event::Watch(watch, heard) => self.heard_of(watch, heard),
         }
     }
 
@@ -390,7 +400,15 @@ impl Ceph {
         let flight = running.flight.take().expect("what has ended was in flight");
         let (result, number) = flight.completion.result();
         let outs = flight.outs;
+        if running.abandoned {
+            self.end(id, Err(Failure::Unknown));
+            return;
+        }
         let next = match std::mem::replace(&mut running.stage, Stage::Waiting) {
+            Stage::Read(needs) | Stage::Looking(needs) if result < 0 && lock_failed(&needs, &outs).is_some() => {
+                let index = lock_failed(&needs, &outs).expect("just seen");
+                self.call_failed(id, index, result)
+            }
             Stage::Read(needs) => {
                 let state = state_of(&needs, result, number, outs);
                 Some(state.and_then(|state| {
@@ -399,15 +417,29 @@ impl Ceph {
                     Ok(Done { version: version(number), results: judged.results, payload: judged.payload })
                 }))
             }
-            Stage::Write if result >= 0 => {
-                let done = vec![SubReply::Done {}; running.operation.ops.len()];
-                Some(Ok(Done { version: version(number), results: done, payload: Payload::new() }))
+            Stage::Write(calls) if result >= 0 => {
+                let mut results = vec![SubReply::Done {}; running.operation.ops.len()];
+                for (out, index) in outs.into_iter().zip(calls) {
+                    results[index] = Self::reply_of(&running.operation.ops[index], out, number);
+                }
+                Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
             }
-            Stage::Write => self.why_refused(id, result),
+            Stage::Write(calls) => match failed_call(&outs, &calls) {
+                Some(index) => self.call_failed(id, index, result),
+                None => self.why_refused(id, result),
+            },
             Stage::Looking(needs) => match state_of(&needs, result, number, outs) {
                 Ok(state) => self.decided(id, state),
                 Err(failed) => Some(Err(failed)),
             },
+            Stage::Source(reading) => self.source_read(id, reading, result, number, outs),
+            Stage::Asking(asking) => self.asked(id, asking, result, number, outs),
+            Stage::Registering(watch) => self.registered(watch, result, number),
+            Stage::Notifying => self.notified(result, number, outs),
+            Stage::Plain if result < 0 => Some(Err(failure(result))),
+            Stage::Plain => {
+                Some(Ok(Done { version: version(number), results: vec![SubReply::Done {}], payload: Payload::new() }))
+            }
             Stage::Guarded { results, calls, absent } => {
                 self.written(id, result, number, outs, (results, calls, absent))
             }
@@ -440,7 +472,7 @@ impl Ceph {
         if running.attempts > ATTEMPTS_MAX {
             return Some(Err(Failure::Refused(OpFailure::Expired {})));
         }
-        let needs: Vec<Need> = match crate::plan::needs(&running.operation.ops) {
+        let needs: Vec<Need> = match crate::plan::needs(&running.operation.ops, running.shared) {
             Ok(needs) => needs,
             Err(failed) => return Some(Err(Failure::Refused(failed))),
         };
@@ -452,6 +484,7 @@ impl Ceph {
     fn decided(&mut self, id: u64, state: State) -> Option<Result<Done, Failure>> {
         let running = &self.running[&id];
         let (exists, number) = (state.exists, state.version.number);
+        let state = State { source: running.source.clone(), ..state };
         let judged = match judge(&running.operation.ops, &running.operation.payload, state) {
             Ok(judged) => judged,
             Err(failed) => return Some(Err(Failure::Refused(failed))),
@@ -460,12 +493,11 @@ impl Ceph {
         if steps.is_empty() {
             return Some(Ok(Done { version: version(number), results, payload }));
         }
-        let calls = steps
-            .iter()
-            .filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None })
-            .collect();
+        let calls = calls_of(&steps);
         let guard = if exists { Step::AssertVersion(number) } else { Step::Create(true) };
-        let steps: Vec<Step> = std::iter::once(guard).chain(steps).collect();
+        // That it was not there was judged; there it would be held against what the guard has made.
+        let judged = |step| if step == Step::Create(true) { Step::Create(false) } else { step };
+        let steps: Vec<Step> = std::iter::once(guard).chain(steps.into_iter().map(judged)).collect();
         self.send_write(id, &steps, Stage::Guarded { results, calls, absent: !exists }).err().map(Err)
     }
 
@@ -482,117 +514,72 @@ impl Ceph {
             error::ERANGE | error::EOVERFLOW | error::ENOENT => !absent,
             _ => false,
         };
-        let running = &self.running[&id];
         if result < 0 {
-            let failed = |out: Out| matches!(out.found(), Ok(Found::Called(result, _)) if result < 0);
-            if let Some(index) = outs.into_iter().position(failed).and_then(|at| calls.get(at)) {
-                return Some(Err(method_failed(running, *index, result, None)));
+            if let Some(index) = failed_call(&outs, &calls) {
+                return self.call_failed(id, index, result);
             }
             if raced {
                 return self.look(id);
             }
-            return Some(Err(match calls.first() {
-                // Refused before anything was tried.
-                Some(index) if matches!(-result, error::EOPNOTSUPP | error::EPERM) => {
-                    method_failed(running, *index, result, Some(&[]))
-                }
-                _ => failure(result),
-            }));
-        }
-        for (out, index) in outs.into_iter().zip(calls) {
-            if let Ok(Found::Called(status, _)) = out.found() {
-                let activation = running.activation(index);
-                results[index] = SubReply::Called { activation, status: status.unsigned_abs(), output: Bytes::new() };
-            }
-        }
-        Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
-    }
-
-    fn called(
-        &mut self,
-        id: u64,
-        result: i32,
-        number: u64,
-        outs: Vec<Out>,
-        returning: bool,
-    ) -> Option<Result<Done, Failure>> {
-        if -result == error::EOVERFLOW && returning {
-            // A call that writes has more output than the cluster keeps for resends. Without asking for it, there is none at all.
-            let operation = &self.running[&id].operation;
-            return match way(&operation.ops, &operation.payload) {
-                Ok(Way::Call(class, method, input)) => {
-                    self.send_call(id, &class, &method, &input, false).err().map(Err)
-                }
-                other => unreachable!("a call has become {other:?}"),
+            return match calls.first() {
+                Some(index) => self.call_failed(id, *index, result),
+                None => Some(Err(failure(result))),
             };
         }
-        let (status, output) = match outs.into_iter().next().map(Out::found) {
-            Some(Ok(Found::Called(status, output))) => (status.unsigned_abs(), output),
-            other => unreachable!("a call returned {other:?}"),
-        };
-        let running = &self.running[&id];
-        if result < 0 {
-            return Some(Err(method_failed(running, 0, result, Some(&output))));
+        for (out, index) in outs.into_iter().zip(calls) {
+            results[index] = Self::reply_of(&self.running[&id].operation.ops[index], out, number);
         }
-        let results = vec![SubReply::Called { activation: running.activation(0), status, output }];
         Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
     }
 
     /// Completes an operation; those that waited for it go on.
-    fn end(&mut self, id: u64, result: Result<Done, Failure>) {
+    fn end(&mut self, id: u64, mut result: Result<Done, Failure>) {
         let Some(running) = self.running.remove(&id) else { return };
         self.bytes -= running.bytes;
+        if let Ok(done) = &mut result {
+            running.tell_activations(done);
+        }
         self.done.push(Completion { id: OpId(id), result });
         if self.held.is_empty() {
             return;
         }
         let Operation { pool, object, .. } = running.operation;
         let key = (pool, object);
-        // Those of one stage go at once, up to the next of several, which holds back the rest again.
-        if self.held.get(&key).is_some_and(|held| held.by == id) {
-            let mut waiting = self.held.remove(&key).map(|held| held.waiting).unwrap_or_default();
-            while let Some(next) = waiting.pop_front() {
-                if self.running.contains_key(&next) {
-                    self.start(next);
-                }
-                if let Some(held) = self.held.get_mut(&key) {
-                    held.waiting.append(&mut waiting);
-                }
+        if self.held.get(&key).is_none_or(|held| held.by != id) {
+            return;
+        }
+        // Those of one stage go at once, up to the next of several, which holds back the rest.
+        let mut waiting = self.held.remove(&key).map(|held| held.waiting).unwrap_or_default();
+        while let Some(next) = waiting.pop_front() {
+            if self.running.contains_key(&next) {
+                self.start(next);
+            }
+            if let Some(held) = self.held.get_mut(&key) {
+                held.waiting.append(&mut waiting);
             }
         }
     }
 }
 
-/// Why a call failed.
-fn method_failed(running: &Running, index: usize, result: i32, output: Option<&[u8]>) -> Failure {
-    let code = result.saturating_neg();
-    let number = u32::try_from(index).expect("few parts");
-    if matches!(code, error::ESHUTDOWN | error::ETIMEDOUT) {
-        return failure(result);
+/// Which parts are calls.
+fn calls_of(steps: &[Step]) -> Vec<usize> {
+    steps.iter().filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None }).collect()
+}
+
+/// The first of the calls that failed, if OSDs say so.
+fn failed_call(outs: &[Out], calls: &[usize]) -> Option<usize> {
+    let failed = outs.iter().position(|out| out.failed().is_some());
+    // What one call alone was refused for was its own doing, unless it is a guard of ours.
+    failed.and_then(|at| calls.get(at)).copied()
+}
+
+/// The first lock that is not held, if that is why a read failed.
+fn lock_failed(needs: &[Need], outs: &[Out]) -> Option<usize> {
+    let held = |need: &Need| matches!(need, Need::Held(..));
+    if !outs.iter().any(|out| out.failed().is_some()) {
+        return None;
     }
-    if let Some(call) = running.installed(index) {
-        return classes::failed(call, number, code, output);
-    }
-    let script = matches!(running.operation.ops.get(index), Some(SubOp::Eval { .. }));
-    let why = match code {
-        error::EOPNOTSUPP if script => {
-            let why = format!("the script registers no such function; or {}", crate::programs::no_lua(code));
-            return Failure::Refused(OpFailure::NoSuchMethod { why });
-        }
-        error::EOPNOTSUPP => {
-            let why = format!(
-                "no such class is installed, and the Ceph cluster has no such class or method of its own, or its OSDs may not load it \
-                 (`osd_class_load_list`): {}",
-                error::named(code)
-            );
-            return Failure::Refused(OpFailure::NoSuchMethod { why });
-        }
-        error::EIO if script => {
-            "the script raised an error, does not compile, or returned EIO: Ceph says no more than that".to_owned()
-        }
-        _ => String::new(),
-    };
-    Failure::Refused(OpFailure::Method { index: number, activation: 0, errno: code.unsigned_abs(), why })
+    needs.iter().position(held)
 }
 
 /// A read of all that is needed.
@@ -615,6 +602,10 @@ fn reading(functions: &'static ffi::Functions, needs: &[Need]) -> ReadOp {
             Need::Range(_, 0) | Need::Checksum(_, 0) => {}
             Need::Range(offset, length) => op.read(*offset, usize::try_from(*length).expect("bounded")),
             Need::Checksum(offset, length) => op.checksum(*offset, usize::try_from(*length).expect("bounded")),
+            Need::Held(method, input) => {
+                let method = CString::new(*method).expect("a word");
+                op.call(c"lock", &method, input);
+            }
             Need::Keys(keys) => op.keys(keys),
             Need::Entries(after, limit) => {
                 let after = CString::new(&after[..]).expect("looked at before");
@@ -659,6 +650,10 @@ fn state_of(needs: &[Need], result: i32, number: u64, outs: Vec<Out>) -> Result<
             }
             Need::Range(_, 0) => Some(Found::Data(Bytes::new())),
             Need::Checksum(_, 0) => None,
+            Need::Held(..) => {
+                next()?;
+                None
+            }
             _ => Some(next()?),
         };
         state.found.push(found);
@@ -696,23 +691,22 @@ fn step_into(op: &mut WriteOp, step: &Step) -> Result<(), OpFailure> {
 
 impl ObjectCluster for Ceph {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ack: false, watch: false, exec: true, exec_reads_own_writes: false }
+        Capabilities {
+            ack: false,
+            watch: true,
+            exec: true,
+            exec_reads_own_writes: false,
+            exec_writes_return: false,
+            list_snaps: false,
+            zero_bytes: false,
+        }
     }
 
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
-        let bytes = payload_len(&operation.payload) as u64;
-        if self.running.len() >= OPS_MAX || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty()) {
-            return Err(Refused::Busy);
-        }
-        let id = self.next;
-        self.next += 1;
-        self.bytes += bytes;
-        let waits =
-            (!self.held.is_empty()).then(|| self.held.get_mut(&(operation.pool, operation.object.clone()))).flatten();
-        let waits = waits.map(|held| held.waiting.push_back(id)).is_some();
-        let valid = Self::validate(&operation);
-        let (stage, flight, installed) = (Stage::Waiting, None, None);
-        self.running.insert(id, Running { operation, bytes, attempts: 0, stage, flight, installed });
+        let waits = (!self.held.is_empty()).then(|| (operation.pool, operation.object.clone()));
+        let valid = check_operation(&operation.ops, &operation.payload);
+        let id = self.admit(operation)?;
+        let waits = waits.and_then(|key| self.held.get_mut(&key)).map(|held| held.waiting.push_back(id)).is_some();
         match valid {
             Err(failed) => self.end(id, Err(Failure::Refused(failed))),
             Ok(()) if waits => {}
@@ -724,6 +718,23 @@ impl ObjectCluster for Ceph {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         self.turn(Duration::ZERO);
         into.append(&mut self.done);
+    }
+
+    fn watch(&mut self, _: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+        self.begin_watch(pool, object, timeout)
+    }
+    fn unwatch(&mut self, _: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
+        self.pending.retain(|(of, _), ()| *of != watch);
+        self.end_watch(watch)
+    }
+    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        into.append(&mut self.watch_heard);
+    }
+    fn ack_notify(&mut self, _: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+        self.acknowledge(watch, notify, &reply)
+    }
+    fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
+        self.confirmed(watch)
     }
 }
 

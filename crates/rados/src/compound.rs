@@ -57,6 +57,24 @@ impl Out {
         let cell = Box::new(Cell { kind, result: 0 });
         Self { functions, cell: NonNull::from(Box::leak(cell)) }
     }
+    /// A place for output that librados allocates.
+    pub fn output(functions: &'static Functions) -> Self {
+        Self::new(functions, Kind::Called { output: ptr::null_mut(), length: 0 })
+    }
+    /// Where that is, to be given to librados.
+    pub fn output_place(&mut self) -> (*mut *mut c_char, *mut usize) {
+        // SAFETY: nothing is in flight yet.
+        match unsafe { &mut self.cell.as_mut().kind } {
+            Kind::Called { output, length } => (output, length),
+            _ => unreachable!("it was made for output"),
+        }
+    }
+    /// The result of a part that is a call, without opening it.
+    pub fn failed(&self) -> Option<c_int> {
+        // SAFETY: the operation has ended.
+        let cell = unsafe { self.cell.as_ref() };
+        (matches!(cell.kind, Kind::Called { .. }) && cell.result < 0).then_some(cell.result)
+    }
     /// What came of it; of a part that failed or was not reached, its result.
     ///
     /// # Errors

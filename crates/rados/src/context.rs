@@ -118,6 +118,26 @@ impl Context {
         Ok(context)
     }
 
+    /// Allocates the number of a snapshot for clients that say themselves what their writes preserve. Waits for the monitors.
+    ///
+    /// # Errors
+    /// As they say.
+    pub fn allocate_snap(&self) -> Result<u64, RadosError> {
+        let mut snap = 0;
+        // SAFETY: the result is written before it is read.
+        let made = unsafe { (self.functions().rados_ioctx_selfmanaged_snap_create)(self.raw, &raw mut snap) };
+        if made < 0 { Err(RadosError::of(made, "taking a snapshot")) } else { Ok(snap) }
+    }
+    /// Removes one of those. Waits for the monitors.
+    ///
+    /// # Errors
+    /// As they say.
+    pub fn remove_snap(&self, snap: u64) -> Result<(), RadosError> {
+        // SAFETY: ours.
+        let gone = unsafe { (self.functions().rados_ioctx_selfmanaged_snap_remove)(self.raw, snap) };
+        if gone < 0 { Err(RadosError::of(gone, "removing a snapshot")) } else { Ok(()) }
+    }
+
     pub(crate) fn raw(&self) -> rados_ioctx_t {
         self.raw
     }

@@ -4,7 +4,7 @@
 //! it that the object is still of that version.
 
 use crate::compound::Found;
-use crate::plan::{Input, Step, lacks, write_step};
+use crate::plan::{Input, Step, lacks, lock_step, write_step};
 use bytes::Bytes;
 use nacre_types::{Name, Version};
 use nacre_wire::Payload;
@@ -26,6 +26,24 @@ pub struct State {
     pub attrs: BTreeMap<Name, Bytes>,
     /// What was read for each part.
     pub found: Vec<Option<Found>>,
+    /// What a copy or rollback makes it, if that is there.
+    pub source: Option<Whole>,
+}
+
+/// All of an object, of one version.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Whole {
+    /// Its data.
+    pub data: Bytes,
+    /// Its attributes, locks among them.
+    pub attrs: BTreeMap<Name, Bytes>,
+    /// Its map.
+    pub omap: Vec<(Bytes, Bytes)>,
+}
+
+/// What the class `lock` keeps beside the user's attributes.
+fn is_lock(name: &Name) -> bool {
+    name.as_bytes().starts_with(b"lock.")
 }
 
 /// What came of it.
@@ -170,9 +188,46 @@ impl Run<'_> {
                 self.out.steps.push(Step::Call(index, "lua".into(), "eval_bufferlist".into(), input));
                 return Ok(SubReply::Called { activation: 0, status: 0, output: Bytes::new() });
             }
+            // Whether it is held was read with the object, or is a call on the way.
+            SubOp::AssertLock { .. } if !self.state.exists => return Err(guard),
+            SubOp::AssertLock { .. } => {}
+            SubOp::Lock { .. } | SubOp::Unlock { .. } => {
+                self.out.steps.push(lock_step(index, op, false));
+                self.state.exists = true;
+            }
+            SubOp::CopyFrom { .. } => {
+                let source = self.state.source.take().ok_or(OpFailure::NotFound {})?;
+                self.become_copy(source);
+            }
+            SubOp::Rollback { .. } => match self.state.source.take() {
+                Some(source) => self.become_copy(source),
+                None => self.write(&SubOp::Delete {})?,
+            },
             op => self.write(op)?,
         }
         Ok(SubReply::Done {})
+    }
+
+    /// Data, attributes and map become those of the source; locks stay.
+    fn become_copy(&mut self, source: Whole) {
+        let Whole { data, attrs, omap } = source;
+        self.state.size = data.len() as u64;
+        (self.state.exists, self.wrote_data, self.omap_is_new) = (true, true, true);
+        let steps = &mut self.out.steps;
+        steps.push(Step::WriteFull(data));
+        for name in self.state.attrs.keys().filter(|name| !is_lock(name) && !attrs.contains_key(*name)) {
+            steps.push(Step::RemoveAttr(name.clone()));
+        }
+        self.state.attrs.retain(|name, _| is_lock(name));
+        for (name, value) in attrs.into_iter().filter(|(name, _)| !is_lock(name)) {
+            steps.push(Step::SetAttr(name.clone(), value.clone()));
+            self.state.attrs.insert(name, value);
+        }
+        steps.push(Step::OmapClear);
+        if !omap.is_empty() {
+            steps.push(Step::OmapSet(omap.clone()));
+        }
+        self.omap = omap.into_iter().map(|(key, value)| (key, Some(value))).collect();
     }
 
     fn omap_get(&mut self, index: usize, keys: &[Bytes]) -> Result<SubReply, OpFailure> {

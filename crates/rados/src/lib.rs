@@ -36,10 +36,12 @@ pub mod handle;
 pub mod home;
 mod judge;
 mod listing;
+mod lock;
 mod lua;
 pub mod plan;
 pub mod programs;
 mod queue;
+mod watch;
 mod worker;
 
 pub use cluster::Ceph;

@@ -13,9 +13,10 @@
 //! the reference; the second is only quicker where it succeeds. Nothing here waits or sends.
 
 use bytes::Bytes;
-use nacre_types::Name;
+use nacre_types::{Name, ObjectId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::lock::LockOwner;
 
 /// What is sent to an OSD as a part of an operation that writes.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +70,8 @@ pub enum Need {
     Keys(Vec<Bytes>),
     /// Entries after a key.
     Entries(Bytes, u32),
+    /// That a lock is held: method and input of the class `lock`.
+    Held(&'static str, Bytes),
 }
 
 /// Which way an operation goes; see the module head.
@@ -86,12 +89,12 @@ pub enum Way {
     List(Bytes, u32),
     /// Tells watchers: timeout in milliseconds, what.
     Notify(u32, Bytes),
-    /// Makes the object what it was.
-    Rollback(u64),
-    /// Makes the object what another one is.
-    Copy(nacre_types::ObjectId),
     /// All locks.
     Locks,
+    /// Takes a lock away.
+    Break(Name, LockOwner),
+    /// Who watches.
+    Watchers,
 }
 
 /// Most entries in one page of an omap; what OSDs of Ceph return at most is less.
@@ -133,11 +136,21 @@ fn no_zero(bytes: &[u8], what: &str) -> Result<(), OpFailure> {
     Ok(())
 }
 
-/// Chooses the way.
+/// What an operation makes its object: the source of a copy, or the object itself at a snapshot.
+#[must_use]
+pub fn source(ops: &[SubOp], object: &ObjectId) -> Option<ObjectId> {
+    ops.iter().find_map(|op| match op {
+        SubOp::CopyFrom { source } => Some(source.clone()),
+        SubOp::Rollback { snap } => Some(ObjectId { snapshot: *snap, ..object.clone() }),
+        _ => None,
+    })
+}
+
+/// Chooses the way. `shared`: how locks are held that may be held either way.
 ///
 /// # Errors
 /// It cannot be done at all.
-pub fn way(ops: &[SubOp], payload: &Payload) -> Result<Way, OpFailure> {
+pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFailure> {
     for op in ops {
         match op {
             SubOp::GetAttr { name }
@@ -161,9 +174,9 @@ pub fn way(ops: &[SubOp], payload: &Payload) -> Result<Way, OpFailure> {
         match op {
             SubOp::ListObjects { after, limit } => return Ok(Way::List(after.clone(), *limit)),
             SubOp::Notify { timeout_ms, length } => return Ok(Way::Notify(*timeout_ms, input.take(*length))),
-            SubOp::Rollback { snap } => return Ok(Way::Rollback(snap.0)),
-            SubOp::CopyFrom { source } => return Ok(Way::Copy(source.clone())),
             SubOp::ListLocks {} => return Ok(Way::Locks),
+            SubOp::BreakLock { name, owner } => return Ok(Way::Break(name.clone(), *owner)),
+            SubOp::ListWatchers {} => return Ok(Way::Watchers),
             SubOp::Call { class, method, length } => {
                 return Ok(Way::Call(class.clone(), method.clone(), input.take(*length)));
             }
@@ -186,31 +199,36 @@ pub fn way(ops: &[SubOp], payload: &Payload) -> Result<Way, OpFailure> {
         return Err(lacks("exec_reads_own_writes", instead));
     }
     if ops.iter().any(SubOp::is_write) {
-        if let Some(steps) = direct(ops, &mut input) {
+        let locks = |op: &&SubOp| matches!(op, SubOp::Lock { .. } | SubOp::Unlock { .. });
+        if ops.iter().filter(locks).count() > 1 {
+            return Err(lacks("exec_reads_own_writes", "one lock is taken or given back in an operation there"));
+        }
+        if let Some(steps) = direct(ops, &mut input, shared) {
             return Ok(Way::Write(steps));
         }
-        return Ok(Way::Staged(needs(ops)?));
+        return Ok(Way::Staged(needs(ops, shared)?));
     }
-    Ok(Way::Read(needs(ops)?))
+    Ok(Way::Read(needs(ops, shared)?))
 }
 
-pub(crate) fn needs(ops: &[SubOp]) -> Result<Vec<Need>, OpFailure> {
+pub(crate) fn needs(ops: &[SubOp], shared: bool) -> Result<Vec<Need>, OpFailure> {
     ops.iter()
         .map(|op| {
             Ok(match op {
                 SubOp::Read { offset, length } | SubOp::CompareData { offset, length } => Need::Range(*offset, *length),
                 SubOp::Checksum { offset, length } => Need::Checksum(*offset, *length),
-                SubOp::GetAttr { .. } | SubOp::ListAttrs {} | SubOp::CompareAttr { .. } | SubOp::RemoveAttr { .. } => {
-                    Need::Attrs
+                SubOp::GetAttr { .. }
+                | SubOp::ListAttrs {}
+                | SubOp::CompareAttr { .. }
+                | SubOp::RemoveAttr { .. }
+                | SubOp::CopyFrom { .. }
+                | SubOp::Rollback { .. } => Need::Attrs,
+                SubOp::AssertLock { .. } => {
+                    let (method, input) = crate::lock::request(op, shared).expect("it is about a lock");
+                    Need::Held(method, input)
                 }
                 SubOp::OmapGet { keys } => Need::Keys(keys.clone()),
                 SubOp::OmapList { after, limit } => Need::Entries(after.clone(), (*limit).clamp(1, PAGE_MAX)),
-                SubOp::ListWatchers {} => {
-                    return Err(lacks(
-                        "list_watchers",
-                        "`ceph tell osd.N dump_watchers` of the object's primary says who watches",
-                    ));
-                }
                 SubOp::ListSnaps {} => {
                     return Err(lacks("list_snaps", "`rados listsnaps` says which clones an object has"));
                 }
@@ -220,13 +238,12 @@ pub(crate) fn needs(ops: &[SubOp]) -> Result<Vec<Need>, OpFailure> {
                 }
                 SubOp::ListObjects { .. }
                 | SubOp::Notify { .. }
-                | SubOp::Rollback { .. }
-                | SubOp::CopyFrom { .. }
+                | SubOp::ListWatchers {}
+                | SubOp::BreakLock { .. }
                 | SubOp::ListLocks {} => {
-                    return Err(lacks(
-                        "compound",
-                        "listings, notifies, rollbacks, copies and the list of locks stand alone there",
-                    ));
+                    let instead =
+                        "listings, notifies, lists of watchers and locks, and breaking a lock stand alone there";
+                    return Err(lacks("compound", instead));
                 }
                 _ => Need::Nothing,
             })
@@ -235,10 +252,10 @@ pub(crate) fn needs(ops: &[SubOp]) -> Result<Vec<Need>, OpFailure> {
 }
 
 /// An operation whose parts mean to Ceph what they mean to us, if that is so.
-fn direct(ops: &[SubOp], input: &mut Input) -> Option<Vec<Step>> {
+fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
     let mut steps = Vec::with_capacity(ops.len());
     let mut wrote = false;
-    for op in ops {
+    for (index, op) in ops.iter().enumerate() {
         // A guard after a write would be held against what that left behind here, and against what was before there.
         let guard = matches!(op, SubOp::AssertExists { .. } | SubOp::AssertVersion { .. } | SubOp::CompareAttr { .. });
         if guard && wrote {
@@ -248,15 +265,26 @@ fn direct(ops: &[SubOp], input: &mut Input) -> Option<Vec<Step>> {
         match op {
             SubOp::AssertExists { exists: true } => steps.push(Step::AssertExists),
             SubOp::AssertExists { exists: false } => steps.push(Step::Create(true)),
+            // Nothing has this version, and Ceph takes it for a mistake.
+            SubOp::AssertVersion { version } if version.number == 0 => return None,
             SubOp::AssertVersion { version } => steps.push(Step::AssertVersion(version.number)),
             // An absent attribute equals the empty value; of that, and of objects that are not there, Ceph has opinions of its own.
             SubOp::CompareAttr { name, value } if !value.is_empty() => {
                 steps.push(Step::CompareAttr(name.clone(), value.clone()))
             }
+            SubOp::Lock { .. } | SubOp::Unlock { .. } | SubOp::AssertLock { .. } => {
+                steps.push(lock_step(index, op, shared))
+            }
             op => write_step(op, input, &mut steps)?,
         }
     }
     Some(steps)
+}
+
+/// The call that does a part about a lock.
+pub(crate) fn lock_step(index: usize, op: &SubOp, shared: bool) -> Step {
+    let (method, input) = crate::lock::request(op, shared).expect("it is about a lock");
+    Step::Call(index, crate::lock::CLASS.into(), method.into(), input)
 }
 
 /// The steps of a writing part that needs to know nothing of the object.
@@ -285,7 +313,7 @@ mod tests {
     use super::*;
 
     fn chosen(ops: Vec<SubOp>, data: &'static [u8]) -> Way {
-        way(&ops, &vec![Bytes::from_static(data)]).expect("possible")
+        way(&ops, &vec![Bytes::from_static(data)], false).expect("possible")
     }
 
     #[test]
@@ -322,13 +350,13 @@ mod tests {
     #[test]
     fn what_it_cannot_says_which_capability_it_lacks() {
         let call = || SubOp::Call { class: "c".into(), method: "m".into(), length: 0 };
-        let refused = |ops: Vec<SubOp>| way(&ops, &Payload::new()).expect_err("impossible").to_string();
+        let refused = |ops: Vec<SubOp>| way(&ops, &Payload::new(), false).expect_err("impossible").to_string();
         assert!(refused(vec![SubOp::Create { exclusive: false }, call()]).contains("exec_reads_own_writes"));
         assert!(refused(vec![call(), call()]).contains("exec_reads_own_writes"));
         assert!(
             refused(vec![SubOp::OmapSet { entries: vec![(Bytes::from_static(b"a\0b"), Bytes::new())] }])
                 .contains("zero_bytes")
         );
-        assert!(way(&[call()], &Payload::new()).is_ok());
+        assert!(way(&[call()], &Payload::new(), false).is_ok());
     }
 }

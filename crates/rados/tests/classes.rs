@@ -1,19 +1,20 @@
 //! Lua classes on Ceph: the library's portable classes keep the promises that they keep in the sandbox and on our own engine (`crates/classcases`); what is not
 //! portable is refused; versions are told, and change within the bounded time.
 
-use crate::place::{OwnPool, ceph};
+use crate::{OwnPool, ceph};
 use bytes::Bytes;
 use nacre_classcases::Host as _;
 use nacre_classcases::over::OnCluster;
 use nacre_client::{Completion, Failure, ObjectCluster as _, Operation};
 use nacre_policy::{Profile, errno, library};
 use nacre_rados::programs::classes::YOUNG;
-use nacre_rados::{Rados, admin};
+use nacre_rados::{Bounds, Rados, admin};
 use nacre_types::{ObjectId, Time};
 use nacre_wire::map::programs::source_object;
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use serde_json::{Value, json};
+use std::sync::RwLockReadGuard;
 use std::time::Duration;
 
 /// Of so many random cases in the sandbox, one is tried here: each call is a replicated write there.
@@ -36,6 +37,23 @@ fn install(rados: &Rados, name: &str, source: &str) -> Result<Value, String> {
     };
     all(&mut client, vec![operation]).remove(0).result.expect("stored");
     ask(json!({ "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin" }))
+}
+
+/// The cluster, a pool in it, and the right to be there.
+struct Place {
+    rados: Rados,
+    pool: OwnPool,
+    _shared: RwLockReadGuard<'static, ()>,
+}
+impl Place {
+    fn find(test: &str, pool: &str) -> Option<Self> {
+        let (conf, shared) = ceph(test)?;
+        let rados = Rados::connect(&conf, "admin", &Bounds::default()).expect("connects");
+        Some(Self { rados, pool: OwnPool::make(&conf, pool), _shared: shared })
+    }
+    fn client(&self) -> nacre_rados::Ceph {
+        nacre_rados::Ceph::new(self.rados.clone())
+    }
 }
 
 fn remove(rados: &Rados, name: &str) {
@@ -63,10 +81,10 @@ fn all(client: &mut nacre_rados::Ceph, operations: Vec<Operation>) -> Vec<Comple
 
 #[test]
 fn portable_classes_keep_their_promises_and_the_rest_are_refused() {
-    let Some(rados) = ceph("classes of the library") else { return };
-    let pool = OwnPool::new(&rados, "classes");
+    let Some(place) = Place::find("classes of the library", "classes") else { return };
+    let rados = &place.rados;
     for class in library::classes() {
-        let installed = install(&rados, class.name, class.source);
+        let installed = install(rados, class.name, class.source);
         if class.profile() == Profile::Luau {
             let why = installed.expect_err("not portable");
             assert!(why.contains("exec_reads_own_writes") && why.contains(class.name), "{why}");
@@ -74,8 +92,8 @@ fn portable_classes_keep_their_promises_and_the_rest_are_refused() {
             continue;
         }
         let activation = installed.expect("portable")["activation"].as_u64().expect("a number");
-        let mut client = pool.client();
-        let mut host = OnCluster::new(&mut client, pool.id, class.name, RARER);
+        let mut client = place.client();
+        let mut host = OnCluster::new(&mut client, place.pool.id, class.name, RARER);
         nacre_classcases::run(&mut host, class.name);
         assert!(host.activations.iter().all(|ran| *ran == activation), "{}: {activation}", class.name);
     }
@@ -111,10 +129,10 @@ impl Drop for OwnClass {
     }
 }
 
-fn operation(pool: &OwnPool, object: &str, parts: Vec<(SubOp, Bytes)>) -> Operation {
+fn operation(place: &Place, object: &str, parts: Vec<(SubOp, Bytes)>) -> Operation {
     let (ops, payload): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
     let payload = payload.into_iter().filter(|data| !data.is_empty()).collect();
-    Operation { pool: pool.id, object: ObjectId::named(object), ops, payload, ..Operation::default() }
+    Operation { pool: place.pool.id, object: ObjectId::named(object), ops, payload, ..Operation::default() }
 }
 
 fn one(client: &mut nacre_rados::Ceph, operation: Operation) -> Result<Vec<SubReply>, Failure> {
@@ -127,10 +145,10 @@ fn called(activation: u64, status: u32, output: &str) -> Vec<SubReply> {
 
 #[test]
 fn a_class_behaves_as_on_our_own_engine() {
-    let Some(rados) = ceph("how classes behave") else { return };
-    let pool = OwnPool::new(&rados, "behave");
+    let Some(place) = Place::find("how classes behave", "behave") else { return };
+    let rados = &place.rados;
     let class = OwnClass::new(
-        &rados,
+        rados,
         "behave",
         "function nothing(i, o) end objclass.register(nothing)\n\
          function seven(i, o) objclass.map_set_val('k', i) return 7 end objclass.register(seven)\n\
@@ -147,9 +165,9 @@ fn a_class_behaves_as_on_our_own_engine() {
          function odd(i, o) return {} end objclass.register(odd)\n\
          function hidden() end",
     );
-    let mut client = pool.client();
+    let mut client = place.client();
     let mut call =
-        |object: &str, method: &str| one(&mut client, operation(&pool, object, vec![class.call(method, "in")]));
+        |object: &str, method: &str| one(&mut client, operation(&place, object, vec![class.call(method, "in")]));
     let failed = |errno: i32, why: &str| {
         let (activation, why) = (class.activation, why.replace("NAME", &class.name));
         Err(Failure::Refused(OpFailure::Method { index: 0, activation, errno: errno.unsigned_abs(), why }))
@@ -193,39 +211,39 @@ fn a_class_behaves_as_on_our_own_engine() {
         assert!(why.contains(method), "{why}");
     }
     // Of all that failed nothing is left.
-    let mut host = OnCluster::new(&mut client, pool.id, "x", 1);
+    let mut host = OnCluster::new(&mut client, place.pool.id, "x", 1);
     assert_eq!(host.state(), None);
-    let stat = operation(&pool, "b", vec![(SubOp::Stat {}, Bytes::new())]);
+    let stat = operation(&place, "b", vec![(SubOp::Stat {}, Bytes::new())]);
     assert_eq!(one(&mut client, stat), Err(Failure::Refused(OpFailure::NotFound {})));
 }
 
 #[test]
 fn a_call_is_a_part_of_its_operation() {
-    let Some(rados) = ceph("calls in compound operations") else { return };
-    let pool = OwnPool::new(&rados, "compound");
+    let Some(place) = Place::find("calls in compound operations", "compound") else { return };
+    let rados = &place.rados;
     let class = OwnClass::new(
-        &rados,
+        rados,
         "compound",
         "function wants(i, o) if objclass.read(0, 0):str() ~= i:str() then error(-objclass.ECANCELED) end o:append(string.rep('y', 500)) return 3 end \
          objclass.register(wants)",
     );
-    let mut client = pool.client();
+    let mut client = place.client();
     let write =
         |data: &'static str| (SubOp::WriteFull { length: data.len() as u64 }, Bytes::from_static(data.as_bytes()));
-    one(&mut client, operation(&pool, "a", vec![write("old")])).expect("written");
-    let refused = one(&mut client, operation(&pool, "a", vec![class.call("wants", "other"), write("new")]));
+    one(&mut client, operation(&place, "a", vec![write("old")])).expect("written");
+    let refused = one(&mut client, operation(&place, "a", vec![class.call("wants", "other"), write("new")]));
     let Err(Failure::Refused(OpFailure::Method { index: 0, activation, errno: 125, .. })) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(activation, class.activation);
     let held =
-        one(&mut client, operation(&pool, "a", vec![class.call("wants", "old"), write("new")])).expect("it holds");
+        one(&mut client, operation(&place, "a", vec![class.call("wants", "old"), write("new")])).expect("it holds");
     // No output from an operation that writes, however long it is.
     assert_eq!(held, [called(class.activation, 3, ""), vec![SubReply::Done {}]].concat());
-    let late = one(&mut client, operation(&pool, "a", vec![write("newer"), class.call("wants", "newer")]));
+    let late = one(&mut client, operation(&place, "a", vec![write("newer"), class.call("wants", "newer")]));
     let Err(Failure::Refused(OpFailure::Invalid { why })) = late else { panic!("{late:?}") };
     assert!(why.contains("exec_reads_own_writes"), "{why}");
-    let read = operation(&pool, "a", vec![(SubOp::Read { offset: 0, length: 9 }, Bytes::new())]);
+    let read = operation(&place, "a", vec![(SubOp::Read { offset: 0, length: 9 }, Bytes::new())]);
     assert_eq!(all(&mut client, vec![read]).remove(0).result.expect("there").payload.concat(), b"new");
 }
 
@@ -233,10 +251,10 @@ fn a_call_is_a_part_of_its_operation() {
 /// that go.
 #[test]
 fn calls_keep_their_place_among_other_operations() {
-    let Some(rados) = ceph("the order of calls") else { return };
-    let pool = OwnPool::new(&rados, "order");
+    let Some(place) = Place::find("the order of calls", "order") else { return };
+    let rados = &place.rados;
     let class = OwnClass::new(
-        &rados,
+        rados,
         "order",
         "function add(i, o) local old = objclass.read(0, 0):str() local b = bufferlist.new() b:append(old .. i:str()) objclass.write_full(b) end \
          objclass.register(add)",
@@ -244,15 +262,15 @@ fn calls_keep_their_place_among_other_operations() {
     let append = |data: &'static str| (SubOp::Append { length: 1 }, Bytes::from_static(data.as_bytes()));
     for round in 0..30 {
         // Each knows nothing yet.
-        let mut client = pool.client();
+        let mut client = place.client();
         let object = format!("o{round}");
         let parts =
             [append("a"), append("b"), class.call("add", "c"), append("d"), class.call("add", "e"), append("f")];
-        let operations = parts.into_iter().map(|part| operation(&pool, &object, vec![part])).collect();
+        let operations = parts.into_iter().map(|part| operation(&place, &object, vec![part])).collect();
         for completion in all(&mut client, operations) {
             completion.result.expect("nothing fails");
         }
-        let read = operation(&pool, &object, vec![(SubOp::Read { offset: 0, length: 9 }, Bytes::new())]);
+        let read = operation(&place, &object, vec![(SubOp::Read { offset: 0, length: 9 }, Bytes::new())]);
         let data = all(&mut client, vec![read]).remove(0).result.expect("there").payload.concat();
         assert_eq!(String::from_utf8_lossy(&data), "abcdef", "round {round}");
     }
@@ -260,13 +278,13 @@ fn calls_keep_their_place_among_other_operations() {
 
 #[test]
 fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_back() {
-    let Some(rados) = ceph("versions of classes") else { return };
-    let pool = OwnPool::new(&rados, "versions");
+    let Some(place) = Place::find("versions of classes", "versions") else { return };
+    let rados = &place.rados;
     let says = |text: &str| format!("function say(i, o) o:append('{text}') end objclass.register(say)");
-    let mut class = OwnClass::new(&rados, "versions", &says("one"));
-    let (mut first, mut second) = (pool.client(), pool.client());
+    let mut class = OwnClass::new(rados, "versions", &says("one"));
+    let (mut first, mut second) = (place.client(), place.client());
     let say = |client: &mut nacre_rados::Ceph, class: &OwnClass| {
-        one(client, operation(&pool, "a", vec![class.call("say", "")]))
+        one(client, operation(&place, "a", vec![class.call("say", "")]))
     };
     let one_is = class.activation;
     assert_eq!(say(&mut first, &class), Ok(called(one_is, 0, "one")));
@@ -281,7 +299,7 @@ fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_
     }
     // A rollback is a new activation of the old version.
     let request = json!({ "command": "program activate", "kind": "class", "name": class.name, "client": "admin" });
-    let back = admin::command(&rados, &request).expect("rolled back")["activation"].as_u64().expect("a number");
+    let back = admin::command(rados, &request).expect("rolled back")["activation"].as_u64().expect("a number");
     assert!(back > two_is);
     std::thread::sleep(YOUNG);
     assert_eq!(say(&mut first, &class), Ok(called(back, 0, "one")));
@@ -290,7 +308,7 @@ fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_
     std::thread::sleep(YOUNG);
     let call = SubOp::Call { class: gone.as_str().into(), method: "say".into(), length: 0 };
     let Err(Failure::Refused(OpFailure::NoSuchMethod { why })) =
-        one(&mut first, operation(&pool, "a", vec![(call, Bytes::new())]))
+        one(&mut first, operation(&place, "a", vec![(call, Bytes::new())]))
     else {
         panic!("it is removed")
     };
@@ -299,9 +317,10 @@ fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_
 
 #[test]
 fn what_the_clusters_lua_does_not_know_is_refused_with_its_line() {
-    let Some(rados) = ceph("what is refused") else { return };
+    let Some(place) = Place::find("what is refused", "unused") else { return };
+    let rados = &place.rados;
     let name = format!("nacre-test-refused-{}", std::process::id());
-    let refused = |source: &str| install(&rados, &name, source).expect_err("refused");
+    let refused = |source: &str| install(rados, &name, source).expect_err("refused");
     let portable = |body: &str| refused(&format!("--!profile portable\n{body}"));
     assert!(portable("x = 1\ny = = 2").contains(&format!("class {name} is refused: {name}:3: ")), "our checker");
     let why = portable("function f(i, o)\n  local x = 1\n  x += 1\nend\nobjclass.register(f)");
@@ -309,14 +328,15 @@ fn what_the_clusters_lua_does_not_know_is_refused_with_its_line() {
     let why = portable("local n = 0\nlocal t = bit32.band(1, 2)");
     assert!(why.contains(&format!("{name}:3: ")), "what it has not: {why}");
     assert!(refused("x = 1").contains("exec_reads_own_writes"));
-    let ls = admin::command(&rados, &json!({ "command": "program ls" })).expect("listed").to_string();
+    let ls = admin::command(rados, &json!({ "command": "program ls" })).expect("listed").to_string();
     assert!(!ls.contains(&name), "nothing of it");
 }
 
 /// Whoever installs at the same time: each gets an activation of its own.
 #[test]
 fn installations_at_once_do_not_lose_each_other() {
-    let Some(rados) = ceph("installing at once") else { return };
+    let Some(place) = Place::find("installing at once", "unused") else { return };
+    let rados = &place.rados;
     let threads: Vec<_> = (0..4)
         .map(|n| {
             let rados = rados.clone();
@@ -326,7 +346,7 @@ fn installations_at_once_do_not_lose_each_other() {
     let classes: Vec<OwnClass> = threads.into_iter().map(|thread| thread.join().expect("installed")).collect();
     let activations: std::collections::BTreeSet<u64> = classes.iter().map(|class| class.activation).collect();
     assert_eq!(activations.len(), classes.len(), "{activations:?}");
-    let ls = admin::command(&rados, &json!({ "command": "program ls", "kind": "class" })).expect("listed");
+    let ls = admin::command(rados, &json!({ "command": "program ls", "kind": "class" })).expect("listed");
     for class in &classes {
         let row = ls["programs"].as_array().into_iter().flatten().find(|row| row["name"] == class.name.as_str());
         assert_eq!(row.expect("listed")["activation"], class.activation);
@@ -336,21 +356,20 @@ fn installations_at_once_do_not_lose_each_other() {
 /// Classes that nobody installed are Ceph's own, as ever.
 #[test]
 fn native_classes_are_called_as_ever() {
-    let Some(rados) = ceph("native classes") else { return };
-    let pool = OwnPool::new(&rados, "native");
-    let mut client = pool.client();
+    let Some(place) = Place::find("native classes", "native") else { return };
+    let mut client = place.client();
     let call = |method: &str, input: &'static [u8]| {
         let op = SubOp::Call { class: "hello".into(), method: method.into(), length: input.len() as u64 };
-        operation(&pool, "a", vec![(op, Bytes::from_static(input))])
+        operation(&place, "a", vec![(op, Bytes::from_static(input))])
     };
-    let made = operation(&pool, "a", vec![(SubOp::Create { exclusive: true }, Bytes::new())]);
+    let made = operation(&place, "a", vec![(SubOp::Create { exclusive: true }, Bytes::new())]);
     one(&mut client, made).expect("made: a method that reads needs an object");
     assert_eq!(one(&mut client, call("say_hello", b"Ada")), Ok(called(0, 0, "Hello, Ada!")));
     assert!(matches!(one(&mut client, call("nosuch", b"")), Err(Failure::Refused(OpFailure::NoSuchMethod { .. }))));
     let script = "function f(i, o) error('no') end objclass.register(f)";
     let eval = |handler: &str| {
         let op = SubOp::Eval { script: script.len() as u64, handler: handler.into(), input: 0 };
-        operation(&pool, "a", vec![(op, Bytes::from_static(script.as_bytes()))])
+        operation(&place, "a", vec![(op, Bytes::from_static(script.as_bytes()))])
     };
     let Err(Failure::Refused(OpFailure::Method { errno: 5, activation: 0, why, .. })) = one(&mut client, eval("f"))
     else {

@@ -1,6 +1,61 @@
-//! Against a Ceph cluster: `NACRE_TEST_CEPH` names its `ceph.conf`. Without one, each test says that it did nothing.
+//! Against a real Ceph cluster: the one whose `ceph.conf` the variable `NACRE_TEST_CEPH` names. `./x test` brings one up.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests of a host")]
-#![allow(missing_docs, reason = "tests")]
 
 mod classes;
-mod place;
+mod conformance;
+mod outage;
+
+use nacre_rados::{Bounds, Rados, admin};
+use nacre_types::PoolId;
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Tests share the cluster; one that stops it has it alone.
+static USERS: RwLock<()> = RwLock::new(());
+
+fn conf(test: &str) -> Option<PathBuf> {
+    let conf = std::env::var_os("NACRE_TEST_CEPH").map(PathBuf::from);
+    if conf.is_none() {
+        eprintln!(
+            "SKIPPED {test}: NACRE_TEST_CEPH names no ceph.conf (`./x test` brings a Ceph cluster up where its packages are)"
+        );
+    }
+    conf
+}
+
+/// The cluster's configuration, with others; without one, says that nothing was tested.
+pub fn ceph(test: &str) -> Option<(PathBuf, RwLockReadGuard<'static, ()>)> {
+    Some((conf(test)?, USERS.read().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The same, with nobody else.
+pub fn ceph_alone(test: &str) -> Option<(PathBuf, RwLockWriteGuard<'static, ()>)> {
+    Some((conf(test)?, USERS.write().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// A pool of a test; it goes with this.
+pub struct OwnPool {
+    rados: Rados,
+    name: String,
+    /// Its number.
+    pub id: PoolId,
+}
+impl OwnPool {
+    /// Makes one.
+    pub fn make(conf: &std::path::Path, name: &str) -> Self {
+        let rados = Rados::connect(conf, "admin", &Bounds::default()).expect("connects");
+        let name = format!("{name}-{}", std::process::id());
+        let made = json!({ "command": "pool create", "name": name, "pg_num": 8 });
+        let made = admin::command(&rados, &made).expect("made");
+        Self { rados, name, id: PoolId(made["id"].as_u64().expect("a number")) }
+    }
+}
+impl Drop for OwnPool {
+    fn drop(&mut self) {
+        // What a failed test leaves may be looked at.
+        if !std::thread::panicking() {
+            admin::command(&self.rados, &json!({ "command": "pool rm", "name": self.name })).expect("removed");
+        }
+    }
+}

@@ -5,7 +5,7 @@
 use super::{Commands, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
 use anyhow::{Context, Result, anyhow, bail};
-use nacre_client::{Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
+use nacre_client::{Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
 use nacre_rados::{Bounds, Ceph, Rados};
 use nacre_types::{Entity, MonId, ObjectId, OsdId, PoolId};
@@ -266,6 +266,10 @@ impl Objects for Connection {
             self.turn();
         }
         Ok(())
+    }
+
+    fn capabilities(&mut self) -> Capabilities {
+        self.data.objects().capabilities()
     }
 
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {

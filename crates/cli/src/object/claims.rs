@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
 use nacre_client::{Done, WatchEvent};
-use nacre_types::{Name, ObjectId, PoolId};
+use nacre_types::{Name, ObjectId, PoolId, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{SubOp, SubReply};
 use nacre_wire::msg::lock::{LockEntry, LockHolder};
@@ -221,7 +221,11 @@ pub fn lock(args: &Lock, cluster: &mut dyn Session, out: &mut Out) -> Result<()>
     };
     // The grant says what it is worth, the listing whose it is.
     let entry = entry(cluster, pool, &object, &name)?;
-    let holder = entry.record.holders.iter().find(|holder| holder.token == token);
+    // Ceph keeps no tokens; our own cookie is among at most a few.
+    let mine = |holder: &&LockHolder| {
+        holder.token == token || (holder.token == Version::default() && holder.owner.cookie == 1)
+    };
+    let holder = entry.record.holders.iter().find(mine);
     let owner = holder.map(owner_text).context("the lock was broken at once")?;
     if out.json() {
         return out.value(&json!({ "owner": owner, "token": token.to_string() }));

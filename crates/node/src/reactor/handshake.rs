@@ -87,7 +87,7 @@ impl Reactor {
     }
 
     /// A client is connected and has said what it calls itself: the role knows it before the client's first message.
-    fn named(&mut self, at: usize, who: Entity, name: Name) {
+    pub(super) fn named(&mut self, at: usize, who: Entity, name: Name) {
         if let Some(node) = &mut self.nodes[at]
             && matches!(who, Entity::Client(_))
         {

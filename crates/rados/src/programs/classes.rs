@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// For so long what was read is taken for what is.
 pub const YOUNG: Duration = Duration::from_secs(1);
 
+/// Nobody waits longer for a reading: most of it is bounded by librados, which waits for monitors as long as it takes, though.
+const READING_MAX: Duration = Duration::from_secs(30);
+
 /// An active version of a class.
 #[derive(Clone, Debug)]
 struct Class {
@@ -74,6 +77,13 @@ impl Classes {
         }
         self.reading = Some(Instant::now());
         Some(self.known.clone())
+    }
+    /// Those that wait for a reading that takes too long: [`READING_MAX`]. Whoever comes to wait for it later is told at once.
+    pub fn overdue(&mut self) -> Vec<u64> {
+        match self.reading {
+            Some(began) if began.elapsed() > READING_MAX => std::mem::take(&mut self.waiting),
+            _ => Vec::new(),
+        }
     }
     /// A reading has ended: those that waited for it.
     pub fn read(&mut self, active: Option<Arc<Active>>) -> Vec<u64> {
@@ -267,5 +277,11 @@ mod tests {
         classes.since = Instant::now().checked_sub(YOUNG);
         assert!(classes.young().is_none(), "old");
         assert!(classes.wait(4).is_some_and(|known| known.is_some()), "only what is new is read again");
+        assert!(classes.overdue().is_empty());
+        classes.reading = Instant::now().checked_sub(READING_MAX + YOUNG);
+        assert_eq!(classes.overdue(), [4]);
+        assert!(classes.wait(5).is_none());
+        assert_eq!(classes.overdue(), [5], "nothing new began");
+        assert!(classes.read(None).is_empty());
     }
 }

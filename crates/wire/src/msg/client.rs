@@ -20,6 +20,10 @@ pub const OBJECT_BYTES_MAX: u64 = 256 << 20;
 pub const ATTR_NAME_MAX: usize = 250;
 /// Largest sum of an object's attributes, in bytes.
 pub const ATTR_BYTES_MAX: usize = 60 << 10;
+/// Longest omap key of a client, in bytes.
+pub const OMAP_KEY_MAX: usize = 4096;
+/// Longest omap value, in bytes.
+pub const OMAP_VALUE_MAX: usize = 1 << 20;
 /// Most sub-operations of one operation.
 pub const SUB_OPS_MAX: usize = 64;
 /// Longest output of a writing operation that is kept for resends, in bytes.

@@ -4,11 +4,12 @@
 //! section; bulk data is the frame's *payload*, bytes that nobody re-encodes between socket and disk. Lengths of the
 //! pieces of a payload stand in the meta section.
 //!
-//! * [`client`]: operations on objects, clients ⇄ OSDs; [`watch`], [`lock`]: watches of and locks on objects;
+//! * [`client`]: operations on objects, clients ⇄ OSDs; [`check`]: whether they make sense; [`watch`], [`lock`]: watches of and locks on objects;
 //! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
 //! * [`meta`]: service metadata, clients ⇄ monitors;
 //! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.
 
+pub mod check;
 pub mod client;
 pub mod lock;
 pub mod meta;
