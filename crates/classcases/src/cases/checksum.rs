@@ -1,10 +1,11 @@
 //! `checksum`: never of other data than there is (MAL-27).
 
+use super::Promise;
 use crate::{Change, Desk, Host, property};
 use nacre_policy::errno;
 use proptest::prelude::*;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("what is kept is of the data that is there", what_is_kept_is_of_the_data_that_is_there),
     ("no more are kept than an object can bear", no_more_are_kept_than_an_object_can_bear),
 ];

@@ -1,11 +1,12 @@
 //! `lock`, as one caller sees it; who holds what for how long is seen where callers and times are given (`crates/policy`).
 
+use super::Promise;
 use crate::{Desk, Host};
 use nacre_policy::errno;
 
 const EBUSY: i32 = 16;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[("a cookie is a holder", a_cookie_is_a_holder)];
+pub const CASES: &[Promise] = &[("a cookie is a holder", a_cookie_is_a_holder)];
 
 fn a_cookie_is_a_holder(host: &mut dyn Host) {
     let mut desk = Desk::new(host, "lock");

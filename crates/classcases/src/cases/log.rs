@@ -1,11 +1,12 @@
 //! `log`: entries in the order of their times.
 
+use super::Promise;
 use crate::{Desk, Host, property};
 use nacre_policy::errno;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("it is an ordered map", it_is_an_ordered_map),
     ("entries without an ID do not meet", entries_without_an_id_do_not_meet),
     (

@@ -1,12 +1,13 @@
 //! `matrix`: data and index are changed together, or not at all (MAL-21).
 
+use super::Promise;
 use crate::examples::number_of;
 use crate::{Change, Desk, Host, property};
 use bytes::Bytes;
 use nacre_policy::{INTEGER_MAX, errno};
 use proptest::prelude::*;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("data and index never disagree", data_and_index_never_disagree),
     ("`verify` sees every way to disagree", verify_sees_every_way_to_disagree),
     ("the largest matrix is within the budget", the_largest_matrix_is_within_the_budget),
@@ -56,10 +57,13 @@ fn data_and_index_never_disagree(host: &mut dyn Host) {
     });
 }
 
+/// What is done to a matrix with these keys.
+type Damage<'a> = &'a dyn Fn(Vec<Bytes>) -> Change;
+
 fn verify_sees_every_way_to_disagree(host: &mut dyn Host) {
     let mut desk = Desk::new(host, "matrix");
     let missing = |keys: Vec<Bytes>| Change::RemoveKey(keys.into_iter().next().expect("two keys"));
-    let broken: [(&str, &dyn Fn(Vec<Bytes>) -> Change); 4] = [
+    let broken: [(&str, Damage<'_>); 4] = [
         ("a key is missing", &missing),
         ("a key too many", &|_| Change::SetKey("+0000000000000003/00000/00000", Vec::new())),
         ("another cell", &|_| Change::Write(0, vec![1])),

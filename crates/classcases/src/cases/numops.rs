@@ -1,12 +1,13 @@
 //! `numops`: exact integers, or refused.
 
+use super::Promise;
 use crate::{Change, Desk, Host, property};
 use nacre_policy::{INTEGER_MAX, errno};
 use proptest::prelude::*;
 
 const LAST: i128 = INTEGER_MAX as i128;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("results are exact or refused", results_are_exact_or_refused),
     ("what is no number is refused", what_is_no_number_is_refused),
 ];

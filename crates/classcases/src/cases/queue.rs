@@ -1,5 +1,6 @@
 //! `queue`: bounded, first in, first out.
 
+use super::Promise;
 use super::log::entries;
 use crate::{Desk, Host, property};
 use nacre_policy::errno;
@@ -8,7 +9,7 @@ use std::collections::VecDeque;
 
 const ENOSPC: i32 = 28;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("it is a bounded queue", it_is_a_bounded_queue),
     ("many and long entries come and go in parts", many_and_long_entries_come_and_go_in_parts),
     ("a queue is made once and only by `init`", a_queue_is_made_once_and_only_by_init),

@@ -1,11 +1,12 @@
 //! `refcount`: an object lives as long as its references.
 
+use super::Promise;
 use crate::{Change, Desk, Host, State, property};
 use nacre_policy::errno;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("it is a set of tags", it_is_a_set_of_tags),
     ("an uncounted object is not removed", an_uncounted_object_is_not_removed),
 ];

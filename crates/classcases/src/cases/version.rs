@@ -1,9 +1,10 @@
 //! `version`: compare and set.
 
+use super::Promise;
 use crate::{Change, Desk, Host};
 use nacre_policy::errno;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("conditions compare numbers and tags", conditions_compare_numbers_and_tags),
     ("a version is raised by one of many", a_version_is_raised_by_one_of_many),
 ];

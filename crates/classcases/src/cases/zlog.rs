@@ -1,12 +1,13 @@
 //! `zlog` in Lua and in Rust, asked the same (MAL-83, MAL-84, MAL-87).
 
+use super::Promise;
 use crate::{Desk, Host, property};
 use bytes::Bytes;
 use nacre_policy::errno;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-pub const CASES: &[(&str, fn(&mut dyn Host))] = &[
+pub const CASES: &[Promise] = &[
     ("a position is written once and says what it is", a_position_is_written_once_and_says_what_it_is),
     ("a seal shuts out the stale and only them", a_seal_shuts_out_the_stale_and_only_them),
     ("numbers are exact or refused", numbers_are_exact_or_refused),
