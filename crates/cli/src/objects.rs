@@ -303,7 +303,14 @@ pub mod memory {
                     (SubOp::SetAttr { name, value }, found) => {
                         found.get_or_insert_default().attrs.insert(name.clone(), value.clone());
                     }
+                    (SubOp::OmapSet { entries }, found) => {
+                        found.get_or_insert_default().omap.extend(entries.iter().cloned());
+                    }
                     (_, None) => return refuse(OpFailure::NotFound {}),
+                    (SubOp::OmapGet { keys }, Some(found)) => {
+                        let entries = keys.iter().filter_map(|key| Some((key.clone(), found.omap.get(key)?.clone())));
+                        result = SubReply::Entries { entries: entries.collect(), more: false };
+                    }
                     (SubOp::RemoveAttr { name }, Some(found)) => {
                         if found.attrs.remove(name).is_none() {
                             return refuse(OpFailure::NotFound {});
