@@ -5,6 +5,7 @@
 //!                  ├─▶ verify/   reads only: fmt, clippy, layers, licences, documents
 //!                  ├─▶ suite     ./x test: everything, counted
 //!                  ├─▶ sim       the simulator and the mutants it must catch
+//!                  ├─▶ ceph      a Ceph cluster to test with and compare with
 //!                  ├─▶ bench     figures, with their baselines
 //!                  ├─▶ show/     what is claimed, tried on clusters of processes
 //!                  └─▶ dist      what is shipped
@@ -16,6 +17,7 @@
 
 mod bench;
 mod bounded;
+mod ceph;
 mod cluster;
 mod dist;
 mod fuzz;
@@ -42,7 +44,12 @@ const VERBS: &[Verb] = &[
         "install what is missing, build, and take the tour of a cluster; stays up until Ctrl-C",
         run,
     ),
-    ("test", "", "install what is missing, then every check and test; ends with how many passed", |_| suite::test()),
+    (
+        "test",
+        "",
+        "install what is missing, then every check and test, on a Ceph cluster too where Ceph is or can be installed (root, Debian)",
+        |_| suite::test(),
+    ),
     ("check", "", "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)", |_| suite::check()),
     ("verify", "", "changes nothing: fmt, clippy, layers, licences, links in documents", |_| verify::all()),
     ("fix", "", "format, and apply what clippy can fix by itself", |_| fix()),
