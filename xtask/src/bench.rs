@@ -71,6 +71,9 @@ const SHORT: Extent =
 /// # Errors
 /// When something does not run. A goal that is missed is a line of the table, not an error: machines differ.
 pub fn run(arguments: &[String]) -> Result<()> {
+    if let Some(("versus", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return crate::versus::run(rest);
+    }
     let (mut quick, mut base_port, mut dir, mut rest) = (false, 17_400_u16, None, arguments.iter());
     while let Some(argument) = rest.next() {
         let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
@@ -79,7 +82,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             "--base-port" => base_port = next()?.parse().context("--base-port takes a port number")?,
             "--dir" => dir = Some(PathBuf::from(next()?)),
             other => bail!(
-                "`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR"
+                "`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR, and `versus`"
             ),
         }
     }

@@ -7,6 +7,7 @@
 //!                  ├─▶ sim       the simulator and the mutants it must catch
 //!                  ├─▶ ceph      a Ceph cluster to test with and compare with
 //!                  ├─▶ bench     figures, with their baselines
+//!                  ├─▶ versus/   the same client on Nacre and on Ceph
 //!                  ├─▶ show/     what is claimed, tried on clusters of processes
 //!                  └─▶ dist      what is shipped
 //! ```
@@ -28,6 +29,7 @@ mod sim;
 mod step;
 mod suite;
 mod verify;
+mod versus;
 mod workspace;
 
 use anyhow::{Result, bail};
@@ -60,6 +62,12 @@ const VERBS: &[Verb] = &[
         "bench",
         "[--quick] [--base-port PORT] [--dir DIR]",
         "a cluster of processes beside the disk under it, against the goals; appends to bench/history.ndjson",
+        bench::run,
+    ),
+    (
+        "bench versus",
+        "[--quick] [--rounds N] [--only nacre|ceph|tuned] [--record] [--dir DIR] [--nacre FILE] [--base-port PORT]",
+        "Nacre and Ceph in turn on this machine (root; 20 minutes): a table of ratios; --record writes bench/versus.md",
         bench::run,
     ),
     (

@@ -1,0 +1,119 @@
+//! What Nacre is to reach beside Ceph, as ratios in one run.
+
+use super::cluster::System;
+use super::figures::{Figures, Line, number};
+use super::rows;
+
+/// A goal, judged against one system.
+pub struct Goal {
+    /// What it is about.
+    pub what: &'static str,
+    /// What is asked.
+    pub asked: String,
+    /// What was found.
+    pub found: String,
+    /// Whether that is enough. No figure is never enough.
+    pub met: bool,
+}
+
+/// As many times better as that.
+const TIMES: &[(&str, Line, f64)] = &[
+    ("4 KiB overwrites at depth 16, operations per CPU-second", rows::OVERWRITE_16.cpu(), 20.0),
+    ("4 KiB overwrites at depth 16, rate", rows::OVERWRITE_16.rate(), 10.0),
+    ("4 KiB warm reads at depth 16, operations per CPU-second", rows::READ_16.cpu(), 8.0),
+    ("4 KiB warm reads at depth 16, rate", rows::READ_16.rate(), 5.0),
+    ("4 MiB warm reads, rate", rows::LARGE_READ.rate(), 3.0),
+    ("omap sets at depth 16, operations per CPU-second", rows::OMAP.cpu(), 20.0),
+    ("Lua class calls at depth 16, operations per CPU-second", rows::CALL.cpu(), 20.0),
+    ("bring-up", rows::BRING_UP, 20.0),
+    ("memory after the load", rows::LOADED, 8.0),
+];
+
+/// All goals, against Ceph at its defaults or tuned.
+pub fn against(figures: &Figures, other: System) -> Vec<Goal> {
+    let times = TIMES.iter().map(|(what, line, least)| {
+        let ratio = figures.ratio(*line, other);
+        Goal { what, asked: format!("≥ {least}×"), found: format!("{}×", number(ratio)), met: ratio >= *least }
+    });
+    let mut goals: Vec<Goal> = times.collect();
+    let ours = |line: Line| figures.median(line, System::Nacre);
+    let (found, theirs) = (ours(rows::OVERWRITE_1.p50()), figures.median(rows::OVERWRITE_1.p50(), other));
+    let most = (theirs / 8.0).max(2.0 * ours(rows::FLUSH));
+    goals.push(Goal {
+        what: "4 KiB overwrites at depth 1, p50: the larger of Ceph ÷ 8 and 2 × the disk's write + fdatasync",
+        asked: format!("≤ {} µs", number(most)),
+        found: format!("{} µs", number(found)),
+        // `max` takes the other number where one is missing.
+        met: theirs.is_finite() && found <= most,
+    });
+    let (found, theirs) = (ours(rows::LARGE_WRITE.rate()), figures.median(rows::LARGE_WRITE.rate(), other));
+    let least = (theirs * 3.0).min(ours(rows::DISK) * 0.7 / 3.0);
+    goals.push(Goal {
+        what: "4 MiB writes: the smaller of 3 × Ceph and 70 % of the disk ÷ 3",
+        asked: format!("≥ {} MB/s", number(least)),
+        found: format!("{} MB/s", number(found)),
+        met: theirs.is_finite() && found >= least,
+    });
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goals with limits of their own look at.
+    #[derive(Clone, Copy)]
+    struct Limits {
+        p50: [f64; 2],
+        flush: f64,
+        large: [f64; 2],
+        disk: f64,
+    }
+    const EASY: Limits = Limits { p50: [500.0, 4000.0], flush: 100.0, large: [600.0, 200.0], disk: 10_000.0 };
+
+    /// Every figure that goals look at, with Nacre so many times better.
+    fn figures(better: f64, limits: Limits) -> Figures {
+        let mut figures = Figures::default();
+        for (_, line, _) in TIMES {
+            let more = line.1.ratio(2.0, 1.0) > 1.0;
+            figures.add(*line, System::Nacre, 100.0 * better);
+            figures.add(*line, System::Ceph, if more { 100.0 } else { 100.0 * better * better });
+        }
+        for (line, [ours, theirs]) in [(rows::OVERWRITE_1.p50(), limits.p50), (rows::LARGE_WRITE.rate(), limits.large)]
+        {
+            figures.add(line, System::Nacre, ours);
+            figures.add(line, System::Ceph, theirs);
+        }
+        figures.add(rows::FLUSH, System::Nacre, limits.flush);
+        figures.add(rows::DISK, System::Nacre, limits.disk);
+        figures
+    }
+
+    #[test]
+    fn goals_are_met_from_their_limit_on() {
+        assert!(against(&figures(20.0, EASY), System::Ceph).iter().all(|goal| goal.met));
+        let missed = against(&figures(19.0, EASY), System::Ceph);
+        let missed: Vec<&str> = missed.iter().filter(|goal| !goal.met).map(|goal| goal.what).collect();
+        assert_eq!(missed.len(), 4, "those of 20 times: {missed:?}");
+    }
+
+    #[test]
+    fn limits_of_the_disk_count_where_ceph_is_slow_or_fast() {
+        let met = |limits: Limits, what: &str| {
+            let goals = against(&figures(20.0, limits), System::Ceph);
+            goals.into_iter().find(|goal| goal.what.starts_with(what)).expect("a goal").met
+        };
+        let depth_1 = "4 KiB overwrites at depth 1,";
+        assert!(!met(Limits { p50: [600.0, 4000.0], ..EASY }, depth_1), "600 µs, and Ceph ÷ 8 is 500");
+        assert!(met(Limits { p50: [600.0, 4000.0], flush: 300.0, ..EASY }, depth_1), "but the disk alone takes 300");
+        let large = "4 MiB writes";
+        assert!(!met(Limits { large: [600.0, 500.0], ..EASY }, large), "600 MB/s are not 3 × 500");
+        assert!(met(Limits { large: [600.0, 500.0], disk: 2_000.0, ..EASY }, large), "but 70 % of a third of 2,000");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_met() {
+        assert!(against(&Figures::default(), System::Ceph).iter().all(|goal| !goal.met));
+        assert!(against(&figures(20.0, EASY), System::Tuned).iter().all(|goal| !goal.met));
+    }
+}
