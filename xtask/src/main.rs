@@ -48,9 +48,9 @@ const VERBS: &[Verb] = &[
     ),
     (
         "test",
-        "",
-        "install what is missing, then every check and test, on a Ceph cluster too where Ceph is or can be installed (root, Debian)",
-        |_| suite::test(),
+        "[--ceph]",
+        "install what is missing, then every check and test, on a Ceph cluster too where there can be one (root, Debian); --ceph: only that",
+        suite::test,
     ),
     ("check", "", "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)", |_| suite::check()),
     ("verify", "", "changes nothing: fmt, clippy, layers, licences, links in documents", |_| verify::all()),
@@ -83,7 +83,10 @@ const VERBS: &[Verb] = &[
 fn help() {
     println!("usage: ./x VERB\n");
     for (name, arguments, about, _) in VERBS {
-        println!("  {:<42} {about}", format!("{name} {arguments}"));
+        let line = format!("{name} {arguments}");
+        // What is longer than the column has a line of its own.
+        let gap = if line.chars().count() > 42 { format!("\n{:45}", "") } else { " ".to_owned() };
+        println!("  {line:<42}{gap}{about}");
     }
 }
 

@@ -66,15 +66,24 @@ impl Suite {
     }
 }
 
-/// Everything.
+/// Everything; with `--ceph` only the tests on a Ceph cluster.
 ///
 /// # Errors
 /// When anything failed.
-pub fn test() -> Result<()> {
+pub fn test(arguments: &[String]) -> Result<()> {
+    let only_ceph = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--ceph"] => true,
+        _ => bail!("`{}` is no argument of test; there is --ceph", arguments.join(" ")),
+    };
     let begun = Instant::now();
     install::everything()?;
     let workspace = Workspace::load()?;
     let mut suite = Suite::default();
+    if only_ceph {
+        on_ceph(&mut suite, &workspace);
+        return suite.end(begun);
+    }
     for (name, check) in verify::CHECKS {
         suite.step(name, || check(&workspace));
     }

@@ -114,15 +114,20 @@ pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
         .collect()
 }
 
-/// Whether a command line is that of `nacre` or a daemon of Ceph at work in the folder. An editor with a file of it open is not meant.
+/// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those, at work in the folder. An editor with a file of it
+/// open is not meant.
 fn is_ours(words: &[String], folder: &Path) -> bool {
-    let is_nacre = program_of(words) == "nacre";
+    let is_nacre = program_of(words) == "nacre" || is_script(words);
     let inside = |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);
     (is_nacre || is_ceph(words)) && words.iter().skip(1).any(inside)
 }
 
 fn program_of(words: &[String]) -> &str {
     words.first().and_then(|word| Path::new(word).file_name()?.to_str()).unwrap_or_default()
+}
+
+fn is_script(words: &[String]) -> bool {
+    program_of(words.get(1..).unwrap_or_default()) == "ceph-cluster"
 }
 
 fn is_ceph(words: &[String]) -> bool {
@@ -132,7 +137,8 @@ fn is_ceph(words: &[String]) -> bool {
 /// Whether it holds data and is to be told to end.
 fn is_daemon(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
-    is_ceph(words) || word(1) == "up" || word(2) == "run" || words.iter().any(|word| word == "up" || word == "tour")
+    let nacre = word(1) == "up" || word(2) == "run" || words.iter().any(|word| word == "up" || word == "tour");
+    is_ceph(words) || (nacre && !is_script(words))
 }
 
 #[cfg(test)]
@@ -154,6 +160,7 @@ mod tests {
             ("vi /a/show/faults/cluster/cluster.toml", false),
             ("ceph-osd -c /a/show/faults/ceph/ceph.conf -i 0", true),
             ("ceph-osd -c /b/ceph.conf -i 0", false),
+            ("bash /src/tests/ceph-cluster up /a/show/faults/ceph", true),
             ("/x/nacre --json --cluster ceph:/a/show/faults/ceph/ceph.conf bench object write", true),
             ("/y/xtask show --guard /x/nacre /a/show/faults", false),
         ] {
@@ -167,6 +174,7 @@ mod tests {
         assert!(is_daemon(&words("nacre up --in-background --dir D")));
         assert!(is_daemon(&words("ceph-mon -c D/ceph.conf -i a")));
         assert!(is_daemon(&words("nacre --json tour --stay --dir D")));
+        assert!(!is_daemon(&words("bash /src/tests/ceph-cluster up D")));
         assert!(!is_daemon(&words("nacre --json --cluster D bench object overwrite")));
     }
 }
