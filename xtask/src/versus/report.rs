@@ -104,7 +104,7 @@ fn verdict(met: bool) -> &'static str {
 /// The same for a terminal.
 pub fn terminal(figures: &Figures) -> String {
     let mut text = format!(
-        "{:<58}{:<10}{:>10}{:>18}{:>10}{:>8}{:>10}{:>8}\n",
+        "{:<58} {:<10}{:>10}{:>24}{:>10}{:>8}{:>10}{:>8}\n",
         "median of all rounds", "", "Nacre", "least to most", "Ceph", "ratio", "tuned", "ratio"
     );
     for line in figures.lines() {
@@ -114,7 +114,7 @@ pub fn terminal(figures: &Figures) -> String {
         let ratio = |other| number(figures.ratio(*line, other));
         let _ = writeln!(
             text,
-            "{:<58}{:<10}{:>10}{spread:>18}{:>10}{:>8}{:>10}{:>8}",
+            "{:<58} {:<10}{:>10}{spread:>24}{:>10}{:>8}{:>10}{:>8}",
             line.0,
             line.1.unit(),
             median(System::Nacre),

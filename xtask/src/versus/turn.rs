@@ -205,7 +205,10 @@ impl Turn<'_> {
             Err(why) if self.system == System::Nacre => {
                 return self.failed(row.name, &why);
             }
-            Err(_) => ["--script", SOURCE],
+            Err(why) => {
+                println!("    {CLASS} goes with every call, since it cannot be installed here: {why:#}");
+                ["--script", SOURCE]
+            }
         };
         self.workload(cluster, row, &[&common[..], &more, &class].concat());
     }
