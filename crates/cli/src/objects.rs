@@ -243,6 +243,8 @@ pub mod memory {
         operations: u64,
         /// Refuses all writes of data after so many.
         pub writes_left: Option<u64>,
+        /// So many operations get no answer, and do nothing.
+        pub unanswered: u64,
     }
 
     impl Memory {
@@ -366,7 +368,13 @@ pub mod memory {
         fn begin(&mut self, operation: Operation) -> Result<OpId> {
             self.operations += 1;
             let id = OpId(self.operations);
-            let ended = self.run(operation);
+            let ended = match self.unanswered.checked_sub(1) {
+                Some(fewer) => {
+                    self.unanswered = fewer;
+                    Err(Failed::Unknown("no answer".to_owned()))
+                }
+                None => self.run(operation),
+            };
             self.ended.push((id, ended));
             Ok(id)
         }

@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_mins(24);
 /// Nacre's ports, from the first.
 const PORTS: u16 = 4;
 /// Free space that the largest turn needs, with what is removed late.
-const SPACE_GIB: u64 = 20;
+const SPACE_GIB: u64 = 10;
 
 /// What was asked for.
 #[derive(Debug, PartialEq)]

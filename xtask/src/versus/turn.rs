@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const MEASURE_MAX: Duration = Duration::from_mins(3);
 /// Until memory that starting took is given back.
 const IDLE: Duration = Duration::from_secs(2);
-/// A load in which something happens: so long altogether, and so long before it does. It lasts until every operation in flight has its answer.
+/// A load in which something happens: so long altogether, and so long before it does. It lasts longer until operations are answered again.
 const FAULT_SECONDS: f64 = 6.0;
 const FAULT_AFTER: Duration = Duration::from_secs(2);
 /// Until the objects of such a load are made.
@@ -97,7 +97,7 @@ impl Turn<'_> {
         let few = self.extent.few.to_string();
         self.object(cluster, rows::OMAP, "omap", &["--size", "64", "--objects", &few, "--keep"]);
         self.call(cluster);
-        self.object(cluster, rows::LARGE_WRITE, "write", &["--size", "4MiB", "--objects", "1000"]);
+        self.object(cluster, rows::LARGE_WRITE, "write", &["--size", "4MiB", "--objects", "500"]);
         let count = self.extent.large.to_string();
         self.object(cluster, rows::LARGE_READ, "read", &["--size", "4MiB", "--objects", &count, "--warm-up"]);
     }

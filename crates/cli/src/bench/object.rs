@@ -135,6 +135,10 @@ struct Measured {
     moved: Option<Moved>,
 }
 
+/// When an operation was given up, the benchmark goes on for so much longer at most, until one is answered again: how long nobody was answered is not known
+/// otherwise.
+const STUCK_MAX: Duration = Duration::from_mins(2);
+
 /// Daemons write down what they moved once a second.
 const MOVED_DELAY: Duration = Duration::from_millis(1200);
 
@@ -254,10 +258,13 @@ fn measure(
     let before = cpu::used(run_folder)?;
     let begun = Instant::now();
     let (mut last, mut longest_gap) = (begun, Duration::ZERO);
+    // The last that ended was given up: that is no answer.
+    let mut stuck = false;
     // One write of an object at a time: which of two came last would not be known.
     let mut busy = std::collections::BTreeSet::new();
     loop {
-        let open = begun.elapsed() < limit && (!in_turn || next_new < count);
+        let may_last = if stuck { limit + STUCK_MAX } else { limit };
+        let open = begun.elapsed() < may_last && (!in_turn || next_new < count);
         if open && flying.len() < arguments.depth as usize && (mode.reads() || (busy.len() as u64) < count) {
             let mut index = if in_turn { next_new } else { draw(&mut random) % count };
             next_new += u64::from(in_turn);
@@ -269,7 +276,7 @@ fn measure(
             let (operation, sequence) = if mode.reads() { (objects.read(at), 0) } else { objects.write(at) };
             let started = Instant::now();
             let id = cluster.begin(operation)?;
-            if flying.is_empty() {
+            if flying.is_empty() && !stuck {
                 last = started;
             }
             flying.insert(id, (at, sequence, started));
@@ -278,11 +285,11 @@ fn measure(
         let Some((id, result)) = cluster.next()? else { break };
         let now = Instant::now();
         let (at, sequence, started) = flying.remove(&id).context("an operation ended that nobody began")?;
-        longest_gap = longest_gap.max(now - last);
-        last = now;
         busy.remove(&(at as u64));
         match result {
             Ok(done) => {
+                longest_gap = longest_gap.max(now - last);
+                (last, stuck) = (now, false);
                 let us = u64::try_from((now - started).as_micros()).unwrap_or(u64::MAX);
                 histogram.saturating_record(us.max(1));
                 if mode.reads() {
@@ -297,11 +304,14 @@ fn measure(
                 bar.tick();
             }
             // It may or may not have happened; what is read back later may show either.
-            Err(Failed::Unknown(_)) => failed += 1,
+            Err(Failed::Unknown(_)) => (failed, stuck) = (failed + 1, true),
             Err(why) => return Err(why).with_context(|| objects.name(at).to_string()),
         }
     }
     let elapsed = begun.elapsed();
+    if stuck {
+        longest_gap = longest_gap.max(last.elapsed());
+    }
     std::thread::sleep(Duration::from_secs_f64(arguments.settle));
     let used = cpu::between(&before, &cpu::used(run_folder)?);
     bar.finish_and_clear();
@@ -483,6 +493,16 @@ mod tests {
         let mut cluster = Memory::default();
         let line = "omap --size 64 --objects 20 --depth 4 --seconds 0.05 --verify --keep";
         assert!(ops(line, &mut cluster).expect("right") > 0);
+    }
+
+    #[test]
+    fn what_is_given_up_is_no_answer_and_one_is_waited_for() {
+        let mut cluster = Memory::default();
+        ops("prepare --size 100 --objects 50 --set a", &mut cluster).expect("made");
+        cluster.unanswered = 40;
+        let line = "read --size 100 --objects 50 --set a --prepared --depth 4 --seconds 0.000001";
+        assert!(ops(line, &mut cluster).expect("answered in the end") > 0, "long after the time was up");
+        assert_eq!(cluster.unanswered, 0);
     }
 
     #[test]
