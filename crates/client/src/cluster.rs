@@ -168,6 +168,8 @@ pub struct Capabilities {
     pub exec_reads_own_writes: bool,
     /// A class call that writes returns its output, whatever its length.
     pub exec_writes_return: bool,
+    /// Parts see the data and the map that parts before them have changed; attributes, size and existence they always see.
+    pub own_writes: bool,
     /// Lists which snapshots an object has clones for.
     pub list_snaps: bool,
     /// Names, namespaces, attributes' names and keys may have bytes 0 in them.

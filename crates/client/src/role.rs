@@ -108,6 +108,7 @@ impl Client {
         exec: true,
         exec_reads_own_writes: true,
         exec_writes_return: true,
+        own_writes: true,
         list_snaps: true,
         zero_bytes: true,
     };

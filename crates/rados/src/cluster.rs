@@ -697,6 +697,7 @@ impl ObjectCluster for Ceph {
             exec: true,
             exec_reads_own_writes: false,
             exec_writes_return: false,
+            own_writes: false,
             list_snaps: false,
             zero_bytes: false,
         }
