@@ -19,7 +19,7 @@ use clap::Subcommand;
 use nacre_policy::library;
 use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
-use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
+use nacre_wire::map::programs::{SOURCE_BYTES_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{SubOp, SubReply};
 use serde_json::{Value, json};
@@ -352,12 +352,13 @@ pub fn store(kind: ProgramKind, name: &str, source: &[u8], me: &str, cluster: &m
     }
     let kind_name = kind.to_string();
     cluster.command(&json!({ "command": "program prepare", "kind": kind_name, "client": me }))?;
-    let pool = pool_id(cluster, PROGRAM_POOL)?;
+    let home = cluster.program_pool();
+    let pool = pool_id(cluster, home)?;
     let digest = SourceDigest(*blake3::hash(source).as_bytes());
     let object = source_object(kind, &name.into(), &digest);
     let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
     call(cluster, operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]))?
-        .with_context(|| format!("the source could not be stored in pool {PROGRAM_POOL}"))?;
+        .with_context(|| format!("the source could not be stored in pool {home}"))?;
     Ok(json!({
         "command": "program install", "kind": kind_name, "name": name, "source": text, "unix_ms": clock::now_unix_ms(), "client": me,
     }))
@@ -427,7 +428,8 @@ fn source_of(
     };
     let digest = parse_digest(version["digest"].as_str().unwrap_or_default())?;
     let object = source_object(kind, &name.into(), &digest);
-    let pool = pool_id(cluster, PROGRAM_POOL)?;
+    let home = cluster.program_pool();
+    let pool = pool_id(cluster, home)?;
     let source = read_object(pool, object, cluster)?;
     if *blake3::hash(&source).as_bytes() != digest.0 {
         bail!("what is stored as version {number} of {kind} {name} is not what was installed; install it again");
@@ -438,7 +440,7 @@ fn source_of(
 fn read_object(pool: PoolId, object: ObjectId, cluster: &mut dyn Session) -> Result<Vec<u8>> {
     let ops = vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }];
     let done = call(cluster, operation(pool, object.clone(), ops, Payload::new()))?
-        .with_context(|| format!("the source {} of pool {PROGRAM_POOL} cannot be read", object.name))?;
+        .with_context(|| format!("the source {} of pool {} cannot be read", object.name, cluster.program_pool()))?;
     Ok(done.payload.concat())
 }
 

@@ -48,5 +48,5 @@ mod subscribers;
 #[cfg(test)]
 mod testing;
 
-pub use command::{COMMANDS, CommandSpec};
+pub use command::{COMMANDS, CommandSpec, Done, run_program};
 pub use mon::{Counters, Founding, Mon, MonConfig, Output};

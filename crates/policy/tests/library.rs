@@ -1,7 +1,8 @@
 //! The class library: every example of every comment, and each class against what it promises (MAL-04).
 
 use crate::model::{Caller, Model};
-use bytes::Bytes;
+use nacre_classcases::examples::{follow, follow_all, number_of, quoted};
+use nacre_classcases::{Change, Host, State};
 use nacre_policy::library::{self, LibraryClass};
 use nacre_policy::*;
 use std::collections::BTreeSet;
@@ -10,11 +11,6 @@ use std::sync::Arc;
 mod checksum;
 mod lock;
 mod log;
-mod matrix;
-mod numops;
-mod queue;
-mod refcount;
-mod version;
 mod zlog;
 
 /// A cluster with the whole library, and one object.
@@ -39,14 +35,18 @@ impl Desk {
 
     /// A call: its output, or its errno. An error that is no errno, or a failed call that left something, is a fault of the class.
     pub fn call(&mut self, method: &str, input: impl AsRef<[u8]>) -> Result<Vec<u8>, i32> {
+        self.call_of(self.class, method, input.as_ref())
+    }
+
+    fn call_of(&mut self, class: &str, method: &str, input: &[u8]) -> Result<Vec<u8>, i32> {
         let before = self.object.clone();
-        let end = self.at.end(&mut self.object, Target::Class(self.class), method, input.as_ref());
+        let end = self.at.end(&mut self.object, Target::Class(class), method, input);
         let CallEnd::Done(outcome) = end else { panic!("the model has everything at hand") };
         if outcome.status >= 0 {
             return Ok(outcome.output.to_vec());
         }
         let error = outcome.error.expect("a failure says why");
-        assert!(matches!(error.kind, Kind::Errno(_)), "{}.{method}: {error}", self.class);
+        assert!(matches!(error.kind, Kind::Errno(_)), "{class}.{method}: {error}");
         assert_eq!(self.object, before, "a failed call leaves nothing");
         Err(-outcome.status)
     }
@@ -63,70 +63,67 @@ impl Desk {
     }
 }
 
-fn number_of(name: &str) -> i32 {
-    errno::NAMES.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no errno {name}")).1
-}
-
-/// A quoted text with \n, \", \\ and \xNN, and what follows it.
-fn quoted(text: &str) -> (Vec<u8>, &str) {
-    let mut rest = text.strip_prefix('"').unwrap_or_else(|| panic!("a quoted text, not {text}")).char_indices();
-    let mut bytes = Vec::new();
-    let text = &text[1..];
-    while let Some((at, letter)) = rest.next() {
-        match letter {
-            '"' => return (bytes, text[at + 1..].trim()),
-            '\\' => match rest.next().expect("an escape").1 {
-                'n' => bytes.push(b'\n'),
-                'x' => {
-                    bytes.push(u8::from_str_radix(&text[at + 2..at + 4], 16).expect("two hexadecimal digits"));
-                    rest.nth(1);
-                }
-                other => bytes.push(other as u8),
-            },
-            _ => bytes.extend(letter.to_string().as_bytes()),
-        }
+/// The cases that clusters run as well.
+impl Host for Desk {
+    fn fresh(&mut self) {
+        self.object = Model::default();
     }
-    panic!("no end of {text}")
+    fn call(&mut self, class: &str, method: &str, input: &[u8]) -> Result<Vec<u8>, i32> {
+        self.call_of(class, method, input)
+    }
+    fn state(&mut self) -> Option<State> {
+        let Model { data, attributes, map, .. } = self.object.clone();
+        Some(State { data: data?, attributes, map })
+    }
+    fn change(&mut self, change: Change) {
+        let object = &mut self.object;
+        match change {
+            Change::WriteFull(data) => object.write_full(data.into()),
+            Change::Write(offset, data) => object.write(offset, data.into()),
+            Change::Append(data) => object.append(data.into()),
+            Change::Truncate(size) => object.truncate(size),
+            Change::Zero(offset, length) => object.zero(offset, length),
+            Change::SetAttr(name, value) => object.setxattr(name.as_bytes(), value.into()),
+            Change::SetKey(key, value) => object.map_set_vals(vec![(key.into(), value.into())]),
+            Change::RemoveKey(key) => object.map_remove_key(&key),
+        }
+        .expect("the model takes it");
+    }
+    fn checksum(&mut self, offset: u64, length: u64) -> u32 {
+        self.object.checksum(offset, length).expect("there")
+    }
+    fn has(&self, class: &str) -> bool {
+        self.at.classes.get(class).is_some()
+    }
+    fn cases(&self, wanted: u32) -> u32 {
+        wanted
+    }
+    fn is_cluster(&self) -> bool {
+        false
+    }
 }
 
-/// Does what an example says, and checks what it says.
-fn follow(desk: &mut Desk, example: &str) {
-    let (setup, line) = match example.strip_prefix("setup: ") {
-        Some(line) => (true, line),
-        None => (false, example),
+macro_rules! classes {
+    ($($class:ident)*) => {
+        $(#[test]
+        fn $class() {
+            nacre_classcases::run(&mut Desk::new(stringify!($class)), stringify!($class));
+        })*
+        /// So that none is forgotten.
+        #[test]
+        fn every_class_has_its_cases() {
+            let names: Vec<&str> = library::classes().iter().map(|class| class.name).collect();
+            assert_eq!(names, [$(stringify!($class)),*]);
+        }
     };
-    let (method, rest) = line.split_once(' ').expect("a method and its input");
-    let (input, rest) = quoted(rest);
-    if setup {
-        assert_eq!(method, "write", "what a setup can do");
-        return desk.object.write_full(Bytes::from(input)).expect("the model takes it");
-    }
-    let shown = format!("{}: {example}", desk.class);
-    let came = desk.call(method, input);
-    if let Some(name) = rest.strip_prefix('!') {
-        assert_eq!(came, Err(number_of(name)), "{shown}");
-    } else if let Some(output) = rest.strip_prefix("-> ") {
-        assert_eq!(
-            came.map(|output| String::from_utf8_lossy(&output).into_owned()),
-            Ok(String::from_utf8_lossy(&quoted(output).0).into_owned()),
-            "{shown}"
-        );
-    } else {
-        assert_eq!((rest, came), ("", Ok(Vec::new())), "{shown}");
-    }
 }
+mod classes {
+    use super::*;
+    classes! { checksum lock log matrix numops queue refcount version zlog }
 
-#[test]
-fn every_example_of_every_comment_is_true() {
-    for class in library::classes() {
-        let mut desk = Desk::new(class.name);
-        for method in class.documented().methods {
-            method.examples.iter().for_each(|example| follow(&mut desk, example));
-        }
-    }
-    let mut desk = Desk::new("zlog_native");
-    for method in library::class("zlog").expect("there").documented().methods {
-        method.examples.iter().for_each(|example| follow(&mut desk, example));
+    #[test]
+    fn zlog_native() {
+        follow_all(&mut Desk::new("zlog_native"), "zlog", "zlog_native");
     }
 }
 
@@ -227,7 +224,7 @@ fn only_methods_that_write_are_not_read_only() {
         let mut desk = Desk::new(class.name);
         for example in class.documented().methods.iter().flat_map(|method| &method.examples) {
             let before = desk.object.clone();
-            follow(&mut desk, example);
+            follow(&mut nacre_classcases::Desk { host: &mut desk, class: class.name }, example);
             if desk.object != before && !example.starts_with("setup") {
                 wrote.insert(example.split(' ').next().expect("a method").to_owned());
             }

@@ -22,6 +22,9 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
         "status" => status(cluster),
         "health" => Ok(health(&cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?)),
         "df" => space(cluster),
+        "program prepare" | "program ls" | "program show" | "program install" | "program activate" | "program rm" => {
+            crate::programs::command(cluster, request)
+        }
         other => Err(RadosError {
             code: EOPNOTSUPP,
             why: format!(

@@ -3,6 +3,7 @@
 //! Operations of several stages (`plan`) hold back later ones on the same object, so that those take effect in the order of submission; of single-stage ones
 //! librados and the OSDs keep the order.
 
+mod calls;
 mod locks;
 mod source;
 mod watching;
@@ -16,6 +17,7 @@ use crate::handle::Rados;
 use crate::judge::{Judged, State, Whole, judge};
 use crate::listing::{self, Cursors, Page};
 use crate::plan::{Need, Step, Way, way};
+use crate::programs::classes::{Active, Classes, Installed};
 use crate::queue::Queue;
 use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
@@ -48,6 +50,8 @@ enum Event {
     Ended(u64),
     /// A page of a listing.
     Page(u64, Result<Page, RadosError>),
+    /// Which classes are installed.
+    Classes(Result<Arc<Active>, Failure>),
     /// Who watches an object.
     Watchers(u64, Result<Vec<Watcher>, RadosError>),
     /// Something happened to a watch.
@@ -98,6 +102,8 @@ struct Running {
     shared: bool,
     /// What it makes its object, once that is read.
     source: Option<Whole>,
+    /// Parts that are calls of installed classes; `None` while that is not known.
+    installed: Option<BTreeMap<usize, Installed>>,
 }
 
 /// See the module head.
@@ -109,6 +115,7 @@ pub struct Ceph {
     bytes: u64,
     next: u64,
     held: BTreeMap<(PoolId, ObjectId), Held>,
+    classes: Classes,
     cursors: Cursors,
     workers: Workers,
     done: Vec<Completion>,
@@ -159,6 +166,7 @@ impl Ceph {
             bytes: 0,
             next: 1,
             held: BTreeMap::new(),
+            classes: Classes::default(),
             cursors: Cursors::default(),
             workers: Workers::default(),
             done: Vec::new(),
@@ -185,6 +193,7 @@ impl Ceph {
             self.heard(event);
         }
         self.events = events;
+        self.classes_overdue();
     }
 
     /// Gives an operation up: it completes as [`Failure::Unknown`] soon, and may happen yet.
@@ -217,6 +226,7 @@ impl Ceph {
             abandoned: false,
             shared: false,
             source: None,
+            installed: None,
         };
         self.running.insert(id, running);
         Ok(id)
@@ -230,6 +240,9 @@ impl Ceph {
     }
 
     fn try_start(&mut self, id: u64) -> Result<(), Failure> {
+        if !self.calls_are_known(id)? {
+            return Ok(());
+        }
         let Running { operation, shared, .. } = &self.running[&id];
         match way(&operation.ops, &operation.payload, *shared).map_err(Failure::Refused)? {
             Way::Read(needs) => {
@@ -246,7 +259,10 @@ impl Ceph {
                 self.send_read(id, outs, Stage::Looking(needs), 0)
             }
             Way::Write(steps) => self.send_write(id, &steps, Stage::Write(calls_of(&steps))),
-            Way::Call(class, method, input) => self.send_call(id, &class, &method, &input, true),
+            Way::Call(class, method, input) => {
+                let returning = self.running[&id].returning();
+                self.send_call(id, &class, &method, &input, returning)
+            }
             Way::List(after, limit) => self.list(id, &after, limit),
             Way::Notify(timeout_ms, data) => self.notify(id, timeout_ms, &data),
             Way::Locks => self.ask(id, &[], locks::Asking::Names).map_or(Ok(()), |next| next.map(drop)),
@@ -292,8 +308,6 @@ impl Ceph {
         }
         let full_ok = self.running[&id].operation.flags & op_flag::FULL_OK != 0;
         let flags = if full_ok { ffi::LIBRADOS_OPERATION_FULL_TRY } else { 0 };
-        let calls = steps.iter().any(|step| matches!(step, Step::Call(..)));
-        let flags = if calls { flags | ffi::LIBRADOS_OPERATION_RETURNVEC } else { flags };
         self.send(id, context, stage, |context, completion| op.send(context, completion, &object, flags))
     }
 
@@ -364,6 +378,7 @@ impl Ceph {
                 let results = vec![SubReply::Objects { objects: page.objects, next }];
                 self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
             }
+            Event::Classes(read) => self.classes_read(&read),
             Event::Watchers(id, Ok(watchers)) => {
                 let results = vec![SubReply::Watchers { watchers }];
                 self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
@@ -517,39 +532,13 @@ impl Ceph {
         Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
     }
 
-    fn called(
-        &mut self,
-        id: u64,
-        result: i32,
-        number: u64,
-        outs: Vec<Out>,
-        returning: bool,
-    ) -> Option<Result<Done, Failure>> {
-        if -result == error::EOVERFLOW && returning {
-            // A call that writes has more output than the cluster keeps for resends. Without asking for it, there is none at all.
-            let operation = &self.running[&id].operation;
-            return match way(&operation.ops, &operation.payload, false) {
-                Ok(Way::Call(class, method, input)) => {
-                    self.send_call(id, &class, &method, &input, false).err().map(Err)
-                }
-                other => unreachable!("a call has become {other:?}"),
-            };
-        }
-        if result < 0 {
-            return Some(Err(method_failed(0, result)));
-        }
-        let (status, output) = match outs.into_iter().next().map(Out::found) {
-            Some(Ok(Found::Called(status, output))) => (status.unsigned_abs(), output),
-            other => unreachable!("a call returned {other:?}"),
-        };
-        let results = vec![SubReply::Called { activation: 0, status, output }];
-        Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
-    }
-
     /// Completes an operation; those that waited for it go on.
-    fn end(&mut self, id: u64, result: Result<Done, Failure>) {
+    fn end(&mut self, id: u64, mut result: Result<Done, Failure>) {
         let Some(running) = self.running.remove(&id) else { return };
         self.bytes -= running.bytes;
+        if let Ok(done) = &mut result {
+            running.tell_activations(done);
+        }
         self.done.push(Completion { id: OpId(id), result });
         if self.held.is_empty() {
             return;
@@ -568,25 +557,6 @@ impl Ceph {
             if let Some(held) = self.held.get_mut(&key) {
                 held.waiting.append(&mut waiting);
             }
-        }
-    }
-}
-
-/// Output and number of a method's failure.
-fn method_failed(index: usize, result: i32) -> Failure {
-    let code = result.saturating_neg();
-    let index = u32::try_from(index).expect("few parts");
-    match code {
-        error::EOPNOTSUPP => {
-            let why = format!(
-                "the Ceph cluster has no such class or method, or its OSDs may not load it (`osd class load list`): {}",
-                error::named(code)
-            );
-            Failure::Refused(OpFailure::NoSuchMethod { why })
-        }
-        error::ESHUTDOWN | error::ETIMEDOUT => failure(result),
-        _ => {
-            Failure::Refused(OpFailure::Method { index, activation: 0, errno: code.unsigned_abs(), why: String::new() })
         }
     }
 }

@@ -8,8 +8,9 @@
 //! * [`plan`], `judge`: what an operation means, pure;
 //! * [`cluster`]: operations in flight;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
-//! * [`handle`]: connecting, commands; [`error`]: what its numbers mean;
-//! * [`meta`]: service metadata in an object.
+//! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
+//! * [`meta`]: service metadata in an object;
+//! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails had no effect; what has no answer in time is
 //! [`Failure::Unknown`](nacre_client::Failure::Unknown). No call but [`handle`]'s waits for the cluster.
@@ -40,6 +41,7 @@ mod lock;
 mod lua;
 pub mod meta;
 pub mod plan;
+pub mod programs;
 mod queue;
 mod watch;
 mod worker;

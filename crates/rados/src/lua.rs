@@ -1,6 +1,23 @@
 //! How scripts travel to `cls_lua`: with every call, which compiles them anew.
+//!
+//! A script of the caller's own goes as it is. An installed class goes inside another script, `prelude.lua`, which gives it what a class finds on our own
+//! engine, and says where it failed.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+/// What stands before an installed class; see its comments, which stay here.
+static PRELUDE: LazyLock<String> = LazyLock::new(|| {
+    let lines = include_str!("prelude.lua").lines().map(str::trim).filter(|line| !line.starts_with("--"));
+    lines.map(|line| format!("{line}\n")).collect()
+});
+/// The function that the prelude registers.
+pub const HANDLER: &str = "nacre";
+/// In the output of a call that failed: the class ran, and what follows is why.
+pub const RAN: u8 = b'!';
+/// In the output of a call that failed: the class has no such method.
+pub const MISSING: u8 = b'?';
 
 /// Input of `lua.eval_bufferlist`: script, handler and input, in Ceph's encoding of version 1.
 #[must_use]
@@ -16,12 +33,64 @@ pub fn input(script: &[u8], handler: &[u8], data: &[u8]) -> Bytes {
     out.freeze()
 }
 
+/// The script that calls a method of an installed class; without a method, one that only tries whether the class loads: what is wrong is its output.
+#[must_use]
+pub fn installed(class: &[u8], method: Option<&[u8]>, source: &[u8]) -> Bytes {
+    let mut head = String::from("local CLASS, METHOD, SOURCE = ");
+    literal(&mut head, class);
+    head.push_str(", ");
+    match method {
+        Some(method) => literal(&mut head, method),
+        None => head.push_str("nil"),
+    }
+    // A long string ends with as many signs as it began with.
+    let signs = (1..).map(|count| "=".repeat(count));
+    let free = |signs: &String| !contains(source, format!("]{signs}]").as_bytes());
+    let signs = signs.into_iter().find(free).expect("a source has an end");
+    let _ = writeln!(head, ", [{signs}[");
+    let tail = format!("\n]{signs}]\n");
+    Bytes::from([head.as_bytes(), source, tail.as_bytes(), PRELUDE.as_bytes()].concat())
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// Any bytes as a string of Lua's.
+fn literal(out: &mut String, bytes: &[u8]) {
+    out.push('"');
+    for byte in bytes {
+        let _ = write!(out, "\\{byte:03}");
+    }
+    out.push('"');
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn bytes_are_those_that_ceph_expects() {
         let expected =
             [&[1, 1, 18, 0, 0, 0][..], &[2, 0, 0, 0], b"ab", &[1, 0, 0, 0], b"h", &[3, 0, 0, 0], b"xyz"].concat();
-        assert_eq!(super::input(b"ab", b"h", b"xyz"), expected);
+        assert_eq!(input(b"ab", b"h", b"xyz"), expected);
+    }
+
+    #[test]
+    fn a_source_stays_inside_its_quotes() {
+        let script = installed(b"c", Some(b"a\"\n"), b"x = [=[ ]=] ]==]");
+        let text = std::str::from_utf8(&script).expect("text");
+        let begin = "local CLASS, METHOD, SOURCE = \"\\099\", \"\\097\\034\\010\", [===[\nx = [=[ ]=] ]==]\n]===]\n";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with("register(nacre)\n") && !text.contains("\n--"), "comments stay at home: {text}");
+        assert!(installed(b"c", None, b"").starts_with(b"local CLASS, METHOD, SOURCE = \"\\099\", nil, [=[\n"));
+    }
+
+    /// Constants of our interface that Ceph's lacks (seen in 16.2): a class may name them.
+    #[test]
+    fn every_errno_of_ours_is_known_there() {
+        for (name, number) in nacre_policy::errno::NAMES.into_iter().filter(|(_, number)| *number > 34) {
+            assert!(PRELUDE.contains(&format!("{name} = {number}")), "{name}");
+        }
     }
 }

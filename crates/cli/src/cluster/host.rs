@@ -333,6 +333,9 @@ impl Commands for Connection {
     fn command(&mut self, request: &Value) -> Result<Value> {
         self.commands.command(request)
     }
+    fn program_pool(&self) -> &'static str {
+        self.commands.program_pool()
+    }
 }
 
 impl Commands for Cluster {
@@ -356,6 +359,9 @@ struct CephCommands(Rados);
 impl Commands for CephCommands {
     fn command(&mut self, request: &Value) -> Result<Value> {
         Ok(nacre_rados::admin::command(&self.0, request)?)
+    }
+    fn program_pool(&self) -> &'static str {
+        nacre_rados::home::HOME
     }
 }
 

@@ -17,6 +17,7 @@ pub mod up;
 use crate::objects::Objects;
 use anyhow::{Result, bail};
 use nacre_client::WatchNews;
+use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -35,6 +36,10 @@ pub trait Commands {
     /// # Errors
     /// What they refuse, in their words, or that they do not answer.
     fn command(&mut self, request: &Value) -> Result<Value>;
+    /// The pool of programs' sources.
+    fn program_pool(&self) -> &'static str {
+        PROGRAM_POOL
+    }
 }
 
 /// What the commands about service metadata need.

@@ -197,18 +197,22 @@ pub const COMMANDS: &[CommandSpec] = &[
         "program activate",
         &["kind", "name", "version?", "client?"],
         "Makes another version of a program active: the one before, if none is named.",
-        program::activate,
+        |view, fields| program::activate(view.map(), fields),
     ),
     writes_(
         "program install",
         &["kind", "name", "source", "activate?", "unix_ms?", "client?"],
         "Checks a source that was stored, and makes it a version of a program.",
-        program::install,
+        program::install_stored,
     ),
-    reads("program ls", &["kind?"], "Programs with their versions.", program::ls),
+    reads("program ls", &["kind?"], "Programs with their versions.", |view, fields| program::ls(view.map(), fields)),
     writes_("program prepare", &["kind", "client?"], "Makes the pool for sources.", program::prepare),
-    writes_("program rm", &["kind", "name", "client?"], "Removes a program.", program::rm),
-    reads("program show", &["kind", "name"], "A program and its versions.", program::show),
+    writes_("program rm", &["kind", "name", "client?"], "Removes a program.", |view, fields| {
+        program::rm(view.map(), fields)
+    }),
+    reads("program show", &["kind", "name"], "A program and its versions.", |view, fields| {
+        program::show(view.map(), fields)
+    }),
     reads("status", &[], "The cluster at a glance.", cluster::status),
 ];
 
@@ -254,6 +258,25 @@ pub fn parse(request: &str) -> Result<(&'static CommandSpec, Value), String> {
 pub fn run(view: &View<'_>, ask: &Ask) -> Result<Done, String> {
     let Value::Object(fields) = &ask.request else { return Err("a command is a JSON object".to_owned()) };
     (ask.spec.run)(view, &Fields(fields))
+}
+
+/// Runs `program ls`, `show`, `install`, `activate` or `rm` on a map that no monitor keeps: what the registry of another engine holds. Sources are its own
+/// affair.
+///
+/// # Errors
+/// One sentence for people, as for [`run`].
+pub fn run_program(map: &ClusterMap, request: &Value) -> Result<Done, String> {
+    let (spec, fields) = parse(&request.to_string())?;
+    let Value::Object(fields) = &fields else { return Err("a command is a JSON object".to_owned()) };
+    let run = match spec.name {
+        "program ls" => program::ls,
+        "program show" => program::show,
+        "program install" => program::install,
+        "program activate" => program::activate,
+        "program rm" => program::rm,
+        other => return Err(format!("`{other}` is not a command about programs")),
+    };
+    run(map, &Fields(fields))
 }
 
 /// A command's fields.

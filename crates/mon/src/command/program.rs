@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Done, Fields, View, change, read};
 use crate::pools::{self, Wishes};
+use nacre_wire::map::ClusterMap;
 
 /// Copies of sources: as for data that everything else depends on.
 const SOURCE_COPIES: u64 = 3;
@@ -36,9 +37,9 @@ fn client(fields: &Fields<'_>) -> Result<Name, String> {
     Ok(fields.text("client")?.unwrap_or_default().into())
 }
 
-fn may_install(view: &View<'_>, fields: &Fields<'_>, kind: ProgramKind) -> Result<Name, String> {
+fn may_install(map: &ClusterMap, fields: &Fields<'_>, kind: ProgramKind) -> Result<Name, String> {
     let client = client(fields)?;
-    if view.map().may_install(&client, kind) {
+    if map.may_install(&client, kind) {
         return Ok(client);
     }
     let who =
@@ -46,9 +47,9 @@ fn may_install(view: &View<'_>, fields: &Fields<'_>, kind: ProgramKind) -> Resul
     Err(format!("{who} may not install programs of kind {kind}; an administrator can allow it with `client set`"))
 }
 
-fn find<'v>(view: &'v View<'_>, kind: ProgramKind, name: &str) -> Result<&'v Program, String> {
-    view.map().programs.get(&(kind, name.into())).ok_or_else(|| {
-        let names = view.map().programs.keys().filter(|(k, _)| *k == kind).map(|(_, name)| name.to_string());
+fn find<'m>(map: &'m ClusterMap, kind: ProgramKind, name: &str) -> Result<&'m Program, String> {
+    map.programs.get(&(kind, name.into())).ok_or_else(|| {
+        let names = map.programs.keys().filter(|(k, _)| *k == kind).map(|(_, name)| name.to_string());
         let near = crate::nearest::nearest(name, names.collect::<Vec<_>>().iter().map(String::as_str)).join(", ");
         match near.is_empty() {
             true => format!("there is no {kind} {name}; none is installed"),
@@ -77,20 +78,20 @@ fn describe(kind: ProgramKind, name: &Name, program: &Program) -> Value {
     })
 }
 
-pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn ls(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let only = fields.text("kind")?.map(|_| kind(fields)).transpose()?;
-    let programs = view.map().programs.iter().filter(|((kind, _), _)| only.is_none_or(|only| only == *kind));
+    let programs = map.programs.iter().filter(|((kind, _), _)| only.is_none_or(|only| only == *kind));
     let programs: Vec<Value> = programs.map(|((kind, name), program)| describe(*kind, name, program)).collect();
     read(json!({ "programs": programs }))
 }
 
-pub fn show(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn show(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let (kind, name) = (kind(fields)?, fields.need_text("name")?);
-    read(describe(kind, &name.into(), find(view, kind, name)?))
+    read(describe(kind, &name.into(), find(map, kind, name)?))
 }
 
 pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    may_install(view, fields, kind(fields)?)?;
+    may_install(view.map(), fields, kind(fields)?)?;
     if view.map().pool_named(&PROGRAM_POOL.into()).is_some() {
         return read(json!({ "pool": PROGRAM_POOL }));
     }
@@ -107,28 +108,34 @@ pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(json!({ "pool": PROGRAM_POOL }), vec![Change::PoolSet { pool, settings }], said)
 }
 
-pub fn install(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let kind = kind(fields)?;
-    let by = may_install(view, fields, kind)?;
-    let name = checked_name(fields.need_text("name")?)?;
-    let source = fields.need_text("source")?;
-    if source.len() > SOURCE_BYTES_MAX {
-        return Err(format!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len()));
-    }
+/// Sources are where daemons look for them, or nothing is installed.
+pub fn install_stored(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+    let done = install(view.map(), fields)?;
     if view.map().pool_named(&PROGRAM_POOL.into()).is_none() {
         return Err(format!(
             "there is no pool {PROGRAM_POOL}; `program prepare` makes it, then store the source there"
         ));
     }
+    Ok(done)
+}
+
+pub fn install(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
+    let kind = kind(fields)?;
+    let by = may_install(map, fields, kind)?;
+    let name = checked_name(fields.need_text("name")?)?;
+    let source = fields.need_text("source")?;
+    if source.len() > SOURCE_BYTES_MAX {
+        return Err(format!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len()));
+    }
     let id = (kind, name.clone());
-    if view.map().programs.len() >= PROGRAMS_MAX && !view.map().programs.contains_key(&id) {
+    if map.programs.len() >= PROGRAMS_MAX && !map.programs.contains_key(&id) {
         return Err(format!("there are {PROGRAMS_MAX} programs already; remove some with `program rm`"));
     }
     check(kind, &name.to_string(), source)?;
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
     // Policies are tried first, and activated by somebody who has seen what they would do.
     let activate = fields.value("activate").map_or(kind == ProgramKind::Class {}, |value| value == &json!(true));
-    let old = view.map().programs.get(&id);
+    let old = map.programs.get(&id);
     let known = old.and_then(|old| old.versions.iter().find(|version| version.digest == digest));
     let number =
         known.map_or_else(|| old.and_then(|old| old.versions.last()).map_or(0, |last| last.number) + 1, |v| v.number);
@@ -140,7 +147,7 @@ pub fn install(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         reply["unchanged"] = json!(true);
         return read(reply);
     }
-    let activation = if activate { view.map().program_last + 1 } else { 0 };
+    let activation = if activate { map.program_last + 1 } else { 0 };
     reply["activation"] = json!(activation);
     let version = ProgramVersion {
         number: 0,
@@ -156,10 +163,10 @@ pub fn install(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, vec![Change::ProgramInstall { kind, name, version, activate }], said)
 }
 
-pub fn activate(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn activate(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let (kind, name) = (kind(fields)?, fields.need_text("name")?);
-    let by = may_install(view, fields, kind)?;
-    let program = find(view, kind, name)?;
+    let by = may_install(map, fields, kind)?;
+    let program = find(map, kind, name)?;
     let number = match fields.number("version")? {
         Some(number) => u32::try_from(number).map_err(|_| "`version` is a version's number".to_owned())?,
         // The one before: what a rollback means when nobody says more.
@@ -180,7 +187,7 @@ pub fn activate(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         reply["unchanged"] = json!(true);
         return read(reply);
     }
-    let activation = if number == 0 { 0 } else { view.map().program_last + 1 };
+    let activation = if number == 0 { 0 } else { map.program_last + 1 };
     reply["activation"] = json!(activation);
     let said = match number {
         0 => format!("{kind} {name}: no version is active any more, says {by}"),
@@ -189,10 +196,10 @@ pub fn activate(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, vec![Change::ProgramActivate { kind, name: name.into(), number }], said)
 }
 
-pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn rm(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let (kind, name) = (kind(fields)?, fields.need_text("name")?);
-    let by = may_install(view, fields, kind)?;
-    find(view, kind, name)?;
+    let by = may_install(map, fields, kind)?;
+    find(map, kind, name)?;
     let said = format!("{kind} {name} is removed by {by}");
     change(json!({ "name": name }), vec![Change::ProgramRemove { kind, name: name.into() }], said)
 }

@@ -1,5 +1,6 @@
 //! Operations about locks: who holds one when it was refused, lists, breaking.
 
+use super::calls::method_failed;
 use super::{Ceph, Stage, version};
 use crate::compound::{Found, Out, ReadOp};
 use crate::error;
@@ -65,7 +66,7 @@ impl Ceph {
                 }
                 refused(guard)
             }
-            SubOp::Call { .. } | SubOp::Eval { .. } => Some(Err(super::method_failed(index, result))),
+            SubOp::Call { .. } | SubOp::Eval { .. } => Some(Err(method_failed(running, index, result, None))),
             _ => Some(Err(error::failure(result))),
         }
     }

@@ -108,6 +108,16 @@ impl Program {
     }
 }
 
+/// What stands before the programs of a registry that no map holds: on another engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegistryHead {
+    /// Counts the changes, as a map's epoch does.
+    pub epoch: Epoch,
+    /// Highest activation number ever given.
+    pub last: u64,
+}
+wire_record!(RegistryHead version 1 compat 1 { epoch, last });
+
 /// Where a source is stored, in [`PROGRAM_POOL`].
 #[must_use]
 pub fn source_object(kind: ProgramKind, name: &Name, digest: &SourceDigest) -> ObjectId {

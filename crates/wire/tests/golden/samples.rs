@@ -7,6 +7,7 @@ use nacre_types::{
     ClientId, ClusterId, Entity, Epoch, Generation, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Shard,
     SnapId, Version,
 };
+use nacre_wire::map::programs::RegistryHead;
 use nacre_wire::map::{
     Activation, Address, Capability, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, PoolSnaps,
     Program, ProgramKind, ProgramVersion, Protocol, SnapInfo, SnapMode, SourceDigest, Weight,
@@ -899,6 +900,7 @@ fn map() -> Vec<Sample> {
         value("record ClusterMap v2", programmed_map()),
         value("record Program v1", program()),
         value("record ProgramVersion v1", program_version()),
+        value("record RegistryHead v1", RegistryHead { epoch: Epoch(9), last: 17 }),
         value("variant ProgramKind.Class", CLASS),
         value("variant ProgramKind.Policy", ProgramKind::Policy {}),
         value("record MapDelta v1", delta()),

@@ -1,17 +1,23 @@
 //! `matrix`: data and index are changed together, or not at all (MAL-21).
 
-use super::*;
+use super::Promise;
+use crate::examples::number_of;
+use crate::{Change, Desk, Host, property};
+use bytes::Bytes;
+use nacre_policy::{INTEGER_MAX, errno};
 use proptest::prelude::*;
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    #[test]
-    fn data_and_index_never_disagree(
-        rows in 1..5_usize,
-        columns in 1..5_usize,
-        steps in proptest::collection::vec((any::<bool>(), 0..6_usize, 0..6_usize, proptest::collection::vec(-2..3_i64, 6)), 1..30),
-    ) {
-        let mut desk = Desk::new("matrix");
+pub const CASES: &[Promise] = &[
+    ("data and index never disagree", data_and_index_never_disagree),
+    ("`verify` sees every way to disagree", verify_sees_every_way_to_disagree),
+    ("the largest matrix is within the budget", the_largest_matrix_is_within_the_budget),
+];
+
+fn data_and_index_never_disagree(host: &mut dyn Host) {
+    let step = (any::<bool>(), 0..6_usize, 0..6_usize, proptest::collection::vec(-2..3_i64, 6));
+    let steps = proptest::collection::vec(step, 1..30);
+    property(host, 48, (1..5_usize, 1..5_usize, steps), |host, (rows, columns, steps)| {
+        let mut desk = Desk::new(host, "matrix");
         desk.ok("create", &format!("{rows} {columns}"));
         let mut model = vec![vec![0_i64; columns]; rows];
         for (whole, row, column, values) in steps {
@@ -41,39 +47,41 @@ proptest! {
             }
         }
         for value in [-2, -1, 1, INTEGER_MAX] {
-            let cells = model.iter().enumerate().flat_map(|(r, line)| line.iter().enumerate().map(move |(c, v)| (r, c, *v)));
-            let expected: String = cells.filter(|(_, _, v)| *v == value).map(|(r, c, _)| format!("{r} {c}\n")).collect();
+            let cells =
+                model.iter().enumerate().flat_map(|(r, line)| line.iter().enumerate().map(move |(c, v)| (r, c, *v)));
+            let expected: String =
+                cells.filter(|(_, _, v)| *v == value).map(|(r, c, _)| format!("{r} {c}\n")).collect();
             prop_assert_eq!(desk.ok("find", &value.to_string()), expected);
         }
-    }
+        Ok(())
+    });
 }
 
-type Damage<'a> = &'a dyn Fn(&mut Model);
+/// What is done to a matrix with these keys.
+type Damage<'a> = &'a dyn Fn(Vec<Bytes>) -> Change;
 
-#[test]
-fn verify_sees_every_way_to_disagree() {
-    let mut good = Desk::new("matrix");
-    good.ok("create", "2 3");
-    good.ok("set_row", "1 7 0 -7");
-    assert_eq!(good.ok("verify", ""), "2");
-    let key = good.object.map.keys().next().expect("two keys").clone();
-    let mut desk = Desk::new("matrix");
+fn verify_sees_every_way_to_disagree(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "matrix");
+    let missing = |keys: Vec<Bytes>| Change::RemoveKey(keys.into_iter().next().expect("two keys"));
     let broken: [(&str, Damage<'_>); 4] = [
-        ("a key is missing", &|object| drop(object.map.remove(&key))),
-        ("a key too many", &|object| drop(object.map.insert("+0000000000000003/00000/00000".into(), Bytes::new()))),
-        ("another cell", &|object| object.data.as_mut().expect("there")[0] = 1),
-        ("a cell short", &|object| object.data.as_mut().expect("there").truncate(40)),
+        ("a key is missing", &missing),
+        ("a key too many", &|_| Change::SetKey("+0000000000000003/00000/00000", Vec::new())),
+        ("another cell", &|_| Change::Write(0, vec![1])),
+        ("a cell short", &|_| Change::Truncate(40)),
     ];
     for (what, damage) in broken {
-        desk.object = good.object.clone();
-        damage(&mut desk.object);
+        desk.host.fresh();
+        desk.ok("create", "2 3");
+        desk.ok("set_row", "1 7 0 -7");
+        assert_eq!(desk.ok("verify", ""), "2");
+        let keys = desk.object().map.into_keys().collect();
+        desk.host.change(damage(keys));
         assert_eq!(desk.say("verify", ""), Err(errno::EIO), "{what}");
     }
 }
 
-#[test]
-fn the_largest_matrix_is_within_the_budget() {
-    let mut desk = Desk::new("matrix");
+fn the_largest_matrix_is_within_the_budget(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "matrix");
     for (input, errno) in [
         ("129 128", number_of("EFBIG")),
         ("16385 1", number_of("EFBIG")),
@@ -91,7 +99,7 @@ fn the_largest_matrix_is_within_the_budget() {
         desk.ok("set_row", &format!("{row} {}", values.join(" ")));
     }
     assert_eq!(desk.ok("verify", ""), "16384");
-    desk = Desk::new("matrix");
+    desk.host.fresh();
     desk.ok("create", "4 4096");
     for fill in ["1", "2", "0"] {
         desk.ok("set_row", &format!("0{}", format!(" {fill}").repeat(4_096)));

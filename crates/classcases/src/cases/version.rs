@@ -1,10 +1,16 @@
 //! `version`: compare and set.
 
-use super::*;
+use super::Promise;
+use crate::{Change, Desk, Host};
+use nacre_policy::errno;
 
-#[test]
-fn conditions_compare_numbers_and_tags() {
-    let mut desk = Desk::new("version");
+pub const CASES: &[Promise] = &[
+    ("conditions compare numbers and tags", conditions_compare_numbers_and_tags),
+    ("a version is raised by one of many", a_version_is_raised_by_one_of_many),
+];
+
+fn conditions_compare_numbers_and_tags(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "version");
     desk.ok("set", "10 blue");
     for (conditions, holds) in [
         ("eq 10", true),
@@ -37,9 +43,8 @@ fn conditions_compare_numbers_and_tags() {
 }
 
 /// Of two who read the same version, one wins.
-#[test]
-fn a_version_is_raised_by_one_of_many() {
-    let mut desk = Desk::new("version");
+fn a_version_is_raised_by_one_of_many(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "version");
     assert_eq!(desk.ok("read", ""), "0 -");
     desk.ok("inc_if", "eq 0");
     assert_eq!(desk.say("inc_if", "eq 0"), Err(errno::ECANCELED));
@@ -52,6 +57,6 @@ fn a_version_is_raised_by_one_of_many() {
     for input in ["", "x", "-1", "1 a b", "9007199254740992"] {
         assert_eq!(desk.say("set", input), Err(errno::EINVAL), "{input}");
     }
-    desk.object.attributes.insert("version".into(), "nonsense".into());
+    desk.host.change(Change::SetAttr("version", b"nonsense".to_vec()));
     assert_eq!(desk.say("inc", ""), Err(errno::EIO));
 }

@@ -1,19 +1,23 @@
 //! `numops`: exact integers, or refused.
 
-use super::*;
+use super::Promise;
+use crate::{Change, Desk, Host, property};
+use nacre_policy::{INTEGER_MAX, errno};
 use proptest::prelude::*;
 
 const LAST: i128 = INTEGER_MAX as i128;
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-    #[test]
-    fn results_are_exact_or_refused(
-        first in prop_oneof![-100..100_i64, -INTEGER_MAX..=INTEGER_MAX, Just(INTEGER_MAX), Just(-INTEGER_MAX)],
-        second in prop_oneof![-100..100_i64, -INTEGER_MAX..=INTEGER_MAX, Just(INTEGER_MAX), Just(1)],
-        method in proptest::sample::select(vec!["add", "sub", "mul", "div", "min", "max"]),
-    ) {
-        let mut desk = Desk::new("numops");
+pub const CASES: &[Promise] = &[
+    ("results are exact or refused", results_are_exact_or_refused),
+    ("what is no number is refused", what_is_no_number_is_refused),
+];
+
+fn results_are_exact_or_refused(host: &mut dyn Host) {
+    let first = prop_oneof![-100..100_i64, -INTEGER_MAX..=INTEGER_MAX, Just(INTEGER_MAX), Just(-INTEGER_MAX)];
+    let second = prop_oneof![-100..100_i64, -INTEGER_MAX..=INTEGER_MAX, Just(INTEGER_MAX), Just(1)];
+    let method = proptest::sample::select(vec!["add", "sub", "mul", "div", "min", "max"]);
+    property(host, 200, (first, second, method), |host, (first, second, method)| {
+        let mut desk = Desk::new(host, "numops");
         desk.ok("add", &format!("n {first}"));
         let (a, b) = (i128::from(first), i128::from(second));
         let exact = match method {
@@ -29,12 +33,12 @@ proptest! {
         let exact = exact.and_then(|n| if n.abs() <= LAST { Ok(n) } else { Err(errno::ERANGE) });
         prop_assert_eq!(desk.say(method, &format!("n {second}")).map(|_| ()), exact.map(|_| ()));
         prop_assert_eq!(desk.ok("get", "n"), exact.unwrap_or(a).to_string());
-    }
+        Ok(())
+    });
 }
 
-#[test]
-fn what_is_no_number_is_refused() {
-    let mut desk = Desk::new("numops");
+fn what_is_no_number_is_refused(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "numops");
     for input in [
         "",
         "n",
@@ -52,7 +56,7 @@ fn what_is_no_number_is_refused() {
         assert_eq!(desk.say("add", input), Err(errno::EINVAL), "{input}");
     }
     desk.ok("add", "k 5");
-    desk.object.map.insert("k".into(), "five".into());
+    desk.host.change(Change::SetKey("k", b"five".to_vec()));
     assert_eq!(desk.say("add", "k 1"), Err(errno::EIO), "what another wrote is not taken for 0");
     assert_eq!(desk.say("get", "k"), Err(errno::EIO));
     assert_eq!(desk.say("get", "a b"), Err(errno::EINVAL));

@@ -1,21 +1,25 @@
 //! `queue`: bounded, first in, first out.
 
+use super::Promise;
 use super::log::entries;
-use super::*;
+use crate::{Desk, Host, property};
+use nacre_policy::errno;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
 const ENOSPC: i32 = 28;
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    #[test]
-    fn it_is_a_bounded_queue(
-        entries_max in 1..6_usize,
-        bytes_max in 1..30_usize,
-        steps in proptest::collection::vec((0..7_u8, 0..9_u64, proptest::collection::vec(any::<u8>(), 0..9)), 1..50),
-    ) {
-        let mut desk = Desk::new("queue");
+pub const CASES: &[Promise] = &[
+    ("it is a bounded queue", it_is_a_bounded_queue),
+    ("many and long entries come and go in parts", many_and_long_entries_come_and_go_in_parts),
+    ("a queue is made once and only by `init`", a_queue_is_made_once_and_only_by_init),
+];
+
+fn it_is_a_bounded_queue(host: &mut dyn Host) {
+    let step = (0..7_u8, 0..9_u64, proptest::collection::vec(any::<u8>(), 0..9));
+    let steps = proptest::collection::vec(step, 1..50);
+    property(host, 64, (1..6_usize, 1..30_usize, steps), |host, (entries_max, bytes_max, steps)| {
+        let mut desk = Desk::new(host, "queue");
         desk.ok("init", &format!("{entries_max} {bytes_max}"));
         let (mut model, mut head) = (VecDeque::<Vec<u8>>::new(), 0_u64);
         for (what, n, data) in steps {
@@ -50,7 +54,8 @@ proptest! {
                     let output = desk.call("list", format!("{from} {count}")).expect("listed");
                     let (word, found) = entries(&output);
                     let skipped = from.saturating_sub(head) as usize;
-                    let numbered = model.iter().enumerate().map(|(at, data)| ((head + at as u64).to_string(), data.clone()));
+                    let numbered =
+                        model.iter().enumerate().map(|(at, data)| ((head + at as u64).to_string(), data.clone()));
                     let expected: Vec<_> = numbered.skip(skipped).take(count).collect();
                     prop_assert_eq!(word, if skipped + expected.len() < model.len() { "more" } else { "end" });
                     prop_assert_eq!(found, expected);
@@ -59,14 +64,14 @@ proptest! {
             let bytes: usize = model.iter().map(Vec::len).sum();
             let info = format!("{head} {} {bytes} {entries_max} {bytes_max}", head + model.len() as u64);
             prop_assert_eq!(desk.ok("info", ""), info);
-            prop_assert_eq!(desk.object.map.len(), model.len());
+            prop_assert_eq!(desk.object().map.len(), model.len());
         }
-    }
+        Ok(())
+    });
 }
 
-#[test]
-fn many_and_long_entries_come_and_go_in_parts() {
-    let mut desk = Desk::new("queue");
+fn many_and_long_entries_come_and_go_in_parts(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "queue");
     desk.ok("init", "2000 100000000");
     for n in 0..1_201 {
         desk.ok("enqueue", &n.to_string());
@@ -84,9 +89,8 @@ fn many_and_long_entries_come_and_go_in_parts() {
     assert_eq!((word.as_str(), found.len()), ("more", 2));
 }
 
-#[test]
-fn a_queue_is_made_once_and_only_by_init() {
-    let mut desk = Desk::new("queue");
+fn a_queue_is_made_once_and_only_by_init(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "queue");
     for method in ["enqueue", "dequeue", "peek", "info", "urgent", "set_urgent"] {
         assert_eq!(desk.say(method, ""), Err(errno::ENOENT), "{method}");
     }
@@ -94,10 +98,10 @@ fn a_queue_is_made_once_and_only_by_init() {
         assert_eq!(desk.say("init", input), Err(errno::EINVAL), "{input}");
     }
     assert_eq!(desk.say("init", &format!("1 1\n{}", "u".repeat(4097))), Err(27));
-    desk.object = Model::with("somebody's data");
+    desk.with("somebody's data");
     assert_eq!(desk.say("init", "1 1"), Err(errno::EEXIST));
     assert_eq!(desk.say("enqueue", "x"), Err(errno::ENOENT), "an object that is no queue");
-    desk.object = Model::default();
+    desk.host.fresh();
     // Urgent data may be any bytes, lines and heads too.
     let any: Vec<u8> = (0..=255).chain(*b"\n1 2 3 4 5\n").collect();
     desk.call("init", [b"1 1\n", &any[..]].concat()).expect("made");

@@ -1,14 +1,21 @@
 //! `refcount`: an object lives as long as its references.
 
-use super::*;
+use super::Promise;
+use crate::{Change, Desk, Host, State, property};
+use nacre_policy::errno;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    #[test]
-    fn it_is_a_set_of_tags(steps in proptest::collection::vec((0..5_u8, 0..4_u8), 1..40)) {
-        let mut desk = Desk::new("refcount");
-        desk.object = Model::with("data");
+pub const CASES: &[Promise] = &[
+    ("it is a set of tags", it_is_a_set_of_tags),
+    ("an uncounted object is not removed", an_uncounted_object_is_not_removed),
+];
+
+fn it_is_a_set_of_tags(host: &mut dyn Host) {
+    let steps = proptest::collection::vec((0..5_u8, 0..4_u8), 1..40);
+    property(host, 64, steps, |host, steps| {
+        let mut desk = Desk::new(host, "refcount");
+        desk.with("data");
         // None: no object. An empty set: an object that nobody has counted.
         let mut model = Some(BTreeSet::new());
         for (what, tag) in steps {
@@ -30,23 +37,23 @@ proptest! {
                     }
                 }
             }
-            prop_assert_eq!(desk.object.data.is_some(), model.is_some());
+            prop_assert_eq!(desk.host.state().is_some(), model.is_some());
             let listed = model.as_ref().map(|tags| tags.iter().map(|tag| format!("{tag}\n")).collect::<String>());
             prop_assert_eq!(desk.say("read", ""), listed.ok_or(errno::ENOENT));
         }
-    }
+        Ok(())
+    });
 }
 
-#[test]
-fn an_uncounted_object_is_not_removed() {
-    let mut desk = Desk::new("refcount");
-    desk.object = Model::with("precious");
+fn an_uncounted_object_is_not_removed(host: &mut dyn Host) {
+    let mut desk = Desk::new(host, "refcount");
+    desk.with("precious");
     assert_eq!(desk.say("put", "any"), Err(errno::ENOENT));
-    assert_eq!(desk.object, Model::with("precious"));
-    desk.object.map.insert("k".into(), "v".into());
+    assert_eq!(desk.object(), State::with("precious"));
+    desk.host.change(Change::SetKey("k", b"v".to_vec()));
     desk.ok("get", "only");
     desk.ok("put", "only");
-    assert_eq!(desk.object, Model::default(), "with all it had");
+    assert_eq!(desk.host.state(), None, "with all it had");
     for input in ["", "a b", "a\nb"] {
         assert_eq!(desk.say("get", input), Err(errno::EINVAL), "{input}");
         assert_eq!(desk.say("put", input), Err(errno::EINVAL), "{input}");

@@ -1,0 +1,287 @@
+//! What a client knows of the installed classes, and what it makes of calls.
+//!
+//! ```text
+//!  a call ── known, and younger than a second ──▶ the source goes with it
+//!    └── otherwise it waits for a reading (registry's version; if that is new, the registry and new sources), then the same
+//! ```
+//! *Invariant*: a call runs what was active at most [`YOUNG`] before it began, or later; if reading takes longer, then since the reading began. What one client runs
+//! never goes back. Another client may run the older version for so long.
+
+use crate::error::{EIO, EOPNOTSUPP, EPERM};
+use crate::handle::Rados;
+use crate::home::{self, HOME};
+use crate::lua;
+use crate::programs::store::Store;
+use bytes::Bytes;
+use nacre_client::{Failure, Operation};
+use nacre_types::{Name, Version};
+use nacre_wire::map::{ProgramKind, SourceDigest};
+use nacre_wire::msg::client::{OpFailure, SubOp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For so long what was read is taken for what is.
+pub const YOUNG: Duration = Duration::from_secs(1);
+
+/// Nobody waits longer for a reading: most of it is bounded by librados, which waits for monitors as long as it takes, though.
+const READING_MAX: Duration = Duration::from_secs(30);
+
+/// An active version of a class.
+#[derive(Clone, Debug)]
+struct Class {
+    activation: u64,
+    digest: SourceDigest,
+    /// Or why it cannot be had.
+    source: Result<Bytes, String>,
+}
+
+/// All active classes, as one version of the registry has them.
+#[derive(Debug, Default)]
+pub struct Active {
+    version: Option<Version>,
+    classes: BTreeMap<Name, Class>,
+}
+
+/// What a call became: for its answer.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// Which activation runs.
+    pub activation: u64,
+    class: Name,
+    method: Name,
+}
+
+/// What this client knows.
+#[derive(Default)]
+pub struct Classes {
+    known: Option<Arc<Active>>,
+    /// When the last reading began that came to an end.
+    since: Option<Instant>,
+    /// When the reading began that is under way.
+    reading: Option<Instant>,
+    waiting: Vec<u64>,
+}
+
+impl Classes {
+    /// The classes, if they are known well enough.
+    #[must_use]
+    pub fn young(&self) -> Option<Arc<Active>> {
+        self.known.clone().filter(|_| self.since.is_some_and(|since| since.elapsed() < YOUNG))
+    }
+    /// Lets an operation wait for a reading; what is known so far, if one is to begin.
+    pub fn wait(&mut self, id: u64) -> Option<Option<Arc<Active>>> {
+        self.waiting.push(id);
+        if self.reading.is_some() {
+            return None;
+        }
+        self.reading = Some(Instant::now());
+        Some(self.known.clone())
+    }
+    /// Those that wait for a reading that takes too long: [`READING_MAX`]. Whoever comes to wait for it later is told at once.
+    pub fn overdue(&mut self) -> Vec<u64> {
+        match self.reading {
+            Some(began) if began.elapsed() > READING_MAX => std::mem::take(&mut self.waiting),
+            _ => Vec::new(),
+        }
+    }
+    /// A reading has ended: those that waited for it.
+    pub fn read(&mut self, active: Option<Arc<Active>>) -> Vec<u64> {
+        let began = self.reading.take();
+        if active.is_some() {
+            (self.known, self.since) = (active, began);
+        }
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+/// Whether an operation has calls that may be of installed classes.
+#[must_use]
+pub fn calls(operation: &Operation) -> bool {
+    operation.ops.iter().any(|op| matches!(op, SubOp::Call { .. }))
+}
+
+impl Active {
+    /// Reads the classes; those of `known` are not read again. Waits for the cluster.
+    ///
+    /// # Errors
+    /// The cluster's.
+    pub fn load(cluster: &Rados, known: Option<Arc<Self>>) -> Result<Arc<Self>, Failure> {
+        let denied = |failure| match failure {
+            Failure::Refused(OpFailure::Denied { why }) => Failure::Refused(OpFailure::Denied {
+                why: format!(
+                    "pool {HOME}, which says what classes are installed, cannot be read by this client: {why}"
+                ),
+            }),
+            // Nothing has happened to the operation itself.
+            Failure::Unknown => Failure::Foreign {
+                code: crate::error::ETIMEDOUT,
+                why: format!("pool {HOME}, which says what classes are installed, gave no answer; nothing was called"),
+            },
+            other => other,
+        };
+        let home = home::find(cluster).map_err(|error| Failure::Foreign { code: error.code, why: error.why })?;
+        let Some(pool) = home else { return Ok(Arc::default()) };
+        let mut client = crate::Ceph::new(cluster.clone());
+        let mut store = Store::new(&mut client, pool);
+        if let Some(known) = &known
+            && known.version.is_some()
+            && store.version().map_err(denied)? == known.version
+        {
+            return Ok(known.clone());
+        }
+        let (registry, version) = store.registry().map_err(denied)?;
+        let mut classes = BTreeMap::new();
+        for (kind, name, program) in registry.programs() {
+            let Some(current) = program.current().filter(|_| kind == ProgramKind::Class {}) else { continue };
+            let same = known.as_ref().and_then(|known| known.classes.get(name));
+            let source = match same.filter(|same| same.digest == current.digest && same.source.is_ok()) {
+                Some(same) => same.source.clone(),
+                // A source that is lost is the trouble of those who call it.
+                None => store.source(kind, name, current).map_err(|failure| failure.to_string()),
+            };
+            classes.insert(name.clone(), Class { activation: program.activation, digest: current.digest, source });
+        }
+        Ok(Arc::new(Self { version, classes }))
+    }
+
+    /// Puts the sources of installed classes into an operation; which parts they are. Calls of other classes stay what they are: classes of Ceph.
+    ///
+    /// # Errors
+    /// An installed class whose source cannot be had.
+    pub fn put_into(&self, operation: &mut Operation) -> Result<BTreeMap<usize, Installed>, OpFailure> {
+        let mut put = BTreeMap::new();
+        let ours = |op: &SubOp| matches!(op, SubOp::Call { class, .. } if self.classes.contains_key(class));
+        if !operation.ops.iter().any(ours) {
+            return Ok(put);
+        }
+        let mut input = crate::plan::Input::new(&operation.payload);
+        let mut payload = Vec::new();
+        for (index, op) in operation.ops.iter_mut().enumerate() {
+            let data = input.take(op.payload_len());
+            if let SubOp::Call { class, method, length } = op
+                && let Some(found) = self.classes.get(class)
+            {
+                let source = found.source.as_ref().map_err(|why| OpFailure::Method {
+                    index: u32::try_from(index).expect("few parts"),
+                    activation: found.activation,
+                    errno: EIO.unsigned_abs(),
+                    why: format!("the source of class {class} cannot be read, install it again: {why}"),
+                })?;
+                let script = lua::installed(class.as_bytes(), Some(method.as_bytes()), source);
+                put.insert(
+                    index,
+                    Installed { activation: found.activation, class: class.clone(), method: method.clone() },
+                );
+                *op = SubOp::Eval { script: script.len() as u64, handler: lua::HANDLER.into(), input: *length };
+                payload.push(script);
+            }
+            if !data.is_empty() {
+                payload.push(data);
+            }
+        }
+        operation.payload = payload;
+        Ok(put)
+    }
+}
+
+/// Why a call of an installed class failed: its number, and its output; `None` where librados gives none, in an operation of several parts.
+#[must_use]
+pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) -> Failure {
+    let Installed { activation, class, method } = call;
+    let method_failed =
+        |why: String| OpFailure::Method { index, activation: *activation, errno: code.unsigned_abs(), why };
+    let missing = format!("class `{class}` has no method `{method}`");
+    let Some(output) = output else {
+        return Failure::Refused(match code {
+            EOPNOTSUPP => OpFailure::NoSuchMethod { why: format!("{missing}, or {}", super::no_lua(code)) },
+            EIO | EPERM => method_failed(format!(
+                "class {class} failed: called alone it says where; in an operation of several parts Ceph drops that"
+            )),
+            _ => method_failed(String::new()),
+        });
+    };
+    Failure::Refused(match output.split_first() {
+        Some((&lua::RAN, why)) => method_failed(String::from_utf8_lossy(why).into_owned()),
+        Some((&lua::MISSING, _)) => OpFailure::NoSuchMethod { why: missing },
+        // The class did not even begin.
+        _ if matches!(code, EOPNOTSUPP | EPERM) => OpFailure::NoSuchMethod { why: super::no_lua(code) },
+        _ if code == EIO => method_failed(format!("the Ceph cluster's Lua could not run class {class}")),
+        _ => return crate::error::failure(-code),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn active(source: Result<Bytes, String>) -> Active {
+        let class = Class { activation: 7, digest: SourceDigest::default(), source };
+        Active { version: None, classes: BTreeMap::from([("ours".into(), class)]) }
+    }
+    fn call(class: &str, length: u64) -> SubOp {
+        SubOp::Call { class: class.into(), method: "m".into(), length }
+    }
+
+    #[test]
+    fn sources_go_in_front_of_the_inputs_of_their_calls() {
+        let ops = vec![call("theirs", 2), SubOp::Append { length: 3 }, call("ours", 4), call("ours", 0)];
+        let payload = vec![Bytes::from_static(b"aabb"), Bytes::from_static(b"bcccc")];
+        let mut operation = Operation { ops, payload, ..Operation::default() };
+        let put = active(Ok(Bytes::from_static(b"x = 1"))).put_into(&mut operation).expect("there");
+        assert_eq!(put.keys().copied().collect::<Vec<_>>(), [2, 3]);
+        let script = lua::installed(b"ours", Some(b"m"), b"x = 1");
+        let eval = |input| SubOp::Eval { script: script.len() as u64, handler: lua::HANDLER.into(), input };
+        assert_eq!(operation.ops, [call("theirs", 2), SubOp::Append { length: 3 }, eval(4), eval(0)]);
+        assert_eq!(operation.payload.concat(), [&b"aabbb"[..], &script, b"cccc", &script].concat());
+        let mut theirs = Operation { ops: vec![call("theirs", 0)], ..Operation::default() };
+        let put = active(Err("lost".into())).put_into(&mut theirs).expect("no class of ours");
+        assert!(put.is_empty() && theirs.ops == [call("theirs", 0)]);
+        let mut lost = Operation { ops: vec![call("ours", 0)], ..Operation::default() };
+        let why = active(Err("lost".into())).put_into(&mut lost).expect_err("no source").to_string();
+        assert!(why.contains("lost"), "{why}");
+    }
+
+    #[test]
+    fn what_a_class_said_is_told_from_what_ceph_says() {
+        let call = Installed { activation: 7, class: "ours".into(), method: "m".into() };
+        let said = |code, output: &[u8]| match failed(&call, 1, code, Some(output)) {
+            Failure::Refused(why) => why,
+            other => panic!("{other}"),
+        };
+        let method = |errno, why: &str| OpFailure::Method { index: 1, activation: 7, errno, why: why.into() };
+        assert_eq!(said(17, b"!"), method(17, ""));
+        assert_eq!(said(5, b"!ours:3: no"), method(5, "ours:3: no"));
+        assert_eq!(said(95, b"!"), method(95, ""), "a method may return that, too");
+        assert!(matches!(said(95, b"?"), OpFailure::NoSuchMethod { why } if why.contains("`m`")));
+        assert!(matches!(said(95, b""), OpFailure::NoSuchMethod { why } if why.contains("osd_class_load_list")));
+        assert!(matches!(said(5, b""), OpFailure::Method { why, .. } if why.contains("could not run")));
+        assert_eq!(said(28, b""), OpFailure::Full {}, "not what a method said");
+        assert_eq!(said(28, b"!"), method(28, ""));
+        assert_eq!(failed(&call, 1, 17, None), Failure::Refused(method(17, "")));
+        let Failure::Refused(why) = failed(&call, 1, 5, None) else { panic!("refused") };
+        assert!(why.to_string().contains("called alone"), "{why}");
+    }
+
+    #[test]
+    fn one_reading_serves_all_who_wait_and_a_failed_one_changes_nothing() {
+        let mut classes = Classes::default();
+        assert!(classes.young().is_none());
+        assert!(classes.wait(1).is_some_and(|known| known.is_none()));
+        assert!(classes.wait(2).is_none(), "it is under way");
+        assert_eq!(classes.read(None), [1, 2]);
+        assert!(classes.young().is_none());
+        assert!(classes.wait(3).is_some());
+        assert_eq!(classes.read(Some(Arc::new(active(Ok(Bytes::new()))))), [3]);
+        assert!(classes.young().is_some_and(|active| active.classes.contains_key(&Name::from("ours"))));
+        classes.since = Instant::now().checked_sub(YOUNG);
+        assert!(classes.young().is_none(), "old");
+        assert!(classes.wait(4).is_some_and(|known| known.is_some()), "only what is new is read again");
+        assert!(classes.overdue().is_empty());
+        classes.reading = Instant::now().checked_sub(READING_MAX + YOUNG);
+        assert_eq!(classes.overdue(), [4]);
+        assert!(classes.wait(5).is_none());
+        assert_eq!(classes.overdue(), [5], "nothing new began");
+        assert!(classes.read(None).is_empty());
+    }
+}

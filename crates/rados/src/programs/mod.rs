@@ -1,0 +1,106 @@
+//! Programs on a Ceph cluster (MAL-20, MAL-22; DESIGN §4 "portable profile"): `nacre class …`, and what a call of an installed class is there.
+//!
+//! ```text
+//!  `program install` ─▶ our checker, the profile, the cluster's own Lua ─▶ registry (one object) + source (an object)
+//!  a call ─▶ classes: which sources are active, at most a second old ─▶ the source travels with the call to `cls_lua`
+//! ```
+//! * [`registry`]: the object and what commands do to it, pure; [`store`]: reading and writing it;
+//! * `classes`: what a client knows of it, and what it makes of calls.
+
+pub mod classes;
+pub mod registry;
+pub mod store;
+
+use crate::cluster::Ceph;
+use crate::error::{EINVAL, EIO, EOPNOTSUPP, EPERM, RadosError};
+use crate::handle::Rados;
+use crate::home::{self, HOME};
+use crate::lua;
+use nacre_client::Failure;
+use nacre_policy::{Chunk, Profile};
+use nacre_types::ObjectId;
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use registry::Registry;
+use serde_json::{Value, json};
+use store::{Store, Trouble};
+
+/// The object that classes are tried on. It never exists.
+const TRIED: &str = "tried";
+
+/// Answers `program …`.
+///
+/// # Errors
+/// What is wrong with the request or the source; the cluster's.
+pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
+    let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
+    let said = |trouble| match trouble {
+        Trouble::Refused(why) => RadosError { code: EINVAL, why },
+        Trouble::Cluster(Failure::Foreign { code, why }) => RadosError { code, why },
+        Trouble::Cluster(failure) => RadosError { code: EIO, why: format!("the registry of programs: {failure}") },
+    };
+    let pool = match text("command") {
+        "program prepare" => {
+            home::make(cluster)?;
+            return Ok(json!({ "pool": HOME }));
+        }
+        "program ls" | "program show" => home::find(cluster)?,
+        _ => Some(home::make(cluster)?),
+    };
+    let Some(pool) = pool else {
+        let outcome = Registry::empty().run(request).map_err(Trouble::Refused).map_err(said)?;
+        return Ok(outcome.reply);
+    };
+    let mut client = Ceph::new(cluster.clone());
+    let mut store = Store::new(&mut client, pool);
+    let check = |store: &mut Store<'_>| {
+        if text("command") == "program install" && text("kind") == "class" {
+            portable(text("name"), text("source"))?;
+            tried(store, text("name"), text("source"))?;
+        }
+        Ok(())
+    };
+    store.change(request, &mut { check }).map_err(said)
+}
+
+/// Refuses classes that take more than the portable profile promises.
+fn portable(name: &str, source: &str) -> Result<(), Trouble> {
+    match Chunk::new(name, source).profile() {
+        Profile::Portable => Ok(()),
+        Profile::Luau => Err(Trouble::Refused(format!(
+            "class {name} is refused: its profile is luau, which takes the capability `exec_reads_own_writes`, and a Ceph cluster has not got it. A class \
+             that reads before it writes, returns nothing from calls that write, and uses no `nacre.` function says so in its head: `--!profile portable`"
+        ))),
+    }
+}
+
+/// Lets the cluster's own Lua load a class: what the portable profile's two Lua's do not have in common is known there.
+fn tried(store: &mut Store<'_>, name: &str, source: &str) -> Result<(), Trouble> {
+    let script = lua::installed(name.as_bytes(), None, source.as_bytes());
+    let op = SubOp::Eval { script: script.len() as u64, handler: lua::HANDLER.into(), input: 0 };
+    let refused = |why: &str| {
+        Err(Trouble::Refused(format!(
+            "class {name} is refused: {why} (by the Ceph cluster's Lua, which is another than Nacre's)"
+        )))
+    };
+    match store.run_here(ObjectId::named(TRIED), vec![op], vec![script]) {
+        Ok(done) => match &done.results[..] {
+            [SubReply::Called { output, .. }] if output.is_empty() => Ok(()),
+            [SubReply::Called { output, .. }] => refused(&String::from_utf8_lossy(output)),
+            other => unreachable!("a call returned {other:?}"),
+        },
+        Err(Failure::Refused(OpFailure::NoSuchMethod { .. })) => Err(Trouble::Refused(no_lua(EOPNOTSUPP))),
+        Err(Failure::Refused(OpFailure::Denied { .. })) => Err(Trouble::Refused(no_lua(EPERM))),
+        Err(Failure::Refused(OpFailure::Method { errno, .. })) => refused(&crate::error::named(errno as i32)),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// What keeps scripts from running at all.
+#[must_use]
+pub(crate) fn no_lua(code: i32) -> String {
+    format!(
+        "the Ceph cluster does not run Lua classes: its OSDs need `lua` (or `*`) in the options `osd_class_load_list` and `osd_class_default_list`, \
+         and a restart; a client needs the capability to execute classes in the pool: {}",
+        crate::error::named(code)
+    )
+}
