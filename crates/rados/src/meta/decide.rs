@@ -172,7 +172,8 @@ pub fn decide(state: &State, who: &Name, call: &MetaCall) -> Result<Decision, Me
         }
         MetaCall::KeepAlive { lease } => {
             let mut record = owned(state, who, *lease)?.clone();
-            record.renewals += 1;
+            // Another number is all that it has to be.
+            record.renewals = record.renewals.wrapping_add(1);
             changes.set(layout::lease(*lease), &record);
             MetaResult::Alive { lease: *lease, ttl_ms: record.ttl_ms }
         }

@@ -24,6 +24,8 @@
 
 pub mod cursor;
 pub mod decide;
+#[cfg(test)]
+mod fake;
 pub mod hints;
 pub mod layout;
 pub mod log;

@@ -20,7 +20,21 @@ pub struct Head {
     /// Bytes of keys and values.
     pub bytes: u64,
 }
-wire_record!(Head version 1 compat 1 { revision, log, last_lease, leases, keys, bytes });
+wire_record!(Head version 1 compat 1 { revision, log, last_lease, leases, keys, bytes } verify damage);
+
+/// What is counted stays below this: whoever may write the pool may have written anything, and nothing counts so far.
+pub const COUNT_MAX: u64 = 1 << 48;
+
+impl Head {
+    /// What cannot be: numbers to which one could not be added, or a log that is not the revision's.
+    fn damage(&self) -> Option<&'static str> {
+        let counts = [self.revision, self.last_lease, self.leases, self.keys, self.bytes];
+        let too_large = counts.iter().chain(&self.log).any(|count| *count >= COUNT_MAX);
+        let blocks = self.log.len() as u64;
+        let strange = (blocks == 0) != (self.revision == 0) || blocks > self.revision / super::log::BLOCK + 1;
+        (too_large || strange).then_some("head")
+    }
+}
 
 /// A lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What was read of the metadata: a part of them, all of one version of the object.
 
 use super::layout::{self, Place};
-use super::record::{Head, HeldRecord, LeaseRecord, StepRecord};
+use super::record::{COUNT_MAX, Head, HeldRecord, LeaseRecord, StepRecord};
 use nacre_types::{Name, Version};
 use nacre_wire::meta::draft::Pairs;
 use nacre_wire::msg::meta::MetaPair;
@@ -60,6 +60,9 @@ impl State {
                 if pair.key != name {
                     return Err(bad(Malformed::Value("key")));
                 }
+                if pair.version >= COUNT_MAX {
+                    return Err(bad(Malformed::Value("version")));
+                }
                 self.pairs.insert(name, pair);
             }
             Place::Lease(lease) => {
@@ -90,5 +93,20 @@ mod tests {
         assert!(state.take(b"elsewhere", b"").expect_err("foreign").to_string().contains("`elsewhere`"));
         assert!(state.take(layout::HEAD, b"\x09").expect_err("short").to_string().contains("`head`"));
         assert_eq!(state.pairs.len(), 1);
+    }
+
+    // Went red without each of the three checks: the next change would have overflowed, or the log's oldest revision been wrong.
+    #[test]
+    fn numbers_to_which_nothing_can_be_added_are_damage() {
+        let mut state = State::default();
+        let mut takes = |head: Head| state.take(layout::HEAD, &head.to_bytes()).is_ok();
+        let good = Head { revision: 130, log: vec![1, 2, 3], ..Head::default() };
+        assert!(takes(good.clone()) && takes(Head::default()));
+        assert!(!takes(Head { revision: u64::MAX, ..good.clone() }));
+        assert!(!takes(Head { log: vec![u64::MAX, 2], ..good.clone() }));
+        assert!(!takes(Head { log: vec![], ..good.clone() }));
+        assert!(!takes(Head { log: vec![0; 4], ..good }));
+        let pair = MetaPair { key: "a/b".into(), version: u64::MAX, ..MetaPair::default() };
+        assert!(state.take(&layout::key(&"a/b".into()), &pair.to_bytes()).is_err());
     }
 }

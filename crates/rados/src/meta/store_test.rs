@@ -2,239 +2,23 @@
 
 use super::cursor::Cursor;
 use super::decide::KEYS_MAX;
+use super::fake::{Fake, Here, Shared, Store, world};
 use super::layout;
 use super::object::Object;
-use super::place::Locate;
 use super::record::Head;
 use super::store::MetaStore;
-use crate::error::RadosError;
 use bytes::Bytes;
-use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, MetaFailure, ObjectCluster, OpId, Operation, Refused, WatchError,
-    WatchEvent, WatchId, WatchNews,
-};
-use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
-use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
+use nacre_client::{MetaFailure, WatchEvent, WatchNews};
+use nacre_types::Time;
+use nacre_wire::Wire;
 use nacre_wire::msg::meta::{
     MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
 };
-use nacre_wire::{Payload, Wire};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-type Omap = BTreeMap<Bytes, Bytes>;
-type Meanwhile = Box<dyn FnOnce(&Shared)>;
-
-/// The one object, and what the cluster does besides.
-#[derive(Default)]
-struct World {
-    object: Option<(u64, Omap)>,
-    made: bool,
-    now: Time,
-    /// Before the operation with this number, counted over all clients, something else happens.
-    meanwhile: BTreeMap<u64, Meanwhile>,
-    operations: u64,
-    /// The next operations do not come back; whether they happen all the same.
-    silent: VecDeque<bool>,
-    /// Entries that one page has at most.
-    page: u32,
-    /// What happens while clients wait.
-    later: BTreeMap<Time, Meanwhile>,
-    /// Whether objects can be watched.
-    watchable: bool,
-    /// Whether they are still there, and what they have yet to hear.
-    watchers: BTreeMap<WatchId, (bool, VecDeque<WatchEvent>)>,
-    notified: u64,
-    /// A watcher acknowledges nothing: notifies do not end.
-    hold: bool,
-}
-type Shared = Rc<RefCell<World>>;
-
-struct Fake {
-    world: Shared,
-    next: u64,
-    done: Vec<Completion>,
-    watch: Option<WatchId>,
-    held: Vec<Completion>,
-}
-
-/// Guards stand first, so that nothing is half done.
-fn apply(world: &mut World, ops: &[SubOp]) -> Result<Done, OpFailure> {
-    let (page, object) = (world.page, &mut world.object);
-    let (mut results, mut wrote) = (Vec::new(), false);
-    for (index, op) in ops.iter().enumerate() {
-        let guard =
-            |holds: bool| if holds { Ok(SubReply::Done {}) } else { Err(OpFailure::Guard { index: index as u32 }) };
-        assert!(!wrote || matches!(op, SubOp::OmapSet { .. } | SubOp::OmapRemove { .. }), "{op:?} after a write");
-        results.push(match op {
-            SubOp::AssertExists { exists } => guard(*exists == object.is_some())?,
-            SubOp::AssertVersion { version } => guard(object.as_ref().is_some_and(|there| there.0 == version.number))?,
-            SubOp::OmapSet { entries } => {
-                wrote = true;
-                object.get_or_insert_default().1.extend(entries.iter().cloned());
-                SubReply::Done {}
-            }
-            SubOp::OmapRemove { keys } => {
-                wrote = true;
-                let omap = &mut object.get_or_insert_default().1;
-                keys.iter().for_each(|key| drop(omap.remove(key)));
-                SubReply::Done {}
-            }
-            reading => {
-                let omap = &object.as_ref().ok_or(OpFailure::NotFound {})?.1;
-                match reading {
-                    SubOp::Stat {} | SubOp::Notify { .. } => SubReply::Done {},
-                    SubOp::OmapGet { keys } => {
-                        let found =
-                            keys.iter().filter_map(|key| omap.get(key).map(|value| (key.clone(), value.clone())));
-                        SubReply::Entries { entries: found.collect(), more: false }
-                    }
-                    SubOp::OmapList { after, limit } => {
-                        let behind = (Bound::Excluded(after.clone()), Bound::Unbounded);
-                        let mut behind = omap.range(behind).map(|(key, value)| (key.clone(), value.clone()));
-                        let entries = behind.by_ref().take((*limit).min(page) as usize).collect();
-                        SubReply::Entries { entries, more: behind.next().is_some() }
-                    }
-                    other => panic!("{other:?} is not used"),
-                }
-            }
-        });
-    }
-    let version = &mut object.as_mut().expect("read or written").0;
-    *version += u64::from(wrote);
-    Ok(Done { version: Version { interval: Epoch(0), number: *version }, results, payload: Payload::new() })
-}
-
-impl ObjectCluster for Fake {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { watch: self.world.borrow().watchable, ..Capabilities::default() }
-    }
-    fn watch(&mut self, _: Time, _: PoolId, _: ObjectId, _: Duration) -> Result<WatchId, Refused> {
-        self.next += 1;
-        let mut world = self.world.borrow_mut();
-        let watch = WatchId(1_000 * world.watchers.len() as u64 + self.next);
-        let there = world.object.is_some();
-        if there {
-            world.watchers.insert(watch, (true, VecDeque::new()));
-            self.watch = Some(watch);
-        }
-        let done = Done { version: Version::default(), results: vec![SubReply::Done {}], payload: Payload::new() };
-        let result = there.then_some(done).ok_or(Failure::Refused(OpFailure::NotFound {}));
-        self.done.push(Completion { id: OpId(watch.0), result });
-        Ok(watch)
-    }
-    fn ack_notify(&mut self, _: Time, watch: WatchId, _: RequestId, _: Bytes) -> Result<(), WatchError> {
-        assert_eq!(Some(watch), self.watch, "it is acknowledged by whom it was told");
-        Ok(())
-    }
-    fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
-        let number = self.world.borrow().operations;
-        let meanwhile = self.world.borrow_mut().meanwhile.remove(&number);
-        self.world.borrow_mut().operations += 1;
-        if let Some(meanwhile) = meanwhile {
-            meanwhile(&self.world);
-        }
-        let mut world = self.world.borrow_mut();
-        if let [SubOp::Notify { .. }] = operation.ops[..] {
-            world.notified += 1;
-            let notify = RequestId { client: ClientId(1), instance: Instance(1), sequence: world.notified };
-            for (watch, (_, events)) in world.watchers.iter_mut().filter(|(_, (there, _))| *there) {
-                events.push_back(WatchEvent::Notify { watch: *watch, notify, payload: Payload::new() });
-            }
-        }
-        let silent = world.silent.pop_front();
-        let result = match silent {
-            Some(false) => Err(Failure::Unknown),
-            Some(true) => apply(&mut world, &operation.ops).map_err(Failure::Refused).and(Err(Failure::Unknown)),
-            None => apply(&mut world, &operation.ops).map_err(Failure::Refused),
-        };
-        self.next += 1;
-        let held = world.hold && matches!(operation.ops[..], [SubOp::Notify { .. }]);
-        let ended = if held { &mut self.held } else { &mut self.done };
-        ended.push(Completion { id: OpId(self.next), result });
-        Ok(OpId(self.next))
-    }
-    fn completions(&mut self, into: &mut Vec<Completion>) {
-        into.append(&mut self.done);
-    }
-}
-impl Fake {
-    fn hears(&self) -> bool {
-        let world = self.world.borrow();
-        self.watch.and_then(|watch| world.watchers.get(&watch)).is_some_and(|(_, events)| !events.is_empty())
-    }
-}
-impl Driven for Fake {
-    fn objects(&mut self) -> &mut dyn ObjectCluster {
-        self
-    }
-    fn now(&self) -> Time {
-        self.world.borrow().now
-    }
-    fn turn(&mut self, max: Duration) {
-        if !self.world.borrow().hold {
-            self.done.append(&mut self.held);
-        }
-        // An operation takes a millisecond; nothing to wait for takes the whole time, or until something happens.
-        let waits = self.done.is_empty() && !self.hears();
-        let until = self.now() + if waits { max } else { Duration::from_millis(1) };
-        while !self.hears() {
-            let due = self.world.borrow().later.first_key_value().map(|(at, _)| *at).filter(|at| *at <= until);
-            let Some(at) = due else { break };
-            let happens = self.world.borrow_mut().later.remove(&at).expect("just seen");
-            self.world.borrow_mut().now = at;
-            happens(&self.world);
-            if waits && self.hears() {
-                return;
-            }
-        }
-        self.world.borrow_mut().now = until;
-    }
-    fn completions(&mut self, into: &mut Vec<Completion>) {
-        into.append(&mut self.done);
-    }
-    fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
-        let mut world = self.world.borrow_mut();
-        let mine = self.watch.and_then(|watch| world.watchers.get_mut(&watch));
-        into.extend(mine.into_iter().flat_map(|(_, events)| events.drain(..)));
-    }
-    fn abandon(&mut self, _: OpId) {}
-    fn groups(&mut self, _: PoolId) -> Option<u32> {
-        Some(1)
-    }
-    fn is_connected(&mut self) -> bool {
-        true
-    }
-    fn epoch(&mut self) -> u64 {
-        0
-    }
-    fn stopped(&mut self) -> Option<String> {
-        None
-    }
-}
-
-struct Here(Shared);
-impl Locate for Here {
-    fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
-        Ok(self.0.borrow().made.then(|| (PoolId(1), ObjectId::named("meta"))))
-    }
-    fn make(&mut self) -> Result<(PoolId, ObjectId), RadosError> {
-        self.0.borrow_mut().made = true;
-        Ok((PoolId(1), ObjectId::named("meta")))
-    }
-}
-
-type Store = MetaStore<Fake, Here>;
-
-fn world() -> Shared {
-    Rc::new(RefCell::new(World { page: 256, ..World::default() }))
-}
 fn client(world: &Shared, who: &str) -> Store {
-    let fake = Fake { world: world.clone(), next: 0, done: Vec::new(), watch: None, held: Vec::new() };
-    MetaStore::new(fake, Here(world.clone()), who)
+    MetaStore::new(Fake::new(world), Here(world.clone()), who)
 }
 
 fn put(key: &str, value: &str, lease: u64) -> MetaOp {
@@ -354,8 +138,7 @@ fn a_change_that_comes_between_is_seen() {
 #[test]
 fn who_lost_a_race_waits_a_little_and_not_everybody_as_long() {
     let world = world();
-    let fake = Fake { world: world.clone(), next: 0, done: Vec::new(), watch: None, held: Vec::new() };
-    let mut object = Object::new(fake, Here(world.clone()));
+    let mut object = Object::new(Fake::new(&world), Here(world.clone()));
     for lost in 1..10 {
         let mut waits = BTreeSet::new();
         for start in 0..20 {

@@ -70,3 +70,22 @@ fn every_golden_byte_string_still_reads_as_it_did() {
 fn no_record_is_without_golden_bytes() {
     check::nothing_is_without(GOLDEN, &check::wanted(&check::sources(env!("CARGO_MANIFEST_DIR"))), 4);
 }
+
+// What is in the object, anybody who may write the pool has written.
+#[test]
+fn every_truncation_and_changed_byte_is_an_error_or_a_value() {
+    for sample in
+        all().into_iter().filter(|sample| sample.name.starts_with("record") || sample.name.starts_with("value"))
+    {
+        for length in 0..sample.bytes.len() {
+            assert!((sample.decode)(&sample.bytes[..length]).is_err(), "{}, {length} bytes of it", sample.name);
+        }
+        for at in 0..sample.bytes.len() {
+            for change in [1, 0x80, 0xff] {
+                let mut bytes = sample.bytes.clone();
+                bytes[at] ^= change;
+                let _ = (sample.decode)(&bytes);
+            }
+        }
+    }
+}
