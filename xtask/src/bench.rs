@@ -71,6 +71,9 @@ const SHORT: Extent =
 /// # Errors
 /// When something does not run. A goal that is missed is a line of the table, not an error: machines differ.
 pub fn run(arguments: &[String]) -> Result<()> {
+    if let Some(("versus", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return crate::versus::run(rest);
+    }
     let (mut quick, mut base_port, mut dir, mut rest) = (false, 17_400_u16, None, arguments.iter());
     while let Some(argument) = rest.next() {
         let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
@@ -78,7 +81,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
             "--quick" => quick = true,
             "--base-port" => base_port = next()?.parse().context("--base-port takes a port number")?,
             "--dir" => dir = Some(PathBuf::from(next()?)),
-            other => bail!("`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR"),
+            other => bail!(
+                "`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR, and `versus`"
+            ),
         }
     }
     let workspace = Workspace::load()?;
@@ -103,7 +108,7 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    let load_before = others_load()?;
+    let load_before = machine::others_load()?;
     let disk_before = disk(nacre, dir, extent.disk_seconds)?;
     let mut results = Vec::new();
     {
@@ -114,7 +119,7 @@ fn measure(nacre: &Path, dir: &Path, base_port: u16, extent: &Extent) -> Result<
         }
     }
     let disk_after = disk(nacre, dir, extent.disk_seconds)?;
-    let load = f64::midpoint(load_before, others_load()?);
+    let load = f64::midpoint(load_before, machine::others_load()?);
     fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     let baseline = Baseline {
         flushes_us: mean(&disk_before, &disk_after, "three_flushes_p50_us")?,
@@ -241,13 +246,6 @@ pub fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
 fn mean(before: &Value, after: &Value, field: &str) -> Result<f64> {
     let number = |value: &Value| value[field].as_f64().with_context(|| format!("`nacre bench disk` says no {field}"));
     Ok(f64::midpoint(number(before)?, number(after)?))
-}
-
-/// How many processors others keep busy, over half a second in which we sleep.
-fn others_load() -> Result<f64> {
-    let (before, pause) = (machine::busy_seconds()?, Duration::from_millis(500));
-    std::thread::sleep(pause);
-    Ok((machine::busy_seconds()? - before) / pause.as_secs_f64())
 }
 
 fn size_text(size: u64) -> String {

@@ -45,7 +45,8 @@ pub fn everything() -> Result<()> {
     install.env("DEBIAN_FRONTEND", "noninteractive").run()
 }
 
-fn is_root() -> bool {
+/// Whether this is run by the administrator.
+pub fn is_root() -> bool {
     let output = std::process::Command::new("id").arg("-u").output();
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 /// Linux counts 100 ticks a second for programs.
 const TICKS_PER_S: f64 = 100.0;
@@ -48,6 +49,16 @@ pub fn stamp() -> serde_json::Value {
 pub fn busy_seconds() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
     Ok(busy_ticks(&stat).context("/proc/stat has another form")? as f64 / TICKS_PER_S)
+}
+
+/// How many processors others keep busy, over half a second in which we sleep.
+///
+/// # Errors
+/// As [`busy_seconds`].
+pub fn others_load() -> Result<f64> {
+    let (before, pause) = (busy_seconds()?, Duration::from_millis(500));
+    std::thread::sleep(pause);
+    Ok((busy_seconds()? - before) / pause.as_secs_f64())
 }
 
 /// User, nice, system, interrupts, and what a hypervisor took.

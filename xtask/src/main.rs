@@ -5,7 +5,9 @@
 //!                  ├─▶ verify/   reads only: fmt, clippy, layers, licences, documents
 //!                  ├─▶ suite     ./x test: everything, counted
 //!                  ├─▶ sim       the simulator and the mutants it must catch
+//!                  ├─▶ ceph      a Ceph cluster to test with and compare with
 //!                  ├─▶ bench     figures, with their baselines
+//!                  ├─▶ versus/   the same client on Nacre and on Ceph
 //!                  ├─▶ show/     what is claimed, tried on clusters of processes
 //!                  └─▶ dist      what is shipped
 //! ```
@@ -16,6 +18,7 @@
 
 mod bench;
 mod bounded;
+mod ceph;
 mod cluster;
 mod dist;
 mod fuzz;
@@ -26,6 +29,7 @@ mod sim;
 mod step;
 mod suite;
 mod verify;
+mod versus;
 mod workspace;
 
 use anyhow::{Result, bail};
@@ -42,7 +46,12 @@ const VERBS: &[Verb] = &[
         "install what is missing, build, and take the tour of a cluster; stays up until Ctrl-C",
         run,
     ),
-    ("test", "", "install what is missing, then every check and test; ends with how many passed", |_| suite::test()),
+    (
+        "test",
+        "[--ceph]",
+        "install what is missing, then every check and test, on a Ceph cluster too where there can be one (root, Debian); --ceph: only that",
+        suite::test,
+    ),
     ("check", "", "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)", |_| suite::check()),
     ("verify", "", "changes nothing: fmt, clippy, layers, licences, links in documents", |_| verify::all()),
     ("fix", "", "format, and apply what clippy can fix by itself", |_| fix()),
@@ -53,6 +62,12 @@ const VERBS: &[Verb] = &[
         "bench",
         "[--quick] [--base-port PORT] [--dir DIR]",
         "a cluster of processes beside the disk under it, against the goals; appends to bench/history.ndjson",
+        bench::run,
+    ),
+    (
+        "bench versus",
+        "[--quick] [--rounds N] [--only nacre|ceph|tuned] [--record] [--dir DIR] [--nacre FILE] [--base-port PORT]",
+        "Nacre and Ceph in turn on this machine (root; 20 minutes): a table of ratios; --record writes bench/versus.md",
         bench::run,
     ),
     (
@@ -68,7 +83,10 @@ const VERBS: &[Verb] = &[
 fn help() {
     println!("usage: ./x VERB\n");
     for (name, arguments, about, _) in VERBS {
-        println!("  {:<42} {about}", format!("{name} {arguments}"));
+        let line = format!("{name} {arguments}");
+        // What is longer than the column has a line of its own.
+        let gap = if line.chars().count() > 42 { format!("\n{:45}", "") } else { " ".to_owned() };
+        println!("  {line:<42}{gap}{about}");
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::step::{self, Tally, cargo};
 use crate::workspace::Workspace;
-use crate::{build, install, sim, verify};
+use crate::{build, ceph, install, sim, verify};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
-/// What a clean `./x test` may take on two cores.
-const BUDGET: Duration = Duration::from_mins(25);
+/// What a clean `./x test` may take on two cores, with the part on Ceph.
+const BUDGET: Duration = Duration::from_mins(40);
 
 /// Crates whose unit tests take seconds.
 const FAST: &[&str] =
@@ -66,15 +66,24 @@ impl Suite {
     }
 }
 
-/// Everything.
+/// Everything; with `--ceph` only the tests on a Ceph cluster.
 ///
 /// # Errors
 /// When anything failed.
-pub fn test() -> Result<()> {
+pub fn test(arguments: &[String]) -> Result<()> {
+    let only_ceph = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--ceph"] => true,
+        _ => bail!("`{}` is no argument of test; there is --ceph", arguments.join(" ")),
+    };
     let begun = Instant::now();
     install::everything()?;
     let workspace = Workspace::load()?;
     let mut suite = Suite::default();
+    if only_ceph {
+        on_ceph(&mut suite, &workspace);
+        return suite.end(begun);
+    }
     for (name, check) in verify::CHECKS {
         suite.step(name, || check(&workspace));
     }
@@ -84,6 +93,7 @@ pub fn test() -> Result<()> {
     } else {
         suite.skip("release build", "there is no crate nacre-cli");
     }
+    on_ceph(&mut suite, &workspace);
     match sim::available(&workspace) {
         Ok(()) => suite.step("sim --seeds 200", || sim::run(&["--seeds".to_owned(), "200".to_owned()])),
         Err(why) => suite.skip("sim --seeds 200", &why.to_string()),
@@ -97,6 +107,27 @@ pub fn test() -> Result<()> {
         Err(why) => suite.skip("tour", &why.to_string()),
     }
     suite.end(begun)
+}
+
+const ON_CEPH: &str = "tests on a Ceph cluster";
+
+/// The tests that need a Ceph cluster, on one of their own. Skipped where there can be none; but a machine that checks others' work (it sets `CI`)
+/// must have one: nobody reads what it skipped.
+fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
+    if let Err(why) = ceph::obtain() {
+        let must = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+        match must {
+            true => suite.step(ON_CEPH, || Err(why.context("CI is set, so this may not be skipped"))),
+            false => suite.skip(ON_CEPH, &format!("{why:#}")),
+        }
+        return;
+    }
+    suite.counted(ON_CEPH, || {
+        println!("a cluster of Ceph {} comes up", ceph::version());
+        let cluster = ceph::Throwaway::up(&workspace.binary(), &workspace.target.join("test-ceph"), &[])?;
+        let tests = cargo(["test", "--locked", "--package", "nacre-rados", "--test", "main", "--", "--nocapture"]);
+        tests.env("NACRE_TEST_CEPH", &cluster.conf).count()
+    });
 }
 
 /// The fast part, for before a commit.

@@ -1,12 +1,11 @@
 //! `nacre meta …`: small keys that the monitors agree on, with revisions, watches and leases.
 
-use crate::cluster::{Place, host};
+use crate::cluster::{Metadata, Place};
 use crate::out::Out;
 use crate::table::table;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use nacre_client::WatchNews;
-use nacre_node::Cluster;
 use nacre_types::Name;
 use nacre_wire::msg::meta::{
     META_SETTINGS, MetaAnswer, MetaCall, MetaCompare, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan,
@@ -176,10 +175,11 @@ fn span(name: &str) -> MetaSpan {
 /// # Errors
 /// What the monitors refuse, in their words.
 pub fn run(arguments: Arguments, place: &Place, out: &mut Out) -> Result<()> {
-    let cluster = host::client(place, place.name())?;
+    let mut connected = place.metadata()?;
+    let cluster = connected.as_mut();
     match arguments.command {
         Command::Get { key } => {
-            let pair = cluster.meta_get(key.as_str()).wait()?;
+            let pair = cluster.get(&key)?;
             let pair = pair.with_context(|| format!("there is no key `{key}`; `nacre meta ls` lists them"))?;
             if out.json() {
                 out.value(&pair_json(&pair))
@@ -202,7 +202,7 @@ pub fn run(arguments: Arguments, place: &Place, out: &mut Out) -> Result<()> {
             let compares = if_revision.map(modified).into_iter().collect();
             let then = vec![MetaOp::Put { key: name.clone(), value: value.into(), lease }];
             let otherwise = vec![MetaOp::Get { span: MetaSpan::Key { key: name.clone() }, limit: 1, keys_only: true }];
-            let (revision, result) = cluster.meta(MetaCall::Transact { compares, then, otherwise }).wait()?;
+            let (revision, result) = cluster.meta(MetaCall::Transact { compares, then, otherwise })?;
             match result {
                 MetaResult::Transacted { succeeded: true, .. } => done(out, revision),
                 MetaResult::Transacted { answers, .. } => {
@@ -212,15 +212,14 @@ pub fn run(arguments: Arguments, place: &Place, out: &mut Out) -> Result<()> {
                     });
                     bail!("not set: `{key}` was changed last by revision {}", found.unwrap_or(0))
                 }
-                other => bail!("the answer to a transaction is {other:?}: is a monitor of another version?"),
+                other => bail!("the answer to a transaction is {other:?}: is the other side of another version?"),
             }
         }
         Command::Rm { key, prefix } => {
             let name = Name::from(key.as_str());
             let span = if prefix { MetaSpan::Prefix { prefix: name } } else { MetaSpan::Key { key: name } };
             let then = vec![MetaOp::Delete { span }];
-            let (revision, result) =
-                cluster.meta(MetaCall::Transact { compares: vec![], then, otherwise: vec![] }).wait()?;
+            let (revision, result) = cluster.meta(MetaCall::Transact { compares: vec![], then, otherwise: vec![] })?;
             let keys = match result {
                 MetaResult::Transacted { answers, .. } => match answers[..] {
                     [MetaAnswer::Deleted { keys }] => keys,
@@ -235,34 +234,34 @@ pub fn run(arguments: Arguments, place: &Place, out: &mut Out) -> Result<()> {
             out.line(&format!("{keys} deleted in revision {revision}"))
         }
         Command::Ls { prefix } => {
-            let (pairs, revision) = cluster.meta_list(MetaSpan::Prefix { prefix: prefix.as_str().into() }).wait()?;
+            let (pairs, revision) = cluster.list(MetaSpan::Prefix { prefix: prefix.as_str().into() })?;
             if out.json() {
                 let keys: Vec<Value> = pairs.iter().map(pair_json).collect();
                 return out.value(&json!({ "revision": revision, "keys": keys }));
             }
             pairs.iter().try_for_each(|pair| out.line(&pair.key.to_string()))
         }
-        Command::Watch { prefix, from, count } => watch(&cluster, &prefix, from, count.unwrap_or(u64::MAX), out),
+        Command::Watch { prefix, from, count } => watch(cluster, &prefix, from, count.unwrap_or(u64::MAX), out),
         Command::Txn => {
             let request: Value = serde_json::from_slice(&input()?).context("the transaction is no JSON")?;
-            let (revision, result) = cluster.meta(transaction(&request)?).wait()?;
+            let (revision, result) = cluster.meta(transaction(&request)?)?;
             let MetaResult::Transacted { succeeded, answers } = result else {
-                bail!("the answer to a transaction is {result:?}: is a monitor of another version?")
+                bail!("the answer to a transaction is {result:?}: is the other side of another version?")
             };
             let answers: Vec<Value> = answers.iter().map(answer_json).collect();
             out.value(&json!({ "succeeded": succeeded, "revision": revision, "answers": answers }))
         }
-        Command::Lease(command) => lease(&command, &cluster, out),
-        Command::Program(command) => program(&command, &cluster, out),
+        Command::Lease(command) => lease(&command, cluster, out),
+        Command::Program(command) => program(&command, cluster, out),
         Command::Namespace { name, settings } => {
             let key = format!("{META_SETTINGS}/namespace/{name}");
             match settings {
                 Some(settings) => {
-                    let revision = cluster.meta_put(key.as_str(), settings).wait()?;
+                    let revision = cluster.put(&key, settings.into_bytes())?;
                     done(out, revision)
                 }
                 None => {
-                    let pair = cluster.meta_get(key.as_str()).wait()?;
+                    let pair = cluster.get(&key)?;
                     let value = pair.map_or_else(|| b"{}".to_vec(), |pair| pair.value.to_vec());
                     out.value(&serde_json::from_slice(&value).context("the namespace's settings are no JSON")?)
                 }
@@ -289,34 +288,30 @@ fn answer_json(answer: &MetaAnswer) -> Value {
     }
 }
 
-fn watch(cluster: &Cluster, prefix: &str, from: u64, count: u64, out: &mut Out) -> Result<()> {
-    let watcher = cluster.meta_watch(MetaSpan::Prefix { prefix: prefix.into() }, from)?;
+fn watch(cluster: &mut dyn Metadata, prefix: &str, from: u64, count: u64, out: &mut Out) -> Result<()> {
     let mut left = count;
-    loop {
-        match watcher.next().wait()? {
-            WatchNews::Events { events, .. } => {
-                for event in &events {
-                    if left == 0 {
-                        return Ok(());
-                    }
-                    left -= 1;
-                    if out.json() {
-                        out.line(&event_json(event).to_string())?;
-                    } else {
-                        out.line(&event_line(event))?;
-                    }
-                }
-                out.finish()?;
-                if left == 0 {
-                    return Ok(());
-                }
-            }
+    cluster.watch(MetaSpan::Prefix { prefix: prefix.into() }, from, &mut |news| {
+        let events = match news {
+            WatchNews::Events { events, .. } => events,
             WatchNews::Ended(error) => bail!("the watch ended: {error}"),
+        };
+        for event in &events {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            if out.json() {
+                out.line(&event_json(event).to_string())?;
+            } else {
+                out.line(&event_line(event))?;
+            }
         }
-    }
+        out.finish()?;
+        Ok(left == 0)
+    })
 }
 
-fn lease(command: &Lease, cluster: &Cluster, out: &mut Out) -> Result<()> {
+fn lease(command: &Lease, cluster: &mut dyn Metadata, out: &mut Out) -> Result<()> {
     let call = match command {
         Lease::Grant { seconds } => {
             ensure!((0.5..=86_400.0).contains(seconds), "a lease lasts between 0.5 and 86400 seconds");
@@ -326,7 +321,7 @@ fn lease(command: &Lease, cluster: &Cluster, out: &mut Out) -> Result<()> {
         Lease::Revoke { lease } => MetaCall::Revoke { lease: *lease },
         Lease::Ls => MetaCall::Leases {},
     };
-    let (revision, result) = cluster.meta(call).wait()?;
+    let (revision, result) = cluster.meta(call)?;
     let (value, line) = match result {
         MetaResult::Granted { lease, ttl_ms } | MetaResult::Alive { lease, ttl_ms } => {
             (json!({ "lease": lease, "ttl_ms": ttl_ms }), format!("lease {lease}, {} s", ttl_ms as f64 / 1000.0))
@@ -342,7 +337,7 @@ fn lease(command: &Lease, cluster: &Cluster, out: &mut Out) -> Result<()> {
             let lines: Vec<String> = leases.iter().map(line).collect();
             (json!({ "leases": leases.iter().map(one).collect::<Vec<_>>() }), lines.join("\n"))
         }
-        other => bail!("the answer about a lease is {other:?}: is a monitor of another version?"),
+        other => bail!("the answer about a lease is {other:?}: is the other side of another version?"),
     };
     if out.json() {
         return out.value(&value);
@@ -350,7 +345,7 @@ fn lease(command: &Lease, cluster: &Cluster, out: &mut Out) -> Result<()> {
     if line.is_empty() { Ok(()) } else { out.line(&line) }
 }
 
-fn program(command: &Program, cluster: &Cluster, out: &mut Out) -> Result<()> {
+fn program(command: &Program, cluster: &mut dyn Metadata, out: &mut Out) -> Result<()> {
     let key = |name: &str| format!("{META_SETTINGS}/program/{name}");
     let missing = |name: &str| format!("there is no program `{name}`; `nacre meta program ls` lists them");
     match command {
@@ -363,7 +358,7 @@ fn program(command: &Program, cluster: &Cluster, out: &mut Out) -> Result<()> {
             // The monitors look as well, and closer; a mistake is found here without them.
             let checked = nacre_policy::check_script(&nacre_policy::Chunk::new(name, &source));
             checked.map_err(|error| anyhow!("program {name} is refused: {error}"))?;
-            let revision = cluster.meta_put(key(name).as_str(), source).wait()?;
+            let revision = cluster.put(&key(name), source)?;
             if out.json() {
                 return out.value(&json!({ "program": name, "revision": revision }));
             }
@@ -371,9 +366,9 @@ fn program(command: &Program, cluster: &Cluster, out: &mut Out) -> Result<()> {
         }
         Program::Ls => {
             let prefix = key("");
-            let (programs, _) = cluster.meta_list(MetaSpan::Prefix { prefix: prefix.as_str().into() }).wait()?;
+            let (programs, _) = cluster.list(MetaSpan::Prefix { prefix: prefix.as_str().into() })?;
             let namespaces = MetaSpan::Prefix { prefix: format!("{META_SETTINGS}/namespace/").as_str().into() };
-            let (namespaces, _) = cluster.meta_list(namespaces).wait()?;
+            let (namespaces, _) = cluster.list(namespaces)?;
             let row = |program: &MetaPair| {
                 let name = program.key.to_string().trim_start_matches(&prefix).to_owned();
                 let used: Vec<String> = namespaces.iter().flat_map(|settings| uses(settings, &name)).collect();
@@ -387,7 +382,7 @@ fn program(command: &Program, cluster: &Cluster, out: &mut Out) -> Result<()> {
             out.bytes(table(&columns, &rows).as_bytes())
         }
         Program::Show { name } => {
-            let pair = cluster.meta_get(key(name).as_str()).wait()?.with_context(|| missing(name))?;
+            let pair = cluster.get(&key(name))?.with_context(|| missing(name))?;
             if out.json() {
                 return out.value(&json!({ "name": name, "revision": pair.modified, "source": text(&pair.value) }));
             }
@@ -396,7 +391,7 @@ fn program(command: &Program, cluster: &Cluster, out: &mut Out) -> Result<()> {
         Program::Rm { name } => {
             let span = MetaSpan::Key { key: key(name).as_str().into() };
             let call = MetaCall::Transact { compares: vec![], then: vec![MetaOp::Delete { span }], otherwise: vec![] };
-            let (revision, result) = cluster.meta(call).wait()?;
+            let (revision, result) = cluster.meta(call)?;
             let is_gone = matches!(&result, MetaResult::Transacted { answers, .. } if answers[..] == [MetaAnswer::Deleted { keys: 1 }]);
             ensure!(is_gone, missing(name));
             done(out, revision)

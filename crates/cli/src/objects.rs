@@ -247,6 +247,8 @@ pub mod memory {
         operations: u64,
         /// Refuses all writes of data after so many.
         pub writes_left: Option<u64>,
+        /// So many operations get no answer, and do nothing.
+        pub unanswered: u64,
     }
 
     impl Memory {
@@ -307,7 +309,14 @@ pub mod memory {
                     (SubOp::SetAttr { name, value }, found) => {
                         found.get_or_insert_default().attrs.insert(name.clone(), value.clone());
                     }
+                    (SubOp::OmapSet { entries }, found) => {
+                        found.get_or_insert_default().omap.extend(entries.iter().cloned());
+                    }
                     (_, None) => return refuse(OpFailure::NotFound {}),
+                    (SubOp::OmapGet { keys }, Some(found)) => {
+                        let entries = keys.iter().filter_map(|key| Some((key.clone(), found.omap.get(key)?.clone())));
+                        result = SubReply::Entries { entries: entries.collect(), more: false };
+                    }
                     (SubOp::RemoveAttr { name }, Some(found)) => {
                         if found.attrs.remove(name).is_none() {
                             return refuse(OpFailure::NotFound {});
@@ -363,7 +372,13 @@ pub mod memory {
         fn begin(&mut self, operation: Operation) -> Result<OpId> {
             self.operations += 1;
             let id = OpId(self.operations);
-            let ended = self.run(operation);
+            let ended = match self.unanswered.checked_sub(1) {
+                Some(fewer) => {
+                    self.unanswered = fewer;
+                    Err(Failed::Unknown("no answer".to_owned()))
+                }
+                None => self.run(operation),
+            };
             self.ended.push((id, ended));
             Ok(id)
         }

@@ -127,7 +127,7 @@ impl Cluster {
                 let revision = *revision.get_or_insert(at);
                 all.extend(pairs.into_iter().filter(|pair| span.has(&pair.key)));
                 match all.last().filter(|_| more) {
-                    Some(last) => next = after(&last.key, &span),
+                    Some(last) => next = span.behind(&last.key),
                     None => return Ok((all, revision)),
                 }
             }
@@ -145,46 +145,9 @@ impl Cluster {
     }
 }
 
-/// The keys of a span behind one of them.
-fn after(key: &Name, span: &MetaSpan) -> MetaSpan {
-    let from = Name::copy(&[key.as_bytes(), &[0]].concat());
-    let to = match span {
-        MetaSpan::Between { to, .. } => to.clone(),
-        // One key has no page behind it.
-        MetaSpan::Key { .. } => from.clone(),
-        MetaSpan::Prefix { prefix } => {
-            let mut end = prefix.as_bytes().to_vec();
-            while end.pop_if(|last| *last == 0xff).is_some() {}
-            match end.last_mut() {
-                Some(last) => *last += 1,
-                // Every key there is, is below.
-                None => end = vec![0xff; nacre_wire::msg::meta::META_KEY_MAX + 1],
-            }
-            Name::copy(&end)
-        }
-    };
-    MetaSpan::Between { from, to }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_next_page_begins_behind_the_last_key_and_ends_where_the_span_does() {
-        let prefix = |bytes: &[u8]| MetaSpan::Prefix { prefix: Name::copy(bytes) };
-        for span in [prefix(b"a/"), prefix(b"a/\xff"), prefix(b"\xff\xff"), prefix(b"")] {
-            let rest = after(&Name::copy(b"a/k"), &span);
-            assert!(!rest.has(&Name::copy(b"a/k")));
-            for key in [&b"a/k\0"[..], b"a/\xff1", b"a/z", b"b/", b"\xff\xff\xff"] {
-                let key = Name::copy(key);
-                let behind = key > Name::copy(b"a/k");
-                if span.has(&key) && behind {
-                    assert!(rest.has(&key), "{span:?} {key}");
-                }
-            }
-        }
-    }
 
     // Went red when `push` did not look at the length.
     #[test]

@@ -25,6 +25,8 @@ pub struct Mailbox {
 struct Done {
     ios: Vec<IoDone>,
     jobs: Vec<JobDone>,
+    /// Somebody blocks until something is here.
+    awaited: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,8 +48,12 @@ impl Mailbox {
         let mut done = lock(&self.done);
         add(&mut done);
         self.ready.store(true, Ordering::SeqCst);
+        let awaited = done.awaited;
         drop(done);
-        self.arrived.notify_one();
+        // Telling a condition for which nobody waits is a system call nevertheless.
+        if awaited {
+            self.arrived.notify_one();
+        }
         self.waker.wake();
     }
 
@@ -80,9 +86,11 @@ impl Mailbox {
     /// Blocks until something has finished; for opening a store, before there is a reactor.
     pub fn wait(&self) {
         let mut done = lock(&self.done);
+        done.awaited = true;
         while done.ios.is_empty() && done.jobs.is_empty() && !self.is_ready() {
             done = self.arrived.wait(done).unwrap_or_else(|_| panic!("a worker panicked"));
         }
+        done.awaited = false;
     }
 }
 

@@ -10,7 +10,8 @@ pub const ENOENT: i32 = 2;
 pub const EIO: i32 = 5;
 /// May not.
 pub const EPERM: i32 = 1;
-const EACCES: i32 = 13;
+/// May not, say the monitors.
+pub const EACCES: i32 = 13;
 /// Exists already.
 pub const EEXIST: i32 = 17;
 /// Does not make sense.

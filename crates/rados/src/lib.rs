@@ -9,6 +9,7 @@
 //! * [`cluster`]: operations in flight;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
 //! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
+//! * [`meta`]: service metadata in an object;
 //! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails had no effect; what has no answer in time is
@@ -38,6 +39,7 @@ mod judge;
 mod listing;
 mod lock;
 mod lua;
+pub mod meta;
 pub mod plan;
 pub mod programs;
 mod queue;

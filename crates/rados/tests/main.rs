@@ -3,6 +3,7 @@
 
 mod classes;
 mod conformance;
+mod meta;
 mod outage;
 
 use nacre_rados::{Bounds, Rados, admin};

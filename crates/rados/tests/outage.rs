@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The daemons' processes, standing still; they go on when this is dropped.
-struct Stopped(Vec<String>);
+pub struct Stopped(Vec<String>);
 impl Stopped {
-    fn of(conf: &Path, which: &str) -> Self {
+    /// Those whose pid files begin so.
+    pub fn of(conf: &Path, which: &str) -> Self {
         let run = conf.parent().expect("in a folder").join("run");
         let files = std::fs::read_dir(&run).unwrap_or_else(|error| panic!("{}: {error}", run.display()));
         let names = files.flatten().map(|file| file.path());

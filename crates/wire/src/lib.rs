@@ -3,7 +3,8 @@
 //! * [`codec`]: values as bytes and back; versioned records;
 //! * [`frame`]: messages on a byte stream, checksummed, payload uncopied;
 //! * [`msg`]: the messages;
-//! * [`map`]: the cluster map, its deltas, and the placement derived from them.
+//! * [`map`]: the cluster map, its deltas, and the placement derived from them;
+//! * [`meta`]: what transactions on service metadata mean.
 //!
 //! Invariants: decoding is total and trusts no length; every message and record carries its version and an older or newer
 //! program reads it or says that it cannot (`tests/golden/` keeps the bytes of every version); the same map and delta give the same
@@ -13,6 +14,7 @@
 pub mod codec;
 pub mod frame;
 pub mod map;
+pub mod meta;
 pub mod msg;
 
 pub use codec::{Malformed, Wire};

@@ -5,10 +5,12 @@
 //!     │ ends, in whatever way: the pipe closes
 //!     ✕                 └─▶ programs of the folder: loads killed, stopped ones resumed ─▶ `nacre down` ─▶ killed ─▶ folder removed
 //! ```
+//! Ceph clusters in the folder end the same way; `./x bench versus` and `./x test` have guards, too.
 //! Whose processes are meant is read from `/proc`: ours name the scenario's folder on their command lines. So nobody has to keep a list,
 //! and none can be wrong.
 
 use crate::bounded;
+use crate::ceph;
 use crate::cluster::signal;
 use anyhow::{Context, Result};
 use std::fs;
@@ -63,9 +65,12 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
     for (pid, words) in processes(folder) {
         let _ = signal(pid, if is_daemon(&words) { "CONT" } else { "KILL" });
     }
-    for cluster in clusters(folder) {
+    for cluster in folders_with(folder, "cluster.toml") {
         // Nothing running there is as good.
         let _ = bounded::output(Command::new(nacre).args(["down", "--dir"]).arg(cluster), DOWN_MAX);
+    }
+    for cluster in folders_with(folder, "ceph.conf") {
+        let _ = ceph::down(&cluster);
     }
     for (pid, _) in processes(folder) {
         let _ = signal(pid, "KILL");
@@ -83,19 +88,20 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Folders below that hold a cluster.
-fn clusters(folder: &Path) -> Vec<PathBuf> {
+/// The folder and those below, at most two deep, that hold such a file: a cluster's.
+fn folders_with(folder: &Path, file: &str) -> Vec<PathBuf> {
     let below = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     };
     let first = below(folder);
     let second = first.iter().flat_map(|folder| below(folder));
-    first.iter().cloned().chain(second).filter(|folder| folder.join("cluster.toml").exists()).collect()
+    let all = std::iter::once(folder.to_owned()).chain(first.iter().cloned()).chain(second);
+    all.filter(|folder| folder.join(file).exists()).collect()
 }
 
 /// Programs that have something of the folder on their command lines, besides this one.
-fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
+pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != std::process::id())
@@ -108,16 +114,31 @@ fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
         .collect()
 }
 
-/// Whether a command line is that of `nacre` at work in the folder. An editor with a file of it open is not meant.
+/// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those, at work in the folder. An editor with a file of it
+/// open is not meant.
 fn is_ours(words: &[String], folder: &Path) -> bool {
-    let is_nacre = words.first().is_some_and(|word| Path::new(word).file_name().is_some_and(|name| name == "nacre"));
-    is_nacre && words.iter().skip(1).any(|word| Path::new(word).starts_with(folder))
+    let is_nacre = program_of(words) == "nacre" || is_script(words);
+    let inside = |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);
+    (is_nacre || is_ceph(words)) && words.iter().skip(1).any(inside)
+}
+
+fn program_of(words: &[String]) -> &str {
+    words.first().and_then(|word| Path::new(word).file_name()?.to_str()).unwrap_or_default()
+}
+
+fn is_script(words: &[String]) -> bool {
+    program_of(words.get(1..).unwrap_or_default()) == "ceph-cluster"
+}
+
+fn is_ceph(words: &[String]) -> bool {
+    matches!(program_of(words), "ceph-mon" | "ceph-mgr" | "ceph-osd")
 }
 
 /// Whether it holds data and is to be told to end.
 fn is_daemon(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
-    word(1) == "up" || word(2) == "run" || words.iter().any(|word| word == "up" || word == "tour")
+    let nacre = word(1) == "up" || word(2) == "run" || words.iter().any(|word| word == "up" || word == "tour");
+    is_ceph(words) || (nacre && !is_script(words))
 }
 
 #[cfg(test)]
@@ -137,6 +158,10 @@ mod tests {
             ("/x/nacre osd run --id 0 --config /a/show/faults-of-mine/cluster", false),
             ("/x/nacre osd run --id 0 --config /home/me", false),
             ("vi /a/show/faults/cluster/cluster.toml", false),
+            ("ceph-osd -c /a/show/faults/ceph/ceph.conf -i 0", true),
+            ("ceph-osd -c /b/ceph.conf -i 0", false),
+            ("bash /src/tests/ceph-cluster up /a/show/faults/ceph", true),
+            ("/x/nacre --json --cluster ceph:/a/show/faults/ceph/ceph.conf bench object write", true),
             ("/y/xtask show --guard /x/nacre /a/show/faults", false),
         ] {
             assert_eq!(is_ours(&words(line), folder), ours, "{line}");
@@ -147,7 +172,9 @@ mod tests {
     fn daemons_are_told_and_loads_are_not() {
         assert!(is_daemon(&words("nacre mon run --id 0 --config D")));
         assert!(is_daemon(&words("nacre up --in-background --dir D")));
+        assert!(is_daemon(&words("ceph-mon -c D/ceph.conf -i a")));
         assert!(is_daemon(&words("nacre --json tour --stay --dir D")));
+        assert!(!is_daemon(&words("bash /src/tests/ceph-cluster up D")));
         assert!(!is_daemon(&words("nacre --json --cluster D bench object overwrite")));
     }
 }

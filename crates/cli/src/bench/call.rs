@@ -21,7 +21,7 @@ use nacre_wire::map::ProgramKind;
 use nacre_wire::msg::client::{SubOp, SubReply};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The Rust class `tally` (`osd::builtin`), line for line.
@@ -36,8 +36,14 @@ pub struct Arguments {
     #[arg(long, requires = "method")]
     class: Option<String>,
     /// The method.
-    #[arg(long, requires = "class")]
+    #[arg(long)]
     method: Option<String>,
+    /// Instead of an installed class, send the source in this file with every call.
+    #[arg(long, value_name = "FILE", requires = "method", conflicts_with = "class")]
+    script: Option<PathBuf>,
+    /// Count CPU until so many seconds after the last call: daemons put off some of their work.
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
+    settle: f64,
     /// Its input; `{n}` is replaced by the number of the call, `{o}` by that of the object.
     #[arg(long, default_value = "k")]
     input: String,
@@ -53,6 +59,12 @@ pub struct Arguments {
     /// The pool; it is made if it does not exist.
     #[arg(long, default_value = "bench")]
     pub pool: String,
+}
+
+/// What was asked for, with the source that goes with every call if there is one.
+struct Asked<'a> {
+    arguments: &'a Arguments,
+    script: Bytes,
 }
 
 /// What is done to an object.
@@ -99,13 +111,18 @@ struct Sum {
 /// When the cluster refuses what is needed for it, or a compared call fails.
 pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
     ensure!(arguments.seconds > 0.0 && arguments.seconds <= 1e6, "--seconds must be positive");
+    ensure!((0.0..=600.0).contains(&arguments.settle), "--settle must be from 0 to 600");
+    let given = arguments.class.is_some() || arguments.script.is_some();
+    ensure!(given || arguments.method.is_none(), "--method needs --class or --script: whose is it?");
+    let script = arguments.script.as_deref().map(program::read_source).transpose()?.unwrap_or_default();
+    let asked = Asked { arguments, script: script.into() };
     let mut session = place.connect()?;
     let folder = place.run_folder();
-    if arguments.class.is_some() {
+    if given {
         let mut sum = Sum::default();
         measure(
             What::Given,
-            arguments,
+            &asked,
             Duration::from_secs_f64(arguments.seconds),
             &mut *session,
             pool,
@@ -121,7 +138,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
     for round in 0..=ROUNDS {
         for what in What::COMPARED {
             let mut sum = Sum::default();
-            measure(what, arguments, slice, &mut *session, pool, &folder, &mut sum)?;
+            measure(what, &asked, slice, &mut *session, pool, &folder, &mut sum)?;
             ensure!(sum.failed.is_empty(), "{}: {:?}", what.name(), sum.failed);
             if round > 0 {
                 sums.entry(what).or_default().add(sum);
@@ -164,7 +181,8 @@ impl Sum {
     }
 }
 
-fn request(what: What, arguments: &Arguments, pool: PoolId, object: u64, number: u64) -> Operation {
+fn request(what: What, asked: &Asked, pool: PoolId, object: u64, number: u64) -> Operation {
+    let Asked { arguments, script } = asked;
     let name = ObjectId::named(&format!("bench-call-{object:08}"));
     let call = |class: &str, method: &str, input: String| {
         let op = SubOp::Call { class: class.into(), method: method.into(), length: input.len() as u64 };
@@ -181,8 +199,15 @@ fn request(what: What, arguments: &Arguments, pool: PoolId, object: u64, number:
         What::LuaGet => call(LUA, "get", "k".to_owned()),
         What::Given => {
             let input = arguments.input.replace("{n}", &number.to_string()).replace("{o}", &object.to_string());
-            let (class, method) = (arguments.class.as_deref(), arguments.method.as_deref());
-            call(class.expect("given"), method.expect("given"), input)
+            let method = arguments.method.as_deref().expect("given");
+            match arguments.class.as_deref() {
+                Some(class) => call(class, method, input),
+                None => {
+                    let (length, input_length) = (script.len() as u64, input.len() as u64);
+                    let op = SubOp::Eval { script: length, handler: method.into(), input: input_length };
+                    (op, [script.clone(), input.into()].into_iter().filter(|part: &Bytes| !part.is_empty()).collect())
+                }
+            }
         }
     };
     operation(pool, name, vec![op], payload)
@@ -190,7 +215,7 @@ fn request(what: What, arguments: &Arguments, pool: PoolId, object: u64, number:
 
 fn measure(
     what: What,
-    arguments: &Arguments,
+    asked: &Asked,
     limit: Duration,
     cluster: &mut dyn Session,
     pool: PoolId,
@@ -198,6 +223,7 @@ fn measure(
     sum: &mut Sum,
 ) -> Result<()> {
     let mut flying = BTreeMap::new();
+    let arguments = asked.arguments;
     // Newest activation that answered, by object: later calls may not run an older one.
     let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
     let before = cpu::used(Some(folder))?;
@@ -208,7 +234,7 @@ fn measure(
             number += 1;
             let object = number % arguments.objects;
             let started = Instant::now();
-            let id = cluster.begin(request(what, arguments, pool, object, number))?;
+            let id = cluster.begin(request(what, asked, pool, object, number))?;
             flying.insert(id, (object, newest.get(&object).copied().unwrap_or(0), started));
             continue;
         }
@@ -234,6 +260,7 @@ fn measure(
         }
     }
     sum.elapsed = begun.elapsed();
+    std::thread::sleep(Duration::from_secs_f64(arguments.settle));
     sum.used = cpu::between(&before, &cpu::used(Some(folder))?);
     Ok(())
 }
@@ -241,6 +268,7 @@ fn measure(
 fn report_given(arguments: &Arguments, sum: &Sum, out: &mut Out) -> Result<()> {
     let mut value = sum.value();
     value["class"] = json!(arguments.class);
+    value["script"] = json!(arguments.script);
     value["method"] = json!(arguments.method);
     value["failed"] = json!(sum.failed.values().sum::<u64>());
     value["failures"] = json!(sum.failed);

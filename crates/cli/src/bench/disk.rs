@@ -2,6 +2,7 @@
 //!
 //! * Three log appends at once: three files, preallocated as a store's log is, each 4 KiB and a flush; what a replicated
 //!   write has to wait for is the last of the three.
+//! * The same with one file: what a write and a flush take when nobody else wants the disk.
 //! * Sequential writes of 4 MiB past the page cache, a few in flight, and a flush at the end.
 
 use crate::out::Out;
@@ -34,7 +35,7 @@ pub struct Arguments {
     /// A folder on the disk to be measured; files are made there and removed.
     #[arg(long)]
     dir: PathBuf,
-    /// For how long, each of the two.
+    /// For how long, each of the three.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
 }
@@ -56,9 +57,11 @@ impl Drop for Scratch {
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     ensure!(arguments.seconds > 0.0 && arguments.seconds <= 600.0, "--seconds must be from 0 to 600");
     let limit = Duration::from_secs_f64(arguments.seconds);
-    let (one, all) = flushes(&arguments.dir, limit)?;
+    let (one, all) = flushes(&arguments.dir, limit, LOGS)?;
+    let (alone, _) = flushes(&arguments.dir, limit, 1)?;
     let (mb_per_s, unbuffered) = bandwidth(&arguments.dir, limit)?;
     let value = json!({
+        "flush_alone_p50_us": alone,
         "one_flush_p50_us": one,
         "three_flushes_p50_us": all,
         "write_mb_per_s": (mb_per_s * 10.0).round() / 10.0,
@@ -66,6 +69,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     });
     if !out.json() {
         out.line(&format!("log append and flush, 3 at once: p50 {one} µs each, {all} µs until all three are durable"))?;
+        out.line(&format!("log append and flush, alone: p50 {alone} µs"))?;
         let how = if unbuffered { "past the page cache" } else { "through the page cache: no O_DIRECT here" };
         out.line(&format!("sequential writes of 4 MiB, {how}: {mb_per_s:.1} MB/s"))?;
         return out.finish();
@@ -73,9 +77,9 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     out.value(&value)
 }
 
-/// Medians in microseconds: of one append, and until all that began together are durable.
-fn flushes(dir: &Path, limit: Duration) -> Result<(u64, u64)> {
-    let paths: Vec<PathBuf> = (0..LOGS).map(|log| dir.join(format!("bench-log-{log}"))).collect();
+/// Medians in microseconds, of so many logs: of one append, and until all that began together are durable.
+fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
+    let paths: Vec<PathBuf> = (0..count).map(|log| dir.join(format!("bench-log-{log}"))).collect();
     let _scratch = Scratch(paths.clone());
     let mut logs = Vec::new();
     for path in &paths {
@@ -88,7 +92,7 @@ fn flushes(dir: &Path, limit: Duration) -> Result<(u64, u64)> {
         logs.push(log);
     }
     let begun = Instant::now();
-    let start = Barrier::new(LOGS);
+    let start = Barrier::new(count);
     let end = std::sync::atomic::AtomicBool::new(false);
     let append = |log: &File, leads: bool| -> std::io::Result<Vec<u64>> {
         let (mut times, mut at) = (Vec::new(), 0);
@@ -173,10 +177,10 @@ mod tests {
     fn files_are_removed() {
         let dir = std::env::temp_dir().join(format!("nacre-disk-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a folder");
-        flushes(&dir, Duration::from_millis(50)).expect("a disk");
+        flushes(&dir, Duration::from_millis(50), LOGS).expect("a disk");
         assert_eq!(std::fs::read_dir(&dir).expect("readable").count(), 0);
         std::fs::remove_dir_all(&dir).expect("removed");
-        assert!(flushes(&dir, Duration::from_millis(1)).is_err(), "a folder that is not there");
+        assert!(flushes(&dir, Duration::from_millis(1), 1).is_err(), "a folder that is not there");
     }
 
     /// Every median was 2 µs: the histogram had no bounds, and cut everything to its first two values.

@@ -50,32 +50,36 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
 /// # Errors
 /// When the monitors refuse, or a watch misses or repeats a change.
 pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
-    let name = nacre_node::ADMIN;
-    let writer = host::client(place, name)?;
+    if place.ceph().is_some() && arguments.watchers > 0 {
+        bail!(
+            "watchers of a Ceph cluster poll, each by itself: nobody tells all of them at once; measure with `--watchers 0`"
+        );
+    }
+    let mut writer = place.metadata()?;
     let value = vec![b'x'; arguments.size];
     let mut sets = times();
     let mut gets = times();
     // The first waits for the connection, which is not measured.
     let first = format!("{NAMESPACE}/first");
-    writer.meta_put(first.as_str(), "").wait()?;
+    writer.put(&first, Vec::new())?;
     let begun = Instant::now();
     for n in 0..arguments.sets {
         let key = format!("{NAMESPACE}/set/{}", n % 64);
         let at = Instant::now();
-        writer.meta_put(key.as_str(), value.clone()).wait()?;
+        writer.put(&key, value.clone())?;
         record(&mut sets, at.elapsed());
     }
     let rate = f64::from(arguments.sets) / begun.elapsed().as_secs_f64();
     for n in 0..arguments.sets {
         let key = format!("{NAMESPACE}/set/{}", n % 64);
         let at = Instant::now();
-        writer.meta_get(key.as_str()).wait()?;
+        writer.get(&key)?;
         record(&mut gets, at.elapsed());
     }
-    let (all_told, missed) = fan_out(arguments, place, &writer)?;
+    let (all_told, missed) = if arguments.watchers > 0 { fan_out(arguments, place)? } else { (times(), 0) };
     let span = MetaSpan::Prefix { prefix: format!("{NAMESPACE}/").as_str().into() };
     let then = vec![MetaOp::Delete { span }];
-    writer.meta(MetaCall::Transact { compares: vec![], then, otherwise: vec![] }).wait()?;
+    writer.meta(MetaCall::Transact { compares: vec![], then, otherwise: vec![] })?;
     let value = json!({
         "sets": arguments.sets, "set": micros(&sets), "sets_per_s": rate, "get": micros(&gets),
         "watchers": arguments.watchers, "connections": arguments.connections, "changes": arguments.changes,
@@ -93,11 +97,15 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     };
     out.line(&format!("{}; {rate:.0} a second, one after the other", line("set", &sets)))?;
     out.line(&line("linearizable get", &gets))?;
+    if arguments.watchers == 0 {
+        return Ok(());
+    }
     out.line(&line(&format!("until all of {} watchers know of a change", arguments.watchers), &all_told))
 }
 
 /// How long until every watcher knows of a change; and how many changes did not reach a watcher exactly once.
-fn fan_out(arguments: &Arguments, place: &Place, writer: &Cluster) -> Result<(Histogram<u64>, u64)> {
+fn fan_out(arguments: &Arguments, place: &Place) -> Result<(Histogram<u64>, u64)> {
+    let writer = host::client(place, nacre_node::ADMIN)?;
     let mut told = times();
     let connections: Vec<Cluster> =
         (0..arguments.connections).map(|_| host::client(place, nacre_node::ADMIN)).collect::<Result<_>>()?;

@@ -1,6 +1,6 @@
 //! `nacre bench …`: how fast, and whether it is right.
 //!
-//! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU;
+//! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU; [`workset`]: the objects;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
 //! * [`call`]: methods of classes, and what Lua costs;
@@ -20,6 +20,7 @@ pub mod object;
 pub mod propagation;
 pub mod register;
 pub mod scripts;
+pub mod workset;
 
 use crate::cluster::{Commands, Place};
 use crate::object::pool_id;

@@ -1,27 +1,25 @@
 //! `nacre bench object`: operations of one size at a depth.
 //!
 //! ```text
-//!  prefill (overwrite, read) ─▶ measured: `depth` in flight until the time is up ─▶ drained ─▶ --verify: all read back and compared
-//!                                └─────────── CPU is counted from here to there ──┘
+//!  prefill, --warm-up ─▶ measured: `depth` in flight until the time is up ─▶ drained ─▶ --settle ─▶ --verify: all read back and compared
+//!                        └──────────────── CPU is counted from here to there ─────────────────┘
 //! ```
-//! What is written is derived from (run, object, sequence) in every block, so that a block of another object, of another time, or torn
-//! between two writes is recognised.
+//! A set of objects with a name (`--set`, `--keep`, `--prepared`) serves several runs: what is read cold was written before the daemons started.
 
 use super::cpu::{self, Used};
-use crate::objects::{Ended, Failed, Objects, Window, operation};
+use super::workset::{Part, Workset, draw, shuffled};
+use crate::objects::{Ended, Failed, Objects, Window};
 use crate::out::Out;
 use crate::progress;
 use crate::table::parse_bytes;
 use anyhow::{Context, Result, bail, ensure};
-use bytes::{Bytes, BytesMut};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 use nacre_node::Moved;
-use nacre_types::{ObjectId, PoolId};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp};
+use nacre_types::PoolId;
+use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What is done.
@@ -33,6 +31,19 @@ pub enum Mode {
     Overwrite,
     /// Objects that exist, read at random.
     Read,
+    /// One key of the omap of objects that exist, set at random; --size is that of the value.
+    Omap,
+    /// Nothing but making the objects of --set, for later runs with --prepared.
+    Prepare,
+}
+
+impl Mode {
+    fn reads(self) -> bool {
+        self == Self::Read
+    }
+    fn part(self) -> Part {
+        if self == Self::Omap { Part::Omap } else { Part::Data }
+    }
 }
 
 /// Arguments of `bench object`.
@@ -61,6 +72,56 @@ pub struct Arguments {
     /// Leave the objects there.
     #[arg(long)]
     pub keep: bool,
+    /// What the set of objects is called; every run has one of its own without.
+    #[arg(long, value_name = "NAME")]
+    set: Option<String>,
+    /// The set is there, of so many objects of that size; it is not written first.
+    #[arg(long, requires = "set", conflicts_with = "verify")]
+    prepared: bool,
+    /// Read all objects once before measuring, so that what keeps what was read has it.
+    #[arg(long)]
+    warm_up: bool,
+    /// Read each object once, in a random order, and end with the last one or when the time is up.
+    #[arg(long)]
+    once: bool,
+    /// Count CPU until so many seconds after the last operation: daemons put off some of their work.
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
+    settle: f64,
+    /// Make this file when measuring begins.
+    #[arg(long, value_name = "FILE")]
+    begun: Option<PathBuf>,
+    /// Do not ask how many bytes the daemons copied, which takes two seconds.
+    #[arg(long)]
+    no_copies: bool,
+}
+
+impl Arguments {
+    fn check(&self) -> Result<()> {
+        let Self { size, mode, .. } = *self;
+        ensure!(size <= OP_BYTES_MAX, "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more");
+        ensure!(self.objects > 0 && self.objects <= 100_000_000, "--objects must be from 1 to 100,000,000");
+        ensure!(self.seconds > 0.0 && self.seconds <= 1e6, "--seconds must be positive");
+        ensure!((0.0..=600.0).contains(&self.settle), "--settle must be from 0 to 600");
+        ensure!(
+            mode != Mode::Prepare || self.set.is_some(),
+            "prepare needs --set: nobody would find the objects again"
+        );
+        ensure!(!self.prepared || !matches!(mode, Mode::Write | Mode::Prepare), "--prepared is for objects that exist");
+        ensure!(!self.once || mode.reads(), "--once is for reading");
+        ensure!(!self.warm_up || !matches!(mode, Mode::Write | Mode::Prepare), "--warm-up is for objects that exist");
+        Ok(())
+    }
+    /// What tells the set's objects from others'.
+    fn run(&self) -> u64 {
+        let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        match &self.set {
+            Some(name) => {
+                let hash = blake3::hash(name.as_bytes());
+                u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
+            }
+            None => now().map_or(1, |since| since.as_nanos() as u64),
+        }
+    }
 }
 
 /// What came of it.
@@ -74,76 +135,12 @@ struct Measured {
     moved: Option<Moved>,
 }
 
+/// When an operation was given up, the benchmark goes on for so much longer at most, until one is answered again: how long nobody was answered is not known
+/// otherwise.
+const STUCK_MAX: Duration = Duration::from_mins(2);
+
 /// Daemons write down what they moved once a second.
 const MOVED_DELAY: Duration = Duration::from_millis(1200);
-
-/// Every written block begins with what it is, and goes on with noise drawn from that.
-const BLOCK: usize = 4096;
-
-/// The content of an object after its write number `sequence`.
-fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
-    let size = usize::try_from(size).expect("at most an operation's bytes");
-    let mut data = BytesMut::with_capacity(size);
-    let mut block = 0_u64;
-    while data.len() < size {
-        let mut state =
-            run ^ object.rotate_left(20) ^ sequence.rotate_left(40) ^ block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..BLOCK / 8 {
-            // splitmix64: every bit of the state matters, and it costs next to nothing beside the operation.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            data.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
-        }
-        block += 1;
-    }
-    data.truncate(size);
-    data.freeze()
-}
-
-/// What a benchmark knows about its objects.
-struct Workset {
-    pool: PoolId,
-    run: u64,
-    size: u64,
-    /// Number of the last write of each object that was begun; 0 is none.
-    begun: Vec<u64>,
-    /// Writes whose end is unknown: the content may be any of these besides the last certain one.
-    certain: Vec<u64>,
-}
-
-impl Workset {
-    fn name(&self, index: usize) -> ObjectId {
-        ObjectId::named(&format!("bench-{:016x}-{index:08}", self.run))
-    }
-    fn write(&mut self, index: usize) -> (nacre_client::Operation, u64) {
-        self.begun[index] += 1;
-        let sequence = self.begun[index];
-        let data = content(self.run, index as u64, sequence, self.size);
-        let ops = vec![SubOp::WriteFull { length: self.size }];
-        let payload = if data.is_empty() { Payload::new() } else { vec![data] };
-        (operation(self.pool, self.name(index), ops, payload), sequence)
-    }
-    fn read(&self, index: usize) -> nacre_client::Operation {
-        let ops = vec![SubOp::Read { offset: 0, length: self.size }];
-        operation(self.pool, self.name(index), ops, Payload::new())
-    }
-    /// Whether data read is what one of the writes since the last certain one wrote.
-    fn is_right(&self, index: usize, data: &Payload) -> bool {
-        let data = data.concat();
-        let wrote = |sequence| data == content(self.run, index as u64, sequence, self.size);
-        (self.certain[index].max(1)..=self.begun[index]).any(wrote)
-    }
-}
-
-fn draw(state: &mut u64) -> u64 {
-    // xorshift64*; the state is never zero.
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}
 
 /// Runs the benchmark on a pool that exists. `run_folder` has the daemons' pid files.
 ///
@@ -156,16 +153,16 @@ pub fn run(
     run_folder: Option<&Path>,
     out: &mut Out,
 ) -> Result<()> {
-    let Arguments { mode, size, .. } = *arguments;
-    ensure!(size <= OP_BYTES_MAX, "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more");
-    ensure!(arguments.objects > 0 && arguments.objects <= 100_000_000, "--objects must be from 1 to 100,000,000");
-    ensure!(arguments.seconds > 0.0 && arguments.seconds <= 1e6, "--seconds must be positive");
-    let run =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
-    let count = usize::try_from(arguments.objects).expect("bounded above");
-    let mut objects = Workset { pool, run, size, begun: vec![0; count], certain: vec![0; count] };
-    if mode != Mode::Write {
-        prefill(&mut objects, cluster)?;
+    arguments.check()?;
+    let mut objects = workset(arguments, pool);
+    make_ready(arguments, &mut objects, cluster)?;
+    if arguments.mode == Mode::Prepare {
+        let count = objects.begun.len();
+        return if out.json() {
+            out.value(&json!({ "prepared": count }))
+        } else {
+            out.line(&format!("{count} objects are there"))
+        };
     }
     let result = measure(arguments, &mut objects, cluster, run_folder)?;
     let wrong = if arguments.verify { Some(verify(&objects, cluster)?) } else { None };
@@ -180,6 +177,30 @@ pub fn run(
         }
         _ => Ok(()),
     }
+}
+
+fn workset(arguments: &Arguments, pool: PoolId) -> Workset {
+    let count = usize::try_from(arguments.objects).expect("bounded by the check");
+    let written = u64::from(arguments.prepared);
+    Workset {
+        pool,
+        run: arguments.run(),
+        size: arguments.size,
+        part: arguments.mode.part(),
+        begun: vec![written; count],
+        certain: vec![written; count],
+    }
+}
+
+/// What comes before measuring.
+fn make_ready(arguments: &Arguments, objects: &mut Workset, cluster: &mut dyn Objects) -> Result<()> {
+    if arguments.mode != Mode::Write && !arguments.prepared {
+        prefill(objects, cluster)?;
+    }
+    if arguments.warm_up {
+        warm_up(objects, cluster)?;
+    }
+    Ok(())
 }
 
 fn prefill(objects: &mut Workset, cluster: &mut dyn Objects) -> Result<()> {
@@ -199,6 +220,21 @@ fn prefill(objects: &mut Workset, cluster: &mut dyn Objects) -> Result<()> {
     Ok(())
 }
 
+fn warm_up(objects: &Workset, cluster: &mut dyn Objects) -> Result<()> {
+    let bar = progress::count("warming up", objects.begun.len() as u64);
+    let mut window = Window::new(cluster, 64, 64 << 20);
+    let mut ended = |index: usize, result: Ended| {
+        bar.inc(1);
+        result.map(drop).with_context(|| format!("reading {}", objects.name(index)))
+    };
+    for index in objects.touched() {
+        window.push(objects.read(index), index, objects.size, &mut ended)?;
+    }
+    window.drain(&mut ended)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
 fn measure(
     arguments: &Arguments,
     objects: &mut Workset,
@@ -211,26 +247,36 @@ fn measure(
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
     let mut flying = std::collections::BTreeMap::new();
     let (mut next_new, mut random, mut failed) = (0_u64, objects.run | 1, 0_u64);
+    let once = if arguments.once { shuffled(count, &mut random) } else { Vec::new() };
+    let in_turn = mode == Mode::Write || arguments.once;
     let bar = progress::waiting("measuring");
-    let moved_before = moved(run_folder);
+    let moves = |folder| if arguments.no_copies { None } else { moved(folder) };
+    let moved_before = moves(run_folder);
+    if let Some(path) = &arguments.begun {
+        std::fs::write(path, "").with_context(|| format!("making {}", path.display()))?;
+    }
     let before = cpu::used(run_folder)?;
     let begun = Instant::now();
     let (mut last, mut longest_gap) = (begun, Duration::ZERO);
+    // The last that ended was given up: that is no answer.
+    let mut stuck = false;
     // One write of an object at a time: which of two came last would not be known.
     let mut busy = std::collections::BTreeSet::new();
     loop {
-        let open = begun.elapsed() < limit && (mode != Mode::Write || next_new < count);
-        if open && flying.len() < arguments.depth as usize && (mode == Mode::Read || (busy.len() as u64) < count) {
-            let mut index = if mode == Mode::Write { next_new } else { draw(&mut random) % count };
-            next_new += u64::from(mode == Mode::Write);
-            while mode != Mode::Read && !busy.insert(index) {
+        let may_last = if stuck { limit + STUCK_MAX } else { limit };
+        let open = begun.elapsed() < may_last && (!in_turn || next_new < count);
+        if open && flying.len() < arguments.depth as usize && (mode.reads() || (busy.len() as u64) < count) {
+            let mut index = if in_turn { next_new } else { draw(&mut random) % count };
+            next_new += u64::from(in_turn);
+            while !mode.reads() && !busy.insert(index) {
                 index = (index + 1) % count;
             }
+            let index = if arguments.once { once[usize::try_from(index).expect("bounded")] } else { index };
             let at = usize::try_from(index).expect("bounded");
-            let (operation, sequence) = if mode == Mode::Read { (objects.read(at), 0) } else { objects.write(at) };
+            let (operation, sequence) = if mode.reads() { (objects.read(at), 0) } else { objects.write(at) };
             let started = Instant::now();
             let id = cluster.begin(operation)?;
-            if flying.is_empty() {
+            if flying.is_empty() && !stuck {
                 last = started;
             }
             flying.insert(id, (at, sequence, started));
@@ -239,16 +285,16 @@ fn measure(
         let Some((id, result)) = cluster.next()? else { break };
         let now = Instant::now();
         let (at, sequence, started) = flying.remove(&id).context("an operation ended that nobody began")?;
-        longest_gap = longest_gap.max(now - last);
-        last = now;
         busy.remove(&(at as u64));
         match result {
             Ok(done) => {
+                longest_gap = longest_gap.max(now - last);
+                (last, stuck) = (now, false);
                 let us = u64::try_from((now - started).as_micros()).unwrap_or(u64::MAX);
                 histogram.saturating_record(us.max(1));
-                if mode == Mode::Read {
+                if mode.reads() {
                     ensure!(
-                        nacre_wire::msg::payload_len(&done.payload) as u64 == objects.size,
+                        objects.found_len(&done) == objects.size,
                         "{} has another size than was written",
                         objects.name(at)
                     );
@@ -258,14 +304,18 @@ fn measure(
                 bar.tick();
             }
             // It may or may not have happened; what is read back later may show either.
-            Err(Failed::Unknown(_)) => failed += 1,
+            Err(Failed::Unknown(_)) => (failed, stuck) = (failed + 1, true),
             Err(why) => return Err(why).with_context(|| objects.name(at).to_string()),
         }
     }
     let elapsed = begun.elapsed();
+    if stuck {
+        longest_gap = longest_gap.max(last.elapsed());
+    }
+    std::thread::sleep(Duration::from_secs_f64(arguments.settle));
     let used = cpu::between(&before, &cpu::used(run_folder)?);
     bar.finish_and_clear();
-    let moved = moved_before.and_then(|before| Some(moved(run_folder)?.since(before)));
+    let moved = moved_before.and_then(|before| Some(moves(run_folder)?.since(before)));
     Ok(Measured { histogram, elapsed, longest_gap, failed, used, moved })
 }
 
@@ -284,7 +334,7 @@ fn verify(objects: &Workset, cluster: &mut dyn Objects) -> Result<Vec<String>> {
     let mut ended = |index: usize, result: Ended| {
         bar.inc(1);
         let right = match result {
-            Ok(done) => objects.is_right(index, &done.payload),
+            Ok(done) => objects.is_right(index, &done),
             // Fine if no write of it is known to have happened.
             Err(Failed::Refused(OpFailure::NotFound {})) => objects.certain[index] == 0,
             Err(why) => return Err(why).with_context(|| format!("reading {} back", objects.name(index))),
@@ -294,7 +344,7 @@ fn verify(objects: &Workset, cluster: &mut dyn Objects) -> Result<Vec<String>> {
         }
         Ok(())
     };
-    for index in (0..objects.begun.len()).filter(|index| objects.begun[*index] > 0) {
+    for index in objects.touched() {
         window.push(objects.read(index), index, objects.size, &mut ended)?;
     }
     window.drain(&mut ended)?;
@@ -308,9 +358,8 @@ fn remove(objects: &Workset, cluster: &mut dyn Objects) -> Result<()> {
         Ok(_) | Err(Failed::Refused(OpFailure::NotFound {})) => Ok(()),
         Err(why) => Err(why).context("removing the benchmark's objects"),
     };
-    for index in (0..objects.begun.len()).filter(|index| objects.begun[*index] > 0) {
-        let remove = operation(objects.pool, objects.name(index), vec![SubOp::Delete {}], Payload::new());
-        window.push(remove, (), 0, &mut ended)?;
+    for index in objects.touched() {
+        window.push(objects.remove(index), (), 0, &mut ended)?;
     }
     window.drain(&mut ended)
 }
@@ -333,6 +382,7 @@ fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, ou
         "depth": arguments.depth,
         "objects": arguments.objects,
         "seconds": rounded(seconds),
+        "settle_s": arguments.settle,
         "ops": ops,
         "unknown": failed,
         "ops_per_s": rounded(ops as f64 / seconds),
@@ -391,32 +441,81 @@ fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, ou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::memory::Memory;
 
-    #[test]
-    fn content_tells_objects_writes_and_blocks_apart() {
-        let one = content(1, 2, 3, 10_000);
-        assert_eq!(one.len(), 10_000);
-        assert_eq!(one, content(1, 2, 3, 10_000));
-        for other in [content(9, 2, 3, 10_000), content(1, 9, 3, 10_000), content(1, 2, 9, 10_000)] {
-            for at in [0, BLOCK, 2 * BLOCK] {
-                assert_ne!(one[at..at + 64], other[at..at + 64]);
-            }
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn arguments(line: &str) -> Arguments {
+        <Line as clap::Parser>::try_parse_from(format!("bench {line}").split(' ')).expect("well-formed").arguments
+    }
+
+    /// Runs it on a cluster; gives how many operations were measured.
+    fn ops(line: &str, cluster: &mut Memory) -> Result<u64> {
+        let arguments = arguments(line);
+        arguments.check()?;
+        let mut objects = workset(&arguments, PoolId(1));
+        make_ready(&arguments, &mut objects, cluster)?;
+        if arguments.mode == Mode::Prepare {
+            return Ok(0);
         }
-        assert_ne!(one[..64], one[BLOCK..BLOCK + 64]);
+        let measured = measure(&arguments, &mut objects, cluster, None)?;
+        if arguments.verify {
+            ensure!(verify(&objects, cluster)?.is_empty(), "not what was written");
+        }
+        Ok(measured.histogram.len())
     }
 
     #[test]
-    fn what_was_written_last_or_may_have_been_is_right_and_nothing_else() {
-        let mut objects = Workset { pool: PoolId(1), run: 5, size: 100, begun: vec![0], certain: vec![0] };
-        for _ in 0..4 {
-            objects.write(0);
+    fn a_set_is_made_by_one_run_and_read_once_by_another() {
+        let once = "read --size 100 --objects 50 --set a --prepared --keep --once --depth 7 --seconds 60";
+        assert!(ops(once, &mut Memory::default()).is_err(), "nobody made it yet");
+        let made = || {
+            let mut cluster = Memory::default();
+            assert_eq!(ops("prepare --size 100 --objects 50 --set a", &mut cluster).expect("made"), 0);
+            assert_eq!(cluster.names().len(), 50);
+            cluster
+        };
+        assert!(ops(&once.replace("--set a", "--set b"), &mut made()).is_err(), "another set");
+        assert!(ops(&once.replace("--size 100", "--size 101"), &mut made()).is_err(), "shorter ones were made");
+        let mut cluster = made();
+        assert_eq!(ops(once, &mut cluster).expect("read"), 50, "each object once, long before the time is up");
+        let names = cluster.names();
+        ops("overwrite --size 100 --objects 50 --set a --prepared --keep --seconds 0.01", &mut cluster).expect("fine");
+        assert_eq!(cluster.names(), names, "the same objects");
+    }
+
+    #[test]
+    fn keys_are_set_and_verified() {
+        let mut cluster = Memory::default();
+        let line = "omap --size 64 --objects 20 --depth 4 --seconds 0.05 --verify --keep";
+        assert!(ops(line, &mut cluster).expect("right") > 0);
+    }
+
+    #[test]
+    fn what_is_given_up_is_no_answer_and_one_is_waited_for() {
+        let mut cluster = Memory::default();
+        ops("prepare --size 100 --objects 50 --set a", &mut cluster).expect("made");
+        cluster.unanswered = 40;
+        let line = "read --size 100 --objects 50 --set a --prepared --depth 4 --seconds 0.000001";
+        assert!(ops(line, &mut cluster).expect("answered in the end") > 0, "long after the time was up");
+        assert_eq!(cluster.unanswered, 0);
+    }
+
+    #[test]
+    fn what_makes_no_sense_together_is_refused() {
+        for (line, why) in [
+            ("prepare --size 4KiB", "needs --set"),
+            ("write --size 4KiB --set a --prepared", "--prepared is for"),
+            ("overwrite --size 4KiB --once", "--once is for"),
+            ("write --size 4KiB --warm-up", "--warm-up is for"),
+            ("read --size 4KiB --settle 1000", "from 0 to 600"),
+        ] {
+            let error = arguments(line).check().expect_err(line).to_string();
+            assert!(error.contains(why), "{error}");
         }
-        objects.certain[0] = 3;
-        let data = |sequence| vec![content(5, 0, sequence, 100)];
-        assert!(objects.is_right(0, &data(3)) && objects.is_right(0, &data(4)));
-        assert!(!objects.is_right(0, &data(2)) && !objects.is_right(0, &data(5)));
-        let mut torn = data(4)[0][..50].to_vec();
-        torn.extend_from_slice(&data(3)[0][50..]);
-        assert!(!objects.is_right(0, &vec![torn.into()]));
     }
 }

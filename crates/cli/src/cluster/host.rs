@@ -2,14 +2,18 @@
 //!
 //! A connection is a client of its own that is turned by the caller's thread (`nacre_node::Pipelined`), and beside it one for commands.
 
-use super::{Commands, Place, Session};
+use super::{Commands, Metadata, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
-use anyhow::{Context, Result, anyhow, bail};
-use nacre_client::{Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nacre_client::{
+    Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,
+};
 use nacre_node::{Cluster, Config, Embedded, InitOptions, Pipelined, RunOptions};
+use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, Rados};
 use nacre_types::{Entity, MonId, ObjectId, OsdId, PoolId};
 use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -369,6 +373,49 @@ pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
     let rados = Rados::connect(conf, name, &Bounds::default())?;
     let commands = Box::new(CephCommands(rados.clone()));
     Ok(Box::new(Connection::new(commands, Box::new(Ceph::new(rados)), "ceph health detail")))
+}
+
+impl Metadata for Cluster {
+    fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)> {
+        Ok(Self::meta(self, call).wait()?)
+    }
+    fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
+        Ok(self.meta_list(span).wait()?)
+    }
+    fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()> {
+        let watcher = self.meta_watch(span, from)?;
+        while !each(watcher.next().wait()?)? {}
+        Ok(())
+    }
+}
+
+impl Metadata for MetaStore<Ceph, ConfigKey> {
+    fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)> {
+        Ok(self.call(&call)?)
+    }
+    fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
+        Ok(Self::list(self, &span)?)
+    }
+    fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()> {
+        let mut cursor = Cursor::new(span, from);
+        loop {
+            let news = self.news(&mut cursor, Duration::from_secs(10))?;
+            if let Some(news) = news
+                && each(news)?
+            {
+                return Ok(());
+            }
+            ensure!(!cursor.has_ended(), "the watch has ended");
+        }
+    }
+}
+
+/// Connects to the service metadata of a Ceph cluster.
+///
+/// # Errors
+/// When librados is not there, or no monitor answers.
+pub fn metadata_on_ceph(conf: &Path, name: &str) -> Result<Box<dyn Metadata>> {
+    Ok(Box::new(MetaStore::connect(Rados::connect(conf, name, &Bounds::default())?, name)))
 }
 
 /// A client for service metadata under a name.

@@ -16,7 +16,9 @@ pub mod up;
 
 use crate::objects::Objects;
 use anyhow::{Result, bail};
+use nacre_client::WatchNews;
 use nacre_wire::map::programs::PROGRAM_POOL;
+use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -37,6 +39,41 @@ pub trait Commands {
     /// The pool of programs' sources.
     fn program_pool(&self) -> &'static str {
         PROGRAM_POOL
+    }
+}
+
+/// What the commands about service metadata need.
+pub trait Metadata {
+    /// Carries out a request: the store's revision, and what came of it.
+    ///
+    /// # Errors
+    /// It is refused, or its end is unknown.
+    fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)>;
+    /// All keys of a span, and the revision that was read.
+    ///
+    /// # Errors
+    /// As [`Self::meta`].
+    fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)>;
+    /// Tells of changes from a revision on (0: from now on), until `each` says that it has heard enough.
+    ///
+    /// # Errors
+    /// What `each` says, or that the cluster cannot be watched.
+    fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()>;
+
+    /// A key, as of now.
+    ///
+    /// # Errors
+    /// As [`Self::meta`].
+    fn get(&mut self, key: &str) -> Result<Option<MetaPair>> {
+        Ok(self.list(MetaSpan::Key { key: key.into() })?.0.pop())
+    }
+    /// Sets a key; the revision that did.
+    ///
+    /// # Errors
+    /// As [`Self::meta`].
+    fn put(&mut self, key: &str, value: Vec<u8>) -> Result<u64> {
+        let put = MetaOp::Put { key: key.into(), value: value.into(), lease: 0 };
+        Ok(self.meta(MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] })?.0)
     }
 }
 
@@ -144,5 +181,15 @@ impl Place {
         }
         self.config()?;
         host::connect(&self.path, &self.name)
+    }
+    /// Connects for service metadata.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn metadata(&self) -> Result<Box<dyn Metadata>> {
+        if let Some(conf) = self.ceph() {
+            return host::metadata_on_ceph(conf, &self.name);
+        }
+        Ok(Box::new(host::client(self, &self.name)?))
     }
 }

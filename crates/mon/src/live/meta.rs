@@ -11,11 +11,11 @@ use crate::mon::Output;
 use crate::options;
 use crate::router::Origin;
 use crate::state::State;
-use crate::state::meta::draft::page;
 use crate::state::meta::{Meta, Outcome};
 use crate::subscribers::Mail;
 use nacre_types::{Entity, Name, Time};
 use nacre_wire::Message;
+use nacre_wire::meta::draft::page;
 use nacre_wire::msg::meta::{MetaCall, MetaError, MetaRequest, MetaResult, MetaWatch};
 use std::time::Duration;
 

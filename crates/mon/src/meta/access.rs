@@ -1,12 +1,12 @@
 //! Who may do what. One place, for when clients prove who they are and have capabilities.
 
 use super::settings::Settings;
-use crate::state::meta::{Meta, namespace_of};
+use crate::state::meta::Meta;
 use nacre_types::Name;
+use nacre_wire::meta::form::namespace_of_span;
 use nacre_wire::msg::meta::{META_SETTINGS, MetaError, MetaSpan};
 
-/// The name that may do everything.
-pub const ADMIN: &str = "admin";
+pub use nacre_wire::msg::meta::META_ADMIN as ADMIN;
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +29,6 @@ pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
     let settings = Settings::of(meta, namespace);
     let listed = if verb == Verb::Read { &settings.readers } else { &settings.writers };
     listed.iter().any(|who| who == "*" || !name.is_empty() && who.as_bytes() == name.as_bytes())
-}
-
-/// The one namespace that a span lies in.
-#[must_use]
-pub fn namespace_of_span(span: &MetaSpan) -> Option<Name> {
-    match span {
-        MetaSpan::Key { key } => namespace_of(key),
-        MetaSpan::Prefix { prefix } => namespace_of(prefix),
-        MetaSpan::Between { from, to } => {
-            namespace_of(from).filter(|namespace| namespace_of(to).as_ref() == Some(namespace))
-        }
-    }
 }
 
 /// Whether this client may see these keys.

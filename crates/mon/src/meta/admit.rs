@@ -3,22 +3,18 @@
 //! It judges by the state applied so far and writes down what it looked at (guards); where that has moved when the entry is applied, the entry
 //! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
 
-use super::access::{ADMIN, Verb, may, may_read, namespace_of_span};
+use super::access::{ADMIN, Verb, may, may_read};
 use super::programs::{
     Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
 };
-use super::settings::{Settings, Used, program_key, program_of, settings_key, settings_of};
+use super::settings::{Settings, Used, program_key, program_of, settings_of};
+use crate::state::meta::Meta;
 use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
-use crate::state::meta::{Meta, namespace_of};
 use nacre_types::Name;
-use nacre_wire::codec::Wire;
-use nacre_wire::msg::meta::{
-    META_KEY_MAX, META_OPS_MAX, META_SETTINGS, META_TRANSACTION_BYTES_MAX, MetaCall, MetaError, MetaOp, MetaSpan,
-};
+use nacre_wire::meta::form::{self, namespace_of, namespace_of_span, settings_key};
+use nacre_wire::msg::meta::{META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Shortest and longest lease, in milliseconds.
-pub const TTL_MS: std::ops::RangeInclusive<u64> = 500..=86_400_000;
 /// Work of triggers that may wait; beyond, what would add to it waits.
 pub const PENDING_MAX: usize = 1_000;
 
@@ -89,15 +85,7 @@ impl Judge<'_> {
     pub fn admit(&mut self, name: &Name, call: &MetaCall) -> Result<(MetaAct, MetaTerms), MetaError> {
         match call {
             MetaCall::Transact { compares, then, otherwise } => {
-                if call.to_bytes().len() > META_TRANSACTION_BYTES_MAX {
-                    let what = "transaction".to_owned();
-                    return Err(MetaError::TooLarge { what, limit: META_TRANSACTION_BYTES_MAX as u64 });
-                }
-                if [compares.len(), then.len(), otherwise.len()].iter().any(|n| *n > META_OPS_MAX) {
-                    return Err(invalid(format!(
-                        "a transaction has at most {META_OPS_MAX} compares and operations in each list"
-                    )));
-                }
+                form::bounds(call)?;
                 let mut found = Found::default();
                 for compare in compares {
                     let span = MetaSpan::Key { key: compare.key.clone() };
@@ -117,9 +105,7 @@ impl Judge<'_> {
                 Ok((act, self.terms(found, 0)?))
             }
             MetaCall::Grant { ttl_ms } => {
-                if !TTL_MS.contains(ttl_ms) {
-                    return Err(invalid(format!("a lease lasts between {} and {} ms", TTL_MS.start(), TTL_MS.end())));
-                }
+                form::ttl(*ttl_ms)?;
                 Ok((MetaAct::Grant { ttl_ms: *ttl_ms }, MetaTerms::default()))
             }
             MetaCall::Revoke { lease } => {
@@ -227,17 +213,12 @@ impl Judge<'_> {
     }
 
     fn check_ops(&self, name: &Name, ops: &[MetaOp], found: &mut Found) -> Result<(), MetaError> {
-        let mut put: BTreeSet<&Name> = BTreeSet::new();
+        form::sets_once(ops)?;
         for op in ops {
             match op {
                 MetaOp::Get { span, .. } => self.reads(name, span, found)?,
                 MetaOp::Put { key, value, lease } => {
-                    let form =
-                        || invalid(format!("`{key}` is no key; keys are NAMESPACE/NAME, at most {META_KEY_MAX} bytes"));
-                    let namespace = namespace_of(key).ok_or_else(form)?;
-                    if key.as_bytes().len() > META_KEY_MAX || key.as_bytes().len() == namespace.as_bytes().len() + 1 {
-                        return Err(form());
-                    }
+                    let namespace = form::key(key)?;
                     self.writes(name, &namespace, found)?;
                     let limit = found.settings(self.meta, &namespace).value_bytes_max;
                     if value.len() as u64 > limit {
@@ -246,16 +227,12 @@ impl Judge<'_> {
                     if *lease != 0 {
                         self.owns(name, *lease)?;
                     }
-                    if !put.insert(key) {
-                        return Err(invalid(format!("`{key}` is set twice by one transaction")));
-                    }
                     if let Some(of) = settings_of(key) {
                         Settings::check(&of, value).map_err(|why| invalid(format!("namespace `{of}`: {why}")))?;
                     }
                 }
                 MetaOp::Delete { span } => {
-                    let namespace = namespace_of_span(span)
-                        .ok_or_else(|| invalid("a deletion stays in one namespace: its keys begin with NAMESPACE/"))?;
+                    let namespace = form::deletion(span)?;
                     self.writes(name, &namespace, found)?;
                 }
             }

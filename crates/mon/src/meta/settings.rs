@@ -9,11 +9,12 @@
 
 use crate::state::meta::Meta;
 use nacre_types::Name;
+use nacre_wire::meta::form::settings_key;
+pub use nacre_wire::meta::form::{program_key, program_of, settings_of};
 use nacre_wire::msg::meta::{META_SETTINGS, MetaPair};
 use serde_json::{Map, Value};
 
-/// Most bytes of a value where the namespace says nothing.
-pub const VALUE_BYTES_MAX: u64 = 64 << 10;
+pub use nacre_wire::msg::meta::META_VALUE_BYTES_MAX as VALUE_BYTES_MAX;
 /// Most bytes of a value that a namespace can allow.
 pub const VALUE_BYTES_LIMIT: u64 = 256 << 10;
 /// Most triggers of a namespace.
@@ -71,31 +72,6 @@ impl Default for Settings {
             keys_max: u64::MAX,
         }
     }
-}
-
-/// Where a namespace's settings are.
-#[must_use]
-pub fn settings_key(namespace: &Name) -> Name {
-    let mut key = format!("{META_SETTINGS}/namespace/").into_bytes();
-    key.extend_from_slice(namespace.as_bytes());
-    Name::copy(&key)
-}
-/// Where a program is.
-#[must_use]
-pub fn program_key(name: &str) -> Name {
-    format!("{META_SETTINGS}/program/{name}").as_str().into()
-}
-/// The program that this key has.
-#[must_use]
-pub fn program_of(key: &Name) -> Option<&str> {
-    let prefix = format!("{META_SETTINGS}/program/");
-    std::str::from_utf8(key.as_bytes().strip_prefix(prefix.as_bytes())?).ok()
-}
-/// The namespace whose settings this key has.
-#[must_use]
-pub fn settings_of(key: &Name) -> Option<Name> {
-    let prefix = format!("{META_SETTINGS}/namespace/");
-    key.as_bytes().strip_prefix(prefix.as_bytes()).map(Name::copy)
 }
 
 fn names(fields: &Map<String, Value>, field: &str) -> Result<Option<Vec<String>>, String> {

@@ -26,8 +26,12 @@ pub const META_TRANSACTION_BYTES_MAX: usize = 512 << 10;
 pub const META_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// A client's requests differ by less than this from the lowest one without an answer.
 pub const META_WINDOW: u64 = 256;
-/// The namespace of the settings of all others; only `admin` writes it.
+/// Most bytes of a value where the namespace says nothing else.
+pub const META_VALUE_BYTES_MAX: u64 = 64 << 10;
+/// The namespace of the settings of all others; only [`META_ADMIN`] writes it.
 pub const META_SETTINGS: &str = "nacre";
+/// The name of the client that may do everything.
+pub const META_ADMIN: &str = "admin";
 
 /// A key with everything that is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +94,27 @@ impl MetaSpan {
             Self::Prefix { prefix } => prefix,
             Self::Between { from, .. } => from,
         }
+    }
+    /// Its keys behind one of them: where a list that comes in pages goes on.
+    #[must_use]
+    pub fn behind(&self, key: &Name) -> Self {
+        let from = Name::copy(&[key.as_bytes(), &[0]].concat());
+        let to = match self {
+            Self::Between { to, .. } => to.clone(),
+            // One key has no page behind it.
+            Self::Key { .. } => from.clone(),
+            Self::Prefix { prefix } => {
+                let mut end = prefix.as_bytes().to_vec();
+                while end.pop_if(|last| *last == 0xff).is_some() {}
+                match end.last_mut() {
+                    Some(last) => *last += 1,
+                    // Every key there is, is below.
+                    None => end = vec![0xff; META_KEY_MAX + 1],
+                }
+                Name::copy(&end)
+            }
+        };
+        Self::Between { from, to }
     }
 }
 
@@ -597,3 +622,24 @@ pub struct MetaWatchEnded {
     pub error: MetaError,
 }
 wire_record!(MetaWatchEnded version 1 compat 1 { watch, error });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_begins_behind_the_last_key_and_ends_where_the_span_does() {
+        let prefix = |bytes: &[u8]| MetaSpan::Prefix { prefix: Name::copy(bytes) };
+        for span in [prefix(b"a/"), prefix(b"a/\xff"), prefix(b"\xff\xff"), prefix(b"")] {
+            let rest = span.behind(&Name::copy(b"a/k"));
+            assert!(!rest.has(&Name::copy(b"a/k")));
+            for key in [&b"a/k\0"[..], b"a/\xff1", b"a/z", b"b/", b"\xff\xff\xff"] {
+                let key = Name::copy(key);
+                let behind = key > Name::copy(b"a/k");
+                if span.has(&key) && behind {
+                    assert!(rest.has(&key), "{span:?} {key}");
+                }
+            }
+        }
+    }
+}

@@ -13,14 +13,14 @@
 //! 2. `created ≤ modified ≤ revision` and `version ≥ 1` for every key.
 //! 3. A key with a lease is one of that lease's keys, and the lease exists; usage is the sum over the keys.
 
-pub mod draft;
 pub mod history;
 pub mod record;
 pub mod sessions;
 
-use draft::{Draft, bytes_of, holds, within};
 use history::History;
 use nacre_types::{Epoch, Name};
+use nacre_wire::meta::draft::{Draft, bytes_of, holds, within};
+use nacre_wire::meta::form::namespace_of;
 use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaLease, MetaOp, MetaPair, MetaResult, MetaSpan};
 use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaQuiet, MetaTerms, MetaWho};
 use sessions::{Known, Sessions};
@@ -74,13 +74,6 @@ pub struct Meta {
     sessions: Sessions,
     pending: Vec<MetaPending>,
     usage: BTreeMap<Name, Usage>,
-}
-
-/// The first element of a key; `None` when it has no `/` or begins with one.
-#[must_use]
-pub fn namespace_of(key: &Name) -> Option<Name> {
-    let end = key.as_bytes().iter().position(|byte| *byte == b'/')?;
-    (end > 0).then(|| Name::copy(&key.as_bytes()[..end]))
 }
 
 impl Meta {

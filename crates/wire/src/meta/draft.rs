@@ -1,14 +1,15 @@
 //! A transaction at work: reads see its own changes; the store has them all at its end, or none.
 
-use nacre_types::{Epoch, Name};
-use nacre_wire::msg::meta::{
+use crate::msg::meta::{
     META_ANSWER_BYTES_MAX, MetaAnswer, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaSpan, MetaTarget,
 };
+use nacre_types::{Epoch, Name};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-type Pairs = BTreeMap<Name, MetaPair>;
+/// Keys by name.
+pub type Pairs = BTreeMap<Name, MetaPair>;
 
 /// Whether a compare holds.
 #[must_use]

@@ -1,0 +1,202 @@
+//! The objects of a benchmark: their names, what is written to them, and what may be read of them.
+//!
+//! What is written is derived from (run, object, sequence) in every block, so that a block of another object, of another time, or torn
+//! between two writes is recognised.
+
+use crate::objects::operation;
+use bytes::{Bytes, BytesMut};
+use nacre_client::{Done, Operation};
+use nacre_types::{ObjectId, PoolId};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::{SubOp, SubReply};
+
+/// Every written block begins with what it is, and goes on with noise drawn from that.
+const BLOCK: usize = 4096;
+/// The key of an omap that is set.
+const KEY: &[u8] = b"bench";
+
+/// Where an object's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// In its data, all of which is replaced.
+    Data,
+    /// In the value of one key of its omap.
+    Omap,
+}
+
+/// The content of an object after its write number `sequence`.
+fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
+    let size = usize::try_from(size).expect("at most an operation's bytes");
+    let mut data = BytesMut::with_capacity(size + 8);
+    let mut block = 0_u64;
+    while data.len() < size {
+        let mut state =
+            run ^ object.rotate_left(20) ^ sequence.rotate_left(40) ^ block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..BLOCK / 8 {
+            if data.len() >= size {
+                break;
+            }
+            // splitmix64: every bit of the state matters, and it costs next to nothing beside the operation.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            data.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        }
+        block += 1;
+    }
+    data.truncate(size);
+    data.freeze()
+}
+
+/// What a benchmark knows about its objects.
+pub struct Workset {
+    /// Where they are.
+    pub pool: PoolId,
+    /// Tells this benchmark's objects from others'.
+    pub run: u64,
+    /// Bytes of each.
+    pub size: u64,
+    /// What of them is written and read.
+    pub part: Part,
+    /// Number of the last write of each object that was begun; 0 is none.
+    pub begun: Vec<u64>,
+    /// Writes whose end is unknown: the content may be any of these besides the last certain one.
+    pub certain: Vec<u64>,
+}
+
+impl Workset {
+    /// An object's name.
+    pub fn name(&self, index: usize) -> ObjectId {
+        ObjectId::named(&format!("bench-{:016x}-{index:08}", self.run))
+    }
+    /// Its next write, and that one's number.
+    pub fn write(&mut self, index: usize) -> (Operation, u64) {
+        self.begun[index] += 1;
+        let sequence = self.begun[index];
+        let data = content(self.run, index as u64, sequence, self.size);
+        let (op, payload) = match self.part {
+            Part::Data if data.is_empty() => (SubOp::WriteFull { length: 0 }, Payload::new()),
+            Part::Data => (SubOp::WriteFull { length: self.size }, vec![data]),
+            Part::Omap => (SubOp::OmapSet { entries: vec![(Bytes::from_static(KEY), data)] }, Payload::new()),
+        };
+        (operation(self.pool, self.name(index), vec![op], payload), sequence)
+    }
+    /// Reads it.
+    pub fn read(&self, index: usize) -> Operation {
+        let op = match self.part {
+            Part::Data => SubOp::Read { offset: 0, length: self.size },
+            Part::Omap => SubOp::OmapGet { keys: vec![Bytes::from_static(KEY)] },
+        };
+        operation(self.pool, self.name(index), vec![op], Payload::new())
+    }
+    /// Removes it.
+    pub fn remove(&self, index: usize) -> Operation {
+        operation(self.pool, self.name(index), vec![SubOp::Delete {}], Payload::new())
+    }
+    /// Bytes that [`Self::read`] found.
+    pub fn found_len(&self, done: &Done) -> u64 {
+        match self.part {
+            Part::Data => nacre_wire::msg::payload_len(&done.payload) as u64,
+            Part::Omap => value(done).map_or(0, |value| value.len() as u64),
+        }
+    }
+    /// Whether what [`Self::read`] found is what one of the writes since the last certain one wrote.
+    pub fn is_right(&self, index: usize, done: &Done) -> bool {
+        let data = match self.part {
+            Part::Data => Bytes::from(done.payload.concat()),
+            Part::Omap => value(done).cloned().unwrap_or_default(),
+        };
+        let wrote = |sequence| data == content(self.run, index as u64, sequence, self.size);
+        (self.certain[index].max(1)..=self.begun[index]).any(wrote)
+    }
+    /// Objects that were written, or may have been.
+    pub fn touched(&self) -> impl Iterator<Item = usize> {
+        (0..self.begun.len()).filter(|index| self.begun[*index] > 0)
+    }
+}
+
+fn value(done: &Done) -> Option<&Bytes> {
+    match &done.results[..] {
+        [SubReply::Entries { entries, .. }] => entries.iter().find(|(key, _)| key == KEY).map(|(_, value)| value),
+        _ => None,
+    }
+}
+
+/// Random numbers; the state is never zero.
+pub fn draw(state: &mut u64) -> u64 {
+    // xorshift64*
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}
+
+/// All numbers below `count`, each once, in a random order.
+pub fn shuffled(count: u64, state: &mut u64) -> Vec<u64> {
+    let mut all: Vec<u64> = (0..count).collect();
+    for at in (1..all.len()).rev() {
+        let other = draw(state) % (at as u64 + 1);
+        all.swap(at, usize::try_from(other).expect("an index"));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(part: Part) -> Workset {
+        Workset { pool: PoolId(1), run: 5, size: 100, part, begun: vec![0], certain: vec![0] }
+    }
+
+    #[test]
+    fn content_tells_objects_writes_and_blocks_apart() {
+        let one = content(1, 2, 3, 10_000);
+        assert_eq!(one.len(), 10_000);
+        assert_eq!(one, content(1, 2, 3, 10_000));
+        for other in [content(9, 2, 3, 10_000), content(1, 9, 3, 10_000), content(1, 2, 9, 10_000)] {
+            for at in [0, BLOCK, 2 * BLOCK] {
+                assert_ne!(one[at..at + 64], other[at..at + 64]);
+            }
+        }
+        assert_ne!(one[..64], one[BLOCK..BLOCK + 64]);
+        assert_eq!(content(1, 2, 3, 13), one[..13]);
+    }
+
+    #[test]
+    fn what_was_written_last_or_may_have_been_is_right_and_nothing_else() {
+        for part in [Part::Data, Part::Omap] {
+            let mut objects = set(part);
+            for _ in 0..4 {
+                objects.write(0);
+            }
+            objects.certain[0] = 3;
+            let done = |results, payload| Done { version: nacre_types::Version::default(), results, payload };
+            let read = |data: Bytes| match part {
+                Part::Data => done(vec![SubReply::Data { length: data.len() as u64 }], vec![data]),
+                Part::Omap => {
+                    let entries = vec![(Bytes::from_static(KEY), data)];
+                    done(vec![SubReply::Entries { entries, more: false }], Payload::new())
+                }
+            };
+            let data = |sequence| read(content(5, 0, sequence, 100));
+            assert!(objects.is_right(0, &data(3)) && objects.is_right(0, &data(4)));
+            assert!(!objects.is_right(0, &data(2)) && !objects.is_right(0, &data(5)));
+            assert_eq!(objects.found_len(&data(3)), 100);
+            let mut torn = content(5, 0, 4, 100)[..50].to_vec();
+            torn.extend_from_slice(&content(5, 0, 3, 100)[50..]);
+            assert!(!objects.is_right(0, &read(torn.into())));
+            assert!(!objects.is_right(0, &done(Vec::new(), Payload::new())), "nothing was found");
+        }
+    }
+
+    #[test]
+    fn every_object_comes_once() {
+        let mut order = shuffled(1000, &mut 7);
+        assert_ne!(order, (0..1000).collect::<Vec<u64>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..1000).collect::<Vec<u64>>());
+        assert!(shuffled(0, &mut 7).is_empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! Requests, watches, the end of leases: what clients call.
+//!
+//! ```text
+//!  call ─▶ admit ─▶ ┌─▶ read ─▶ decide ─▶ nothing to write ─▶ answer
+//!                   │                └──▶ write, guarded by the version read ─▶ answer
+//!                   └── lost the race ◀─────────┘
+//! ```
+//! A lost race means that somebody else's change took effect: all together always get on.
+
+use super::cursor::Cursor;
+use super::decide::{self, Decision, admit};
+use super::needs::Needs;
+use super::object::{Object, Trouble};
+use super::place::{ConfigKey, Locate};
+use super::silence::Silence;
+use crate::cluster::Ceph;
+use crate::handle::Rados;
+use nacre_client::{Driven, MetaFailure, WatchNews};
+use nacre_types::{Name, Time, Version};
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaPair, MetaResult, MetaSpan};
+use std::time::Duration;
+
+/// For how long races are lost before the caller hears of it.
+const REQUEST_MAX: Duration = Duration::from_secs(30);
+/// Watches look so often where changes are not hinted at.
+const POLL: Duration = Duration::from_millis(200);
+/// Watches look so often where they are: whoever changed something may have died before its hint.
+const POLL_HINTED: Duration = TEND;
+/// Leases are looked at so often.
+const TEND: Duration = Duration::from_millis(500);
+
+/// For whoever asked; nothing was done.
+fn not_done(trouble: Trouble) -> MetaFailure {
+    MetaFailure::Refused(match trouble {
+        Trouble::Lost => MetaError::Unavailable {
+            why: format!("others changed the metadata again and again for {} s; try again", REQUEST_MAX.as_secs()),
+        },
+        Trouble::Silent => MetaError::Unavailable { why: silent().to_owned() },
+        Trouble::Refused(why) => MetaError::Unavailable { why },
+        Trouble::Damaged(damaged) => {
+            MetaError::Invalid { why: format!("the metadata's object is damaged, or not one: {damaged}") }
+        }
+    })
+}
+const fn silent() -> &'static str {
+    "the Ceph cluster does not answer: is it running, and reachable?"
+}
+/// See the module head.
+pub struct MetaStore<D: Driven, L> {
+    object: Object<D, L>,
+    who: Name,
+    silence: Silence,
+    /// The object's version when leases were read.
+    tended: Option<Version>,
+    tend_at: Time,
+}
+
+impl MetaStore<Ceph, ConfigKey> {
+    /// On a Ceph cluster, for a client that calls itself so.
+    #[must_use]
+    pub fn connect(rados: Rados, who: &str) -> Self {
+        Self::new(Ceph::new(rados.clone()), ConfigKey::new(rados), who)
+    }
+}
+
+impl<D: Driven, L: Locate> MetaStore<D, L> {
+    /// Over a cluster of objects.
+    pub fn new(objects: D, locate: L, who: &str) -> Self {
+        Self {
+            object: Object::new(objects, locate),
+            who: who.into(),
+            silence: Silence::default(),
+            tended: None,
+            tend_at: Time::ZERO,
+        }
+    }
+
+    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute or two at most where the cluster fails.
+    ///
+    /// # Errors
+    /// It is refused, and nothing of it was done; or its end is unknown.
+    pub fn call(&mut self, call: &MetaCall) -> Result<(u64, MetaResult), MetaFailure> {
+        admit(&self.who, call).map_err(MetaFailure::Refused)?;
+        let (needs, until) = (Needs::of(call), self.object.now() + REQUEST_MAX);
+        let mut lost = 0;
+        loop {
+            let state = self.object.read(&needs, until).map_err(not_done)?;
+            let Decision { revision, result, changes } =
+                decide::decide(&state, &self.who, call).map_err(MetaFailure::Refused)?;
+            if changes.is_empty() {
+                return Ok((revision, result));
+            }
+            match self.object.write(state.version, changes) {
+                Ok(()) => {
+                    if revision > state.head.revision {
+                        self.object.hint();
+                    }
+                    return Ok((revision, result));
+                }
+                Err(Trouble::Lost) if self.object.now() < until => {
+                    lost += 1;
+                    self.object.make_way(lost);
+                }
+                Err(Trouble::Silent) => {
+                    return Err(MetaFailure::Unknown(Some(MetaError::Unavailable { why: silent().to_owned() })));
+                }
+                Err(trouble) => return Err(not_done(trouble)),
+            }
+        }
+    }
+
+    /// All keys of a span, and the revision that was read first. Long lists come in several reads, each as of its time; a watch from the revision
+    /// on misses nothing.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn list(&mut self, span: &MetaSpan) -> Result<(Vec<MetaPair>, u64), MetaFailure> {
+        let (mut all, mut revision, mut next) = (Vec::new(), None, span.clone());
+        loop {
+            let call = MetaCall::Range { span: next, limit: 0, keys_only: false, serializable: false };
+            let (at, MetaResult::Ranged { pairs, more }) = self.call(&call)? else {
+                unreachable!("a list was asked for")
+            };
+            let revision = *revision.get_or_insert(at);
+            all.extend(pairs);
+            match all.last().filter(|_| more) {
+                Some(MetaPair { key, .. }) => next = span.behind(key),
+                None => return Ok((all, revision)),
+            }
+        }
+    }
+
+    // ── watches ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// What a watch has to say next, waiting at most `max` for it. While the cluster does not answer, that is nothing. Leases of silent owners end
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The cluster refuses to be read.
+    pub fn news(&mut self, cursor: &mut Cursor, max: Duration) -> Result<Option<WatchNews>, MetaFailure> {
+        let until = self.object.now() + max;
+        while !cursor.has_ended() {
+            self.tend();
+            self.object.listen();
+            let again = self.object.now() + REQUEST_MAX;
+            match self.object.read(&cursor.needs(), again) {
+                Ok(state) => {
+                    if let Some(news) = cursor.heard(state) {
+                        return Ok(Some(news));
+                    }
+                }
+                Err(Trouble::Silent | Trouble::Lost) => {}
+                Err(trouble) => return Err(not_done(trouble)),
+            }
+            if cursor.is_behind() {
+                continue;
+            }
+            if !self.wait(until) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until it is worth looking again; false: the time is over.
+    fn wait(&mut self, until: Time) -> bool {
+        let begun = self.object.now();
+        loop {
+            let poll = if self.object.listens() { POLL_HINTED } else { POLL };
+            let now = self.object.now();
+            if now >= until {
+                return false;
+            }
+            let left = poll.saturating_sub(now.since(begun)).min(until.since(now));
+            if self.object.was_hinted() || left.is_zero() {
+                return true;
+            }
+            self.object.turn(left);
+        }
+    }
+
+    // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Ends leases whose owners are silent. To be called at least every second by whoever lives long; watching does it.
+    pub fn tend(&mut self) {
+        let now = self.object.now();
+        if now < self.tend_at {
+            return;
+        }
+        self.tend_at = now + TEND;
+        // What fails is tried again next time.
+        let _ = self.try_tend(now + REQUEST_MAX);
+    }
+
+    fn try_tend(&mut self, until: Time) -> Result<(), Trouble> {
+        let began = self.object.now();
+        let version = self.object.version()?;
+        if version.is_none() || version != self.tended {
+            let state = self.object.read(&Needs::leases(), until)?;
+            self.tended = state.version;
+            self.silence.read(self.object.now(), &state.leases);
+        }
+        for (lease, renewals) in self.silence.due(began) {
+            loop {
+                let state = self.object.read(&Needs::end_of(lease), until)?;
+                let Some(Decision { changes, .. }) = decide::expire(&state, lease, renewals) else { break };
+                match self.object.write(state.version, changes) {
+                    Err(Trouble::Lost) if self.object.now() < until => {}
+                    other => {
+                        other?;
+                        self.object.hint();
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! What is measured, by name.
+
+use super::figures::{Line, Measure};
+
+/// A workload of the harness: a row of the table with a rate, a latency and a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// In the table.
+    pub name: &'static str,
+    /// Operations in flight.
+    pub depth: u32,
+    /// Megabytes a second say more than operations.
+    pub large: bool,
+}
+
+const fn row(name: &'static str, depth: u32) -> Row {
+    Row { name, depth, large: false }
+}
+const fn large(name: &'static str, depth: u32) -> Row {
+    Row { name, depth, large: true }
+}
+
+pub const WRITE_1: Row = row("4 KiB write, new objects, depth 1", 1);
+pub const WRITE_16: Row = row("4 KiB write, new objects, depth 16", 16);
+pub const OVERWRITE_1: Row = row("4 KiB overwrite, depth 1", 1);
+pub const OVERWRITE_16: Row = row("4 KiB overwrite, depth 16", 16);
+pub const READ_1: Row = row("4 KiB warm read, depth 1", 1);
+pub const READ_16: Row = row("4 KiB warm read, depth 16", 16);
+pub const COLD_1: Row = row("4 KiB cold read, depth 1", 1);
+pub const COLD_16: Row = row("4 KiB cold read, depth 16", 16);
+pub const LARGE_WRITE: Row = large("4 MiB write, depth 16", 16);
+pub const LARGE_READ: Row = large("4 MiB warm read, depth 16", 16);
+pub const OMAP: Row = row("omap set, 1 key of 64 B, depth 16", 16);
+pub const CALL: Row = row("Lua class call (numops.add), depth 16", 16);
+
+impl Row {
+    /// How much.
+    pub const fn rate(self) -> Line {
+        (self.name, if self.large { Measure::Bandwidth } else { Measure::Rate })
+    }
+    /// How soon.
+    pub const fn p50(self) -> Line {
+        (self.name, Measure::P50)
+    }
+    /// At what cost.
+    pub const fn cpu(self) -> Line {
+        (self.name, Measure::Cpu)
+    }
+}
+
+pub const BRING_UP: Line = ("from nothing to a pool with all groups clean", Measure::Seconds);
+pub const IDLE: Line = ("memory of all daemons, idle", Measure::MiB);
+pub const LOADED: Line = ("memory of all daemons, after the load", Measure::MiB);
+pub const RESTART: Line = ("all daemons started again: all groups clean", Measure::Seconds);
+pub const KILLED: Line = ("an OSD killed under 16 writers: longest without an answer", Measure::Millis);
+pub const RECOVERED: Line = ("the killed OSD started again: all groups clean", Measure::Seconds);
+pub const STOPPED: Line = ("an OSD stopped under 16 writers: longest without an answer", Measure::Millis);
+
+/// The disk alone; samples of it are kept under Nacre's name.
+pub const FLUSH: Line = ("the disk alone: 4 KiB write + fdatasync", Measure::P50);
+pub const DISK: Line = ("the disk alone: writes of 4 MiB", Measure::Bandwidth);
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// How often each system has its turn.
+    pub rounds: u32,
+    /// Of each measurement.
+    pub seconds: f64,
+    /// CPU is counted for so much longer than anything that writes.
+    pub settle: f64,
+    /// Of each of the disk's three.
+    pub disk_seconds: f64,
+    /// 4 KiB objects that are overwritten and read warm.
+    pub small: u64,
+    /// 4 KiB objects that are read cold, at depth 1 and at 16.
+    pub cold: [u64; 2],
+    /// 4 MiB objects that are read warm.
+    pub large: u64,
+    /// Objects that are called, or whose omap is set.
+    pub few: u64,
+    /// 4 KiB objects that are overwritten while an OSD dies or hangs.
+    pub faulty: u64,
+}
+
+pub const FULL: Extent = Extent {
+    rounds: 3,
+    seconds: 3.0,
+    settle: 1.0,
+    disk_seconds: 0.7,
+    small: 5_000,
+    cold: [2_000, 4_000],
+    large: 64,
+    few: 500,
+    faulty: 128,
+};
+/// Whether all of it works, in some four minutes: its figures are worth nothing.
+pub const QUICK: Extent = Extent {
+    rounds: 1,
+    seconds: 1.0,
+    settle: 0.3,
+    disk_seconds: 0.3,
+    small: 500,
+    cold: [200, 400],
+    large: 16,
+    few: 100,
+    faulty: 64,
+};

@@ -1,0 +1,263 @@
+//! One system's turn: brought up, loaded, restarted, mistreated, brought down.
+//!
+//! ```text
+//!  disk alone ─▶ up ─▶ idle memory ─▶ 4 KiB: new, overwritten, read ─▶ omap ─▶ class ─▶ 4 MiB ─▶ memory after the load
+//!   ─▶ sets to be read cold written ─▶ all daemons ended, the kernel's caches dropped, started ─▶ read cold, each object once
+//!   ─▶ an OSD killed under load ─▶ started again ─▶ an OSD stopped under load ─▶ down
+//! ```
+//! A measurement that fails is said, and the turn goes on where it can; a cluster that does not come up ends the turn.
+
+use super::cluster::{Cluster, POOL, System, timed};
+use super::figures::{Figures, Line, Measure, number};
+use super::rows::{self, Extent, Row};
+use crate::bench::disk;
+use crate::bounded;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longer than any measurement with what it prepares, drains and removes.
+const MEASURE_MAX: Duration = Duration::from_mins(3);
+/// Until memory that starting took is given back.
+const IDLE: Duration = Duration::from_secs(2);
+/// A load in which something happens: so long altogether, and so long before it does. It lasts longer until operations are answered again.
+const FAULT_SECONDS: f64 = 6.0;
+const FAULT_AFTER: Duration = Duration::from_secs(2);
+/// Until the objects of such a load are made.
+const BEGUN_MAX: Duration = Duration::from_mins(1);
+/// Until those who report groups have noticed that an OSD is gone.
+const NOTICED_MAX: Duration = Duration::from_secs(60);
+
+/// The class that is called: the library's, also as a source for clusters on which it cannot be installed.
+const CLASS: &str = "numops";
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/policy/library/classes/numops.lua");
+
+/// See the module head.
+pub struct Turn<'a> {
+    /// Which.
+    pub system: System,
+    /// The program.
+    pub nacre: &'a Path,
+    /// A folder of its own that does not exist.
+    pub dir: &'a Path,
+    /// The first of Nacre's ports.
+    pub base_port: u16,
+    /// How much.
+    pub extent: &'a Extent,
+    /// What is found.
+    pub figures: &'a mut Figures,
+    /// What failed.
+    pub wrong: &'a mut Vec<String>,
+}
+
+impl Turn<'_> {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// When the cluster does not come up or does not end.
+    pub fn take(&mut self) -> Result<()> {
+        let above = self.dir.parent().context("the folder lies in another")?;
+        let alone = disk(self.nacre, above, self.extent.disk_seconds)?;
+        for (line, field) in [(rows::FLUSH, "flush_alone_p50_us"), (rows::DISK, "write_mb_per_s")] {
+            let value = alone[field].as_f64().with_context(|| format!("`nacre bench disk` says no {field}"))?;
+            self.figures.add(line, System::Nacre, value);
+        }
+        let (mut cluster, seconds) = timed(|| Cluster::up(self.system, self.nacre, self.dir, self.base_port))?;
+        self.found(rows::BRING_UP, seconds);
+        sleep(IDLE);
+        self.found(rows::IDLE, cluster.resident_mib());
+        self.small(&cluster);
+        self.others(&cluster);
+        self.found(rows::LOADED, cluster.resident_mib());
+        self.attempt("cold reads", |turn| turn.cold(&mut cluster));
+        self.attempt("an OSD killed", |turn| turn.killed(&mut cluster));
+        self.attempt("an OSD stopped", |turn| turn.stopped(&cluster));
+        cluster.down()
+    }
+
+    fn small(&mut self, cluster: &Cluster) {
+        let new = ["--size", "4KiB", "--objects", "10000000"];
+        self.object(cluster, rows::WRITE_1, "write", &new);
+        self.object(cluster, rows::WRITE_16, "write", &new);
+        let count = self.extent.small.to_string();
+        let set = ["--size", "4KiB", "--objects", &count, "--set", "warm", "--keep", "--prepared"];
+        self.attempt("4 KiB objects", |turn| turn.prepare(cluster, "4KiB", "warm", turn.extent.small));
+        self.object(cluster, rows::OVERWRITE_1, "overwrite", &set);
+        self.object(cluster, rows::OVERWRITE_16, "overwrite", &set);
+        let warm = [&set[..], &["--warm-up"]].concat();
+        self.object(cluster, rows::READ_1, "read", &warm);
+        self.object(cluster, rows::READ_16, "read", &warm);
+    }
+
+    fn others(&mut self, cluster: &Cluster) {
+        let few = self.extent.few.to_string();
+        self.object(cluster, rows::OMAP, "omap", &["--size", "64", "--objects", &few, "--keep"]);
+        self.call(cluster);
+        self.object(cluster, rows::LARGE_WRITE, "write", &["--size", "4MiB", "--objects", "500"]);
+        let count = self.extent.large.to_string();
+        self.object(cluster, rows::LARGE_READ, "read", &["--size", "4MiB", "--objects", &count, "--warm-up"]);
+    }
+
+    /// Objects of sets that nobody has read since all daemons started, each read once.
+    fn cold(&mut self, cluster: &mut Cluster) -> Result<()> {
+        let each = [(rows::COLD_1, "cold-1", self.extent.cold[0]), (rows::COLD_16, "cold-16", self.extent.cold[1])];
+        for (_, set, count) in each {
+            self.prepare(cluster, "4KiB", set, count)?;
+        }
+        let seconds = cluster.restart()?;
+        self.found(rows::RESTART, seconds);
+        for (row, set, count) in each {
+            let count = count.to_string();
+            let arguments = ["--size", "4KiB", "--objects", &count, "--set", set, "--keep", "--prepared", "--once"];
+            self.object(cluster, row, "read", &arguments);
+        }
+        Ok(())
+    }
+
+    fn killed(&mut self, cluster: &mut Cluster) -> Result<()> {
+        let gap = self.under_load(cluster, "osd.0", "KILL")?;
+        self.found(rows::KILLED, gap);
+        // Reports are late: what they say of the time before must not be taken for the end.
+        bounded::until("groups without the killed OSD are noticed", NOTICED_MAX, || {
+            Ok((!cluster.is_clean()?).then_some(()))
+        })?;
+        let ((), seconds) = timed(|| {
+            cluster.start_osd(0)?;
+            cluster.await_clean()
+        })?;
+        self.found(rows::RECOVERED, seconds);
+        Ok(())
+    }
+
+    fn stopped(&mut self, cluster: &Cluster) -> Result<()> {
+        let gap = self.under_load(cluster, "osd.1", "STOP")?;
+        self.found(rows::STOPPED, gap);
+        cluster.signal("osd.1", "CONT")
+    }
+
+    /// Overwrites at depth 16 while a daemon is sent a signal; gives the longest time in which none of them was answered, in milliseconds.
+    fn under_load(&self, cluster: &Cluster, who: &str, signal: &str) -> Result<f64> {
+        let begun = cluster.dir().join(format!("{signal}.begun"));
+        let said = cluster.dir().join(format!("{signal}.said"));
+        let file = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
+        let mut command = cluster.command();
+        command.args(["bench", "object", "overwrite", "--size", "4KiB", "--depth", "16", "--pool", POOL]);
+        command.args(["--objects", &self.extent.faulty.to_string(), "--seconds", &FAULT_SECONDS.to_string()]);
+        command.args(["--keep", "--verify", "--no-copies", "--begun"]).arg(&begun);
+        command.stdin(Stdio::null()).stdout(file.try_clone().context("using a file twice")?).stderr(file);
+        let mut child = command.spawn().context("nacre does not start")?;
+        let happened = bounded::until("the load measures", BEGUN_MAX, || {
+            let ended = child.try_wait().context("waiting for a load")?;
+            ensure!(ended.is_none(), "the load ended before it began");
+            Ok(begun.exists().then(Instant::now))
+        })
+        .and_then(|begun| {
+            sleep(FAULT_AFTER);
+            cluster.signal(who, signal)?;
+            let late = begun.elapsed().as_secs_f64() > FAULT_SECONDS - 1.0;
+            ensure!(!late, "this machine is too slow now: the load may have ended before {who} did");
+            Ok(())
+        });
+        if happened.is_err() {
+            let _ = child.kill();
+        }
+        let ended = bounded::ended(&mut child, MEASURE_MAX);
+        let text = fs::read_to_string(&said).unwrap_or_default();
+        happened.with_context(|| text.trim().to_owned())?;
+        ensure!(ended?.success(), "the load failed: {}", text.trim());
+        let figures = crate::show::load::first_json(&text).context("the load printed no JSON")?;
+        ensure!(figures["verified"] == true, "what was read back is not what was written: {figures}");
+        if figures["unknown"].as_u64().is_none_or(|count| count > 0) {
+            println!("    {} operations were given up without an answer", figures["unknown"]);
+        }
+        figures["longest_gap_ms"].as_f64().context("the load says nothing of gaps")
+    }
+
+    fn prepare(&self, cluster: &Cluster, size: &str, set: &str, count: u64) -> Result<()> {
+        let count = count.to_string();
+        let what = ["bench", "object", "prepare", "--pool", POOL, "--size", size, "--objects", &count, "--set", set];
+        cluster.ask(MEASURE_MAX, &what).map(drop)
+    }
+
+    /// One workload of the harness.
+    fn object(&mut self, cluster: &Cluster, row: Row, mode: &str, arguments: &[&str]) {
+        let reads = mode == "read";
+        let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
+        let settle = if reads { 0.0 } else { self.extent.settle }.to_string();
+        let common = ["bench", "object", mode, "--pool", POOL, "--no-copies", "--depth", &depth];
+        let timing = ["--seconds", &seconds, "--settle", &settle];
+        self.workload(cluster, row, &[&common[..], &timing, arguments].concat());
+    }
+
+    /// The library's class: installed where that is possible, sent along with every call where it is not.
+    fn call(&mut self, cluster: &Cluster) {
+        let row = rows::CALL;
+        let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
+        let (settle, objects) = (self.extent.settle.to_string(), self.extent.few.to_string());
+        let common = ["bench", "call", "--pool", POOL, "--depth", &depth, "--seconds", &seconds];
+        let more = ["--settle", &settle, "--objects", &objects, "--method", "add", "--input", "n 1"];
+        let class = match cluster.ask(MEASURE_MAX, &["class", "install", CLASS]) {
+            Ok(_) => ["--class", CLASS],
+            Err(why) if self.system == System::Nacre => {
+                return self.failed(row.name, &why);
+            }
+            Err(why) => {
+                println!("    {CLASS} goes with every call, since it cannot be installed here: {why:#}");
+                ["--script", SOURCE]
+            }
+        };
+        self.workload(cluster, row, &[&common[..], &more, &class].concat());
+    }
+
+    fn workload(&mut self, cluster: &Cluster, row: Row, arguments: &[&str]) {
+        let found = cluster.ask(MEASURE_MAX, arguments).and_then(|found| {
+            let failed = found["failed"].as_u64().unwrap_or(0);
+            ensure!(failed == 0, "{failed} operations failed: {}", found["failures"]);
+            ensure!(found["ops"].as_u64().is_some_and(|ops| ops > 0), "nothing was done");
+            Ok(found)
+        });
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => return self.failed(row.name, &why),
+        };
+        let value = |field: &str| found[field].as_f64().unwrap_or(f64::NAN);
+        let rate = if row.large { value("mb_per_s") } else { value("ops_per_s") };
+        self.figures.add(row.rate(), self.system, rate);
+        self.figures.add(row.p50(), self.system, value("p50_us"));
+        self.figures.add(row.cpu(), self.system, value("cpu_us_per_op"));
+        let all = [(row.rate().1, rate), (Measure::P50, value("p50_us")), (Measure::Cpu, value("cpu_us_per_op"))];
+        println!("  {:<6} {:<60} {}", self.system.name(), row.name, all.map(said).join("  "));
+        if unanswered(&found) > 0 {
+            println!("    {} operations were given up without an answer", unanswered(&found));
+        }
+    }
+
+    fn found(&mut self, line: Line, value: f64) {
+        self.figures.add(line, self.system, value);
+        println!("  {:<6} {:<60} {}", self.system.name(), line.0, said((line.1, value)));
+    }
+
+    fn attempt(&mut self, what: &str, run: impl FnOnce(&mut Self) -> Result<()>) {
+        if let Err(why) = run(self) {
+            self.failed(what, &why);
+        }
+    }
+
+    fn failed(&mut self, what: &str, why: &anyhow::Error) {
+        let line = format!("{} {what}: {why:#}", self.system.name());
+        println!("  ERROR {line}");
+        self.wrong.push(line);
+    }
+}
+
+fn said((measure, value): (Measure, f64)) -> String {
+    format!("{} {}", number(value), measure.unit())
+}
+
+fn unanswered(found: &Value) -> u64 {
+    found["unknown"].as_u64().unwrap_or(0)
+}
