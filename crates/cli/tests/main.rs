@@ -13,6 +13,8 @@ mod cookbook;
 mod crush;
 #[path = "suite/durability.rs"]
 mod durability;
+#[path = "suite/engines.rs"]
+mod engines;
 #[path = "suite/errors.rs"]
 mod errors;
 #[path = "suite/history.rs"]

@@ -90,6 +90,9 @@ pub mod errno {
     }
 }
 
+/// What is said of a method or entry that a script has not got, after its name.
+pub const NOT_REGISTERED: &str = "is not registered: a method is a global function that the script gives to objclass.register, an entry is a global function";
+
 /// Why a script failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -43,10 +43,13 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
         lua.create_function(move |lua, ()| shared.kill::<()>(lua, Kind::Runtime, "waiting for the object".to_owned()))?,
     )?;
     let shared = meter.clone();
-    table.set("missing", lua.create_function(move |lua, name: String| {
-        let what = "is not registered: a method is a global function that the script gives to objclass.register, an entry is a global function";
-        shared.kill::<()>(lua, Kind::Missing, format!("`{name}` {what}"))
-    })?)?;
+    table.set(
+        "missing",
+        lua.create_function(move |lua, name: String| {
+            let what = crate::error::NOT_REGISTERED;
+            shared.kill::<()>(lua, Kind::Missing, format!("`{name}` {what}"))
+        })?,
+    )?;
     table.set(
         "random",
         lua.create_function(|lua, ()| {

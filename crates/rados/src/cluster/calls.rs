@@ -33,17 +33,17 @@ impl Ceph {
     /// wait for it.
     pub(super) fn calls_are_known(&mut self, id: u64) -> Result<bool, Failure> {
         let Running { operation, installed, .. } = &self.running[&id];
-        if installed.is_some() || !classes::calls(operation) {
+        if installed.is_some() || classes::called(operation).next().is_none() {
             return Ok(true);
         }
-        if let Some(active) = self.classes.young() {
+        if let Some(active) = self.classes.young().filter(|active| active.suffices(operation)) {
             return self.install(id, &active).map(|()| true);
         }
-        self.hold(id);
-        if let Some(known) = self.classes.wait(id) {
+        if let Some((known, wanted)) = self.classes.wait(id, operation) {
             let (rados, queue) = (self.rados.clone(), self.queue.clone());
-            self.workers.run(Box::new(move || queue.push(Event::Classes(Active::load(&rados, known)))));
+            self.workers.run(Box::new(move || queue.push(Event::Classes(Active::load(&rados, known, &wanted)))));
         }
+        self.hold(id);
         Ok(false)
     }
 
@@ -60,7 +60,13 @@ impl Ceph {
             if !self.running.contains_key(&id) {
                 continue;
             }
-            match read.clone().and_then(|active| self.install(id, &active)) {
+            let result = match read {
+                Ok(active) if active.suffices(&self.running[&id].operation) => self.install(id, active),
+                // It came to wait when the reading was under way: the next one has what it calls.
+                Ok(_) => Ok(()),
+                Err(failed) => Err(failed.clone()),
+            };
+            match result {
                 Ok(()) => self.start(id),
                 Err(failed) => self.end(id, Err(failed)),
             }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  a call ── known, and younger than a second ──▶ the source goes with it
-//!    └── otherwise it waits for a reading (registry's version; if that is new, the registry and new sources), then the same
+//!    └── otherwise it waits for a reading (registry's version; if that is new, the registry), then the same
 //! ```
+//! Sources are read with the first call of their class.
 //! *Invariant*: a call runs what was active at most [`YOUNG`] before it began, or later; if reading takes longer, then since the reading began. What one client runs
 //! never goes back. Another client may run the older version for so long.
 
@@ -17,7 +18,7 @@ use nacre_client::{Failure, Operation};
 use nacre_types::{Name, Version};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,8 @@ const READING_MAX: Duration = Duration::from_secs(30);
 struct Class {
     activation: u64,
     digest: SourceDigest,
-    /// Or why it cannot be had.
-    source: Result<Bytes, String>,
+    /// Or why it cannot be had; `None` while nobody has asked for it.
+    source: Option<Result<Bytes, String>>,
 }
 
 /// All active classes, as one version of the registry has them.
@@ -61,6 +62,8 @@ pub struct Classes {
     /// When the reading began that is under way.
     reading: Option<Instant>,
     waiting: Vec<u64>,
+    /// Classes that were ever called.
+    wanted: BTreeSet<Name>,
 }
 
 impl Classes {
@@ -69,14 +72,15 @@ impl Classes {
     pub fn young(&self) -> Option<Arc<Active>> {
         self.known.clone().filter(|_| self.since.is_some_and(|since| since.elapsed() < YOUNG))
     }
-    /// Lets an operation wait for a reading; what is known so far, if one is to begin.
-    pub fn wait(&mut self, id: u64) -> Option<Option<Arc<Active>>> {
+    /// Lets an operation wait for a reading; what is known so far and what is to be read, if one is to begin.
+    pub fn wait(&mut self, id: u64, operation: &Operation) -> Option<(Option<Arc<Active>>, BTreeSet<Name>)> {
         self.waiting.push(id);
+        self.wanted.extend(called(operation).cloned());
         if self.reading.is_some() {
             return None;
         }
         self.reading = Some(Instant::now());
-        Some(self.known.clone())
+        Some((self.known.clone(), self.wanted.clone()))
     }
     /// Those that wait for a reading that takes too long: [`READING_MAX`]. Whoever comes to wait for it later is told at once.
     pub fn overdue(&mut self) -> Vec<u64> {
@@ -95,18 +99,30 @@ impl Classes {
     }
 }
 
-/// Whether an operation has calls that may be of installed classes.
-#[must_use]
-pub fn calls(operation: &Operation) -> bool {
-    operation.ops.iter().any(|op| matches!(op, SubOp::Call { .. }))
+/// The classes that an operation calls: installed ones, perhaps.
+pub fn called(operation: &Operation) -> impl Iterator<Item = &Name> {
+    operation.ops.iter().filter_map(|op| if let SubOp::Call { class, .. } = op { Some(class) } else { None })
 }
 
 impl Active {
-    /// Reads the classes; those of `known` are not read again. Waits for the cluster.
+    /// Whether all is known that the operation's calls need.
+    #[must_use]
+    pub fn suffices(&self, operation: &Operation) -> bool {
+        called(operation).all(|class| self.classes.get(class).is_none_or(|class| class.source.is_some()))
+    }
+
+    /// Whether the sources of these classes were read, of those that are installed.
+    fn has(&self, wanted: &BTreeSet<Name>) -> bool {
+        let installed = wanted.iter().filter_map(|name| self.classes.get(name));
+        // One that could not be read a moment ago is tried again.
+        installed.into_iter().all(|class| matches!(class.source, Some(Ok(_))))
+    }
+
+    /// Reads what is installed, and the sources of some classes; those of `known` are not read again. Waits for the cluster.
     ///
     /// # Errors
     /// The cluster's.
-    pub fn load(cluster: &Rados, known: Option<Arc<Self>>) -> Result<Arc<Self>, Failure> {
+    pub fn load(cluster: &Rados, known: Option<Arc<Self>>, wanted: &BTreeSet<Name>) -> Result<Arc<Self>, Failure> {
         let denied = |failure| match failure {
             Failure::Refused(OpFailure::Denied { why }) => Failure::Refused(OpFailure::Denied {
                 why: format!(
@@ -126,6 +142,7 @@ impl Active {
         let mut store = Store::new(&mut client, pool);
         if let Some(known) = &known
             && known.version.is_some()
+            && known.has(wanted)
             && store.version().map_err(denied)? == known.version
         {
             return Ok(known.clone());
@@ -135,10 +152,13 @@ impl Active {
         for (kind, name, program) in registry.programs() {
             let Some(current) = program.current().filter(|_| kind == ProgramKind::Class {}) else { continue };
             let same = known.as_ref().and_then(|known| known.classes.get(name));
-            let source = match same.filter(|same| same.digest == current.digest && same.source.is_ok()) {
-                Some(same) => same.source.clone(),
+            let source = match same.filter(|same| same.digest == current.digest).map(|same| &same.source) {
+                Some(Some(Ok(source))) => Some(Ok(source.clone())),
                 // A source that is lost is the trouble of those who call it.
-                None => store.source(kind, name, current).map_err(|failure| failure.to_string()),
+                _ if wanted.contains(name) => {
+                    Some(store.source(kind, name, current).map_err(|failure| failure.to_string()))
+                }
+                _ => None,
             };
             classes.insert(name.clone(), Class { activation: program.activation, digest: current.digest, source });
         }
@@ -162,7 +182,8 @@ impl Active {
             if let SubOp::Call { class, method, length } = op
                 && let Some(found) = self.classes.get(class)
             {
-                let source = found.source.as_ref().map_err(|why| OpFailure::Method {
+                let source = found.source.as_ref().expect("whoever asks has seen that it suffices");
+                let source = source.as_ref().map_err(|why| OpFailure::Method {
                     index: u32::try_from(index).expect("few parts"),
                     activation: found.activation,
                     errno: EIO.unsigned_abs(),
@@ -191,10 +212,10 @@ pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) ->
     let Installed { activation, class, method } = call;
     let method_failed =
         |why: String| OpFailure::Method { index, activation: *activation, errno: code.unsigned_abs(), why };
-    let missing = format!("class `{class}` has no method `{method}`");
+    let missing = format!("`{method}` {}", nacre_policy::error::NOT_REGISTERED);
     let Some(output) = output else {
         return Failure::Refused(match code {
-            EOPNOTSUPP => OpFailure::NoSuchMethod { why: format!("{missing}, or {}", super::no_lua(code)) },
+            EOPNOTSUPP => OpFailure::NoSuchMethod { why: format!("{missing}; or {}", super::no_lua(code)) },
             EIO | EPERM => method_failed(format!(
                 "class {class} failed: called alone it says where; in an operation of several parts Ceph drops that"
             )),
@@ -216,7 +237,7 @@ mod tests {
     use super::*;
 
     fn active(source: Result<Bytes, String>) -> Active {
-        let class = Class { activation: 7, digest: SourceDigest::default(), source };
+        let class = Class { activation: 7, digest: SourceDigest::default(), source: Some(source) };
         Active { version: None, classes: BTreeMap::from([("ours".into(), class)]) }
     }
     fn call(class: &str, length: u64) -> SubOp {
@@ -240,6 +261,19 @@ mod tests {
         let mut lost = Operation { ops: vec![call("ours", 0)], ..Operation::default() };
         let why = active(Err("lost".into())).put_into(&mut lost).expect_err("no source").to_string();
         assert!(why.contains("lost"), "{why}");
+    }
+
+    #[test]
+    fn sources_are_read_for_those_who_call() {
+        let calls = |class: &str| Operation { ops: vec![call(class, 0)], ..Operation::default() };
+        let wanted = |names: &[&str]| names.iter().map(|name| Name::from(*name)).collect();
+        let mut active = active(Ok(Bytes::new()));
+        assert!(active.suffices(&calls("ours")) && active.suffices(&calls("theirs")));
+        assert!(active.has(&wanted(&["ours", "theirs"])));
+        active.classes.get_mut(&Name::from("ours")).expect("there").source = Some(Err("lost".into()));
+        assert!(active.suffices(&calls("ours")) && !active.has(&wanted(&["ours"])), "told, and tried again");
+        active.classes.get_mut(&Name::from("ours")).expect("there").source = None;
+        assert!(!active.suffices(&calls("ours")) && active.has(&wanted(&["theirs"])));
     }
 
     #[test]
@@ -267,20 +301,22 @@ mod tests {
     fn one_reading_serves_all_who_wait_and_a_failed_one_changes_nothing() {
         let mut classes = Classes::default();
         assert!(classes.young().is_none());
-        assert!(classes.wait(1).is_some_and(|known| known.is_none()));
-        assert!(classes.wait(2).is_none(), "it is under way");
+        let calls = |class: &str| Operation { ops: vec![call(class, 0)], ..Operation::default() };
+        let (ours, theirs) = (calls("ours"), calls("theirs"));
+        assert!(classes.wait(1, &ours).is_some_and(|(known, wanted)| known.is_none() && wanted.len() == 1));
+        assert!(classes.wait(2, &theirs).is_none(), "it is under way");
         assert_eq!(classes.read(None), [1, 2]);
         assert!(classes.young().is_none());
-        assert!(classes.wait(3).is_some());
+        assert!(classes.wait(3, &ours).is_some_and(|(_, wanted)| wanted.len() == 2));
         assert_eq!(classes.read(Some(Arc::new(active(Ok(Bytes::new()))))), [3]);
         assert!(classes.young().is_some_and(|active| active.classes.contains_key(&Name::from("ours"))));
         classes.since = Instant::now().checked_sub(YOUNG);
         assert!(classes.young().is_none(), "old");
-        assert!(classes.wait(4).is_some_and(|known| known.is_some()), "only what is new is read again");
+        assert!(classes.wait(4, &ours).is_some_and(|(known, _)| known.is_some()), "only what is new is read again");
         assert!(classes.overdue().is_empty());
         classes.reading = Instant::now().checked_sub(READING_MAX + YOUNG);
         assert_eq!(classes.overdue(), [4]);
-        assert!(classes.wait(5).is_none());
+        assert!(classes.wait(5, &ours).is_none());
         assert_eq!(classes.overdue(), [5], "nothing new began");
         assert!(classes.read(None).is_empty());
     }
