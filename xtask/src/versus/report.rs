@@ -81,8 +81,8 @@ fn preface(head: &Head, extent: &Extent) -> String {
          * Cold reads: {cold_1} objects at depth 1 and {cold_16} others at depth 16, each read once, in a random order. They are written, then all daemons end, the kernel's caches are dropped, and\n  \
            the daemons start again: nobody has read these objects since.\n\
          * Class call: `numops.add` of the library, portable Lua. Installed on Nacre; on Ceph through `cls_lua`, to which the source goes with every call.\n\
-         * Faults: 16 writers overwrite {faulty} objects of 4 KiB; every group has a copy on the OSD that is killed (`kill -9`) or stopped (`SIGSTOP`). All is read back and compared. In both clusters\n  \
-           two OSDs of one host suffice to report a third (Ceph's default wants two hosts). Recovery is of the objects that changed meanwhile.\n\
+         * Faults: 16 writers overwrite {faulty} objects of 4 KiB; every group has a copy on the OSD that is killed (`kill -9`) or stopped (`SIGSTOP`). All is read back and compared. In this Ceph\n  \
+           two OSDs of one host suffice to report a third (its default wants two hosts). Recovery is of the objects that changed meanwhile.\n\
          * Ceph tuned: {tuning}.\n",
         head.seconds
     )
