@@ -73,15 +73,16 @@ fn preface(head: &Head, extent: &Extent) -> String {
          * **Ceph 16 is an old release, and both share one disk and the same processors with the client.** Nobody runs Ceph like that: its strength is many machines and\n  \
            many disks, which nothing here shows. What is compared is what one operation costs on one machine.\n\
          * Each has 1 monitor and {OSDS} OSDs, processes that talk over TCP on loopback, and a pool of {GROUPS} groups with 3 copies (2 must be there). A write is answered when all\n  \
-           copies are durable. Ceph has its manager besides, whose CPU and memory count; Nacre has the process that keeps the daemons. Checksums are on in both, nobody is authenticated in Ceph.\n\
+           copies are durable. Groups are clean when the monitors say so, which Ceph's learn from its manager's reports every few seconds.\n\
+         * Ceph has its manager besides, whose CPU and memory count; Nacre has the process that keeps the daemons. Checksums are on in both, nobody is authenticated in Ceph.\n\
          * The systems take turns: brought up in an empty folder, measured, removed; the next round begins with another one. The disk is measured alone before each turn.\n\
          * Each workload: {seconds} s. CPU is that of the client and all daemons, until the last operation has its answer and, where something is written, {settle} s longer (deferred writes).\n\
          * Overwrites and warm reads: {small} objects of 4 KiB at random, all read once before the reads. 4 MiB reads: {large} objects. omap and class: {few} objects.\n\
          * Cold reads: {cold_1} objects at depth 1 and {cold_16} others at depth 16, each read once, in a random order. They are written, then all daemons end, the kernel's caches are dropped, and\n  \
            the daemons start again: nobody has read these objects since.\n\
          * Class call: `numops.add` of the library, portable Lua. Installed on Nacre; on Ceph through `cls_lua`, to which the source goes with every call.\n\
-         * Faults: 16 writers overwrite {faulty} objects of 4 KiB; every group has a copy on the OSD that is killed (`kill -9`) or stopped (`SIGSTOP`). All is read back and compared. In both clusters\n  \
-           two OSDs of one host suffice to report a third (Ceph's default wants two hosts). Recovery is of the objects that changed meanwhile.\n\
+         * Faults: 16 writers overwrite {faulty} objects of 4 KiB; every group has a copy on the OSD that is killed (`kill -9`) or stopped (`SIGSTOP`). All is read back and compared. In this Ceph\n  \
+           two OSDs of one host suffice to report a third (its default wants two hosts). Recovery is of the objects that changed meanwhile.\n\
          * Ceph tuned: {tuning}.\n",
         head.seconds
     )
