@@ -34,8 +34,6 @@ use turn::Turn;
 const LIMIT: Duration = Duration::from_mins(24);
 /// Nacre's ports, from the first.
 const PORTS: u16 = 4;
-/// Free space that the largest turn needs, with what is removed late.
-const SPACE_GIB: u64 = 10;
 
 /// What was asked for.
 #[derive(Debug, PartialEq)]
@@ -117,9 +115,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     // Whatever ends this program, everything below the folder ends with it.
     let guard = Guard::start(&nacre, &dir)?;
     let free = free_gib(&dir);
+    let needed = extent.space_gib;
     ensure!(
-        free.is_none_or(|free| free >= SPACE_GIB),
-        "{} has {} GiB left, and {SPACE_GIB} are needed; --dir names another folder",
+        free.is_none_or(|free| free >= needed),
+        "{} has {} GiB left, and {needed} are needed; --dir names another folder",
         dir.display(),
         free.unwrap_or(0)
     );

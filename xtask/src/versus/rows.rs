@@ -81,6 +81,8 @@ pub struct Extent {
     pub few: u64,
     /// 4 KiB objects that are overwritten while an OSD dies or hangs.
     pub faulty: u64,
+    /// Free space that the largest turn needs, with what is removed late.
+    pub space_gib: u64,
 }
 
 pub const FULL: Extent = Extent {
@@ -93,6 +95,7 @@ pub const FULL: Extent = Extent {
     large: 64,
     few: 500,
     faulty: 128,
+    space_gib: 10,
 };
 /// Whether all of it works, in some four minutes: its figures are worth nothing.
 pub const QUICK: Extent = Extent {
@@ -105,4 +108,5 @@ pub const QUICK: Extent = Extent {
     large: 16,
     few: 100,
     faulty: 64,
+    space_gib: 4,
 };
