@@ -8,6 +8,7 @@ use crate::watch::{Target, Watches};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
+use nacre_wire::msg::check::check_payload;
 use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
@@ -430,12 +431,9 @@ impl ObjectCluster for Client {
         }
         let id = self.next;
         self.next += 1;
-        let announced = operation.ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.payload_len()));
-        if announced != bytes {
+        if let Err(why) = check_payload(&operation.ops, &operation.payload) {
             // An OSD could not tell which bytes are whose. A daemon's own client must not stop the daemon for a caller's mistake.
-            let why = "the data is longer or shorter than its parts say".to_owned();
-            let result = Err(Failure::Refused(OpFailure::Invalid { why }));
-            self.done.push(Completion { id: OpId(id), result });
+            self.done.push(Completion { id: OpId(id), result: Err(Failure::Refused(why)) });
             return Ok(OpId(id));
         }
         self.bytes += bytes;

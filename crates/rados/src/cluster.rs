@@ -32,7 +32,7 @@ use nacre_wire::msg::check::check_operation;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply, op_flag};
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::watch::Watcher;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, c_int};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,7 +124,7 @@ pub struct Ceph {
     watches: BTreeMap<WatchId, Watch>,
     watch_heard: Vec<WatchEvent>,
     /// Notifies that wait for an acknowledgement.
-    pending: BTreeMap<(WatchId, RequestId), ()>,
+    pending: BTreeSet<(WatchId, RequestId)>,
 }
 
 impl Drop for Ceph {
@@ -174,7 +174,7 @@ impl Ceph {
             begun: Instant::now(),
             watches: BTreeMap::new(),
             watch_heard: Vec::new(),
-            pending: BTreeMap::new(),
+            pending: BTreeSet::new(),
         }
     }
 
@@ -725,7 +725,7 @@ impl ObjectCluster for Ceph {
         self.begin_watch(pool, object, timeout)
     }
     fn unwatch(&mut self, _: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
-        self.pending.retain(|(of, _), ()| *of != watch);
+        self.pending.retain(|(of, _)| *of != watch);
         self.end_watch(watch)
     }
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {

@@ -3,7 +3,6 @@
 //! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but for none. Nothing outside this crate's
 //! wrappers calls them.
 
-#![allow(dead_code, reason = "some are declared for what is being built: see docs/plan.md")]
 #![allow(non_camel_case_types, clippy::type_complexity, clippy::upper_case_acronyms)]
 
 use crate::error::RadosError;
@@ -67,7 +66,6 @@ pub const LIBRADOS_CREATE_IDEMPOTENT: c_int = 0;
 pub const LIBRADOS_OPERATION_FULL_TRY: c_int = 64;
 pub const LIBRADOS_OPERATION_RETURNVEC: c_int = 1024;
 pub const LIBRADOS_CHECKSUM_TYPE_CRC32C: c_int = 2;
-pub const LIBRADOS_SNAP_HEAD: u64 = u64::MAX - 1;
 /// Namespace of a context that lists all of them.
 pub const LIBRADOS_ALL_NSPACES: &std::ffi::CStr = c"\x01";
 
@@ -96,22 +94,14 @@ macro_rules! functions {
 }
 
 functions! {
-    fn rados_version(major: *mut c_int, minor: *mut c_int, extra: *mut c_int);
     fn rados_create2(cluster: *mut rados_t, cluster_name: *const c_char, name: *const c_char, flags: u64) -> c_int;
     fn rados_conf_read_file(cluster: rados_t, path: *const c_char) -> c_int;
     fn rados_conf_set(cluster: rados_t, option: *const c_char, value: *const c_char) -> c_int;
-    fn rados_conf_get(cluster: rados_t, option: *const c_char, into: *mut c_char, length: usize) -> c_int;
     fn rados_connect(cluster: rados_t) -> c_int;
     fn rados_shutdown(cluster: rados_t);
-    fn rados_cluster_fsid(cluster: rados_t, into: *mut c_char, length: usize) -> c_int;
-    fn rados_get_instance_id(cluster: rados_t) -> u64;
     fn rados_wait_for_latest_osdmap(cluster: rados_t) -> c_int;
     fn rados_pool_lookup(cluster: rados_t, name: *const c_char) -> i64;
     fn rados_mon_command(
-        cluster: rados_t, command: *const *const c_char, count: usize, input: *const c_char, input_length: usize,
-        output: *mut *mut c_char, output_length: *mut usize, status: *mut *mut c_char, status_length: *mut usize,
-    ) -> c_int;
-    fn rados_mgr_command(
         cluster: rados_t, command: *const *const c_char, count: usize, input: *const c_char, input_length: usize,
         output: *mut *mut c_char, output_length: *mut usize, status: *mut *mut c_char, status_length: *mut usize,
     ) -> c_int;
@@ -120,8 +110,6 @@ functions! {
         output: *mut *mut c_char, output_length: *mut usize, status: *mut *mut c_char, status_length: *mut usize,
     ) -> c_int;
     fn rados_buffer_free(buffer: *mut c_char);
-    fn rados_blocklist_add(cluster: rados_t, address: *mut c_char, expire_seconds: u32) -> c_int;
-    fn rados_getaddrs(cluster: rados_t, addresses: *mut *mut c_char) -> c_int;
 
     fn rados_ioctx_create2(cluster: rados_t, pool: i64, context: *mut rados_ioctx_t) -> c_int;
     fn rados_ioctx_destroy(context: rados_ioctx_t);
@@ -131,19 +119,12 @@ functions! {
     fn rados_ioctx_selfmanaged_snap_set_write_ctx(context: rados_ioctx_t, sequence: u64, snaps: *const u64, count: c_int) -> c_int;
     fn rados_ioctx_selfmanaged_snap_create(context: rados_ioctx_t, snap: *mut u64) -> c_int;
     fn rados_ioctx_selfmanaged_snap_remove(context: rados_ioctx_t, snap: u64) -> c_int;
-    fn rados_ioctx_selfmanaged_snap_rollback(context: rados_ioctx_t, object: *const c_char, snap: u64) -> c_int;
-    fn rados_ioctx_snap_create(context: rados_ioctx_t, name: *const c_char) -> c_int;
-    fn rados_ioctx_snap_remove(context: rados_ioctx_t, name: *const c_char) -> c_int;
-    fn rados_ioctx_snap_rollback(context: rados_ioctx_t, object: *const c_char, name: *const c_char) -> c_int;
-    fn rados_ioctx_snap_list(context: rados_ioctx_t, snaps: *mut u64, count: c_int) -> c_int;
-    fn rados_ioctx_snap_get_name(context: rados_ioctx_t, snap: u64, into: *mut c_char, length: c_int) -> c_int;
 
     fn rados_aio_create_completion2(argument: *mut c_void, done: Option<rados_callback_t>, completion: *mut rados_completion_t) -> c_int;
     fn rados_aio_release(completion: rados_completion_t);
     fn rados_aio_get_return_value(completion: rados_completion_t) -> c_int;
     fn rados_aio_get_version(completion: rados_completion_t) -> u64;
     fn rados_aio_cancel(context: rados_ioctx_t, completion: rados_completion_t) -> c_int;
-    fn rados_aio_read(context: rados_ioctx_t, object: *const c_char, completion: rados_completion_t, into: *mut c_char, length: usize, offset: u64) -> c_int;
     fn rados_aio_read_op_operate(op: rados_read_op_t, context: rados_ioctx_t, completion: rados_completion_t, object: *const c_char, flags: c_int) -> c_int;
     fn rados_aio_write_op_operate(
         op: rados_write_op_t, context: rados_ioctx_t, completion: rados_completion_t, object: *const c_char, modified: *mut i64, flags: c_int,
@@ -154,7 +135,6 @@ functions! {
     ) -> c_int;
     fn rados_aio_unwatch(context: rados_ioctx_t, handle: u64, completion: rados_completion_t) -> c_int;
     fn rados_watch_check(context: rados_ioctx_t, handle: u64) -> c_int;
-    fn rados_watch_flush(cluster: rados_t) -> c_int;
     fn rados_aio_notify(
         context: rados_ioctx_t, object: *const c_char, completion: rados_completion_t, data: *const c_char, length: c_int, timeout_ms: u64,
         reply: *mut *mut c_char, reply_length: *mut usize,

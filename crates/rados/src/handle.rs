@@ -3,7 +3,7 @@
 use crate::error::{EINVAL, RadosError};
 use crate::ffi::{Functions, functions, rados_t};
 use serde_json::Value;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
@@ -30,8 +30,6 @@ impl Default for Bounds {
 pub enum To {
     /// The monitors.
     Mon,
-    /// The active manager.
-    Mgr,
     /// An OSD.
     Osd(i32),
 }
@@ -130,41 +128,6 @@ impl Rados {
         &self.0.path
     }
 
-    /// An option as librados understood the configuration.
-    ///
-    /// # Errors
-    /// There is no such option.
-    pub fn option(&self, name: &str) -> Result<String, RadosError> {
-        let option = c_string(name.as_bytes(), "an option")?;
-        let mut text = vec![0_u8; 4096];
-        // SAFETY: the buffer is as long as is said.
-        let result = unsafe {
-            (self.functions().rados_conf_get)(self.raw(), option.as_ptr(), text.as_mut_ptr().cast(), text.len())
-        };
-        if result < 0 {
-            return Err(RadosError::of(result, format_args!("reading the option {name}")));
-        }
-        Ok(until_zero(&text))
-    }
-
-    /// The cluster's identity.
-    ///
-    /// # Errors
-    /// As librados says.
-    pub fn fsid(&self) -> Result<String, RadosError> {
-        let mut text = [0_u8; 64];
-        // SAFETY: the buffer is as long as is said.
-        let result = unsafe { (self.functions().rados_cluster_fsid)(self.raw(), text.as_mut_ptr().cast(), text.len()) };
-        if result < 0 { Err(RadosError::of(result, "reading the cluster's fsid")) } else { Ok(until_zero(&text)) }
-    }
-
-    /// What the cluster calls this connection: `client.ID` in its own messages.
-    #[must_use]
-    pub fn instance(&self) -> u64 {
-        // SAFETY: connected.
-        unsafe { (self.functions().rados_get_instance_id)(self.raw()) }
-    }
-
     /// Waits until this client has the newest map: pools that were just made are in it.
     ///
     /// # Errors
@@ -194,17 +157,6 @@ impl Rados {
             let (status, status_length) = (&raw mut said, &raw mut said_length);
             match to {
                 To::Mon => (functions.rados_mon_command)(
-                    self.raw(),
-                    commands,
-                    count,
-                    data,
-                    length,
-                    out,
-                    out_length,
-                    status,
-                    status_length,
-                ),
-                To::Mgr => (functions.rados_mgr_command)(
                     self.raw(),
                     commands,
                     count,
@@ -279,10 +231,4 @@ pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -
         (functions.rados_buffer_free)(buffer);
         copy
     }
-}
-
-fn until_zero(text: &[u8]) -> String {
-    CStr::from_bytes_until_nul(text)
-        .map_or_else(|_| String::from_utf8_lossy(text), |text| text.to_string_lossy())
-        .into_owned()
 }

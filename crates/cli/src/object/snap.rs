@@ -33,7 +33,8 @@ pub fn at(target: &Target, what: &str, cluster: &mut dyn Session) -> Result<Obje
 pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, target.pool())?;
     let object = target.object()?;
-    let (sequence, exists, clones) = if cluster.capabilities().list_snaps {
+    let listed = cluster.capabilities().list_snaps;
+    let (sequence, exists, clones) = if listed {
         match one(target, SubOp::ListSnaps {}, cluster)? {
             SubReply::Snaps { sequence, exists, clones } => (sequence, exists, clones),
             _ => bail!("the answer is no list of snapshots: is a daemon of another version?"),
@@ -42,11 +43,10 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
         // Every snapshot of the pool is asked for it.
         (0, head_of(call(cluster, read_head(pool, &object, 0))?)?.is_some(), Vec::new())
     };
-    let all = !cluster.capabilities().list_snaps;
     let names = snap::names(cluster, target.pool())?;
     let mut snaps: Vec<SnapId> = clones.iter().flat_map(|clone| clone.snaps.iter().copied()).collect();
     // What nobody wrote to since is what it is now.
-    snaps.extend(names.iter().map(|(snap, _)| *snap).filter(|snap| all || (snap.0 > sequence && exists)));
+    snaps.extend(names.iter().map(|(snap, _)| *snap).filter(|snap| !listed || (snap.0 > sequence && exists)));
     snaps.sort();
     snaps.dedup();
     let mut rows: Vec<Value> = Vec::new();

@@ -2,7 +2,6 @@
 
 use super::{Ceph, Event, Running, Stage};
 use crate::compound::{Found, Out};
-use crate::context::Scope;
 use crate::error::{self, RadosError};
 use crate::flight::{Completion as Ending, Flight};
 use crate::handle::{Rados, To};
@@ -11,10 +10,9 @@ use bytes::Bytes;
 use nacre_client::{Done, Failure, OpId, Operation, Refused, WatchError, WatchEvent, WatchId};
 use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubReply};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubReply};
 use nacre_wire::msg::watch::{NOTIFY_REPLY_MAX, WatchRecord, Watcher, WatcherId};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 
 type Next = Option<Result<Done, Failure>>;
@@ -105,7 +103,7 @@ impl Ceph {
         match heard {
             Heard::Notify(number, notifier, payload) => {
                 let notify = RequestId { client: ClientId(notifier), instance: Instance(0), sequence: number };
-                self.pending.insert((watch, notify), ());
+                self.pending.insert((watch, notify));
                 let payload = if payload.is_empty() { Payload::new() } else { vec![payload] };
                 self.watch_heard.push(WatchEvent::Notify { watch, notify, payload });
             }
@@ -115,7 +113,7 @@ impl Ceph {
                 self.watch_heard.push(WatchEvent::Lost { watch, since: since.min(now) });
                 // What librados would register anew is a new watch to us: it ends here.
                 let _ = self.end_watch(watch);
-                self.pending.retain(|(of, _), ()| *of != watch);
+                self.pending.retain(|(of, _)| *of != watch);
             }
         }
     }
@@ -125,7 +123,9 @@ impl Ceph {
             return Err(WatchError::ReplyTooLarge);
         }
         let kept = self.watches.get(&watch).ok_or(WatchError::NoSuchWatch)?;
-        self.pending.remove(&(watch, notify)).ok_or(WatchError::NoSuchNotify)?;
+        if !self.pending.remove(&(watch, notify)) {
+            return Err(WatchError::NoSuchNotify);
+        }
         // An answer that does not arrive is as one that comes too late.
         let _ = kept.acknowledge(notify.sequence, reply);
         Ok(())
@@ -210,8 +210,6 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
         })
     };
     let (name, namespace) = (text(&object.name)?, text(&object.namespace)?);
-    let context = Arc::new(crate::context::Context::new(rados, &Scope::of(pool, object, &SnapContext::default()))?);
-    drop(context);
     let pools = crate::admin::command(rados, &json!({ "command": "pool ls" }))?;
     let pool_name = pools["pools"].as_array().into_iter().flatten().find(|known| known["id"].as_u64() == Some(pool.0));
     let pool_name = pool_name.and_then(|pool| pool["name"].as_str()).unwrap_or_default().to_owned();

@@ -10,6 +10,21 @@ use bytes::Bytes;
 /// What an operation that writes is told when it also reads data.
 pub const READ_OF_WRITE: &str = "an operation that writes cannot return data; read it in another";
 
+/// Whether the data is as long as the parts say.
+///
+/// # Errors
+/// [`OpFailure::Invalid`].
+pub fn check_payload(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure> {
+    if announced(ops) == payload_len(payload) as u64 {
+        return Ok(());
+    }
+    Err(OpFailure::Invalid { why: "the data is longer or shorter than its parts say".to_owned() })
+}
+
+fn announced(ops: &[SubOp]) -> u64 {
+    ops.iter().fold(0, |sum, op| sum.saturating_add(op.payload_len()))
+}
+
 /// Counts, lengths and names within bounds, parts that can stand together.
 ///
 /// # Errors
@@ -19,13 +34,10 @@ pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure
     if ops.is_empty() || ops.len() > SUB_OPS_MAX {
         return invalid("an operation has between 1 and 64 parts");
     }
-    let announced: u64 = ops.iter().fold(0, |sum, op| sum.saturating_add(op.payload_len()));
-    if announced > OP_BYTES_MAX {
+    if announced(ops) > OP_BYTES_MAX {
         return Err(OpFailure::TooLarge {});
     }
-    if announced != payload_len(payload) as u64 {
-        return invalid("the data is longer or shorter than its parts say");
-    }
+    check_payload(ops, payload)?;
     let calls = ops.iter().any(|op| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. }));
     if calls && ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
         // A grant's token is the version that the object gets; a call may be evaluated when others have come before it.
