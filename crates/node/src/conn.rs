@@ -178,13 +178,17 @@ impl Conn {
     pub fn takes_work(&self) -> bool {
         self.queue_bytes < QUEUE_BYTES_PAUSE && self.reads_bytes < READS_MAX
     }
-    /// Whether a pause may end: half of what begins one.
+    /// Half of what begins a pause.
+    pub fn is_owed_little(&self) -> bool {
+        self.queue_bytes < QUEUE_BYTES_PAUSE / 2 && self.reads_bytes < READS_MAX / 2
+    }
+    /// Whether a pause may end.
     pub fn takes_work_again(&mut self, now: Time) -> bool {
         if self.queue.is_empty() && now.since(self.paused_at) > PAUSE_MAX {
             self.reads.clear();
             self.reads_bytes = 0;
         }
-        self.queue_bytes < QUEUE_BYTES_PAUSE / 2 && self.reads_bytes < READS_MAX / 2
+        self.is_owed_little()
     }
     /// A client's operation is handed to the role.
     pub fn note_request(&mut self, message: &Message) {

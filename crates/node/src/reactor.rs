@@ -360,9 +360,10 @@ impl Reactor {
             self.keep_house();
         }
         self.open_listeners();
-        self.resume_paused();
         // Before the log: the others' copies are on their way while ours is written.
         self.flush();
+        // Behind it: a queue that was just written may have been what its client waited for, and nothing else would wake us.
+        self.resume_paused();
         self.kick_stores();
         self.free.append(&mut self.freed);
         self.reap();
@@ -408,6 +409,7 @@ impl Reactor {
 
     fn wait(&mut self, max: Duration) {
         let now = clock::now();
+        debug_assert!(self.none_waits_in_vain(), "a client whose answers have all left is not read from");
         let mut timeout = self.next_deadline().since(now).min(max);
         if self.has_work() || !self.waker.may_sleep() {
             timeout = Duration::ZERO;
@@ -423,6 +425,16 @@ impl Reactor {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => panic!("waiting for events failed: {errno}; the descriptor is ours and valid"),
         }
+    }
+
+    /// Nothing wakes us for a connection that is paused and has nothing to send: it must not be paused for what it is owed.
+    fn none_waits_in_vain(&self) -> bool {
+        let paused = self.paused.iter().filter_map(|&id| self.conns[id].as_ref());
+        let mut idle = paused.filter(|conn| conn.paused && !conn.has_output() && conn.is_owed_little());
+        idle.all(|conn| {
+            let node = self.nodes[conn.owner].as_ref();
+            node.is_none_or(|node| !node.client_inbox.is_empty() || !node.role.wants_client_work())
+        })
     }
 
     /// Daemons that are ready for connections take them from now on.

@@ -422,7 +422,8 @@ fn resident() -> u64 {
     text.split_whitespace().nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
 }
 
-/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are served.
+/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are served. Then it reads, and the reactor's own check sees that
+/// it is read from again as soon as its answers have left: it used to be at the next timer, and 16 reads of 4 MiB stood still for most of their time.
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
     let folder = Folder::new("slow");
