@@ -139,12 +139,19 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
         mons: config.mons.iter().map(|(id, entry)| (*id, Address(entry.address.clone()))).collect(),
         changes: changes.into_iter().map(set).collect(),
     };
-    for (id, entry) in &config.mons {
-        format_mon(config.cluster, *id, entry, &founding)?;
-    }
-    for (id, entry) in &config.osds {
-        format_osd(config.cluster, *id, entry, Instance(0))?;
-    }
+    // At the same time: most of it is the disk's work, which has more to give than one writer takes.
+    std::thread::scope(|scope| {
+        let mons =
+            config.mons.iter().map(|(id, entry)| scope.spawn(|| format_mon(config.cluster, *id, entry, &founding)));
+        let mut formats: Vec<_> = mons.collect();
+        formats.extend(
+            config.osds.iter().map(|(id, entry)| scope.spawn(|| format_osd(config.cluster, *id, entry, Instance(0)))),
+        );
+        // All are waited for, and the first failure is told.
+        let ended: Vec<_> =
+            formats.into_iter().map(|format| format.join().expect("formatting does not panic")).collect();
+        ended.into_iter().collect::<Result<(), StartError>>()
+    })?;
     // Last, so that a folder with this file is complete.
     config.save()?;
     Ok(config)

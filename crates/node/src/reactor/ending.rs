@@ -2,22 +2,23 @@
 
 use super::Reactor;
 use crate::clock;
-use crate::conn::State;
+use crate::conn::{Conn, State};
 use crate::role::{Input, Role};
 use nacre_types::Entity;
 use rustix::io::Errno;
 
 impl Reactor {
-    pub(super) fn drop_conn(&mut self, id: usize) {
-        if let Some(conn) = self.conns[id].take() {
-            if let Some(node) = &mut self.nodes[conn.owner]
-                && let Some(who) = conn.who()
-            {
-                node.links.dropped(who, id);
-            }
-            // Closing the descriptor takes it out of epoll.
-            self.freed.push(id);
+    /// Ends a connection; the caller may want what it had not sent.
+    pub(super) fn drop_conn(&mut self, id: usize) -> Option<Conn> {
+        let conn = self.conns[id].take()?;
+        if let Some(node) = &mut self.nodes[conn.owner]
+            && let Some(who) = conn.who()
+        {
+            node.links.dropped(who, id);
         }
+        // Closing the descriptor, with the connection, takes it out of epoll.
+        self.freed.push(id);
+        Some(conn)
     }
 
     /// A connection failed, or its peer went.

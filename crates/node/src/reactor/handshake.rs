@@ -38,12 +38,18 @@ impl Reactor {
                 match node.links.judge(&hello, self.cluster, 0, known) {
                     Ok(replaced) => {
                         let reply = self.hello(node, Some(hello.from));
-                        if let Some(old) = replaced {
-                            self.drop_conn(old);
-                        }
+                        let old = replaced.and_then(|old| self.drop_conn(old));
                         let conn = self.conns[id].as_mut().expect("not the replaced one");
                         conn.greet(reply);
-                        self.open(id, hello.from, hello.instance, replaced.is_some());
+                        // Of two that dialed each other: nothing of ours has left on the one that gives way.
+                        let replaces = match old {
+                            Some(old) if old.state != State::Open => {
+                                conn.inherit(old);
+                                false
+                            }
+                            old => old.is_some(),
+                        };
+                        self.open(id, hello.from, hello.instance, replaces);
                         self.named(owner, hello.from, hello.name);
                         true
                     }

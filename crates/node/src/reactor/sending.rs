@@ -65,7 +65,7 @@ impl Reactor {
                 continue;
             }
             match conn.flush(&mut self.traffic) {
-                Ok(_) if conn.state == State::Closing && !conn.has_output() => self.drop_conn(id),
+                Ok(_) if conn.state == State::Closing && !conn.has_output() => drop(self.drop_conn(id)),
                 Ok(all) if all || conn.queue_bytes() <= QUEUE_BYTES_MAX => {
                     let read = conn.interest.0;
                     self.set_interest(id, read, !all);

@@ -144,7 +144,8 @@ impl GroupHeader {
 
     /// `None` if this is no header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut take = Take(Bytes::copy_from_slice(bytes.get(..HEADER)?));
+        let bytes = bytes.get(..HEADER).filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
+        let mut take = Take(Bytes::copy_from_slice(bytes));
         if take.u32()? != MAGIC || take.u16()? != VERSION {
             return None;
         }
