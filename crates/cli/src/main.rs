@@ -13,7 +13,7 @@
 //! Invariants (tests/): an error is one line on standard error that says what is wrong and what to do, and the exit code is not 0; with
 //! `--json` standard output holds JSON and nothing else.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod clock;
@@ -22,6 +22,7 @@ mod crush;
 mod doctor;
 mod failure;
 mod history;
+mod memory;
 mod meta;
 mod object;
 mod objects;
@@ -43,10 +44,6 @@ use out::Out;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// A daemon allocates some forty small pieces per operation on one thread; the C library's allocator took a tenth of its time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Replicated, programmable storage in one binary.
 #[derive(Parser)]

@@ -31,10 +31,18 @@ pub struct RunOptions {
     pub mon_tick: Duration,
     /// Whether an embedded cluster also listens on its addresses.
     pub listen: bool,
+    /// Called on the reactor's thread once it has had next to nothing to do for a second: to give memory back, for example.
+    pub idle: Option<fn()>,
 }
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { timing: Timing::default(), limits: Limits::default(), mon_tick: Duration::from_millis(50), listen: true }
+        Self {
+            timing: Timing::default(),
+            limits: Limits::default(),
+            mon_tick: Duration::from_millis(50),
+            listen: true,
+            idle: None,
+        }
     }
 }
 
@@ -49,6 +57,7 @@ fn listener(who: Entity, address: &str, listen: bool) -> Result<Option<(OwnedFd,
 pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunOptions) -> Result<(), StartError> {
     let who = Entity::Mon(id);
     let entry = config.mons.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
+    reactor.when_idle(options.idle);
     // The port first: of two processes, the one that cannot serve touches no store.
     let listener = listener(who, &entry.address, options.listen)?;
     let store = directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
@@ -70,6 +79,7 @@ pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunO
 pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunOptions) -> Result<(), StartError> {
     let who = Entity::Osd(id);
     let entry = config.osds.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
+    reactor.when_idle(options.idle);
     let listener = listener(who, &entry.address, options.listen)?;
     let mut store =
         directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;

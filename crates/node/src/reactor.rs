@@ -65,6 +65,10 @@ const CONNS_MAX: usize = 60_000;
 /// A turn with no more inputs than these is one of a host that has nothing to do: a single writer's, or a heartbeat's beside it.
 const IDLE_INPUTS: usize = 2;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
+/// Inputs between two housekeepings, per daemon, up to which it did next to nothing: heartbeats, beacons, somebody who looks.
+const QUIET_INPUTS: u64 = 100;
+/// So many quiet housekeepings in a row are a rest.
+const QUIET_LOOKS: u32 = 2;
 
 const TOKEN_WAKER: u64 = u64::MAX;
 const TOKEN_SIGNAL: u64 = u64::MAX - 1;
@@ -134,6 +138,11 @@ pub struct Reactor {
     turns: u64,
     /// Inputs that roles were given in this turn.
     given: usize,
+    /// And since the last housekeeping.
+    given_since: u64,
+    /// Housekeepings in a row with few of them.
+    quiet_looks: u32,
+    idle: Option<fn()>,
 }
 
 /// How many descriptors this process may have.
@@ -191,9 +200,16 @@ impl Reactor {
             said: VecDeque::new(),
             turns: 0,
             given: 0,
+            given_since: 0,
+            quiet_looks: 0,
+            idle: None,
         })
     }
 
+    /// What to call when a rest begins: [`crate::RunOptions::idle`].
+    pub fn when_idle(&mut self, idle: Option<fn()>) {
+        self.idle = idle;
+    }
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
@@ -342,7 +358,7 @@ impl Reactor {
     /// One wake-up. Sleeps until there is something to do, at most `max`.
     pub fn turn(&mut self, max: Duration) {
         self.turns += 1;
-        self.given = 0;
+        self.given_since += std::mem::take(&mut self.given) as u64;
         self.wait(max);
         self.take_frames();
         let mut busy = true;
@@ -466,10 +482,24 @@ impl Reactor {
                 evaluator.watch(now);
             }
         }
+        self.rest();
         // Whoever waits at the listeners is heard again.
         self.deaf = false;
         self.end_slow_greetings();
         self.watch_sessions();
+    }
+}
+
+impl Reactor {
+    /// Once in every rest, when it begins.
+    fn rest(&mut self) {
+        let quiet = std::mem::take(&mut self.given_since) <= QUIET_INPUTS * self.nodes.len() as u64;
+        self.quiet_looks = if quiet { self.quiet_looks.saturating_add(1) } else { 0 };
+        if self.quiet_looks == QUIET_LOOKS
+            && let Some(idle) = self.idle
+        {
+            idle();
+        }
     }
 }
 
@@ -496,5 +526,31 @@ fn submit_failure(who: Entity, error: SubmitError) -> String {
              add space or OSDs, delete data, then start it again"
         ),
         error => format!("{who}: the store refused a transaction: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static RESTS: AtomicU32 = AtomicU32::new(0);
+
+    #[test]
+    fn a_rest_begins_once_and_again_only_after_work() {
+        let waker = Arc::new(Waker::new().expect("an event counter"));
+        let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
+        reactor.when_idle(Some(|| RESTS.store(RESTS.load(Ordering::Relaxed) + 1, Ordering::Relaxed)));
+        let mut looks = |given: &[u64]| {
+            for given in given {
+                reactor.given_since = *given;
+                reactor.rest();
+            }
+            RESTS.swap(0, Ordering::Relaxed)
+        };
+        assert_eq!(looks(&[5000, 0, 5000, 0]), 0, "a pause between two loads is none");
+        assert_eq!(looks(&[0, 0, 0, 0]), 1);
+        assert_eq!(looks(&[5000, 0]), 0);
+        assert_eq!(looks(&[0]), 1);
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Longer than any measurement with what it prepares, drains and removes.
 const MEASURE_MAX: Duration = Duration::from_mins(3);
-/// Until memory that starting took is given back.
+/// Until memory that starting, or a load, took is given back.
 const IDLE: Duration = Duration::from_secs(2);
 /// A load in which something happens: so long altogether, and so long before it does. It lasts longer until operations are answered again.
 const FAULT_SECONDS: f64 = 6.0;
@@ -72,6 +72,7 @@ impl Turn<'_> {
         self.found(rows::IDLE, cluster.resident_mib());
         self.small(&cluster);
         self.others(&cluster);
+        sleep(IDLE);
         self.found(rows::LOADED, cluster.resident_mib());
         self.attempt("cold reads", |turn| turn.cold(&mut cluster));
         self.attempt("an OSD killed", |turn| turn.killed(&mut cluster));

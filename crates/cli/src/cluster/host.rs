@@ -44,6 +44,10 @@ pub struct Shape {
     pub base_port: Option<u16>,
 }
 
+fn run_options() -> RunOptions {
+    RunOptions { idle: Some(crate::memory::give_back), ..RunOptions::default() }
+}
+
 /// Daemons that run in this process.
 pub trait Running {
     /// Ends an OSD as a crash would: nothing is flushed, nobody is told.
@@ -464,7 +468,7 @@ pub fn ask_patiently(place: &Path, each: Duration) -> Result<Box<dyn Commands>> 
 /// # Errors
 /// When one does not start.
 pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
-    let embedded = Arc::new(Embedded::start(dir, RunOptions::default())?);
+    let embedded = Arc::new(Embedded::start(dir, run_options())?);
     let log = open_log(&nacre_node::locks::run_folder(dir).join("up.log"))?;
     Ok(Box::new(Here { embedded, told: BTreeSet::new(), log: Some(log) }))
 }
@@ -475,7 +479,7 @@ pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
 /// When it does not start, or stops by itself.
 pub fn run_mon(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
-    Ok(nacre_node::run_mon(&config, MonId(id), &RunOptions::default(), &mut |line| {
+    Ok(nacre_node::run_mon(&config, MonId(id), &run_options(), &mut |line| {
         eprintln!("{} {line}", crate::clock::now_utc())
     })?)
 }
@@ -486,7 +490,7 @@ pub fn run_mon(config: &Path, id: u32) -> Result<()> {
 /// When it does not start, or stops by itself.
 pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
-    Ok(nacre_node::run_osd(&config, OsdId(id), &RunOptions::default(), &mut |line| {
+    Ok(nacre_node::run_osd(&config, OsdId(id), &run_options(), &mut |line| {
         eprintln!("{} {line}", crate::clock::now_utc())
     })?)
 }
