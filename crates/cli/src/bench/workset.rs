@@ -24,28 +24,45 @@ pub enum Part {
     Omap,
 }
 
-/// The content of an object after its write number `sequence`.
+const WORDS: usize = BLOCK / 8;
+
+/// splitmix64: every bit of the state matters.
+const fn mixed(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// One block of noise.
+static NOISE: [u64; WORDS] = {
+    let mut noise = [0; WORDS];
+    let mut at = 0;
+    while at < WORDS {
+        noise[at] = mixed((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        at += 1;
+    }
+    noise
+};
+
+/// The content of an object after its write number `sequence`: in every block the same noise under another mask, which costs next to nothing beside
+/// the operation (a number drawn for every word was 5 % of a write of 4 MiB).
 fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
     let size = usize::try_from(size).expect("at most an operation's bytes");
-    let mut data = BytesMut::with_capacity(size + 8);
-    let mut block = 0_u64;
-    while data.len() < size {
-        let mut state =
-            run ^ object.rotate_left(20) ^ sequence.rotate_left(40) ^ block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..BLOCK / 8 {
-            if data.len() >= size {
-                break;
-            }
-            // splitmix64: every bit of the state matters, and it costs next to nothing beside the operation.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            data.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+    let mut data = BytesMut::with_capacity(size);
+    let mut words = [0; BLOCK];
+    for block in 0_u64.. {
+        let left = size - data.len();
+        if left == 0 {
+            break;
         }
-        block += 1;
+        let mask = mixed(
+            run ^ object.rotate_left(20) ^ sequence.rotate_left(40) ^ (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
+        for (to, noise) in words.chunks_exact_mut(8).zip(&NOISE) {
+            to.copy_from_slice(&(noise ^ mask).to_le_bytes());
+        }
+        data.extend_from_slice(&words[..left.min(BLOCK)]);
     }
-    data.truncate(size);
     data.freeze()
 }
 
