@@ -188,7 +188,7 @@ impl<'a> Attempt<'a> {
             Op::Truncate { object, size } => self.with(object, true, |a, o| a.truncate(o, *size))?,
             Op::Remove(object) => self.remove(object)?,
             Op::SetAttr { object, name, value } => self.with(object, true, |_, o| {
-                o.head.attrs.insert(name.clone(), value.clone());
+                o.head.attrs.set(name.clone(), value.clone());
                 Ok(())
             })?,
             Op::RemoveAttr { object, name } => self.with(object, false, |_, o| {

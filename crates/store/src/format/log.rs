@@ -95,10 +95,10 @@ impl Change {
 
     /// All changes of a group's meta part.
     pub(crate) fn decode_all(meta: Bytes) -> Option<Vec<Self>> {
-        let mut take = Take(meta);
+        let mut take = Take::new(meta);
         let mut changes = Vec::new();
         while !take.is_empty() {
-            changes.push(Self::decode(Take(take.bytes()?))?);
+            changes.push(Self::decode(Take::new(take.bytes()?))?);
         }
         Some(changes)
     }
@@ -145,7 +145,7 @@ impl GroupHeader {
     /// `None` if this is no header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..HEADER).filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
-        let mut take = Take(Bytes::copy_from_slice(bytes));
+        let mut take = Take::new(Bytes::copy_from_slice(bytes));
         if take.u32()? != MAGIC || take.u16()? != VERSION {
             return None;
         }

@@ -166,18 +166,22 @@ impl<D: Device> Store<D> {
         }
     }
 
-    fn head(&mut self, object: &ObjectKey) -> Result<Result<Option<Head>, ReadError>, Later> {
+    /// In a box: decoded where it stays, since it is some hundred words.
+    fn head(&mut self, object: &ObjectKey) -> Result<Result<Option<Box<Head>>, ReadError>, Later> {
         let key = keys::head(object);
         match self.tables.get(&key) {
             None => Err(Later::Keys(vec![key])),
             Some(None) => Ok(Ok(None)),
-            Some(Some(record)) => Ok(Head::decode(&record).map(Some).ok_or(ReadError::IndexCorrupt)),
+            Some(Some(record)) => {
+                let mut head = Box::new(Head::default());
+                Ok(head.fill(&record).map(|()| Some(head)).ok_or(ReadError::IndexCorrupt))
+            }
         }
     }
 
     fn try_stat(&mut self, object: &ObjectKey) -> Tried {
         let head = self.head(object)?;
-        Ok(head.map(|h| ReadReply::Stat(h.map(|h| ObjectStat { size: h.size, attrs: h.attrs }))))
+        Ok(head.map(|h| ReadReply::Stat(h.map(|h| ObjectStat { size: h.size, attrs: h.attrs.into_map() }))))
     }
 
     /// The blocks from `first` up to `after`.
