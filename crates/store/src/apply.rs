@@ -146,8 +146,8 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Applies `transaction`, or says why not yet.
-    pub(crate) fn run(world: World<'a>, transaction: &Transaction) -> Step<Applied> {
+    /// Applies `transaction`, of this [`Transaction::size`], or says why not yet.
+    pub(crate) fn run(world: World<'a>, transaction: &Transaction, size: usize) -> Step<Applied> {
         let out = Applied { cursor: world.cursor, ..Applied::default() };
         let mut attempt = Self {
             objects: IndexMap::default(),
@@ -155,7 +155,7 @@ impl<'a> Attempt<'a> {
             records: BTreeMap::new(),
             deferred: BTreeMap::new(),
             collections: BTreeMap::new(),
-            direct_now: transaction.size() > world.deferred_transaction_max,
+            direct_now: size > world.deferred_transaction_max,
             out,
             world,
         };
