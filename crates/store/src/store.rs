@@ -362,14 +362,22 @@ impl<D: Device> Store<D> {
 
     fn check_collections(&self, transaction: &Transaction) -> Result<(), SubmitError> {
         let mut changed: BTreeMap<CollectionId, bool> = BTreeMap::new();
+        // Most operations are on the collection of the one before.
+        let mut found = None;
         for op in &transaction.ops {
             match op {
                 Op::CreateCollection(id) => drop(changed.insert(*id, true)),
-                Op::RemoveCollection(id) => drop(changed.insert(*id, false)),
+                Op::RemoveCollection(id) => {
+                    changed.insert(*id, false);
+                    found = None;
+                }
                 _ => {}
             }
             for object in op.objects() {
                 let id = object.collection;
+                if found.replace(id) == Some(id) {
+                    continue;
+                }
                 if !changed.get(&id).copied().unwrap_or_else(|| self.known_collections.contains(&id)) {
                     return Err(SubmitError::NoCollection(id));
                 }
@@ -469,7 +477,9 @@ impl<D: Device> Store<D> {
         for &(unit, count) in change.allocated.iter().chain(&change.freed) {
             self.mark_dirty(unit, count);
         }
-        self.start_direct_writes(transaction, applied.direct);
+        if !applied.direct.is_empty() {
+            self.start_direct_writes(transaction, applied.direct);
+        }
         for (&unit, data) in change.blocks.iter().zip(&applied.payload) {
             self.pending.insert(unit, Pending { data: data.clone(), transaction, direct: false });
         }
@@ -485,8 +495,13 @@ impl<D: Device> Store<D> {
         }
         self.building.payload.extend(applied.payload);
         self.building.tokens.push(token);
-        self.old_blocks.clear();
-        self.omaps.clear();
+        // Clearing an empty tree is not free.
+        if !self.old_blocks.is_empty() {
+            self.old_blocks.clear();
+        }
+        if !self.omaps.is_empty() {
+            self.omaps.clear();
+        }
         self.events.push(Event::Applied(token));
     }
 
@@ -560,7 +575,7 @@ impl<D: Device> Store<D> {
                 break;
             }
         }
-        if self.queue.is_empty() && self.reads.none_wait() {
+        if !self.tables.staged.is_empty() && self.queue.is_empty() && self.reads.none_wait() {
             self.tables.staged.clear();
         }
     }

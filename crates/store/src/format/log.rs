@@ -171,7 +171,7 @@ pub(crate) fn group_length(meta: usize, blocks: usize) -> u64 {
 
 /// A group as the segments to write.
 pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>, payload: &[BlockData]) -> Vec<Bytes> {
-    let mut header = GroupHeader {
+    let header = GroupHeader {
         epoch,
         position,
         first,
@@ -179,7 +179,9 @@ pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>,
         blocks: u32::try_from(payload.len()).expect("a group is smaller than the log"),
         crc: 0,
     };
-    let mut crc = header.crc_start();
+    let mut encoded = header.encode(0);
+    let mut crc = Crc::new();
+    crc.update(&encoded);
     crc.update(&meta);
     let mut segments = Vec::with_capacity(3 + payload.len());
     segments.push(Bytes::new());
@@ -191,8 +193,8 @@ pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>,
             segments.push(segment.clone());
         }
     }
-    header.crc = crc.finish();
-    segments[0] = Bytes::from(header.encode(header.crc));
+    encoded[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.finish().to_le_bytes());
+    segments[0] = Bytes::from(encoded);
     debug_assert!(padding < BLOCK);
     if padding > 0 {
         segments.push(Bytes::from_static(&ZEROS[..padding]));

@@ -104,6 +104,9 @@ impl<D: Device> Store<D> {
     }
 
     pub(super) fn retry_reads(&mut self) {
+        if self.reads.none_wait() {
+            return;
+        }
         let ready: Vec<u64> =
             self.reads.waiting.iter().filter(|(_, w)| w.after <= self.applied).map(|(&id, _)| id).collect();
         for id in ready {
@@ -154,14 +157,14 @@ impl<D: Device> Store<D> {
                 // A new number even for a read that waited: what was freed before now, it does not look at.
                 let id = self.reads.next;
                 self.reads.next += 1;
-                let ios: Vec<(u64, usize)> =
-                    parts.iter().map(|p| (p.unit * BLOCK_U64, p.blocks.len() * BLOCK)).collect();
+                // What the device has done is looked at only in `poll`, after the read is in its place.
+                for (part, Part { unit, blocks, .. }) in parts.iter().enumerate() {
+                    let (offset, length) = (unit * BLOCK_U64, blocks.len() * BLOCK);
+                    self.io(Purpose::Read { read: id, part }, IoKind::Read { offset, length });
+                }
                 let left = parts.len();
                 let read = InFlight { token: waiter.token, pieces, parts, left, error: None };
                 self.reads.in_flight.insert(id, read);
-                for (part, (offset, length)) in ios.into_iter().enumerate() {
-                    self.io(Purpose::Read { read: id, part }, IoKind::Read { offset, length });
-                }
             }
         }
     }
