@@ -350,6 +350,9 @@ impl<'a> Attempt<'a> {
 
     /// Loads the existing shards among `first..=last` into the object.
     fn need_shards(&mut self, open: &mut Open, first: u32, last: u32) -> Step<()> {
+        if open.head.shards.is_empty() {
+            return Ok(());
+        }
         let mut missing = Vec::new();
         let wanted: Vec<u32> = open.head.shards_in(first..last.saturating_add(1)).collect();
         for n in wanted {

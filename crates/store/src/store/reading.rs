@@ -189,6 +189,10 @@ impl<D: Device> Store<D> {
 
     /// The blocks from `first` up to `after`.
     fn block_refs(&mut self, head: &Head, first: u64, after: u64) -> Result<Result<Vec<BlockRef>, ReadError>, Later> {
+        if head.shards.is_empty() && split(after - 1).0 == 0 {
+            let blocks = &head.first.blocks[split(first).1..=split(after - 1).1];
+            return Ok(Ok(blocks.to_vec()));
+        }
         let mut shards: BTreeMap<u32, Shard> = BTreeMap::new();
         let mut missing = Vec::new();
         for n in head.shards_in(split(first).0..split(after - 1).0 + 1) {
