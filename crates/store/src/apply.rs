@@ -16,6 +16,7 @@ mod clone;
 
 use crate::alloc::Allocator;
 use crate::api::{CollectionId, ObjectKey, Op, Transaction};
+use crate::few::Few;
 use crate::format::BLOCK_U64;
 use crate::format::checksum::BlockData;
 use crate::format::keys;
@@ -23,8 +24,6 @@ use crate::format::log::Change;
 use crate::format::object::{BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard};
 use crate::tables::{PendingBlocks, Tables};
 use bytes::Bytes;
-use foldhash::fast::FixedState;
-use indexmap::IndexMap;
 use std::collections::BTreeMap;
 
 /// Why an attempt stopped.
@@ -124,6 +123,8 @@ pub(crate) fn split(index: u64) -> (u32, usize) {
 }
 
 struct Slot {
+    /// Of its head.
+    key: Bytes,
     /// In a box: it is some thousand bytes that every operation takes out and puts back.
     open: Option<Box<Open>>,
     existed: bool,
@@ -135,27 +136,27 @@ struct Slot {
 /// One try at applying one transaction.
 pub(crate) struct Attempt<'a> {
     world: World<'a>,
-    objects: IndexMap<ObjectKey, Slot, FixedState>,
+    objects: Few<ObjectKey, Slot>,
     references: BTreeMap<u64, (References, bool)>,
     /// Omap records, and everything else at the end.
-    records: BTreeMap<Bytes, Option<Bytes>>,
-    deferred: BTreeMap<u64, BlockData>,
+    records: Few<Bytes, Option<Bytes>>,
+    deferred: Few<u64, BlockData>,
     collections: BTreeMap<CollectionId, bool>,
     direct_now: bool,
     out: Applied,
 }
 
 impl<'a> Attempt<'a> {
-    /// Applies `transaction`, or says why not yet.
-    pub(crate) fn run(world: World<'a>, transaction: &Transaction) -> Step<Applied> {
+    /// Applies `transaction`, of this [`Transaction::size`], or says why not yet.
+    pub(crate) fn run(world: World<'a>, transaction: &Transaction, size: usize) -> Step<Applied> {
         let out = Applied { cursor: world.cursor, ..Applied::default() };
         let mut attempt = Self {
-            objects: IndexMap::default(),
+            objects: Few::default(),
             references: BTreeMap::new(),
-            records: BTreeMap::new(),
-            deferred: BTreeMap::new(),
+            records: Few::default(),
+            deferred: Few::default(),
             collections: BTreeMap::new(),
-            direct_now: transaction.size() > world.deferred_transaction_max,
+            direct_now: size > world.deferred_transaction_max,
             out,
             world,
         };
@@ -188,7 +189,7 @@ impl<'a> Attempt<'a> {
             Op::Truncate { object, size } => self.with(object, true, |a, o| a.truncate(o, *size))?,
             Op::Remove(object) => self.remove(object)?,
             Op::SetAttr { object, name, value } => self.with(object, true, |_, o| {
-                o.head.attrs.insert(name.clone(), value.clone());
+                o.head.attrs.set(name.clone(), value.clone());
                 Ok(())
             })?,
             Op::RemoveAttr { object, name } => self.with(object, false, |_, o| {
@@ -244,19 +245,23 @@ impl<'a> Attempt<'a> {
         self.world.tables.get(&key).ok_or_else(|| Stop::Keys(vec![key]))
     }
 
+    /// Sees to it that the object has a slot.
     fn load(&mut self, object: &ObjectKey) -> Step<()> {
-        if self.objects.contains_key(object) {
+        if self.objects.get(object).is_some() {
             return Ok(());
         }
-        let open = match self.record(keys::head(object))? {
-            Some(record) => {
-                let head = Head::decode(&record).ok_or(Stop::Corrupt)?;
-                Some(Box::new(Open { head, shards: BTreeMap::new() }))
+        let key = keys::head(object);
+        let open = match self.world.tables.get(&key) {
+            None => return Err(Stop::Keys(vec![key])),
+            Some(Some(record)) => {
+                let mut open = Box::new(Open::default());
+                open.head.fill(&record).ok_or(Stop::Corrupt)?;
+                Some(open)
             }
-            None => None,
+            Some(None) => None,
         };
         let omap = open.as_ref().and_then(|open| open.omap());
-        let slot = Slot { existed: open.is_some(), omap, open, changed: false };
+        let slot = Slot { key, existed: open.is_some(), omap, open, changed: false };
         self.objects.insert(object.clone(), slot);
         Ok(())
     }
@@ -292,13 +297,13 @@ impl<'a> Attempt<'a> {
     /// rewriting the head of its object each time would be half of the records, looking at it a fifth of the work.
     fn with_omap(&mut self, object: &ObjectKey, fills: Option<bool>, work: impl FnOnce(&mut Self, u64)) -> Step<()> {
         if let Some(&number) = self.world.tables.omap_numbers.get(object)
-            && !self.objects.contains_key(object)
+            && self.objects.get(object).is_none()
         {
             work(self, number);
             return Ok(());
         }
         self.load(object)?;
-        let slot = &self.objects[object];
+        let slot = self.objects.get(object).expect("just loaded");
         let before = slot.open.as_ref().map(|open| (slot.changed, open.head.has_omap));
         self.with(object, fills.is_some(), |a, o| {
             o.head.has_omap |= fills == Some(true);
@@ -330,10 +335,7 @@ impl<'a> Attempt<'a> {
 
     fn remove_range(&mut self, from: Bytes, to: Bytes) {
         if from < to {
-            let covered: Vec<Bytes> = self.records.range(from.clone()..to.clone()).map(|(k, _)| k.clone()).collect();
-            for key in covered {
-                self.records.remove(&key);
-            }
+            self.records.remove_range(&from, &to);
             self.out.change.ranges.push((from, to));
         }
     }
@@ -348,6 +350,9 @@ impl<'a> Attempt<'a> {
 
     /// Loads the existing shards among `first..=last` into the object.
     fn need_shards(&mut self, open: &mut Open, first: u32, last: u32) -> Step<()> {
+        if open.head.shards.is_empty() {
+            return Ok(());
+        }
         let mut missing = Vec::new();
         let wanted: Vec<u32> = open.head.shards_in(first..last.saturating_add(1)).collect();
         for n in wanted {
@@ -441,12 +446,14 @@ impl<'a> Attempt<'a> {
 
     fn finish(&mut self) -> Step<()> {
         let mut counts: BTreeMap<CollectionId, i64> = BTreeMap::new();
-        for (key, mut slot) in std::mem::take(&mut self.objects) {
+        for (object, mut slot) in std::mem::take(&mut self.objects).into_row() {
             let delta = i64::from(slot.open.is_some()) - i64::from(slot.existed);
-            *counts.entry(key.collection).or_default() += delta;
+            if delta != 0 {
+                *counts.entry(object.collection).or_default() += delta;
+            }
             let omap = slot.open.as_ref().and_then(|open| open.omap());
             if slot.omap.or(omap).is_some() {
-                self.out.omaps.push((key.clone(), omap));
+                self.out.omaps.push((object, omap));
             }
             if !slot.changed {
                 continue;
@@ -454,14 +461,14 @@ impl<'a> Attempt<'a> {
             match &mut slot.open {
                 Some(open) => {
                     self.put_shards(open);
-                    self.records.insert(keys::head(&key), Some(open.head.encode()));
+                    self.records.insert(slot.key, Some(open.head.encode()));
                 }
-                None if slot.existed => drop(self.records.insert(keys::head(&key), None)),
+                None if slot.existed => self.records.insert(slot.key, None),
                 None => {}
             }
         }
-        for (group, (references, changed)) in std::mem::take(&mut self.references) {
-            if changed {
+        for (&group, (references, changed)) in &self.references {
+            if *changed {
                 let value = (!references.0.is_empty()).then(|| references.encode());
                 self.records.insert(keys::references(group), value);
             }
@@ -482,11 +489,10 @@ impl<'a> Attempt<'a> {
         }
         let change = &mut self.out.change;
         change.next_number = self.world.next_number;
-        change.records = std::mem::take(&mut self.records).into_iter().collect();
-        for (unit, data) in std::mem::take(&mut self.deferred) {
-            change.blocks.push(unit);
-            self.out.payload.push(data);
-        }
+        change.records = std::mem::take(&mut self.records).into_row();
+        let deferred = std::mem::take(&mut self.deferred).into_row();
+        change.blocks = deferred.iter().map(|&(unit, _)| unit).collect();
+        self.out.payload = deferred.into_iter().map(|(_, data)| data).collect();
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Memory charged per entry besides key and value.
 const OVERHEAD: usize = 112;
@@ -103,8 +104,8 @@ impl Cache {
     /// Forgets a range of omap entries.
     pub(crate) fn forget_range(&mut self, from: &Bytes, to: &Bytes) {
         assert!(is_ordered(from), "only omap entries are removed by ranges");
-        let range = from.clone()..to.max(from).clone();
-        let slots: Vec<usize> = self.by_order.range(range).map(|(_, at)| *at).collect();
+        let range = (Bound::Included(from), Bound::Excluded(to.max(from)));
+        let slots: Vec<usize> = self.by_order.range::<Bytes, _>(range).map(|(_, at)| *at).collect();
         for at in slots {
             self.vacate(at);
         }

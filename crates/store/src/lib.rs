@@ -25,6 +25,7 @@ mod apply;
 mod cache;
 pub mod check;
 pub mod device;
+mod few;
 mod format;
 mod index;
 mod job;

@@ -25,22 +25,21 @@ pub(crate) enum Known {
 const OVERHEAD: usize = 128;
 
 /// A key with its beginning in place: nearly every comparison on the way down the tree ends there, without a visit to memory elsewhere.
-/// That beginning is the key's first bytes as big numbers, followed by zeros, so it orders as the bytes do; where it is equal the bytes decide.
+/// That beginning is the key's first bytes as two big numbers, followed by zeros, so it orders as the bytes do; where it is equal the bytes
+/// decide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    beginning: [u64; 4],
+    beginning: (u128, u128),
     bytes: Bytes,
 }
 
 impl Key {
     fn new(bytes: Bytes) -> Self {
-        let mut beginning = [0; 4];
-        for (number, piece) in beginning.iter_mut().zip(bytes.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..piece.len()].copy_from_slice(piece);
-            *number = u64::from_be_bytes(whole);
-        }
-        Self { beginning, bytes }
+        let mut first = [0; 32];
+        let length = bytes.len().min(32);
+        first[..length].copy_from_slice(&bytes[..length]);
+        let half = |at: usize| u128::from_be_bytes(first[at..at + 16].try_into().expect("sixteen bytes were taken"));
+        Self { beginning: (half(0), half(16)), bytes }
     }
 }
 
@@ -71,25 +70,30 @@ impl MemTable {
         }
     }
 
-    pub(crate) fn remove_range(&mut self, mut from: Bytes, mut to: Bytes) {
+    pub(crate) fn remove_range(&mut self, from: Bytes, to: Bytes) {
         if from >= to {
             return;
         }
-        let range = Key::new(from.clone())..Key::new(to.clone());
-        let covered: Vec<Key> = self.records.range(range).map(|(key, _)| key.clone()).collect();
-        for key in covered {
-            let value = self.records.remove(&key).expect("just listed");
-            self.bytes -= charge(&key.bytes, &value);
-        }
+        let (from, to) = (Key::new(from), Key::new(to));
+        let covered = self.records.extract_if((Bound::Included(&from), Bound::Excluded(&to)), |_, _| true);
+        self.bytes -= covered.map(|(key, value)| charge(&key.bytes, &value)).sum::<usize>();
+        let (from, mut to) = (from.bytes, to.bytes);
         // Swallow every range that touches: the last that starts at or before `to`, backwards.
-        while let Some((start, end)) = self.ranges.range(..=to.clone()).next_back() {
+        while let Some((start, end)) = self.ranges.range_mut::<Bytes, _>(..=&to).next_back() {
             if *end < from {
                 break;
             }
-            let (start, end) = (start.clone(), end.clone());
+            if *start <= from {
+                // No other can touch. It grows where it is, as it does whenever a log is trimmed.
+                if *end < to {
+                    self.bytes = self.bytes + to.len() - end.len();
+                    *end = to;
+                }
+                return;
+            }
+            let start = start.clone();
+            let end = self.ranges.remove(&start).expect("just looked at");
             self.bytes -= start.len() + end.len() + OVERHEAD;
-            self.ranges.remove(&start);
-            from = from.min(start);
             to = to.max(end);
         }
         self.bytes += from.len() + to.len() + OVERHEAD;

@@ -110,29 +110,53 @@ struct Promise {
     index: u64,
 }
 
-impl Promise {
+/// What there is to know about a transaction's size, from one look at its operations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measure {
+    /// [`Transaction::size`].
+    size: usize,
+    /// [`Transaction::logged_size`].
+    logged: usize,
+    promise: Promise,
+}
+
+impl Measure {
     fn of(transaction: &Transaction) -> Self {
         let blocks = |bytes: u64| bytes.div_ceil(BLOCK_U64) + 1;
-        let data = |op: &Op| match op {
-            Op::Write { data, .. } => data.iter().map(|d| d.len() as u64).sum(),
-            _ => 0,
-        };
-        let units = |op: &Op| match op {
-            // One more for inline data that moves to a block.
-            Op::Write { .. } => blocks(data(op)) + 1,
-            Op::CloneRange { length, .. } => blocks(*length) + 3,
-            Op::Zero { .. } => 2,
-            Op::Truncate { .. } => 1,
-            _ => 0,
-        };
-        // Pages of the index are half full at worst; a block of data takes some 10 bytes of records.
-        let index = |op: &Op| match op.is_removal() {
-            true => 0,
-            false => 2 * (op.size() as u64 - data(op) + 256 + data(op) / 256),
-        };
-        let ops = &transaction.ops;
-        Self { units: ops.iter().map(units).sum(), index: ops.iter().map(index).sum() }
+        let mut all = Self::default();
+        for op in &transaction.ops {
+            let size = op.size();
+            let (data, units) = match op {
+                Op::Write { data, .. } => {
+                    let data = data.iter().map(|d| d.len() as u64).sum();
+                    // One more for inline data that moves to a block.
+                    (data, blocks(data) + 1)
+                }
+                Op::CloneRange { length, .. } => (0, blocks(*length) + 3),
+                Op::Zero { .. } => (0, 2),
+                Op::Truncate { .. } => (0, 1),
+                _ => (0, 0),
+            };
+            all.size += size;
+            if !matches!(op, Op::Write { .. }) {
+                all.logged += size;
+            }
+            all.promise.units += units;
+            // Pages of the index are half full at worst; a block of data takes some 10 bytes of records.
+            if !op.is_removal() {
+                all.promise.index += 2 * (size as u64 - data + 256 + data / 256);
+            }
+        }
+        all
     }
+}
+
+/// Submitted, not yet applied.
+struct Queued {
+    token: Token,
+    transaction: Transaction,
+    size: usize,
+    promise: Promise,
 }
 
 /// See the module head. Made by [`Store::open`].
@@ -156,7 +180,7 @@ pub struct Store<D> {
     /// Space was refused that a checkpoint may show to be there.
     wants_checkpoint: bool,
 
-    queue: VecDeque<(Token, Transaction, Promise)>,
+    queue: VecDeque<Queued>,
     queue_bytes: usize,
     /// What the queue may need.
     promised: Promise,
@@ -338,14 +362,22 @@ impl<D: Device> Store<D> {
 
     fn check_collections(&self, transaction: &Transaction) -> Result<(), SubmitError> {
         let mut changed: BTreeMap<CollectionId, bool> = BTreeMap::new();
+        // Most operations are on the collection of the one before.
+        let mut found = None;
         for op in &transaction.ops {
             match op {
                 Op::CreateCollection(id) => drop(changed.insert(*id, true)),
-                Op::RemoveCollection(id) => drop(changed.insert(*id, false)),
+                Op::RemoveCollection(id) => {
+                    changed.insert(*id, false);
+                    found = None;
+                }
                 _ => {}
             }
             for object in op.objects() {
                 let id = object.collection;
+                if found.replace(id) == Some(id) {
+                    continue;
+                }
                 if !changed.get(&id).copied().unwrap_or_else(|| self.known_collections.contains(&id)) {
                     return Err(SubmitError::NoCollection(id));
                 }
@@ -357,7 +389,7 @@ impl<D: Device> Store<D> {
     /// Applies what can be applied, in order.
     fn apply_queue(&mut self) {
         while !self.queue.is_empty() && !self.failed && !self.must_stall() {
-            let (token, transaction, promise) = self.queue.front().expect("not empty");
+            let queued = self.queue.front().expect("not empty");
             let world = World {
                 tables: &mut self.tables,
                 pending: &self.pending,
@@ -370,8 +402,8 @@ impl<D: Device> Store<D> {
                 deferred_write_max: self.limits.deferred_write_max,
                 deferred_transaction_max: self.limits.deferred_transaction_max,
             };
-            let (token, promise) = (*token, *promise);
-            match Attempt::run(world, transaction) {
+            let Queued { token, size, promise, .. } = *queued;
+            match Attempt::run(world, &queued.transaction, size) {
                 Ok(applied) => {
                     let mut meta = std::mem::take(&mut self.building.meta);
                     let start = meta.len();
@@ -395,8 +427,8 @@ impl<D: Device> Store<D> {
                     self.promised.units -= promise.units;
                     self.promised.index -= promise.index;
                     self.index_owed[0] += promise.index;
-                    let (_, transaction, _) = self.queue.pop_front().expect("just looked at");
-                    self.queue_bytes -= transaction.size();
+                    self.queue.pop_front().expect("just looked at");
+                    self.queue_bytes -= size;
                     self.adopt(token, applied);
                 }
                 Err(Stop::Keys(keys)) => return self.lookups.want_keys(keys),
@@ -445,7 +477,9 @@ impl<D: Device> Store<D> {
         for &(unit, count) in change.allocated.iter().chain(&change.freed) {
             self.mark_dirty(unit, count);
         }
-        self.start_direct_writes(transaction, applied.direct);
+        if !applied.direct.is_empty() {
+            self.start_direct_writes(transaction, applied.direct);
+        }
         for (&unit, data) in change.blocks.iter().zip(&applied.payload) {
             self.pending.insert(unit, Pending { data: data.clone(), transaction, direct: false });
         }
@@ -461,8 +495,13 @@ impl<D: Device> Store<D> {
         }
         self.building.payload.extend(applied.payload);
         self.building.tokens.push(token);
-        self.old_blocks.clear();
-        self.omaps.clear();
+        // Clearing an empty tree is not free.
+        if !self.old_blocks.is_empty() {
+            self.old_blocks.clear();
+        }
+        if !self.omaps.is_empty() {
+            self.omaps.clear();
+        }
         self.events.push(Event::Applied(token));
     }
 
@@ -536,7 +575,7 @@ impl<D: Device> Store<D> {
                 break;
             }
         }
-        if self.queue.is_empty() && self.reads.none_wait() {
+        if !self.tables.staged.is_empty() && self.queue.is_empty() && self.reads.none_wait() {
             self.tables.staged.clear();
         }
     }
@@ -549,9 +588,9 @@ impl<D: Device> ObjectStore for Store<D> {
         }
         transaction.validate()?;
         self.check_collections(&transaction)?;
-        let size = transaction.size();
+        let Measure { size, logged, promise } = Measure::of(&transaction);
         let most = self.limits.transaction_bytes_max as u64;
-        for (size, max) in [(size as u64, most), (transaction.logged_size() as u64, self.logged_bytes_max())] {
+        for (size, max) in [(size as u64, most), (logged as u64, self.logged_bytes_max())] {
             if size > max {
                 return Err(SubmitError::TooLarge { size, max });
             }
@@ -561,7 +600,6 @@ impl<D: Device> ObjectStore for Store<D> {
         if in_hand > 0 && in_hand + size > self.limits.queue_bytes_max {
             return Err(SubmitError::Busy);
         }
-        let promise = Promise::of(&transaction);
         if !transaction.ops.iter().all(Op::is_removal) {
             self.admit(promise)?;
         }
@@ -577,11 +615,11 @@ impl<D: Device> ObjectStore for Store<D> {
         self.promised.units += promise.units;
         self.promised.index += promise.index;
         self.queue_bytes += size;
-        self.queue.push_back((token, transaction, promise));
+        self.queue.push_back(Queued { token, transaction, size, promise });
         if self.queue.len() == 1 {
             self.apply_queue();
         }
-        if let Some((_, transaction, _)) = self.queue.back() {
+        if let Some(Queued { transaction, .. }) = self.queue.back() {
             // It has to wait: let one job fetch what all of the queue will need.
             for object in transaction.ops.iter().flat_map(Op::objects) {
                 let key = keys::head(object);

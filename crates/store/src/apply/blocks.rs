@@ -90,12 +90,9 @@ impl Attempt<'_> {
         self.need_shards(open, split(first).0, split(after - 1).0)?;
 
         // Old content of the blocks at the edges, where the write does not cover them.
-        let edges: Vec<u64> = match after - first {
-            1 => vec![first],
-            _ => vec![first, after - 1],
-        };
         let partial = |index: u64| index * BLOCK_U64 < offset || (index + 1) * BLOCK_U64 > end;
-        let edges: Vec<u64> = edges.into_iter().filter(|&index| partial(index)).collect();
+        let last = (after - first > 1).then_some(after - 1);
+        let edges: Vec<u64> = std::iter::once(first).chain(last).filter(|&index| partial(index)).collect();
         let refs: Vec<BlockRef> = edges.iter().map(|&index| open.block(index)).collect();
         let old = self.old_blocks(&refs)?;
 

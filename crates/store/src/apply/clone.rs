@@ -23,7 +23,7 @@ impl Attempt<'_> {
             return Ok(());
         }
         self.load(from)?;
-        if self.objects[from].open.is_none() {
+        if self.objects.get(from).expect("just loaded").open.is_none() {
             return self.remove(to);
         }
         self.remove(to)?;
@@ -82,7 +82,7 @@ impl Attempt<'_> {
         for (from, to) in &self.out.change.ranges {
             entries.retain(|key, _| key < from || key >= to);
         }
-        for (key, value) in self.records.range(from..to) {
+        for (key, value) in self.records.range(&from, &to) {
             match value {
                 Some(value) => drop(entries.insert(key.clone(), value.clone())),
                 None => drop(entries.remove(key)),

@@ -1,6 +1,6 @@
 //! Reading and writing numbers and byte strings. Reading fails with `None` on short input, and never panics.
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 /// Appends to a buffer.
 pub(crate) trait Put {
@@ -13,18 +13,23 @@ pub(crate) trait Put {
 }
 
 impl Put for Vec<u8> {
+    #[inline]
     fn u8(&mut self, value: u8) {
         self.push(value);
     }
+    #[inline]
     fn u16(&mut self, value: u16) {
         self.extend_from_slice(&value.to_le_bytes());
     }
+    #[inline]
     fn u32(&mut self, value: u32) {
         self.extend_from_slice(&value.to_le_bytes());
     }
+    #[inline]
     fn u64(&mut self, value: u64) {
         self.extend_from_slice(&value.to_le_bytes());
     }
+    #[inline]
     fn bytes(&mut self, value: &[u8]) {
         self.u32(u32::try_from(value.len()).expect("submit bounds every key and value far below 4 GiB"));
         self.extend_from_slice(value);
@@ -32,29 +37,49 @@ impl Put for Vec<u8> {
 }
 
 /// Takes from the front of a buffer; byte strings are slices of it, not copies.
-pub(crate) struct Take(pub(crate) Bytes);
+pub(crate) struct Take {
+    bytes: Bytes,
+    /// What is taken already.
+    at: usize,
+}
 
 impl Take {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { bytes, at: 0 }
+    }
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let found = *self.bytes.get(self.at..)?.first_chunk()?;
+        self.at += N;
+        Some(found)
+    }
+    #[inline]
     pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.0.has_remaining().then(|| self.0.get_u8())
+        self.array().map(u8::from_le_bytes)
     }
+    #[inline]
     pub(crate) fn u16(&mut self) -> Option<u16> {
-        (self.0.len() >= 2).then(|| self.0.get_u16_le())
+        self.array().map(u16::from_le_bytes)
     }
+    #[inline]
     pub(crate) fn u32(&mut self) -> Option<u32> {
-        (self.0.len() >= 4).then(|| self.0.get_u32_le())
+        self.array().map(u32::from_le_bytes)
     }
+    #[inline]
     pub(crate) fn u64(&mut self) -> Option<u64> {
-        (self.0.len() >= 8).then(|| self.0.get_u64_le())
+        self.array().map(u64::from_le_bytes)
     }
     pub(crate) fn take(&mut self, length: usize) -> Option<Bytes> {
-        (self.0.len() >= length).then(|| self.0.split_to(length))
+        (self.bytes.len() - self.at >= length).then(|| {
+            self.at += length;
+            self.bytes.slice(self.at - length..self.at)
+        })
     }
     pub(crate) fn bytes(&mut self) -> Option<Bytes> {
         let length = self.u32()?;
         self.take(length as usize)
     }
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.at == self.bytes.len()
     }
 }

@@ -13,7 +13,7 @@
 //! An object's *number* is given to it for life and never reused; a rename moves only the head.
 
 use crate::api::{CollectionId, ObjectKey};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 pub(crate) const STATE: &[u8] = &[1];
 pub(crate) const TAG_COLLECTION: u8 = 2;
@@ -25,21 +25,21 @@ pub(crate) const TAG_SHARD: u8 = 0x11;
 pub(crate) const TAG_OMAP: u8 = 0x12;
 
 fn tagged(tag: u8, number: u64, rest: &[u8]) -> Bytes {
-    let mut key = BytesMut::with_capacity(9 + rest.len());
-    key.put_u8(tag);
-    key.put_u64(number);
-    key.put_slice(rest);
-    key.freeze()
+    let mut key = Vec::with_capacity(9 + rest.len());
+    key.push(tag);
+    key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(rest);
+    Bytes::from(key)
 }
 
 pub(crate) fn collection(id: CollectionId) -> Bytes {
     tagged(TAG_COLLECTION, id.0, &[])
 }
 pub(crate) fn bitmap(group: u32) -> Bytes {
-    let mut key = BytesMut::with_capacity(5);
-    key.put_u8(TAG_BITMAP);
-    key.put_u32(group);
-    key.freeze()
+    let mut key = Vec::with_capacity(5);
+    key.push(TAG_BITMAP);
+    key.extend_from_slice(&group.to_be_bytes());
+    Bytes::from(key)
 }
 pub(crate) fn references(group: u64) -> Bytes {
     tagged(TAG_REFERENCES, group, &[])

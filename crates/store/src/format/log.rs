@@ -95,10 +95,10 @@ impl Change {
 
     /// All changes of a group's meta part.
     pub(crate) fn decode_all(meta: Bytes) -> Option<Vec<Self>> {
-        let mut take = Take(meta);
+        let mut take = Take::new(meta);
         let mut changes = Vec::new();
         while !take.is_empty() {
-            changes.push(Self::decode(Take(take.bytes()?))?);
+            changes.push(Self::decode(Take::new(take.bytes()?))?);
         }
         Some(changes)
     }
@@ -145,7 +145,7 @@ impl GroupHeader {
     /// `None` if this is no header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..HEADER).filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
-        let mut take = Take(Bytes::copy_from_slice(bytes));
+        let mut take = Take::new(Bytes::copy_from_slice(bytes));
         if take.u32()? != MAGIC || take.u16()? != VERSION {
             return None;
         }
@@ -171,7 +171,7 @@ pub(crate) fn group_length(meta: usize, blocks: usize) -> u64 {
 
 /// A group as the segments to write.
 pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>, payload: &[BlockData]) -> Vec<Bytes> {
-    let mut header = GroupHeader {
+    let header = GroupHeader {
         epoch,
         position,
         first,
@@ -179,7 +179,9 @@ pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>,
         blocks: u32::try_from(payload.len()).expect("a group is smaller than the log"),
         crc: 0,
     };
-    let mut crc = header.crc_start();
+    let mut encoded = header.encode(0);
+    let mut crc = Crc::new();
+    crc.update(&encoded);
     crc.update(&meta);
     let mut segments = Vec::with_capacity(3 + payload.len());
     segments.push(Bytes::new());
@@ -191,8 +193,8 @@ pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>,
             segments.push(segment.clone());
         }
     }
-    header.crc = crc.finish();
-    segments[0] = Bytes::from(header.encode(header.crc));
+    encoded[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.finish().to_le_bytes());
+    segments[0] = Bytes::from(encoded);
     debug_assert!(padding < BLOCK);
     if padding > 0 {
         segments.push(Bytes::from_static(&ZEROS[..padding]));

@@ -57,12 +57,9 @@ impl Shard {
         out.u8(0);
         let mut runs = 0;
         let mut index = 0;
-        while index < SHARD_BLOCKS {
+        while let Some(holes) = self.blocks[index..].iter().position(|b| !b.is_hole()) {
+            index += holes;
             let first = self.blocks[index];
-            if first.is_hole() {
-                index += 1;
-                continue;
-            }
             let mut length = 1;
             while self
                 .blocks
@@ -78,13 +75,13 @@ impl Shard {
             index += length;
         }
         out[count_at] = runs;
-        for block in self.blocks.iter().filter(|b| !b.is_hole()) {
+        for block in self.blocks[..index].iter().filter(|b| !b.is_hole()) {
             out.u32(block.crc);
         }
     }
 
-    fn decode_from(take: &mut Take) -> Option<Self> {
-        let mut shard = Self::default();
+    /// Decodes into an empty shard, where it is to stay: it is too large to be moved about.
+    fn fill(&mut self, take: &mut Take) -> Option<()> {
         let mut next = 0;
         for _ in 0..take.u8()? {
             let (start, length) = (take.u8()? as usize, take.u8()? as usize);
@@ -95,13 +92,13 @@ impl Shard {
             }
             next = start + length;
             for i in 0..length {
-                shard.blocks[start + i] = BlockRef { unit: unit.checked_add(i as u64)?, crc: 0, shared };
+                self.blocks[start + i] = BlockRef { unit: unit.checked_add(i as u64)?, crc: 0, shared };
             }
         }
-        for block in shard.blocks.iter_mut().filter(|b| !b.is_hole()) {
+        for block in self.blocks[..next].iter_mut().filter(|b| !b.is_hole()) {
             block.crc = take.u32()?;
         }
-        Some(shard)
+        Some(())
     }
 
     pub(crate) fn encode(&self) -> Bytes {
@@ -111,8 +108,9 @@ impl Shard {
     }
 
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
-        let mut take = Take(unseal(record)?);
-        let shard = Self::decode_from(&mut take)?;
+        let mut take = Take::new(unseal(record)?);
+        let mut shard = Self::default();
+        shard.fill(&mut take)?;
         take.is_empty().then_some(shard)
     }
 }
@@ -131,6 +129,27 @@ fn unseal(record: &Bytes) -> Option<Bytes> {
     (crc32c(&record[..at]) == crc).then(|| record.slice(..at))
 }
 
+/// Attributes, in order of their names: an object has one or two, and a tree for these costs more than all else in a head.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attrs(Vec<(Bytes, Bytes)>);
+
+impl Attrs {
+    pub(crate) fn set(&mut self, name: Bytes, value: Bytes) {
+        match self.0.binary_search_by(|(known, _)| known.cmp(&name)) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (name, value)),
+        }
+    }
+    pub(crate) fn remove(&mut self, name: &[u8]) {
+        if let Ok(at) = self.0.binary_search_by(|(known, _)| known[..].cmp(name)) {
+            self.0.remove(at);
+        }
+    }
+    pub(crate) fn into_map(self) -> BTreeMap<Bytes, Bytes> {
+        self.0.into_iter().collect()
+    }
+}
+
 /// The record found under an object's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -138,7 +157,7 @@ pub(crate) struct Head {
     pub(crate) size: u64,
     /// The object has, or may have, omap entries.
     pub(crate) has_omap: bool,
-    pub(crate) attrs: BTreeMap<Bytes, Bytes>,
+    pub(crate) attrs: Attrs,
     pub(crate) inline: Bytes,
     pub(crate) first: Shard,
     /// Further shards that have a record: first number and count, in order, not adjacent.
@@ -147,14 +166,14 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn encode(&self) -> Bytes {
-        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len() + 5).sum();
+        let attrs: usize = self.attrs.0.iter().map(|(k, v)| k.len() + v.len() + 5).sum();
         let mut out = Vec::with_capacity(64 + attrs + self.inline.len() + 32);
         out.u8(HEAD_VERSION);
         out.u8(if self.has_omap { FLAG_OMAP } else { 0 });
         out.u64(self.number);
         out.u64(self.size);
-        out.u32(self.attrs.len() as u32);
-        for (name, value) in &self.attrs {
+        out.u32(self.attrs.0.len() as u32);
+        for (name, value) in &self.attrs.0 {
             out.u8(name.len() as u8);
             out.extend_from_slice(name);
             out.bytes(value);
@@ -170,24 +189,30 @@ impl Head {
     }
 
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
-        let mut take = Take(unseal(record)?);
+        let mut head = Self::default();
+        head.fill(record)?;
+        Some(head)
+    }
+
+    /// Decodes into an empty head, where it is to stay.
+    pub(crate) fn fill(&mut self, record: &Bytes) -> Option<()> {
+        let mut take = Take::new(unseal(record)?);
         if take.u8()? != HEAD_VERSION {
             return None;
         }
-        let flags = take.u8()?;
-        let mut head =
-            Self { number: take.u64()?, size: take.u64()?, has_omap: flags & FLAG_OMAP != 0, ..Self::default() };
+        self.has_omap = take.u8()? & FLAG_OMAP != 0;
+        (self.number, self.size) = (take.u64()?, take.u64()?);
         for _ in 0..take.u32()? {
             let length = take.u8()? as usize;
             let name = take.take(length)?;
-            head.attrs.insert(name, take.bytes()?);
+            self.attrs.set(name, take.bytes()?);
         }
-        head.inline = take.bytes()?;
-        head.first = Shard::decode_from(&mut take)?;
+        self.inline = take.bytes()?;
+        self.first.fill(&mut take)?;
         for _ in 0..take.u16()? {
-            head.shards.push((take.u32()?, take.u32()?));
+            self.shards.push((take.u32()?, take.u32()?));
         }
-        take.is_empty().then_some(head)
+        take.is_empty().then_some(())
     }
 
     /// Whether shard `n` (1 or more) has a record.
@@ -249,7 +274,7 @@ impl References {
         seal(out)
     }
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
-        let mut take = Take(unseal(record)?);
+        let mut take = Take::new(unseal(record)?);
         let mut counts = BTreeMap::new();
         while !take.is_empty() {
             counts.insert(take.u8()?, take.u32()?);
@@ -281,8 +306,8 @@ mod tests {
             value in proptest::collection::vec(any::<u8>(), 0..50), flip in any::<prop::sample::Index>(),
         ) {
             let mut head = Head { number: 7, size, has_omap: true, first, ..Head::default() };
-            head.attrs.insert("a".into(), value.clone().into());
-            head.attrs.insert("bb".into(), Bytes::new());
+            head.attrs.set("a".into(), value.clone().into());
+            head.attrs.set("bb".into(), Bytes::new());
             head.inline = value.into();
             for &n in &present {
                 head.set_shard(n, true);

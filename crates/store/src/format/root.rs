@@ -158,7 +158,7 @@ impl Root {
         if crc32c_always(&covered) != number(12) {
             return Err(RootError::Damaged);
         }
-        let mut take = Take(Bytes::from(covered));
+        let mut take = Take::new(Bytes::from(covered));
         Self::fields(&mut take).ok_or(RootError::Damaged)
     }
 

@@ -53,7 +53,7 @@ impl StateRecord {
         Bytes::from(out)
     }
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
-        let mut take = crate::format::codec::Take(record.clone());
+        let mut take = crate::format::codec::Take::new(record.clone());
         let state =
             Self { epoch: take.u64()?, position: take.u64()?, transactions: take.u64()?, next_number: take.u64()? };
         take.is_empty().then_some(state)

@@ -104,6 +104,9 @@ impl<D: Device> Store<D> {
     }
 
     pub(super) fn retry_reads(&mut self) {
+        if self.reads.none_wait() {
+            return;
+        }
         let ready: Vec<u64> =
             self.reads.waiting.iter().filter(|(_, w)| w.after <= self.applied).map(|(&id, _)| id).collect();
         for id in ready {
@@ -154,34 +157,42 @@ impl<D: Device> Store<D> {
                 // A new number even for a read that waited: what was freed before now, it does not look at.
                 let id = self.reads.next;
                 self.reads.next += 1;
-                let ios: Vec<(u64, usize)> =
-                    parts.iter().map(|p| (p.unit * BLOCK_U64, p.blocks.len() * BLOCK)).collect();
+                // What the device has done is looked at only in `poll`, after the read is in its place.
+                for (part, Part { unit, blocks, .. }) in parts.iter().enumerate() {
+                    let (offset, length) = (unit * BLOCK_U64, blocks.len() * BLOCK);
+                    self.io(Purpose::Read { read: id, part }, IoKind::Read { offset, length });
+                }
                 let left = parts.len();
                 let read = InFlight { token: waiter.token, pieces, parts, left, error: None };
                 self.reads.in_flight.insert(id, read);
-                for (part, (offset, length)) in ios.into_iter().enumerate() {
-                    self.io(Purpose::Read { read: id, part }, IoKind::Read { offset, length });
-                }
             }
         }
     }
 
-    fn head(&mut self, object: &ObjectKey) -> Result<Result<Option<Head>, ReadError>, Later> {
+    /// In a box: decoded where it stays, since it is some hundred words.
+    fn head(&mut self, object: &ObjectKey) -> Result<Result<Option<Box<Head>>, ReadError>, Later> {
         let key = keys::head(object);
         match self.tables.get(&key) {
             None => Err(Later::Keys(vec![key])),
             Some(None) => Ok(Ok(None)),
-            Some(Some(record)) => Ok(Head::decode(&record).map(Some).ok_or(ReadError::IndexCorrupt)),
+            Some(Some(record)) => {
+                let mut head = Box::new(Head::default());
+                Ok(head.fill(&record).map(|()| Some(head)).ok_or(ReadError::IndexCorrupt))
+            }
         }
     }
 
     fn try_stat(&mut self, object: &ObjectKey) -> Tried {
         let head = self.head(object)?;
-        Ok(head.map(|h| ReadReply::Stat(h.map(|h| ObjectStat { size: h.size, attrs: h.attrs }))))
+        Ok(head.map(|h| ReadReply::Stat(h.map(|h| ObjectStat { size: h.size, attrs: h.attrs.into_map() }))))
     }
 
     /// The blocks from `first` up to `after`.
     fn block_refs(&mut self, head: &Head, first: u64, after: u64) -> Result<Result<Vec<BlockRef>, ReadError>, Later> {
+        if head.shards.is_empty() && split(after - 1).0 == 0 {
+            let blocks = &head.first.blocks[split(first).1..=split(after - 1).1];
+            return Ok(Ok(blocks.to_vec()));
+        }
         let mut shards: BTreeMap<u32, Shard> = BTreeMap::new();
         let mut missing = Vec::new();
         for n in head.shards_in(split(first).0..split(after - 1).0 + 1) {

@@ -1,0 +1,122 @@
+//! [`Few`]: a map in order of its keys that nearly always holds one to four entries.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// So many entries are kept in a row; more of them in a tree.
+const ROW_MAX: usize = 16;
+
+/// A transaction changes two records and one block: to make, walk and drop trees for these costs several times what a row of them does.
+/// Nothing bounds a transaction's records, though, and a long row would take a time that grows with its square.
+///
+/// Invariant: one of the two is empty.
+#[derive(Debug)]
+pub(crate) struct Few<K, V> {
+    /// In order of keys.
+    row: Vec<(K, V)>,
+    tree: BTreeMap<K, V>,
+}
+
+impl<K, V> Default for Few<K, V> {
+    fn default() -> Self {
+        Self { row: Vec::new(), tree: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord, V> Few<K, V> {
+    fn place(&self, key: &K) -> Result<usize, usize> {
+        self.row.binary_search_by(|(known, _)| known.cmp(key))
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        match self.place(key) {
+            Ok(at) => Some(&self.row[at].1),
+            Err(_) if self.tree.is_empty() => None,
+            Err(_) => self.tree.get(key),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        match self.place(key) {
+            Ok(at) => Some(&mut self.row[at].1),
+            Err(_) if self.tree.is_empty() => None,
+            Err(_) => self.tree.get_mut(key),
+        }
+    }
+
+    /// All of it, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.row.iter().map(|(key, value)| (key, value)).chain(&self.tree)
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if self.tree.is_empty() {
+            match self.place(&key) {
+                Ok(at) => return self.row[at].1 = value,
+                Err(at) if self.row.len() < ROW_MAX => return self.row.insert(at, (key, value)),
+                Err(_) => self.tree = std::mem::take(&mut self.row).into_iter().collect(),
+            }
+        }
+        self.tree.insert(key, value);
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) {
+        match self.place(key) {
+            Ok(at) => drop(self.row.remove(at)),
+            Err(_) if self.tree.is_empty() => {}
+            Err(_) => drop(self.tree.remove(key)),
+        }
+    }
+
+    /// Removes what lies from `from` up to `to`.
+    pub(crate) fn remove_range(&mut self, from: &K, to: &K) {
+        self.row.retain(|(key, _)| key < from || key >= to);
+        if !self.tree.is_empty() {
+            self.tree.extract_if((Bound::Included(from), Bound::Excluded(to)), |_, _| true).for_each(drop);
+        }
+    }
+
+    /// What lies from `from` up to `to`, in order.
+    pub(crate) fn range(&self, from: &K, to: &K) -> impl Iterator<Item = (&K, &V)> {
+        let row = self.row.iter().filter(move |(key, _)| key >= from && key < to).map(|(key, value)| (key, value));
+        row.chain(self.tree.range((Bound::Included(from), Bound::Excluded(to))))
+    }
+
+    /// All of it, in order.
+    pub(crate) fn into_row(self) -> Vec<(K, V)> {
+        if self.tree.is_empty() { self.row } else { self.tree.into_iter().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_however_many_there_are(steps in proptest::collection::vec((0u8..5, 0u8..40, 0u8..40), 0..120)) {
+            let (mut few, mut model) = (Few::default(), BTreeMap::new());
+            for (value, (what, a, b)) in steps.into_iter().enumerate() {
+                match what {
+                    0 => {
+                        few.remove(&a);
+                        model.remove(&a);
+                    }
+                    1 if a < b => {
+                        few.remove_range(&a, &b);
+                        model.retain(|key, _| !(a..b).contains(key));
+                    }
+                    _ => {
+                        few.insert(a, value);
+                        model.insert(a, value);
+                    }
+                }
+                prop_assert_eq!(few.get(&b), model.get(&b));
+                let (from, to) = (a.min(b), a.max(b));
+                prop_assert!(few.range(&from, &to).eq(model.range(from..to)));
+            }
+            prop_assert_eq!(few.into_row(), Vec::from_iter(model));
+        }
+    }
+}
