@@ -19,6 +19,7 @@ use nacre_types::{
 };
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why bytes do not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +276,15 @@ impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
             map.insert(key, V::get(from)?);
         }
         Ok(map)
+    }
+}
+/// What several hold: its bytes are those of the value.
+impl<T: Wire> Wire for Arc<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        T::get(from).map(Self::new)
     }
 }
 impl<A: Wire, B: Wire> Wire for (A, B) {

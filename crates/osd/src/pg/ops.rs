@@ -443,7 +443,7 @@ impl Pg {
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }
-            super::dedup::Seen::Done(record) => (record.version, record.results.clone()),
+            super::dedup::Seen::Done(done) => (done.version(), done.results().to_vec()),
         };
         sh.counters.dedup_hits += 1;
         let reply = OpReply { request: id, failure: None, version, results, attempt: op.request.attempt };
