@@ -67,7 +67,7 @@ impl Pg {
         from: Entity,
         name: &Name,
         epoch: Epoch,
-        request: OpRequest,
+        mut request: OpRequest,
         payload: Payload,
         sh: &mut Shared,
     ) {
@@ -93,7 +93,7 @@ impl Pg {
         let writes = request.ops.iter().any(SubOp::is_write);
         // All of one name wait in the live object's queue, to be told where their snapshot is.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
-        let request = OpRequest { object: snaps::live(&request.object), ..request };
+        request.object.snapshot = SnapId::HEAD;
         let op = Pending {
             from,
             request,
@@ -216,22 +216,21 @@ impl Pg {
             return Some(Wait::Serving);
         }
         let (now, min_size) = (sh.now, self.interval.min_size);
-        let lease = self.lease_until(sh);
         if self.local.missing.contains_key(object) {
             return Some(Wait::Missing);
         }
-        if let Some(front) = self.primary().expect("serving").objects.front_mut(object)
-            && !learn_of_calls(front, &sh.programs)
-        {
-            return Some(Wait::Program);
-        }
-        let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
-        let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
+        let acting = &self.interval.acting;
+        let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let lacking = having < acting.len() || self.interval.backfill_targets().any(|osd| self.lacks(osd, object));
         let primary = self.primary().expect("serving");
         let suspect = primary.damage.is_suspect(object);
         let state = primary.objects.get(object);
-        let front = state.front()?;
+        let front = state.front_mut()?;
+        if !learn_of_calls(front, &sh.programs) {
+            return Some(Wait::Program);
+        }
         let is_write = front.is_write();
+        let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         if having < min_size || (is_write && lacking) {
             return Some(Wait::Degraded);
         }
@@ -245,7 +244,6 @@ impl Pg {
         if state.exclusive || (is_write && state.reads > 0) {
             return Some(Wait::Order);
         }
-        let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         if !is_write && state.updates > 0 && !uncommitted {
             return Some(Wait::Order);
         }
@@ -261,7 +259,7 @@ impl Pg {
         if is_write && !self.clones_are_ready(front, context, sh) {
             return Some(Wait::Clone);
         }
-        if !is_write && lease <= now {
+        if !is_write && self.lease_until(sh) <= now {
             sh.counters.lease_waits += 1;
             return Some(Wait::Lease);
         }
@@ -300,11 +298,14 @@ impl Pg {
         let store_key = key::store_key(id, &object);
         let primary = self.primary().expect("serving");
         let number = primary.objects.number();
-        for (index, want) in wants.iter().enumerate() {
-            sh.read(id, since, want.read(store_key.clone()), Awaited::OpRead { op: number, index });
-        }
         let waiting = wants.len();
-        let reading = Reading { op, fetched, wants, replies: Default::default(), waiting, failed: None };
+        // The last one takes the key itself.
+        let keys = std::iter::repeat_n(store_key, waiting);
+        for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
+            sh.read(id, since, want.read(store_key), Awaited::OpRead { op: number, index });
+        }
+        let replies = wants.iter().map(|_| None).collect();
+        let reading = Reading { op, fetched, wants, replies, waiting, failed: None };
         primary.objects.readings.insert(number, reading);
         let state = primary.objects.get(&object);
         state.reads += 1;
@@ -479,7 +480,7 @@ impl Pg {
         let Some(reading) = primary.objects.readings.get_mut(&number) else { return };
         match reply {
             Ok(reply) => {
-                reading.replies.insert(index, reply);
+                reading.replies[index] = Some(reply);
             }
             Err(ReadError::NotFound) => {}
             Err(error) => reading.failed = Some(error),
@@ -488,7 +489,7 @@ impl Pg {
         if reading.waiting > 0 {
             return;
         }
-        let Reading { op, mut fetched, wants, mut replies, failed, .. } =
+        let Reading { op, mut fetched, wants, replies, failed, .. } =
             primary.objects.readings.remove(&number).expect("just seen");
         let object = op.request.object.clone();
         let state = primary.objects.get(&object);
@@ -512,8 +513,8 @@ impl Pg {
                 self.suspect(sh.me(), &object, version, sh);
             }
             None => {
-                for (index, want) in wants.into_iter().enumerate() {
-                    fetched.take(want, replies.remove(&index));
+                for (want, reply) in wants.into_iter().zip(replies) {
+                    fetched.take(want, reply);
                 }
                 fetched.end_round();
                 if self.execute(op, fetched, sh).is_some() {
