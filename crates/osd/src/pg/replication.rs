@@ -407,16 +407,15 @@ impl Pg {
     }
 
     fn advance_committed(&mut self, sh: &mut Shared) {
-        let acting = self.interval.acting.clone();
         let me = sh.me();
-        let Some(primary) = self.primary() else { return };
+        let Role::Primary(primary) = &mut self.role else { return };
         if !primary.is_peered() {
             return;
         }
         let acked = |osd: &OsdId, primary: &Primary| {
             if *osd == me { primary.logged } else { primary.peers.get(osd).map_or(Version::NONE, |peer| peer.acked) }
         };
-        let committed = acting.iter().map(|osd| acked(osd, primary)).min().unwrap_or(Version::NONE);
+        let committed = self.interval.acting.iter().map(|osd| acked(osd, primary)).min().unwrap_or(Version::NONE);
         if committed <= primary.committed {
             return;
         }
