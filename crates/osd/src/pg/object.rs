@@ -195,8 +195,8 @@ pub struct Objects {
     last: usize,
     queued: usize,
     clock: u64,
-    /// Data being read, by number.
-    pub readings: BTreeMap<u64, Reading>,
+    /// Data being read, in order of the numbers. A box: it is large, and each is put in and taken out once.
+    readings: Vec<(u64, Box<Reading>)>,
     /// Operations that somebody evaluates for us, by number.
     pub evaluating: BTreeMap<u64, Pending>,
     /// Listings under way or waiting, by number.
@@ -267,6 +267,24 @@ impl Objects {
         self.queued -= queue.len();
         queue
     }
+    /// Data is being read, under a number that is larger than all before it.
+    pub fn begin_reading(&mut self, number: u64, reading: Reading) {
+        assert!(self.readings.last().is_none_or(|(last, _)| *last < number), "numbers only grow");
+        self.readings.push((number, Box::new(reading)));
+    }
+    fn reading_at(&self, number: u64) -> Option<usize> {
+        self.readings.binary_search_by_key(&number, |(number, _)| *number).ok()
+    }
+    /// Data that is being read under this number.
+    pub fn reading(&mut self, number: u64) -> Option<&mut Reading> {
+        let at = self.reading_at(number)?;
+        Some(&mut self.readings[at].1)
+    }
+    /// It has been read.
+    pub fn end_reading(&mut self, number: u64) -> Option<Reading> {
+        let at = self.reading_at(number)?;
+        Some(*self.readings.remove(at).1)
+    }
     /// A number for a reading or listing.
     pub const fn number(&mut self) -> u64 {
         self.next += 1;
@@ -293,14 +311,14 @@ impl Objects {
     /// Whether an update of one of these objects is under way that has not got its place in the log yet.
     #[must_use]
     pub fn is_about_to_change(&self, inside: impl Fn(&ObjectId) -> bool) -> bool {
-        let reading = self.readings.values().map(|reading| &reading.op);
+        let reading = self.readings.iter().map(|(_, reading)| &reading.op);
         reading.chain(self.evaluating.values()).any(|op| op.is_write() && inside(&op.request.object))
     }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;
         let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
-        let reading = std::mem::take(&mut self.readings).into_values().map(|reading| reading.op);
+        let reading = std::mem::take(&mut self.readings).into_iter().map(|(_, reading)| reading.op);
         let evaluating = std::mem::take(&mut self.evaluating).into_values();
         let listing = std::mem::take(&mut self.listings).into_values().map(|listing| listing.op);
         queued.chain(reading).chain(evaluating).chain(listing).collect()

@@ -294,8 +294,7 @@ impl Pg {
     /// Reads what the operation cannot be evaluated without.
     fn read_for(&mut self, op: Pending, wants: Vec<Want>, fetched: Fetched, sh: &mut Shared) {
         let (id, since, is_write) = (self.id(), self.interval.since, op.is_write());
-        let object = op.request.object.clone();
-        let store_key = key::store_key(id, &object);
+        let store_key = key::store_key(id, &op.request.object);
         let primary = self.primary().expect("serving");
         let number = primary.objects.number();
         let waiting = wants.len();
@@ -304,12 +303,12 @@ impl Pg {
         for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
             sh.read(id, since, want.read(store_key), Awaited::OpRead { op: number, index });
         }
-        let replies = wants.iter().map(|_| None).collect();
-        let reading = Reading { op, fetched, wants, replies, waiting, failed: None };
-        primary.objects.readings.insert(number, reading);
-        let state = primary.objects.get(&object);
+        let state = primary.objects.get(&op.request.object);
         state.reads += 1;
         state.exclusive = is_write;
+        let replies = wants.iter().map(|_| None).collect();
+        let reading = Reading { op, fetched, wants, replies, waiting, failed: None };
+        primary.objects.begin_reading(number, reading);
     }
 
     /// Lets somebody else evaluate the operation.
@@ -477,7 +476,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let Some(primary) = self.primary() else { return };
-        let Some(reading) = primary.objects.readings.get_mut(&number) else { return };
+        let Some(reading) = primary.objects.reading(number) else { return };
         match reply {
             Ok(reply) => {
                 reading.replies[index] = Some(reply);
@@ -490,7 +489,7 @@ impl Pg {
             return;
         }
         let Reading { op, mut fetched, wants, replies, failed, .. } =
-            primary.objects.readings.remove(&number).expect("just seen");
+            primary.objects.end_reading(number).expect("just seen");
         let object = op.request.object.clone();
         let state = primary.objects.get(&object);
         state.reads -= 1;
@@ -527,19 +526,20 @@ impl Pg {
 
     /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
     fn execute(&mut self, op: Pending, fetched: Fetched, sh: &mut Shared) -> Option<Wait> {
-        let object = op.request.object.clone();
         let full = self.is_full(sh);
-        let state = self.primary().expect("serving").objects.get(&object);
+        let state = self.primary().expect("serving").objects.get(&op.request.object);
         let mut context = state.context.clone().expect("loaded before anything is executed");
-        context.damaged = self.is_lost(&object);
+        context.damaged = self.is_lost(&op.request.object);
         if op.own.is_some() || matches!(op.request.ops[..], [SubOp::Notify { .. }]) {
             self.execute_watch(op, context, sh);
             return None;
         }
+        // Only one that asks for a snapshot may have to go elsewhere.
+        let asked = op.snapshot.map(|_| op.request.object.clone());
         let (op, context) = match self.at_snapshot(op, context, sh) {
             Ok(here) => here,
             Err(other) => {
-                while other != object && self.step(&other, sh).is_none() {}
+                while asked.as_ref() != Some(&other) && self.step(&other, sh).is_none() {}
                 return None;
             }
         };
@@ -560,6 +560,12 @@ impl Pg {
         self.conclude(op, context, full, scene, outcome, sh)
     }
 
+    /// It cannot go on yet: what is behind it waits for it.
+    fn back_to_front(&mut self, op: Pending) {
+        let object = op.request.object.clone();
+        self.primary().expect("serving").objects.push_front(&object, op);
+    }
+
     /// Does what the evaluation said.
     fn conclude(
         &mut self,
@@ -570,17 +576,16 @@ impl Pg {
         outcome: Outcome,
         sh: &mut Shared,
     ) -> Option<Wait> {
-        let object = op.request.object.clone();
         let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
             Outcome::Update(_) if !self.clones_are_ready(&op, &context, sh) => {
                 // Its queue finds out what it waits for.
-                self.primary().expect("serving").objects.push_front(&object, op);
+                self.back_to_front(op);
             }
             Outcome::Back { snap } => {
                 let back = [&op.back[..], &[snap]].concat();
-                self.primary().expect("serving").objects.push_front(&object, Pending { back, ..op });
+                self.back_to_front(Pending { back, ..op });
             }
             Outcome::Update(update) if !self.fits_stores(&update, sh) => {
                 return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::TooLarge {}), sh);
@@ -592,14 +597,13 @@ impl Pg {
             Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
             Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
             Outcome::Program { moment } => {
-                let op = Pending { awaits_since: Some(moment), ..op };
-                self.primary().expect("serving").objects.push_front(&object, op);
+                self.back_to_front(Pending { awaits_since: Some(moment), ..op });
             }
             Outcome::Answer { failure, results, payload } => {
                 // It tells what the object is now: only under a lease, and when what it saw is committed.
                 let lease = self.lease_until(sh);
                 if lease <= sh.now {
-                    self.primary().expect("serving").objects.push_front(&object, op);
+                    self.back_to_front(op);
                     sh.counters.lease_waits += 1;
                     return Some(Wait::Lease);
                 }
@@ -611,7 +615,7 @@ impl Pg {
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };
-                let updates = self.primary().expect("serving").objects.get(&object).updates;
+                let updates = self.primary().expect("serving").objects.get(&op.request.object).updates;
                 let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
                 let answer = Answer { to: op.from, reply, payload, op: Some(op) };
                 if updates > 0 && !uncommitted {
