@@ -168,6 +168,37 @@ pub fn evaluate(
         let why = "it reads too many separate places of the object, or too much; read larger pieces at once, or less";
         return Outcome::failed(OpFailure::Invalid { why: why.to_owned() });
     }
+    if !setting.may_write
+        && let Some(read) = plain_read(request, context, &fetched)
+    {
+        return match read {
+            Ok(pieces) => {
+                let results = vec![SubReply::Data { length: payload_len(&pieces) as u64 }];
+                Outcome::Answer { failure: None, results, payload: pieces }
+            }
+            Err(want) => Outcome::Read { wants: vec![want], fetched },
+        };
+    }
+    evaluate_parts(request, payload, context, fetched, setting, methods)
+}
+
+/// What most operations are: one part that reads data which is there. As [`View::read`] does it, without a view that could change.
+fn plain_read(request: &OpRequest, context: &Context, fetched: &Fetched) -> Option<Result<Payload, Want>> {
+    let [SubOp::Read { offset, length }] = request.ops[..] else { return None };
+    let end = offset.saturating_add(length).min(context.size);
+    let shows = context.exists && length <= OP_BYTES_MAX && offset < end;
+    shows.then(|| fetched.data(offset, end).ok_or_else(|| fetched.want(offset, end, context.size)))
+}
+
+/// Any operation, part by part.
+fn evaluate_parts(
+    request: &OpRequest,
+    payload: &Payload,
+    context: &Context,
+    fetched: Fetched,
+    setting: &Setting<'_>,
+    methods: &mut dyn Methods,
+) -> Outcome {
     let mut run = Run {
         scene: setting.scene,
         brought: setting.brought,
@@ -216,7 +247,9 @@ pub fn evaluate(
     if attrs > ATTR_BYTES_MAX {
         return Outcome::failed(OpFailure::TooLarge {});
     }
-    if results.to_bytes().len() > OUTPUT_BYTES_MAX {
+    // A part that returns nothing takes a byte.
+    let silent = |result: &SubReply| matches!(result, SubReply::Done {});
+    if !results.iter().all(silent) && results.to_bytes().len() > OUTPUT_BYTES_MAX {
         let why = format!("an operation that writes may return {OUTPUT_BYTES_MAX} bytes, and this one returns more");
         return Outcome::failed(OpFailure::Invalid { why });
     }
@@ -473,6 +506,32 @@ mod tests {
         match outcome {
             Outcome::Update(update) => update,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// There is a short way for the plainest of operations; it must say what the long one says.
+    #[test]
+    fn a_plain_read_is_what_it_is_part_by_part() {
+        let data = Bytes::from_static(b"0123456789");
+        let fetched = |from: u64, length: u64| {
+            let mut fetched = Fetched::default();
+            let pieces = vec![data.slice(from as usize..(from + length) as usize)];
+            fetched.take(Want::Data { offset: from, length }, Some(nacre_store::ReadReply::Data(pieces)));
+            fetched.end_round();
+            fetched
+        };
+        let setting = Setting { may_write: false, ..setting(false) };
+        let nothing = Context::default();
+        for context in [&existing(10), &existing(0), &nothing] {
+            for (offset, length) in [(0, 10), (2, 3), (8, 4), (9, 0), (10, 1), (u64::MAX, 1), (0, OP_BYTES_MAX + 1)] {
+                for fetched in [Fetched::default(), fetched(0, 10), fetched(2, 4), fetched(8, 2)] {
+                    let request = request(vec![SubOp::Read { offset, length }]);
+                    let payload = Payload::new();
+                    let short = evaluate(&request, &payload, context, fetched.clone(), &setting, &mut NoMethods);
+                    let long = evaluate_parts(&request, &payload, context, fetched, &setting, &mut NoMethods);
+                    assert_eq!(format!("{short:?}"), format!("{long:?}"), "{offset}, {length} of {context:?}");
+                }
+            }
         }
     }
 

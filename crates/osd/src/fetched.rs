@@ -185,6 +185,13 @@ impl Fetched {
         self.pages.iter().rev().find(|page| page.follows(key))
     }
 
+    /// What to read where `offset..end` is needed of an object of `size` bytes.
+    #[must_use]
+    pub fn want(&self, offset: u64, end: u64, size: u64) -> Want {
+        let needed = end - offset;
+        Want::Data { offset, length: self.widened(needed).min(size - offset).max(needed) }
+    }
+
     /// How much to read where so much is needed: more, the more often something was needed before.
     #[must_use]
     pub const fn widened(&self, length: u64) -> u64 {

@@ -42,14 +42,20 @@ pub const NUMBERS_LEN: usize = 16;
 /// An object's position in its pool. Listing and backfill go by it.
 #[must_use]
 pub fn position(object: &ObjectId) -> Bytes {
-    let mut out = Vec::with_capacity(32 + object.name.as_bytes().len());
+    let names = [&object.namespace, &object.key, &object.name].map(Name::as_bytes);
+    // As long as it gets, nearly always: then it becomes `Bytes` as it is.
+    let mut out = Vec::with_capacity(4 + 3 * 2 + NUMBERS_LEN + names.iter().map(|name| name.len()).sum::<usize>());
     out.extend_from_slice(&hash(object).reverse_bits().to_be_bytes());
-    for name in [&object.namespace, &object.key, &object.name] {
-        for byte in name.as_bytes() {
-            out.push(*byte);
-            if *byte == 0 {
-                out.push(1);
+    for name in names {
+        if name.contains(&0) {
+            for byte in name {
+                out.push(*byte);
+                if *byte == 0 {
+                    out.push(1);
+                }
             }
+        } else {
+            out.extend_from_slice(name);
         }
         out.extend_from_slice(&[0, 0]);
     }

@@ -53,8 +53,8 @@ pub struct Osd {
     sh: Shared,
     phase: Phase,
     pgs: BTreeMap<PgId, Pg>,
-    /// Groups that want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after every message.
-    busy: BTreeSet<PgId>,
+    /// How many groups want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after every message. Each knows whether it is one.
+    busy: usize,
     deltas: VecDeque<(Epoch, Bytes)>,
     /// The epoch that each needs, its sender's, its sender, and it.
     held: Vec<(Epoch, Epoch, Entity, Message)>,
@@ -90,7 +90,7 @@ impl Osd {
             sh,
             phase: Phase::Loading(loading),
             pgs: BTreeMap::new(),
-            busy: BTreeSet::new(),
+            busy: 0,
             deltas: VecDeque::new(),
             held: Vec::new(),
             told: BTreeMap::new(),
@@ -318,10 +318,10 @@ impl Osd {
 
     /// Asks all groups anew.
     fn find_busy(&mut self) {
-        self.busy.clear();
+        self.busy = 0;
         (self.sh.recovering, self.sh.backfilling) = (0, 0);
         for pg in self.pgs.values_mut() {
-            (pg.counted, pg.counted_range) = (0, false);
+            (pg.counted, pg.counted_range, pg.counted_busy) = (0, false, false);
             note(&mut self.busy, pg, &mut self.sh);
         }
     }
@@ -378,8 +378,8 @@ impl Osd {
                 self.ping();
                 self.accuse();
                 self.fetch_sources();
-                for id in &self.busy {
-                    self.pgs.get_mut(id).expect("busy groups exist").on_tick(&mut self.sh);
+                for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
+                    pg.on_tick(&mut self.sh);
                 }
                 self.find_busy();
             }
@@ -395,7 +395,7 @@ impl Osd {
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let timing = &self.sh.config.timing;
-        let busy = !self.busy.is_empty();
+        let busy = self.busy > 0;
         let step = if busy { timing.ping_interval / 3 } else { timing.ping_interval };
         (self.ticked + step).min(self.sh.wake.max(self.ticked + timing.ping_interval / 50))
     }
@@ -408,14 +408,25 @@ impl Osd {
             let complaints = std::mem::take(&mut self.sh.programs.runtime.complaints);
             self.complain(complaints);
         }
-        for pg in std::mem::take(&mut self.sh.acks) {
-            if let Some(group) = self.pgs.get_mut(&pg) {
-                group.send_ack(&mut self.sh);
+        if !self.sh.acks.is_empty() {
+            let mut acks = std::mem::take(&mut self.sh.acks);
+            acks.sort_unstable();
+            for pg in acks.drain(..) {
+                if let Some(group) = self.pgs.get_mut(&pg) {
+                    group.send_ack(&mut self.sh);
+                }
             }
+            assert!(self.sh.acks.is_empty(), "an acknowledgement makes none");
+            self.sh.acks = acks;
         }
         self.share_room();
         self.tick_due = self.next_deadline();
-        out.append(&mut self.sh.out);
+        if out.is_empty() {
+            // Hosts that have taken everything get the list itself, and we theirs.
+            std::mem::swap(out, &mut self.sh.out);
+        } else {
+            out.append(&mut self.sh.out);
+        }
     }
 
     // ── maps ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -805,8 +816,7 @@ impl Osd {
                 let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
                 sh.peers.says_full(from, pong.nearly_full);
                 sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
-                for id in &self.busy {
-                    let pg = self.pgs.get_mut(id).expect("busy groups exist");
+                for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
                     if pg.waits_for_lease() {
                         pg.process_all_objects(&mut self.sh);
                     }
@@ -1005,8 +1015,10 @@ impl Osd {
     pub fn check(&self) {
         for (id, pg) in &self.pgs {
             pg.check();
-            assert!(!pg.needs_tick() || self.busy.contains(id) || !self.is_live(), "{id} wants ticks and gets none");
+            assert!(!pg.needs_tick() || pg.counted_busy || !self.is_live(), "{id} wants ticks and gets none");
         }
+        let busy = self.pgs.values().filter(|pg| pg.counted_busy).count();
+        assert_eq!(self.busy, busy, "groups that want ticks were miscounted");
         let recovering: usize = self.pgs.values().map(|pg| pg.counted).sum();
         assert_eq!(self.sh.recovering, recovering, "objects under way were miscounted");
         let ranges = self.pgs.values().filter(|pg| pg.has_range()).count();
@@ -1019,15 +1031,14 @@ impl Osd {
 }
 
 /// Keeps what is known of all groups together true for one that something just happened to.
-fn note(busy: &mut BTreeSet<PgId>, pg: &mut Pg, sh: &mut Shared) {
-    sh.recovering = sh.recovering + pg.in_recovery() - pg.counted;
-    pg.counted = pg.in_recovery();
+fn note(busy: &mut usize, pg: &mut Pg, sh: &mut Shared) {
+    let counted = pg.in_recovery();
+    sh.recovering = sh.recovering + counted - pg.counted;
+    pg.counted = counted;
     pg.count_range(pg.has_range(), sh);
-    if pg.needs_tick() {
-        busy.insert(pg.id());
-    } else {
-        busy.remove(&pg.id());
-    }
+    let is_busy = pg.needs_tick();
+    *busy = *busy + usize::from(is_busy) - usize::from(pg.counted_busy);
+    pg.counted_busy = is_busy;
 }
 
 /// Why the client may not do that, if it may not. Only calls are asked about: who may read and write comes with authentication.

@@ -37,8 +37,8 @@ pub struct Shared {
     pub client_load: (usize, u64),
     /// Lines for the cluster log, sent with the next beacon.
     pub log: Vec<(Severity, String, Once)>,
-    /// Groups that owe their primary an acknowledgement.
-    pub acks: std::collections::BTreeSet<PgId>,
+    /// Groups that owe their primary an acknowledgement, each once. Nearly always one.
+    pub acks: Vec<PgId>,
     /// Our own store is nearly full.
     pub nearly_full: bool,
     /// Logged bytes that our own store takes in one transaction.
@@ -135,7 +135,7 @@ impl Shared {
             counters: Counters::default(),
             client_load: (0, 0),
             log: Vec::new(),
-            acks: std::collections::BTreeSet::new(),
+            acks: Vec::new(),
             nearly_full: false,
             logged_max: u64::MAX,
             wake: Time::MAX,
@@ -214,7 +214,9 @@ impl Shared {
 
     /// Acknowledge at the end of this wake-up.
     pub fn ack_later(&mut self, pg: PgId) {
-        self.acks.insert(pg);
+        if !self.acks.contains(&pg) {
+            self.acks.push(pg);
+        }
     }
 
     /// Whether writes to the pool that need space are refused.

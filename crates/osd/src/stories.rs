@@ -16,6 +16,7 @@ use nacre_wire::msg::replication::{
     PushAck, ReplicateAck, ScanReply, Totals,
 };
 use nacre_wire::{Message, Payload, Wire};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const MON: Entity = Entity::Mon(MonId(0));
@@ -516,7 +517,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         epoch,
         Message::PeerInfo(PeerInfo { pg: PG, interval, info: has, lease_left_ns: 0, logged_max: 0 }),
     );
-    let entries = vec![LogEntry {
+    let entry = LogEntry {
         version,
         prior: Version::NONE,
         deleted: false,
@@ -525,7 +526,8 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         answered_below: 1,
         results: Vec::new(),
         totals: Totals { objects: 1, bytes: 1, estimated: false },
-    }];
+    };
+    let entries = vec![entry.into()];
     let log = LogReply {
         pg: PG,
         interval,
@@ -623,7 +625,7 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
 }
 
 /// Whoever was brought up to date with this log becomes primary of three who all answer: the host, the epoch, the interval, and the other two.
-fn primary_with_log(tail: Version, head: Version, entries: Vec<LogEntry>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
+fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
         monitors.up(osd, Instance(1 << 16));
@@ -661,7 +663,7 @@ fn primary_with_log(tail: Version, head: Version, entries: Vec<LogEntry>) -> (Ho
 #[test]
 fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_with_that() {
     let old = |number| Version { interval: Epoch(3), number };
-    let entry = |version| crate::pg::testing::entry("a", Version::NONE, version);
+    let entry = |version| crate::pg::testing::entry("a", Version::NONE, version).into();
     let (mut host, after, interval, [second, third]) = primary_with_log(old(1), old(9), vec![entry(old(2))]);
     let (tail, new) = (old(5), Version { interval: Epoch(4), number: 10 });
     for (osd, head, spans) in [(second, new, vec![tail, new]), (third, old(7), vec![old(7)])] {
@@ -690,8 +692,8 @@ fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_wi
 #[test]
 fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     let number = |number| Version { interval: Epoch(3), number };
-    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n));
-    let entries: Vec<LogEntry> = (1..=9).map(entry).collect();
+    let entry = |n| crate::pg::testing::entry(&format!("object-{n}"), Version::NONE, number(n)).into();
+    let entries: Vec<Arc<LogEntry>> = (1..=9).map(entry).collect();
     let (mut host, after, interval, [second, third]) = primary_with_log(number(5), number(9), entries[5..].to_vec());
     for (osd, head) in [(second, 9), (third, 3)] {
         let spans = vec![number(head)];
@@ -944,7 +946,7 @@ fn an_activation_waits_for_the_old_primarys_leases() {
         from: Version::NONE,
         tail: Version::NONE,
         head,
-        entries: vec![LogEntry {
+        entries: vec![Arc::new(LogEntry {
             version: head,
             prior: Version::NONE,
             deleted: false,
@@ -953,7 +955,7 @@ fn an_activation_waits_for_the_old_primarys_leases() {
             answered_below: 1,
             results: Vec::new(),
             totals: Totals { objects: 1, bytes: 1, ..Totals::default() },
-        }],
+        })],
         dedup: Dedup::default(),
         totals: Totals::default(),
     };

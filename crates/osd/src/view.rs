@@ -159,9 +159,8 @@ impl View {
                                 }
                             }
                             None => {
-                                let wide = self.fetched.widened(old_end - part.offset);
-                                let length = wide.min(self.old_size - part.offset).max(old_end - part.offset);
-                                let _: Result<(), Stop> = self.want(Want::Data { offset: part.offset, length });
+                                let want = self.fetched.want(part.offset, old_end, self.old_size);
+                                let _: Result<(), Stop> = self.want(want);
                                 waits = true;
                             }
                         }

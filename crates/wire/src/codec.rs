@@ -19,6 +19,7 @@ use nacre_types::{
 };
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why bytes do not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +70,13 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Starts at the first byte.
     #[must_use]
+    #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
     /// How many bytes are left.
     #[must_use]
+    #[inline]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -81,6 +84,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed::Truncated`] when there are fewer.
+    #[inline]
     pub fn take(&mut self, n: usize, what: &'static str) -> Result<&'a [u8], Malformed> {
         if n > self.rest.len() {
             return Err(Malformed::Truncated(what));
@@ -93,6 +97,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed::Length`] when so many cannot follow.
+    #[inline]
     pub fn count(&mut self, what: &'static str) -> Result<usize, Malformed> {
         let n = u32::get(self)? as usize;
         if n > self.rest.len() { Err(Malformed::Length(what)) } else { Ok(n) }
@@ -101,6 +106,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Malformed::Trailing`] when bytes are left.
+    #[inline]
     pub const fn finish(self, what: &'static str) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Trailing(what)) }
     }
@@ -119,7 +125,7 @@ pub trait Wire: Sized {
     /// The byte form alone.
     fn to_bytes(&self) -> Vec<u8> {
         // Most records are some hundred bytes; growing there from nothing would cost more than the encoding.
-        let mut out = Vec::with_capacity(128);
+        let mut out = Vec::with_capacity(256);
         self.put(&mut out);
         out
     }
@@ -138,9 +144,11 @@ pub trait Wire: Sized {
 macro_rules! integers {
     ($($t:ty),*) => {$(
         impl Wire for $t {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
+            #[inline]
             fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
                 let bytes = from.take(size_of::<$t>(), stringify!($t))?;
                 Ok(<$t>::from_le_bytes(bytes.try_into().expect("took exactly this many")))
@@ -153,9 +161,11 @@ integers!(u8, u16, u32, u64, u128, i32, i64);
 macro_rules! wrappers {
     ($($t:ident),*) => {$(
         impl Wire for $t {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 self.0.put(out);
             }
+            #[inline]
             fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
                 Ok(Self(Wire::get(from)?))
             }
@@ -165,9 +175,11 @@ macro_rules! wrappers {
 wrappers!(ClientId, ClusterId, Epoch, Generation, Instance, MonId, OsdId, PoolId, Shard, SnapId);
 
 impl Wire for bool {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         u8::from(*self).put(out);
     }
+    #[inline]
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::get(from)? {
             0 => Ok(false),
@@ -177,12 +189,14 @@ impl Wire for bool {
     }
 }
 
+#[inline]
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     u32::try_from(bytes.len()).expect("byte strings are bounded far below 4 GiB where they enter").put(out);
     out.extend_from_slice(bytes);
 }
 
 impl Wire for Bytes {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(self, out);
     }
@@ -192,6 +206,7 @@ impl Wire for Bytes {
     }
 }
 impl Wire for Name {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(self.as_bytes(), out);
     }
@@ -263,6 +278,15 @@ impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
         Ok(map)
     }
 }
+/// What several hold: its bytes are those of the value.
+impl<T: Wire> Wire for Arc<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        T::get(from).map(Self::new)
+    }
+}
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
@@ -296,10 +320,8 @@ macro_rules! wire_record {
     ($t:ident version $version:literal compat $compat:literal { $($field:ident),* $(,)? } $(since $n:literal { $($newer:ident),* $(,)? })* $(verify $verify:ident)?) => {
         impl $crate::codec::Wire for $t {
             fn put(&self, out: &mut Vec<u8>) {
-                out.push($version);
-                out.push($compat);
-                let at = out.len();
-                out.extend_from_slice(&[0; 4]);
+                let at = out.len() + 2;
+                out.extend_from_slice(&[$version, $compat, 0, 0, 0, 0]);
                 $( $crate::codec::Wire::put(&self.$field, out); )*
                 $( $( $crate::codec::Wire::put(&self.$newer, out); )* )*
                 let length = u32::try_from(out.len() - at - 4).expect("records are bounded far below 4 GiB");
@@ -361,10 +383,12 @@ macro_rules! wire_enum {
 }
 
 impl Wire for Version {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.interval.put(out);
         self.number.put(out);
     }
+    #[inline]
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self { interval: Wire::get(from)?, number: Wire::get(from)? })
     }

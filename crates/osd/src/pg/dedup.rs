@@ -5,9 +5,10 @@
 //! below the mark that nobody remembers is refused: it may have been executed.
 
 use nacre_types::{ClientId, Instance, ObjectId, Version};
-use nacre_wire::msg::client::RequestId;
+use nacre_wire::msg::client::{RequestId, SubReply};
 use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What is known of a request.
 #[derive(Debug, PartialEq)]
@@ -15,16 +16,64 @@ pub enum Seen<'a> {
     /// Never heard of: execute it.
     New,
     /// Executed: this was its update.
-    Done(&'a DedupRecord),
+    Done(&'a Done),
     /// Confirmed long ago, or lost: never execute it.
     Superseded,
 }
 
+/// An operation that was executed.
 #[derive(Clone, Debug, PartialEq)]
-struct Done {
-    record: DedupRecord,
+pub struct Done {
+    memory: Memory,
     /// It has a stored record of its own, besides the log entry it may still have.
     stored: bool,
+}
+
+/// Where what is known of it is.
+#[derive(Clone, Debug, PartialEq)]
+enum Memory {
+    /// In its log entry, which the log holds or held.
+    Entry(Arc<LogEntry>),
+    /// In a record.
+    Record(DedupRecord),
+}
+
+impl Done {
+    /// Its update.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        match &self.memory {
+            Memory::Entry(entry) => entry.version,
+            Memory::Record(record) => record.version,
+        }
+    }
+    /// What it returned.
+    #[must_use]
+    pub fn results(&self) -> &[SubReply] {
+        match &self.memory {
+            Memory::Entry(entry) => &entry.results,
+            Memory::Record(record) => &record.results,
+        }
+    }
+    fn object(&self) -> &ObjectId {
+        match &self.memory {
+            Memory::Entry(entry) => &entry.object,
+            Memory::Record(record) => &record.object,
+        }
+    }
+    /// As it is kept when the log has forgotten it.
+    #[must_use]
+    pub fn record(&self) -> DedupRecord {
+        match &self.memory {
+            Memory::Entry(entry) => DedupRecord {
+                request: entry.request,
+                version: entry.version,
+                object: entry.object.clone(),
+                results: entry.results.clone(),
+            },
+            Memory::Record(record) => record.clone(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,13 +90,13 @@ pub struct DedupTable {
 
 impl DedupTable {
     /// From stored records, marks and the log.
-    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a LogEntry>) -> Self {
+    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Arc<LogEntry>>) -> Self {
         let mut table = Self::default();
         for ClientMark { below } in old.marks {
             table.confirm(&below, below.sequence);
         }
         for record in old.records {
-            table.remember(record, true);
+            table.remember(record.request, Memory::Record(record), true);
         }
         for entry in log {
             table.on_entry(entry);
@@ -60,7 +109,7 @@ impl DedupTable {
     pub fn seen(&self, request: &RequestId) -> Seen<'_> {
         let Some(client) = self.clients.get(&(request.client, request.instance)) else { return Seen::New };
         match client.done.get(&request.sequence) {
-            Some(done) => Seen::Done(&done.record),
+            Some(done) => Seen::Done(done),
             None if request.sequence < client.below => Seen::Superseded,
             None => Seen::New,
         }
@@ -69,26 +118,24 @@ impl DedupTable {
     /// Remembers an update.
     ///
     /// Returns the sequence numbers that it confirms and that have stored records to be removed.
-    pub fn on_entry(&mut self, entry: &LogEntry) -> Vec<u64> {
+    pub fn on_entry(&mut self, entry: &Arc<LogEntry>) -> Vec<u64> {
         // The primary's own updates: nobody asked, nobody asks again.
         if entry.request.sequence == 0 {
             return Vec::new();
         }
-        let record = DedupRecord {
-            request: entry.request,
-            version: entry.version,
-            object: entry.object.clone(),
-            results: entry.results.clone(),
-        };
-        self.remember(record, false);
+        self.remember(entry.request, Memory::Entry(entry.clone()), false);
         self.confirm(&entry.request, entry.answered_below)
     }
 
-    fn remember(&mut self, record: DedupRecord, stored: bool) {
-        let client = self.clients.entry((record.request.client, record.request.instance)).or_default();
-        let sequence = record.request.sequence;
-        let stored = stored || client.done.get(&sequence).is_some_and(|done| done.stored);
-        client.done.insert(sequence, Done { record, stored });
+    fn remember(&mut self, request: RequestId, memory: Memory, stored: bool) {
+        let client = self.clients.entry((request.client, request.instance)).or_default();
+        let done = Done { memory, stored };
+        if let Some(former) = client.done.insert(request.sequence, done)
+            && former.stored
+            && let Some(done) = client.done.get_mut(&request.sequence)
+        {
+            done.stored = true;
+        }
     }
 
     /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
@@ -118,7 +165,7 @@ impl DedupTable {
     /// Everything was stored anew beside a log that begins after `tail`: see [`Self::beyond`].
     pub fn mark_beyond(&mut self, tail: Version) {
         for done in self.clients.values_mut().flat_map(|client| client.done.values_mut()) {
-            done.stored = done.record.version <= tail;
+            done.stored = done.version() <= tail;
         }
     }
 
@@ -131,7 +178,7 @@ impl DedupTable {
     /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
     pub fn forget(&mut self, entry: &LogEntry) {
         if let Some(client) = self.clients.get_mut(&(entry.request.client, entry.request.instance))
-            && client.done.get(&entry.request.sequence).is_some_and(|done| done.record.version == entry.version)
+            && client.done.get(&entry.request.sequence).is_some_and(|done| done.version() == entry.version)
         {
             client.done.remove(&entry.request.sequence);
         }
@@ -141,7 +188,7 @@ impl DedupTable {
     #[must_use]
     pub fn beyond(&self, tail: Version) -> Dedup {
         let done = self.clients.values().flat_map(|client| client.done.values());
-        let records = done.filter(|done| done.stored || done.record.version <= tail).map(|done| done.record.clone());
+        let records = done.filter(|done| done.stored || done.version() <= tail).map(Done::record);
         let marks = self.clients.iter().map(|((client, instance), state)| ClientMark {
             below: RequestId { client: *client, instance: *instance, sequence: state.below },
         });
@@ -153,7 +200,7 @@ impl DedupTable {
         let mut other = Self::default();
         for (id, client) in &mut self.clients {
             let (gone, kept) =
-                std::mem::take(&mut client.done).into_iter().partition(|(_, done)| leaves(&done.record.object));
+                std::mem::take(&mut client.done).into_iter().partition(|(_, done)| leaves(done.object()));
             client.done = kept;
             other.clients.insert(*id, Client { below: client.below, done: gone });
         }
@@ -176,8 +223,8 @@ mod tests {
         let mut first = entry("a", Version::NONE, v(1, 1));
         first.request = request(1);
         first.answered_below = 1;
-        table.on_entry(&first);
-        assert!(matches!(table.seen(&request(1)), Seen::Done(record) if record.version == v(1, 1)));
+        table.on_entry(&first.into());
+        assert!(matches!(table.seen(&request(1)), Seen::Done(done) if done.version() == v(1, 1)));
         assert_eq!(table.seen(&request(2)), Seen::New);
         assert_eq!(table.confirm(&request(0), 2), [0; 0], "nothing stored but in the log");
         assert_eq!(table.seen(&request(1)), Seen::Superseded);
@@ -192,7 +239,7 @@ mod tests {
         for n in 1..=4 {
             let mut update = entry("a", Version::NONE, v(1, n));
             (update.request, update.answered_below) = (request(n), 1);
-            assert!(table.on_entry(&update).is_empty());
+            assert!(table.on_entry(&update.into()).is_empty());
         }
         table.mark_stored(&request(2));
         assert_eq!(table.beyond(v(1, 1)).records.iter().map(|r| r.request.sequence).collect::<Vec<_>>(), [1, 2]);
@@ -206,7 +253,7 @@ mod tests {
         let mut table = DedupTable::default();
         let mut own = entry("a", Version::NONE, v(1, 1));
         own.request = RequestId::default();
-        assert!(table.on_entry(&own).is_empty());
+        assert!(table.on_entry(&own.into()).is_empty());
         assert_eq!(table, DedupTable::default());
     }
 
@@ -217,7 +264,7 @@ mod tests {
             let mut update = entry(name, Version::NONE, v(1, n));
             update.request = request(n);
             update.answered_below = 1;
-            table.on_entry(&update);
+            table.on_entry(&update.into());
         }
         let other = table.split(|object| object.name == nacre_types::Name::from("b"));
         assert!(matches!(table.seen(&request(1)), Seen::Done(_)));

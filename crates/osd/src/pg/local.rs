@@ -22,6 +22,7 @@ use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals};
 use nacre_wire::{Malformed, Wire, wire_record};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The object attribute that holds the object's version.
 pub const VERSION_ATTR: &[u8] = b"_";
@@ -132,10 +133,10 @@ impl Local {
     /// [`Malformed`] when they are not what this version writes.
     pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)]) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
-        let (mut entries, mut missing, mut old) = (Vec::new(), ByObject::default(), Dedup::default());
+        let (mut entries, mut missing, mut old) = (Vec::<Arc<LogEntry>>::new(), ByObject::default(), Dedup::default());
         for (key, value) in omap {
             match key.first() {
-                Some(b'l') => entries.push(LogEntry::from_bytes(value)?),
+                Some(b'l') => entries.push(Wire::from_bytes(value)?),
                 Some(b'm') => {
                     let what = Missing::from_bytes(value)?;
                     missing.insert(what.object.clone(), what);
@@ -223,7 +224,7 @@ impl Local {
     }
 
     /// Adds an update to the log.
-    pub fn append(&mut self, entry: LogEntry, ops: &mut Ops) {
+    pub fn append(&mut self, entry: Arc<LogEntry>, ops: &mut Ops) {
         if !self.exists {
             self.save_meta(ops);
         }
@@ -232,7 +233,7 @@ impl Local {
         self.log.append(entry);
     }
 
-    fn remember(&mut self, entry: &LogEntry, ops: &mut Ops) {
+    fn remember(&mut self, entry: &Arc<LogEntry>, ops: &mut Ops) {
         let gone = self.dedup.on_entry(entry);
         let key = |sequence| dedup_key(b'd', &RequestId { sequence, ..entry.request }, true);
         self.unset(ops, gone.into_iter().map(key).collect());
@@ -246,10 +247,10 @@ impl Local {
         self.base_totals = last.totals;
         let (mut kept, mut clients) = (Vec::new(), BTreeSet::new());
         for entry in &gone {
-            if let super::dedup::Seen::Done(record) = self.dedup.seen(&entry.request)
-                && record.version == entry.version
+            if let super::dedup::Seen::Done(done) = self.dedup.seen(&entry.request)
+                && done.version() == entry.version
             {
-                kept.push((dedup_key(b'd', &entry.request, true), record.to_bytes().into()));
+                kept.push((dedup_key(b'd', &entry.request, true), done.record().to_bytes().into()));
                 self.dedup.mark_stored(&entry.request);
             }
             if entry.request.sequence > 0 {
@@ -297,7 +298,7 @@ impl Local {
     pub fn adopt(
         &mut self,
         from: Version,
-        entries: Vec<LogEntry>,
+        entries: Vec<Arc<LogEntry>>,
         head: Version,
         dedup: &Dedup,
         interval: Epoch,
@@ -310,7 +311,7 @@ impl Local {
         let mut undone: ByObject<Version> = ByObject::default();
         for entry in divergent {
             self.dedup.forget(&entry);
-            undone.entry(entry.object).or_insert(entry.prior);
+            undone.entry(entry.object.clone()).or_insert(entry.prior);
         }
         let mut last: ByObject<(Version, bool)> = ByObject::default();
         for entry in &entries {
@@ -350,7 +351,7 @@ impl Local {
 
     /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from its `tail` to ours, and `totals` what the group
     /// held before them. Objects have them already. [`Self::adopt`] is to follow: it says who asked for what.
-    pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<LogEntry>, ops: &mut Ops) {
+    pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<Arc<LogEntry>>, ops: &mut Ops) {
         self.set(ops, entries.iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect());
         self.log.reach_back(tail, entries);
         self.base_totals = totals;
@@ -363,7 +364,7 @@ impl Local {
         &mut self,
         tail: Version,
         totals: Totals,
-        entries: Vec<LogEntry>,
+        entries: Vec<Arc<LogEntry>>,
         head: Version,
         dedup: &Dedup,
         interval: Epoch,

@@ -13,13 +13,14 @@
 use nacre_types::Version;
 use nacre_wire::msg::replication::{LogEntry, Totals};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// The log, oldest first. `head` may lie behind the last entry: after a split the other half has that one.
+/// The log, oldest first; what is under way to others and the memory of operations (`dedup.rs`) hold the same entries. `head` may lie behind the last entry: after a split the other half has that one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PgLog {
     tail: Version,
     head: Version,
-    entries: VecDeque<LogEntry>,
+    entries: VecDeque<Arc<LogEntry>>,
 }
 
 impl PgLog {
@@ -28,7 +29,7 @@ impl PgLog {
     /// # Panics
     /// When it violates the invariants: the caller verified what it read.
     #[must_use]
-    pub fn restore(tail: Version, head: Version, entries: Vec<LogEntry>) -> Self {
+    pub fn restore(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> Self {
         let head = entries.last().map_or(head, |last| head.max(last.version)).max(tail);
         let log = Self { tail, head, entries: entries.into() };
         log.check();
@@ -47,7 +48,7 @@ impl PgLog {
     }
     /// Oldest first.
     #[must_use]
-    pub const fn entries(&self) -> &VecDeque<LogEntry> {
+    pub const fn entries(&self) -> &VecDeque<Arc<LogEntry>> {
         &self.entries
     }
 
@@ -66,20 +67,20 @@ impl PgLog {
     }
 
     /// Adds an update.
-    pub fn append(&mut self, entry: LogEntry) {
+    pub fn append(&mut self, entry: Arc<LogEntry>) {
         assert!(entry.version > self.head && entry.version.number > self.head.number, "the log only grows");
         self.head = entry.version;
         self.entries.push_back(entry);
     }
 
     /// Entries after a version, oldest first.
-    pub fn after(&self, version: Version) -> impl Iterator<Item = &LogEntry> {
+    pub fn after(&self, version: Version) -> impl Iterator<Item = &Arc<LogEntry>> {
         let from = self.entries.partition_point(|entry| entry.version <= version);
         self.entries.range(from..)
     }
 
     /// Cuts off everything after `common` and returns it, oldest first.
-    pub fn rewind(&mut self, common: Version) -> Vec<LogEntry> {
+    pub fn rewind(&mut self, common: Version) -> Vec<Arc<LogEntry>> {
         let from = self.entries.partition_point(|entry| entry.version <= common);
         let cut = self.entries.split_off(from).into();
         self.head = common.max(self.tail);
@@ -93,12 +94,12 @@ impl PgLog {
     }
 
     /// Forgets everything up to `version` and returns it, oldest first.
-    pub fn trim(&mut self, version: Version) -> Vec<LogEntry> {
+    pub fn trim(&mut self, version: Version) -> Vec<Arc<LogEntry>> {
         if version <= self.tail {
             return Vec::new();
         }
         let n = self.entries.partition_point(|entry| entry.version <= version);
-        let gone: Vec<LogEntry> = self.entries.drain(..n).collect();
+        let gone: Vec<Arc<LogEntry>> = self.entries.drain(..n).collect();
         if let Some(last) = gone.last() {
             self.tail = last.version;
         }
@@ -109,7 +110,7 @@ impl PgLog {
     ///
     /// # Panics
     /// When it is not what comes before.
-    pub fn reach_back(&mut self, tail: Version, entries: Vec<LogEntry>) {
+    pub fn reach_back(&mut self, tail: Version, entries: Vec<Arc<LogEntry>>) {
         assert!(tail <= self.tail && entries.iter().all(|entry| entry.version <= self.tail), "older than the log");
         self.tail = tail;
         for entry in entries.into_iter().rev() {
@@ -133,7 +134,7 @@ impl PgLog {
     /// Every entry says that the group holds so much: after a split, when what they say is of the whole.
     pub fn set_totals(&mut self, totals: Totals) {
         for entry in &mut self.entries {
-            entry.totals = totals;
+            Arc::make_mut(entry).totals = totals;
         }
     }
 
@@ -171,7 +172,7 @@ mod tests {
     fn log(versions: &[Version]) -> PgLog {
         let mut log = PgLog::default();
         for version in versions {
-            log.append(entry("x", Version::NONE, *version));
+            log.append(entry("x", Version::NONE, *version).into());
         }
         log
     }
@@ -196,7 +197,7 @@ mod tests {
         let cut = a.rewind(v(3, 1));
         assert_eq!(cut.iter().map(|e| e.version).collect::<Vec<_>>(), [v(4, 2), v(4, 3)]);
         assert_eq!(a.head(), v(3, 1));
-        a.append(entry("x", v(3, 1), v(5, 2)));
+        a.append(entry("x", v(3, 1), v(5, 2)).into());
         a.check();
     }
 

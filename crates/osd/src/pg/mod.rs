@@ -223,6 +223,8 @@ pub struct Pg {
     pub(crate) counted: usize,
     /// Whether [`Shared::backfilling`] counts a range of ours.
     pub(crate) counted_range: bool,
+    /// Whether the daemon counts us among those that want ticks.
+    pub(crate) counted_busy: bool,
     erasing: bool,
 }
 
@@ -238,6 +240,7 @@ impl Pg {
             scan: None,
             counted: 0,
             counted_range: false,
+            counted_busy: false,
             erasing: false,
         }
     }

@@ -133,6 +133,10 @@ impl ObjectState {
     pub fn front(&self) -> Option<&Pending> {
         self.queue.front()
     }
+    /// What is to be executed next.
+    pub fn front_mut(&mut self) -> Option<&mut Pending> {
+        self.queue.front_mut()
+    }
     /// Whether operations wait.
     #[must_use]
     pub fn has_queue(&self) -> bool {
@@ -159,8 +163,8 @@ pub struct Reading {
     pub fetched: Fetched,
     /// What is being read.
     pub wants: Vec<Want>,
-    /// What came, by index of the want; an object that is not there gives no reply.
-    pub replies: BTreeMap<usize, ReadReply>,
+    /// What came, one for each want; an object that is not there gives no reply.
+    pub replies: Vec<Option<ReadReply>>,
     /// How many are still to come.
     pub waiting: usize,
     /// The read that failed, if one did.
@@ -187,10 +191,12 @@ pub struct Listing {
 #[derive(Debug, Default)]
 pub struct Objects {
     states: IndexMap<ObjectId, ObjectState, FixedState>,
+    /// Where the object was that was looked up last, to be looked at first: an operation looks its object up a dozen times in a row.
+    last: usize,
     queued: usize,
     clock: u64,
-    /// Data being read, by number.
-    pub readings: BTreeMap<u64, Reading>,
+    /// Data being read, in order of the numbers. A box: it is large, and each is put in and taken out once.
+    readings: Vec<(u64, Box<Reading>)>,
     /// Operations that somebody evaluates for us, by number.
     pub evaluating: BTreeMap<u64, Pending>,
     /// Listings under way or waiting, by number.
@@ -199,13 +205,20 @@ pub struct Objects {
 }
 
 impl Objects {
+    fn find(&self, object: &ObjectId) -> Option<usize> {
+        match self.states.get_index(self.last) {
+            Some((known, _)) if known == object => Some(self.last),
+            _ => self.states.get_index_of(object),
+        }
+    }
     /// The state of an object, new if need be.
     pub fn get(&mut self, object: &ObjectId) -> &mut ObjectState {
         self.clock += 1;
-        let at = match self.states.get_index_of(object) {
+        let at = match self.find(object) {
             Some(at) => at,
             None => self.states.insert_full(object.clone(), ObjectState::default()).0,
         };
+        self.last = at;
         let state = &mut self.states[at];
         state.used = self.clock;
         state
@@ -213,11 +226,12 @@ impl Objects {
     /// The state of an object as it is, if there is one.
     #[must_use]
     pub fn peek(&self, object: &ObjectId) -> Option<&ObjectState> {
-        self.states.get(object)
+        self.find(object).map(|at| &self.states[at])
     }
     /// The state of an object, if there is one.
     pub fn existing(&mut self, object: &ObjectId) -> Option<&mut ObjectState> {
-        self.states.get_mut(object)
+        self.last = self.find(object)?;
+        Some(&mut self.states[self.last])
     }
     /// An operation on it came: behind the others.
     pub fn push(&mut self, object: &ObjectId, op: Pending) {
@@ -231,10 +245,6 @@ impl Objects {
     pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
         self.get(object).queue.push_front(op);
-    }
-    /// What is to be executed next.
-    pub fn front_mut(&mut self, object: &ObjectId) -> Option<&mut Pending> {
-        self.existing(object)?.queue.front_mut()
     }
     /// An operation that waits, by its name.
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
@@ -256,6 +266,24 @@ impl Objects {
         let queue = self.existing(object).map(|state| std::mem::take(&mut state.queue)).unwrap_or_default();
         self.queued -= queue.len();
         queue
+    }
+    /// Data is being read, under a number that is larger than all before it.
+    pub fn begin_reading(&mut self, number: u64, reading: Reading) {
+        assert!(self.readings.last().is_none_or(|(last, _)| *last < number), "numbers only grow");
+        self.readings.push((number, Box::new(reading)));
+    }
+    fn reading_at(&self, number: u64) -> Option<usize> {
+        self.readings.binary_search_by_key(&number, |(number, _)| *number).ok()
+    }
+    /// Data that is being read under this number.
+    pub fn reading(&mut self, number: u64) -> Option<&mut Reading> {
+        let at = self.reading_at(number)?;
+        Some(&mut self.readings[at].1)
+    }
+    /// It has been read.
+    pub fn end_reading(&mut self, number: u64) -> Option<Reading> {
+        let at = self.reading_at(number)?;
+        Some(*self.readings.remove(at).1)
     }
     /// A number for a reading or listing.
     pub const fn number(&mut self) -> u64 {
@@ -283,14 +311,14 @@ impl Objects {
     /// Whether an update of one of these objects is under way that has not got its place in the log yet.
     #[must_use]
     pub fn is_about_to_change(&self, inside: impl Fn(&ObjectId) -> bool) -> bool {
-        let reading = self.readings.values().map(|reading| &reading.op);
+        let reading = self.readings.iter().map(|(_, reading)| &reading.op);
         reading.chain(self.evaluating.values()).any(|op| op.is_write() && inside(&op.request.object))
     }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;
         let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
-        let reading = std::mem::take(&mut self.readings).into_values().map(|reading| reading.op);
+        let reading = std::mem::take(&mut self.readings).into_iter().map(|(_, reading)| reading.op);
         let evaluating = std::mem::take(&mut self.evaluating).into_values();
         let listing = std::mem::take(&mut self.listings).into_values().map(|listing| listing.op);
         queued.chain(reading).chain(evaluating).chain(listing).collect()

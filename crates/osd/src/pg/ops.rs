@@ -67,7 +67,7 @@ impl Pg {
         from: Entity,
         name: &Name,
         epoch: Epoch,
-        request: OpRequest,
+        mut request: OpRequest,
         payload: Payload,
         sh: &mut Shared,
     ) {
@@ -93,7 +93,7 @@ impl Pg {
         let writes = request.ops.iter().any(SubOp::is_write);
         // All of one name wait in the live object's queue, to be told where their snapshot is.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
-        let request = OpRequest { object: snaps::live(&request.object), ..request };
+        request.object.snapshot = SnapId::HEAD;
         let op = Pending {
             from,
             request,
@@ -216,22 +216,21 @@ impl Pg {
             return Some(Wait::Serving);
         }
         let (now, min_size) = (sh.now, self.interval.min_size);
-        let lease = self.lease_until(sh);
         if self.local.missing.contains_key(object) {
             return Some(Wait::Missing);
         }
-        if let Some(front) = self.primary().expect("serving").objects.front_mut(object)
-            && !learn_of_calls(front, &sh.programs)
-        {
-            return Some(Wait::Program);
-        }
-        let having = self.interval.acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
-        let lacking = self.interval.receivers().any(|osd| self.lacks(osd, object));
+        let acting = &self.interval.acting;
+        let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let lacking = having < acting.len() || self.interval.backfill_targets().any(|osd| self.lacks(osd, object));
         let primary = self.primary().expect("serving");
         let suspect = primary.damage.is_suspect(object);
         let state = primary.objects.get(object);
-        let front = state.front()?;
+        let front = state.front_mut()?;
+        if !learn_of_calls(front, &sh.programs) {
+            return Some(Wait::Program);
+        }
         let is_write = front.is_write();
+        let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         if having < min_size || (is_write && lacking) {
             return Some(Wait::Degraded);
         }
@@ -245,7 +244,6 @@ impl Pg {
         if state.exclusive || (is_write && state.reads > 0) {
             return Some(Wait::Order);
         }
-        let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         if !is_write && state.updates > 0 && !uncommitted {
             return Some(Wait::Order);
         }
@@ -261,7 +259,7 @@ impl Pg {
         if is_write && !self.clones_are_ready(front, context, sh) {
             return Some(Wait::Clone);
         }
-        if !is_write && lease <= now {
+        if !is_write && self.lease_until(sh) <= now {
             sh.counters.lease_waits += 1;
             return Some(Wait::Lease);
         }
@@ -296,19 +294,21 @@ impl Pg {
     /// Reads what the operation cannot be evaluated without.
     fn read_for(&mut self, op: Pending, wants: Vec<Want>, fetched: Fetched, sh: &mut Shared) {
         let (id, since, is_write) = (self.id(), self.interval.since, op.is_write());
-        let object = op.request.object.clone();
-        let store_key = key::store_key(id, &object);
+        let store_key = key::store_key(id, &op.request.object);
         let primary = self.primary().expect("serving");
         let number = primary.objects.number();
-        for (index, want) in wants.iter().enumerate() {
-            sh.read(id, since, want.read(store_key.clone()), Awaited::OpRead { op: number, index });
-        }
         let waiting = wants.len();
-        let reading = Reading { op, fetched, wants, replies: Default::default(), waiting, failed: None };
-        primary.objects.readings.insert(number, reading);
-        let state = primary.objects.get(&object);
+        // The last one takes the key itself.
+        let keys = std::iter::repeat_n(store_key, waiting);
+        for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
+            sh.read(id, since, want.read(store_key), Awaited::OpRead { op: number, index });
+        }
+        let state = primary.objects.get(&op.request.object);
         state.reads += 1;
         state.exclusive = is_write;
+        let replies = wants.iter().map(|_| None).collect();
+        let reading = Reading { op, fetched, wants, replies, waiting, failed: None };
+        primary.objects.begin_reading(number, reading);
     }
 
     /// Lets somebody else evaluate the operation.
@@ -443,7 +443,7 @@ impl Pg {
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }
-            super::dedup::Seen::Done(record) => (record.version, record.results.clone()),
+            super::dedup::Seen::Done(done) => (done.version(), done.results().to_vec()),
         };
         sh.counters.dedup_hits += 1;
         let reply = OpReply { request: id, failure: None, version, results, attempt: op.request.attempt };
@@ -476,10 +476,10 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let Some(primary) = self.primary() else { return };
-        let Some(reading) = primary.objects.readings.get_mut(&number) else { return };
+        let Some(reading) = primary.objects.reading(number) else { return };
         match reply {
             Ok(reply) => {
-                reading.replies.insert(index, reply);
+                reading.replies[index] = Some(reply);
             }
             Err(ReadError::NotFound) => {}
             Err(error) => reading.failed = Some(error),
@@ -488,8 +488,8 @@ impl Pg {
         if reading.waiting > 0 {
             return;
         }
-        let Reading { op, mut fetched, wants, mut replies, failed, .. } =
-            primary.objects.readings.remove(&number).expect("just seen");
+        let Reading { op, mut fetched, wants, replies, failed, .. } =
+            primary.objects.end_reading(number).expect("just seen");
         let object = op.request.object.clone();
         let state = primary.objects.get(&object);
         state.reads -= 1;
@@ -512,8 +512,8 @@ impl Pg {
                 self.suspect(sh.me(), &object, version, sh);
             }
             None => {
-                for (index, want) in wants.into_iter().enumerate() {
-                    fetched.take(want, replies.remove(&index));
+                for (want, reply) in wants.into_iter().zip(replies) {
+                    fetched.take(want, reply);
                 }
                 fetched.end_round();
                 if self.execute(op, fetched, sh).is_some() {
@@ -526,19 +526,20 @@ impl Pg {
 
     /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
     fn execute(&mut self, op: Pending, fetched: Fetched, sh: &mut Shared) -> Option<Wait> {
-        let object = op.request.object.clone();
         let full = self.is_full(sh);
-        let state = self.primary().expect("serving").objects.get(&object);
+        let state = self.primary().expect("serving").objects.get(&op.request.object);
         let mut context = state.context.clone().expect("loaded before anything is executed");
-        context.damaged = self.is_lost(&object);
+        context.damaged = self.is_lost(&op.request.object);
         if op.own.is_some() || matches!(op.request.ops[..], [SubOp::Notify { .. }]) {
             self.execute_watch(op, context, sh);
             return None;
         }
+        // Only one that asks for a snapshot may have to go elsewhere.
+        let asked = op.snapshot.map(|_| op.request.object.clone());
         let (op, context) = match self.at_snapshot(op, context, sh) {
             Ok(here) => here,
             Err(other) => {
-                while other != object && self.step(&other, sh).is_none() {}
+                while asked.as_ref() != Some(&other) && self.step(&other, sh).is_none() {}
                 return None;
             }
         };
@@ -559,6 +560,12 @@ impl Pg {
         self.conclude(op, context, full, scene, outcome, sh)
     }
 
+    /// It cannot go on yet: what is behind it waits for it.
+    fn back_to_front(&mut self, op: Pending) {
+        let object = op.request.object.clone();
+        self.primary().expect("serving").objects.push_front(&object, op);
+    }
+
     /// Does what the evaluation said.
     fn conclude(
         &mut self,
@@ -569,17 +576,16 @@ impl Pg {
         outcome: Outcome,
         sh: &mut Shared,
     ) -> Option<Wait> {
-        let object = op.request.object.clone();
         let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
             Outcome::Update(_) if !self.clones_are_ready(&op, &context, sh) => {
                 // Its queue finds out what it waits for.
-                self.primary().expect("serving").objects.push_front(&object, op);
+                self.back_to_front(op);
             }
             Outcome::Back { snap } => {
                 let back = [&op.back[..], &[snap]].concat();
-                self.primary().expect("serving").objects.push_front(&object, Pending { back, ..op });
+                self.back_to_front(Pending { back, ..op });
             }
             Outcome::Update(update) if !self.fits_stores(&update, sh) => {
                 return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::TooLarge {}), sh);
@@ -591,14 +597,13 @@ impl Pg {
             Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
             Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
             Outcome::Program { moment } => {
-                let op = Pending { awaits_since: Some(moment), ..op };
-                self.primary().expect("serving").objects.push_front(&object, op);
+                self.back_to_front(Pending { awaits_since: Some(moment), ..op });
             }
             Outcome::Answer { failure, results, payload } => {
                 // It tells what the object is now: only under a lease, and when what it saw is committed.
                 let lease = self.lease_until(sh);
                 if lease <= sh.now {
-                    self.primary().expect("serving").objects.push_front(&object, op);
+                    self.back_to_front(op);
                     sh.counters.lease_waits += 1;
                     return Some(Wait::Lease);
                 }
@@ -610,7 +615,7 @@ impl Pg {
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };
-                let updates = self.primary().expect("serving").objects.get(&object).updates;
+                let updates = self.primary().expect("serving").objects.get(&op.request.object).updates;
                 let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
                 let answer = Answer { to: op.from, reply, payload, op: Some(op) };
                 if updates > 0 && !uncommitted {

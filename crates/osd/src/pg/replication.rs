@@ -29,6 +29,7 @@ use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, RequestId, SubReply, op_flag};
 use nacre_wire::msg::replication::{Effect, LogEntry, Replicate, ReplicateAck, ReplicateApplied};
 use nacre_wire::{Message, Payload};
+use std::sync::Arc;
 
 /// A reply, ready to go.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct InFlight {
     /// What goes out when it is.
     pub answers: Vec<Answer>,
     /// For sending it again.
-    pub entry: LogEntry,
+    pub entry: Arc<LogEntry>,
     /// For sending it again.
     pub effects: Vec<Effect>,
     /// For sending it again.
@@ -191,6 +192,7 @@ impl Pg {
         let object_of = object.clone();
         let entry =
             LogEntry { version, prior: before.version, deleted, object, request, answered_below, results, totals };
+        let entry = Arc::new(entry);
         apply_effects(self.id(), &object_of, &effects, payload.clone(), ops)
             .expect("our own effects fit their payload");
         self.local.append(entry.clone(), ops);
@@ -405,16 +407,15 @@ impl Pg {
     }
 
     fn advance_committed(&mut self, sh: &mut Shared) {
-        let acting = self.interval.acting.clone();
         let me = sh.me();
-        let Some(primary) = self.primary() else { return };
+        let Role::Primary(primary) = &mut self.role else { return };
         if !primary.is_peered() {
             return;
         }
         let acked = |osd: &OsdId, primary: &Primary| {
             if *osd == me { primary.logged } else { primary.peers.get(osd).map_or(Version::NONE, |peer| peer.acked) }
         };
-        let committed = acting.iter().map(|osd| acked(osd, primary)).min().unwrap_or(Version::NONE);
+        let committed = self.interval.acting.iter().map(|osd| acked(osd, primary)).min().unwrap_or(Version::NONE);
         if committed <= primary.committed {
             return;
         }

@@ -25,6 +25,7 @@ use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{Dedup, LogEntry, PgInfo, Totals};
 use sample::{Decoded, Sample, value};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const GOLDEN: &str = include_str!("golden.txt");
 
@@ -39,8 +40,8 @@ fn object(name: &str) -> ObjectId {
     ObjectId { namespace: "home".into(), key: Name::copy(b"r\0w"), name: name.into(), snapshot, generation }
 }
 /// Update `number` of `interval`: client 9's operation of the same number, on an object of its own.
-fn entry(interval: u64, number: u64) -> LogEntry {
-    LogEntry {
+fn entry(interval: u64, number: u64) -> Arc<LogEntry> {
+    Arc::new(LogEntry {
         version: v(interval, number),
         object: object(&format!("o{number}")),
         prior: v(1, 1),
@@ -49,7 +50,7 @@ fn entry(interval: u64, number: u64) -> LogEntry {
         answered_below: 3,
         totals: Totals { objects: number, bytes: 100 * number, estimated: false },
         results: Vec::new(),
-    }
+    })
 }
 
 /// A metadata object: its attributes and omap.

@@ -14,6 +14,7 @@ use super::client::{RequestId, SubReply};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{Epoch, Name, ObjectId, PgId, SnapId, Version};
+use std::sync::Arc;
 
 /// A step of an update, on the entry's object, with values in place of conditions: what is replicated is the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +172,7 @@ pub struct Replicate {
     /// In which interval.
     pub interval: Epoch,
     /// For the log.
-    pub entry: LogEntry,
+    pub entry: Arc<LogEntry>,
     /// For the store; empty when the receiver is a backfill target that does not have the object yet.
     pub effects: Vec<Effect>,
     /// Everything up to here is durable on the whole acting set.
@@ -304,7 +305,7 @@ pub struct LogReply {
     /// The log's head.
     pub head: Version,
     /// In order.
-    pub entries: Vec<LogEntry>,
+    pub entries: Vec<Arc<LogEntry>>,
     /// Memory of older operations.
     pub dedup: Dedup,
     /// What the group holds at the tail.
@@ -326,7 +327,7 @@ pub struct Adopt {
     /// The log's head afterwards.
     pub head: Version,
     /// In order.
-    pub entries: Vec<LogEntry>,
+    pub entries: Vec<Arc<LogEntry>>,
     /// Memory of older operations; replaces the receiver's.
     pub dedup: Dedup,
     /// The logs share nothing: start over, and be backfilled from the first object.

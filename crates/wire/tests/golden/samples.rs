@@ -349,7 +349,7 @@ fn replicate() -> Replicate {
     Replicate {
         pg: pg(),
         interval: Epoch(5),
-        entry: entry(),
+        entry: entry().into(),
         effects: effects(),
         committed: v(5, 4),
         trim: v(3, 2),
@@ -387,7 +387,7 @@ fn log_reply() -> LogReply {
         from: v(3, 4),
         tail: v(1, 2),
         head: v(5, 6),
-        entries: vec![entry()],
+        entries: vec![entry().into()],
         dedup: dedup(),
         totals: totals(),
     }
@@ -399,7 +399,7 @@ fn adopt() -> Adopt {
         from: v(3, 4),
         tail: v(1, 2),
         head: v(5, 6),
-        entries: vec![entry()],
+        entries: vec![entry().into()],
         dedup: dedup(),
         restart: true,
         committed: v(5, 5),
