@@ -494,9 +494,7 @@ impl Reactor {
         self.end_slow_greetings();
         self.watch_sessions();
     }
-}
 
-impl Reactor {
     /// Once in every rest, when it begins.
     fn rest(&mut self) {
         let quiet = std::mem::take(&mut self.given_since) <= QUIET_INPUTS * self.nodes.len() as u64;

@@ -187,6 +187,11 @@ impl Op {
         )
     }
 
+    /// Whether all of it goes through the log whatever the store does: all but written data.
+    pub(crate) fn is_logged_whole(&self) -> bool {
+        !matches!(self, Self::Write { .. })
+    }
+
     /// Bytes the operation carries: payload, names and a small constant.
     #[must_use]
     pub fn size(&self) -> usize {
@@ -338,7 +343,7 @@ impl Transaction {
     /// Of [`Self::size`], what goes through the log whatever the store does: all but written data. See [`ObjectStore::logged_bytes_max`].
     #[must_use]
     pub fn logged_size(&self) -> usize {
-        self.ops.iter().filter(|op| !matches!(op, Op::Write { .. })).map(Op::size).sum()
+        self.ops.iter().filter(|op| op.is_logged_whole()).map(Op::size).sum()
     }
 
     /// Checks what can be checked without the store's content.

@@ -138,7 +138,7 @@ impl Measure {
                 _ => (0, 0),
             };
             all.size += size;
-            if !matches!(op, Op::Write { .. }) {
+            if op.is_logged_whole() {
                 all.logged += size;
             }
             all.promise.units += units;

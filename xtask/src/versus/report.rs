@@ -4,6 +4,7 @@ use super::cluster::{GROUPS, OSDS, System};
 use super::figures::{Figures, number};
 use super::goals::{self, Goal};
 use super::rows::Extent;
+use super::turn::IDLE;
 use std::fmt::Write as _;
 
 /// What stands above the table.
@@ -66,7 +67,7 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
 
 fn preface(head: &Head, extent: &Extent) -> String {
     let Extent { seconds, settle, small, cold: [cold_1, cold_16], large, few, faulty, .. } = *extent;
-    let tuning = tuning(&head.tuning);
+    let (tuning, idle) = (tuning(&head.tuning), IDLE.as_secs());
     let Head { date, machine, nacre, ceph, rounds, others, .. } = head;
     format!(
         "* {date}; {machine}; Nacre {nacre}; Ceph {ceph}, of Debian. {rounds} rounds, {} s altogether. Others kept {others:.2} processors busy before and after.\n\
@@ -76,7 +77,7 @@ fn preface(head: &Head, extent: &Extent) -> String {
            copies are durable. Groups are clean when the monitors say so, which Ceph's learn from its manager's reports every few seconds.\n\
          * Ceph has its manager besides, whose CPU and memory count; Nacre has the process that keeps the daemons. Checksums are on in both, nobody is authenticated in Ceph.\n\
          * The systems take turns: brought up in an empty folder, measured, removed; the next round begins with another one. The disk is measured alone before each turn.\n\
-         * Each workload: {seconds} s. CPU is that of the client and all daemons, until the last operation has its answer and, where something is written, {settle} s longer (deferred writes). Memory is looked at 2 s after a load, or after the start.\n\
+         * Each workload: {seconds} s. CPU is that of the client and all daemons, until the last operation has its answer and, where something is written, {settle} s longer (deferred writes). Memory is looked at {idle} s after a load, or after the start.\n\
          * Overwrites and warm reads: {small} objects of 4 KiB at random, all read once before the reads. 4 MiB reads: {large} objects. omap and class: {few} objects.\n\
          * Cold reads: {cold_1} objects at depth 1 and {cold_16} others at depth 16, each read once, in a random order. They are written, then all daemons end, the kernel's caches are dropped, and\n  \
            the daemons start again: nobody has read these objects since.\n\

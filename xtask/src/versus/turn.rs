@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Longer than any measurement with what it prepares, drains and removes.
 const MEASURE_MAX: Duration = Duration::from_mins(3);
 /// Until memory that starting, or a load, took is given back.
-const IDLE: Duration = Duration::from_secs(2);
+pub const IDLE: Duration = Duration::from_secs(2);
 /// A load in which something happens: so long altogether, and so long before it does. It lasts longer until operations are answered again.
 const FAULT_SECONDS: f64 = 6.0;
 const FAULT_AFTER: Duration = Duration::from_secs(2);
