@@ -76,7 +76,11 @@ impl World {
         }
     }
 
+    /// Often so short that nobody has noticed yet: a supervisor starts daemons again at once.
     fn down_time(&mut self) -> u64 {
+        if self.rng.one_in(3) {
+            return self.rng.below(5 * MS);
+        }
         let most = if self.rng.one_in(3) { 8 * SECOND } else { 2 * SECOND };
         self.rng.between(50 * MS, most)
     }

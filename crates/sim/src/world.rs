@@ -406,6 +406,7 @@ impl World {
             return;
         }
         process.life += 1;
+        process.starts += 1;
         process.disk.power_on(&mut self.rng, faults);
         let local = process.clock.local(now);
         let mut actions = Vec::new();
@@ -421,7 +422,7 @@ impl World {
             }
             Entity::Osd(id) => {
                 let mut out = Vec::new();
-                let osd = Osd::open(osd_config(&self.plan, id, process.life), local, &mut out);
+                let osd = Osd::open(osd_config(&self.plan, id, process.starts), local, &mut out);
                 actions.extend(out.into_iter().map(of_osd));
                 Role::Osd(Box::new(osd))
             }
@@ -857,7 +858,7 @@ impl World {
     }
 }
 
-fn osd_config(plan: &Plan, id: OsdId, life: u64) -> OsdConfig {
+fn osd_config(plan: &Plan, id: OsdId, starts: u64) -> OsdConfig {
     let limits = Limits {
         log_entries_min: plan.log.0,
         log_entries_max: plan.log.1,
@@ -869,7 +870,7 @@ fn osd_config(plan: &Plan, id: OsdId, life: u64) -> OsdConfig {
     };
     OsdConfig {
         id,
-        instance: Instance(life << 16),
+        instance: Instance(starts),
         store: u128::from(id.0) + 1,
         address: Address(format!("sim:{id}")),
         class: String::new(),
