@@ -35,7 +35,7 @@ impl Rig {
         for osd in 0..2 {
             let (id, store, address) = (OsdId(osd), u128::from(osd) + 1, Address(format!("o{osd}")));
             changes.push(Change::OsdNew { osd: id, store });
-            changes.push(Change::OsdUp { osd: id, instance: Instance(1), address, store, features: 0 });
+            changes.push(Change::OsdUp { osd: id, instance: Instance(1), address, store, features: 0, process: 1 });
         }
         changes.push(Change::PoolSet { pool: PoolId(1), settings: Pool::replicated("data".into(), 2, 1, 1) });
         map.apply(&map.delta(changes)).expect("the next delta");

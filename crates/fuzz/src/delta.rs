@@ -42,6 +42,7 @@ pub fn sample() -> &'static ClusterMap {
                 address: Address(format!("127.0.0.1:{}", 7000 + osd)),
                 store: u128::from(osd) + 1,
                 features: 0,
+                process: u64::from(osd) + 1,
             });
         }
         let settings = Pool { created: map.epoch, ..Pool::replicated("data".into(), 3, 2, 4) };

@@ -33,6 +33,12 @@ pub struct Beacons {
 }
 
 impl Beacons {
+    /// When the instance of the OSD that is up last said something, on the clock that stands still while this monitor does.
+    #[must_use]
+    pub fn last_heard(&self, osd: OsdId) -> Option<Time> {
+        self.heard.get(&osd).map(|(_, at)| *at)
+    }
+
     /// This life said something.
     pub fn heard(&mut self, awake: Time, osd: OsdId, instance: Instance) {
         self.heard.insert(osd, (instance, awake));

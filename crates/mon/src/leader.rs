@@ -14,6 +14,7 @@ use nacre_wire::map::{Change, ClusterMap, Weight, pool_flag};
 use nacre_wire::msg::monitor::{Boot, LogLine, PgActivateRequest, PgTemporaryRequest, Severity};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use crate::batch::{Batch, Part, Reads};
 use crate::beacons::Beacons;
@@ -33,6 +34,8 @@ use crate::stats::Stats;
 const QUEUE_MAX: usize = 20_000;
 /// Changes in one proposal.
 const BATCH_CHANGES_MAX: usize = 2_000;
+/// An OSD that is heard of this long after another process asked for its place lives: longer than anything of a dead one is under way.
+const INTRUDER_WAIT: Duration = Duration::from_secs(2);
 /// Log lines in one proposal.
 const BATCH_LINES_MAX: usize = 200;
 
@@ -188,7 +191,9 @@ pub struct Leader {
     pub rejects: BTreeMap<&'static str, u64>,
     said: u64,
     said_in: u64,
-    refused_lives: BTreeMap<OsdId, (Instance, u128)>,
+    refused: BTreeMap<OsdId, (u64, u128)>,
+    /// Processes that want to be OSDs that others are, and since when.
+    intruders: BTreeMap<OsdId, (u64, Time)>,
     told_mass_failure: bool,
 }
 
@@ -301,6 +306,24 @@ impl Leader {
         taken
     }
 
+    /// Boots repeat themselves; the log says it once per process.
+    fn refuse_boot(
+        &mut self,
+        origin: Origin,
+        boot: &Boot,
+        why: String,
+        taken: &mut Taken,
+        said: &mut Vec<(Severity, String)>,
+    ) -> Vec<Change> {
+        self.reject("boot_refused");
+        let process = (boot.process, boot.store);
+        if self.refused.insert(boot.osd, process) != Some(process) {
+            said.push((Severity::Error {}, why.clone()));
+        }
+        taken.refused.push((origin, why));
+        Vec::new()
+    }
+
     fn evaluate(
         &mut self,
         view: &View<'_>,
@@ -313,23 +336,35 @@ impl Leader {
         match request {
             Request::Boot(origin, boot) => match osds::boot(map, batch.crush(&map.crush.text), &boot) {
                 BootVerdict::Up(changes) => {
-                    said.push((Severity::Info {}, format!("{} {} is up at {}", boot.osd, boot.instance, boot.address)));
+                    self.intruders.remove(&boot.osd);
+                    if map.osds.get(&boot.osd).is_some_and(|info| boot.instance > info.instance) {
+                        let why = "its store knows a newer instance than the monitors do: were they set back to an older copy?";
+                        said.push((Severity::Warn {}, format!("{}: {why}", boot.osd)));
+                    }
+                    let granted = changes.iter().find_map(|change| match change {
+                        Change::OsdUp { instance, .. } => Some(*instance),
+                        _ => None,
+                    });
+                    let instance = granted.expect("who is let up is granted an instance");
+                    said.push((Severity::Info {}, format!("{} {instance} is up at {}", boot.osd, boot.address)));
                     changes
+                }
+                // Until the one that is up is known to live, this one may be it, moved.
+                BootVerdict::Occupied(why) => {
+                    let first = *self.intruders.entry(boot.osd).or_insert((boot.process, view.awake));
+                    let first = if first.0 == boot.process { first.1 } else { view.awake };
+                    self.intruders.insert(boot.osd, (boot.process, first));
+                    if self.beacons.last_heard(boot.osd).is_some_and(|heard| heard.since(first) >= INTRUDER_WAIT) {
+                        return self.refuse_boot(origin, &boot, why, taken, said);
+                    }
+                    self.reject("boot_occupied");
+                    Vec::new()
                 }
                 BootVerdict::Late => {
                     self.reject("boot_late");
                     Vec::new()
                 }
-                BootVerdict::Refused(why) => {
-                    self.reject("boot_refused");
-                    // Boots repeat themselves; the log says it once per life.
-                    let life = (boot.instance, boot.store);
-                    if self.refused_lives.insert(boot.osd, life) != Some(life) {
-                        said.push((Severity::Error {}, why.clone()));
-                    }
-                    taken.refused.push((origin, why));
-                    Vec::new()
-                }
+                BootVerdict::Refused(why) => self.refuse_boot(origin, &boot, why, taken, said),
             },
             Request::Activate(from, request) => self.checked(pgs::activate(map, from, &request)),
             Request::Temporary(from, request) => self.checked(pgs::temporary(map, from, &request)),
@@ -400,7 +435,8 @@ impl Leader {
         for change in changes {
             if let Change::OsdUp { osd, .. } = change {
                 self.filter.on_up(awake, *osd);
-                self.refused_lives.remove(osd);
+                self.refused.remove(osd);
+                self.intruders.remove(osd);
             }
         }
         if changes.iter().any(|change| !matches!(change, Change::PgActivate { .. } | Change::PgTemporary { .. })) {

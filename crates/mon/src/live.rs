@@ -786,6 +786,7 @@ impl Live {
     fn view_with<'a>(&'a self, now: Time, leader: &'a Leader) -> View<'a> {
         View {
             now,
+            awake: self.awake,
             me: self.config.id,
             term: self.consensus.term(),
             state: &self.state,

@@ -1,16 +1,19 @@
 //! An OSD's way into the map, and out of service for long: boots, and the rule that turns *down* into *out* (CEPH-48, CEPH-50).
 //!
 //! ```text
-//!  Boot ─▶ fenced life, other store, missing features ─▶ refused, with a line in the cluster log
-//!       ─▶ a life the map knows or one before it ──────▶ ignored: a late frame
+//!  Boot ─▶ other store, removed, missing features ──▶ refused, with a line in the cluster log
+//!       ─▶ knows less than the map, or is up already ▶ ignored: a late frame; the map tells it the rest
+//!       ─▶ another process is up at another address ─▶ waits; refused if that one is heard of meanwhile: a copy of its directory
 //!       ─▶ unknown id ─▶ OsdNew + its place in the hierarchy + OsdUp, in one delta
 //!       ─▶ known id ───▶ OsdUp (and in again, if the monitors had taken it out)
+//!
+//!  The instance is the monitors' to give: larger than any in the map, in a fence, or in the asking store, and given to one process.
 //!
 //!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were taken out
 //!                                        that it looks like one cause: then health says so, and nothing moves
 //! ```
 
-use nacre_types::{Entity, OsdId, Time};
+use nacre_types::{Entity, Instance, OsdId, Time};
 use nacre_wire::map::{Change, ClusterMap, Weight, flag};
 use nacre_wire::msg::monitor::Boot;
 use std::collections::BTreeMap;
@@ -28,6 +31,9 @@ pub enum BootVerdict {
     Up(Vec<Change>),
     /// A late frame; the map says all there is to say.
     Late,
+    /// Another process is up as this OSD, at another address. If it lives, this one is an intruder, and the sentence is for its operator; if
+    /// it does not, it is marked down soon.
+    Occupied(String),
     /// It must not come up; the sentence is for its operator.
     Refused(String),
 }
@@ -39,15 +45,9 @@ pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
     if osd.0 > OSD_ID_MAX {
         return BootVerdict::Refused(format!("{osd}: ids end at {OSD_ID_MAX}"));
     }
-    if boot.store == 0 || boot.instance.0 == 0 {
+    if boot.store == 0 || boot.process == 0 {
         return BootVerdict::Refused(format!(
-            "{osd} names neither its store nor its life: it is no OSD of this version"
-        ));
-    }
-    if map.is_fenced(Entity::Osd(osd), boot.instance) {
-        return BootVerdict::Refused(format!(
-            "{osd} {} is fenced: this life may not act any more. Restart it: a new life may come up",
-            boot.instance
+            "{osd} names neither its store nor its process: it is no OSD of this version"
         ));
     }
     let missing = map.required_features & !boot.features;
@@ -61,7 +61,15 @@ pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
             "{osd} brings the store of {other}: its directory is a copy of another OSD's. Make it a store of its own"
         ));
     }
-    let Some(info) = map.osds.get(&osd) else { return BootVerdict::Up(admit(crush, boot)) };
+    let Some(info) = map.osds.get(&osd) else {
+        if map.is_fenced(Entity::Osd(osd), boot.instance) {
+            return BootVerdict::Refused(format!(
+                "{osd} was removed from this cluster, and this is the store it had: what is on it does not count any more. \
+                 `nacre osd add` makes a new store for the id"
+            ));
+        }
+        return BootVerdict::Up(admit(map, crush, boot));
+    };
     if info.store != 0 && info.store != boot.store {
         return BootVerdict::Refused(format!(
             "{osd} brings another store than the cluster knows under this id. If the old one is gone for good, run `osd rm {}` first; \
@@ -69,25 +77,35 @@ pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
             osd.0
         ));
     }
-    if boot.instance <= info.instance {
-        if boot.instance == info.instance && info.up && boot.address != info.address {
-            return BootVerdict::Refused(format!(
-                "{osd} {} already serves at {}: two processes were started on one store, or it was copied",
-                info.instance, info.address
-            ));
-        }
+    let answered = info.up && info.process == boot.process;
+    if boot.instance < info.instance || (answered && boot.instance == info.instance) {
         return BootVerdict::Late;
     }
-    BootVerdict::Up(come_up(crush, boot, true))
+    // Whoever has the same address has the port: the process before it is gone, whether that was noticed or not.
+    if info.up && info.address != boot.address {
+        return BootVerdict::Occupied(format!(
+            "{osd} {} already serves at {}, this process wants to at {}: its directory is in use there, or one of the two is a copy. \
+             Stop the one that should not run",
+            info.instance, info.address, boot.address
+        ));
+    }
+    BootVerdict::Up(come_up(map, crush, boot, true))
 }
 
-fn admit(crush: &str, boot: &Boot) -> Vec<Change> {
+/// The instance that a process is granted.
+fn next_instance(map: &ClusterMap, boot: &Boot) -> Instance {
+    let known = map.osds.get(&boot.osd).map_or(Instance(0), |info| info.instance);
+    let fenced = map.fences.get(&Entity::Osd(boot.osd)).copied().unwrap_or(Instance(0));
+    Instance(known.max(fenced).max(boot.instance).0 + 1)
+}
+
+fn admit(map: &ClusterMap, crush: &str, boot: &Boot) -> Vec<Change> {
     let mut changes = vec![Change::OsdNew { osd: boot.osd, store: boot.store }];
-    changes.extend(come_up(crush, boot, false));
+    changes.extend(come_up(map, crush, boot, false));
     changes
 }
 
-fn come_up(crush: &str, boot: &Boot, known: bool) -> Vec<Change> {
+fn come_up(map: &ClusterMap, crush: &str, boot: &Boot, known: bool) -> Vec<Change> {
     let mut changes = Vec::new();
     if !(known && hierarchy::contains(crush, boot.osd)) {
         let place = Place {
@@ -100,10 +118,11 @@ fn come_up(crush: &str, boot: &Boot, known: bool) -> Vec<Change> {
     }
     changes.push(Change::OsdUp {
         osd: boot.osd,
-        instance: boot.instance,
+        instance: next_instance(map, boot),
         address: boot.address.clone(),
         store: boot.store,
         features: boot.features,
+        process: boot.process,
     });
     changes
 }
@@ -148,7 +167,6 @@ pub fn to_take_out(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Tim
 mod tests {
     use super::*;
     use crate::testing::map_with_osds;
-    use nacre_types::Instance;
     use nacre_wire::map::Address;
     use std::time::Duration;
 
@@ -156,13 +174,14 @@ mod tests {
         let known = map.osds.get(&OsdId(osd));
         Boot {
             osd: OsdId(osd),
-            instance: Instance(known.map_or(1, |info| info.instance.0 + 1)),
-            address: Address("h:1".into()),
+            instance: known.map_or(Instance(0), |info| info.instance),
+            address: known.map_or(Address("h:1".into()), |info| info.address.clone()),
             store: known.map_or(0xabcd, |info| info.store),
             features: 0,
             class: "hdd".into(),
             capacity: 1 << 40,
             host: "h".into(),
+            process: 99,
         }
     }
 
@@ -186,7 +205,6 @@ mod tests {
         let refused = |map: &ClusterMap, b: &Boot| matches!(boot(map, &text, b), BootVerdict::Refused(_));
         assert!(!refused(&map, &good));
         let copy = Boot { store: map.osds[&OsdId(0)].store, osd: OsdId(7), ..good.clone() };
-        let current = Boot { instance: map.osds[&OsdId(1)].instance, ..good.clone() };
         let mut passed = Vec::new();
         let mut must_refuse = |what: &'static str, map: &ClusterMap, b: &Boot| {
             if !refused(map, b) {
@@ -196,15 +214,45 @@ mod tests {
         must_refuse("another store", &map, &Boot { store: 99, ..good.clone() });
         must_refuse("a copied store", &map, &copy);
         must_refuse("an id that costs memory", &map, &Boot { osd: OsdId(OSD_ID_MAX + 1), store: 98, ..good.clone() });
-        must_refuse("the same life at two addresses", &map, &current);
-        map.fences.insert(Entity::Osd(OsdId(1)), good.instance);
-        must_refuse("a fenced life", &map, &good);
-        map.fences.clear();
         map.required_features = 4;
         must_refuse("missing features", &map, &good);
         map.required_features = 0;
         assert!(passed.is_empty(), "must be refused: {passed:?}");
-        assert_eq!(boot(&map, &text, &Boot { instance: Instance(1), ..good.clone() }), BootVerdict::Late);
+    }
+
+    /// F1: an OSD counted its starts itself, and took a number a second time. F22: a copy of a directory took the original's place.
+    #[test]
+    fn an_instance_is_granted_once_and_to_one_process() {
+        let mut map = map_with_osds(2);
+        let text = map.crush.text.clone();
+        let first = map.osds[&OsdId(1)].clone();
+        let restarted = a_boot(&map, 1);
+        let granted = |map: &ClusterMap, b: &Boot| match boot(map, &text, b) {
+            BootVerdict::Up(changes) => changes.into_iter().find_map(|change| match change {
+                Change::OsdUp { instance, process, .. } => Some((instance.0, process)),
+                _ => None,
+            }),
+            _ => None,
+        };
+        // Its address is free again: the old process is gone, though the map says that it is up.
+        assert_eq!(granted(&map, &restarted), Some((first.instance.0 + 1, 99)));
+        // Somewhere else: not as long as the first is up.
+        let copy = Boot { address: Address("elsewhere".into()), ..restarted.clone() };
+        assert!(matches!(boot(&map, &text, &copy), BootVerdict::Occupied(_)));
+        // What it asked before it was let up arrives again, and what it asks before it knows what the map says.
+        let same = Boot { process: first.process, ..restarted.clone() };
+        assert_eq!(boot(&map, &text, &same), BootVerdict::Late);
+        assert_eq!(
+            boot(&map, &text, &Boot { instance: Instance(first.instance.0 - 1), ..restarted.clone() }),
+            BootVerdict::Late
+        );
+        map.osds.get_mut(&OsdId(1)).expect("exists").up = false;
+        assert_eq!(granted(&map, &same), Some((first.instance.0 + 1, first.process)), "marked down while it lived");
+        assert_eq!(granted(&map, &copy), Some((first.instance.0 + 1, 99)), "moved");
+        // Beyond a fence, and beyond what a store has seen that is ahead of restored monitors.
+        map.fences.insert(Entity::Osd(OsdId(1)), Instance(70));
+        assert_eq!(granted(&map, &same), Some((71, first.process)));
+        assert_eq!(granted(&map, &Boot { instance: Instance(80), ..same }), Some((81, first.process)));
     }
 
     // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when taken-out OSDs did not count.

@@ -20,7 +20,14 @@ pub fn map_with_osds(n: usize) -> ClusterMap {
         let store = 1_000 + u128::from(osd);
         changes.push(Change::OsdNew { osd: OsdId(osd), store });
         let address = Address(format!("host{osd}:1"));
-        changes.push(Change::OsdUp { osd: OsdId(osd), instance: Instance(5), address, store, features: 0 });
+        changes.push(Change::OsdUp {
+            osd: OsdId(osd),
+            instance: Instance(5),
+            address,
+            store,
+            features: 0,
+            process: u64::from(osd) + 1,
+        });
     }
     let delta = map.delta(changes);
     map.apply(&delta).expect("applies");

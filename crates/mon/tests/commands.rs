@@ -117,7 +117,7 @@ fn osds_leave_in_order() {
     world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), old);
     world.run(ms(20));
     assert!(!world.map(MonId(0)).osds.contains_key(&OsdId(3)));
-    let new = world.boot_message(3, 2);
+    let new = world.boot_message(3, 3);
     world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), new);
     world.run(ms(20));
     assert!(world.map(MonId(0)).up_osd(OsdId(3)).is_some());
@@ -125,7 +125,7 @@ fn osds_leave_in_order() {
     ask(&mut world, json!({"command": "osd down", "osd": 3}));
     ask(&mut world, json!({"command": "osd rm", "osd": 3, "force": true}));
     let added = ask(&mut world, json!({"command": "osd add", "osd": 3}));
-    assert_eq!(added["after_instance"], json!(2), "{added}");
+    assert_eq!(added["after_instance"], json!(3), "{added}");
 }
 
 #[test]

@@ -458,16 +458,18 @@ impl World {
         self.nodes.get_mut(&id).expect("exists").mon.on_client_name(who, name.into());
     }
 
+    /// The OSD's process number `instance` asks to be let up; it knows of the instance before, so that is what it is granted.
     pub fn boot_message(&self, osd: u32, instance: u64) -> Message {
         Message::Boot(Boot {
             osd: OsdId(osd),
-            instance: Instance(instance),
-            address: Address(format!("o{osd}:{instance}")),
+            instance: Instance(instance - 1),
+            address: Address(format!("o{osd}")),
             store: 5_000 + u128::from(osd),
             features: 0,
             class: "ssd".into(),
             capacity: 1 << 40,
             host: format!("host{osd}"),
+            process: instance,
         })
     }
 

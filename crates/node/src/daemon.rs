@@ -83,11 +83,11 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
     let listener = listener(who, &entry.address, options.listen)?;
     let mut store =
         directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
-    let started = directory::count_start(config.cluster, id, &entry.path, &mut store)?;
+    let identity = directory::identify(config.cluster, id, &entry.path, &mut store)?;
     let settings = OsdConfig {
         id,
-        instance: started.instance,
-        store: started.store,
+        process: directory::random_u128() as u64 | 1,
+        store: identity,
         address: Address(entry.address.clone()),
         class: entry.class.clone(),
         host: entry.host.clone(),

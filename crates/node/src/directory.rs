@@ -329,13 +329,18 @@ fn format_mon(cluster: ClusterId, id: MonId, entry: &MonEntry, founding: &Foundi
     format(cluster, Entity::Mon(id), &entry.path, entry.size, Mon::bootstrap(id, founding))
 }
 
+/// What a new store under an id that another had before knows: more than the one that was removed.
+fn beyond(after: Instance) -> Instance {
+    Instance(after.0 + u64::from(after.0 > 0))
+}
+
 fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry, after: Instance) -> Result<(), StartError> {
     let mut first = nacre_osd::format(cluster, id).set_attr(
         nacre_osd::key::daemon_key(),
         STORE_ATTR,
         random_u128().to_le_bytes().to_vec(),
     );
-    first.ops.extend(DaemonRecord { cluster, osd: id, starts: after.0 }.save().ops);
+    first.ops.extend(DaemonRecord { cluster, osd: id, instance: beyond(after) }.save().ops);
     format(cluster, Entity::Osd(id), &entry.path, entry.size, first)
 }
 
@@ -395,19 +400,11 @@ pub fn open_hosted(
     Ok(Hosted::new(Box::new(store), mailbox, workers.clone()))
 }
 
-/// What an OSD's store says of it when it starts.
-pub struct Started {
-    /// This life.
-    pub instance: Instance,
-    /// Identity of the store.
-    pub store: u128,
-}
-
-/// Counts a start of an OSD, durably, before it does anything.
+/// The identity of an OSD's store.
 ///
 /// # Errors
 /// [`StartError`]: the store is not this OSD's, or fails.
-pub fn count_start(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hosted) -> Result<Started, StartError> {
+pub fn identify(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hosted) -> Result<u128, StartError> {
     let failed = |why: String| StartError::Store { path: path.to_owned(), why };
     store.read(DaemonRecord::read(), Token(1));
     let reply = store
@@ -429,15 +426,5 @@ pub fn count_start(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hoste
     }
     let identity = stat.as_ref().and_then(|stat| stat.attrs.get(STORE_ATTR)).and_then(|id| id[..].try_into().ok());
     let identity = identity.ok_or_else(|| failed("its identity is missing".to_owned()))?;
-    let record = DaemonRecord { starts: record.starts + 1, ..record };
-    store.submit(record.save(), Token(2)).map_err(|why| failed(why.to_string()))?;
-    store
-        .run_until(|event| match event {
-            Event::Committed(_) => Some(Ok(())),
-            Event::Failed(why) => Some(Err(format!("{why:?}"))),
-            _ => None,
-        })
-        .map_err(|why| failed(why.to_string()))?
-        .map_err(failed)?;
-    Ok(Started { instance: Instance(record.starts), store: u128::from_le_bytes(identity) })
+    Ok(u128::from_le_bytes(identity))
 }

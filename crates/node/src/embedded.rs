@@ -366,7 +366,8 @@ impl Host {
         let map: &ClusterMap = mon.map();
         for who in &running {
             if let (Entity::Osd(id), Some(node)) = (who, self.reactor.node(*who))
-                && map.up_osd(*id).is_none_or(|info| info.instance != node.role.instance())
+                && !(node.role.is_live_osd()
+                    && map.up_osd(*id).is_some_and(|info| info.instance == node.role.instance()))
             {
                 return Some(format!("{id} is not up"));
             }

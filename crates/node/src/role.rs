@@ -72,7 +72,13 @@ impl Role {
             Self::Client(access) => access.client.epoch(),
         }
     }
-    /// The life it lives now, for handshakes.
+    /// Whether it is an OSD that acts as the instance it says.
+    #[must_use]
+    pub fn is_live_osd(&self) -> bool {
+        matches!(self, Self::Osd(osd, _) if osd.is_live())
+    }
+    /// The instance that it acts as, for handshakes.
+    #[must_use]
     pub fn instance(&self) -> Instance {
         match self {
             Self::Mon(..) => Instance(0),

@@ -9,7 +9,7 @@ use crate::key::{self, META};
 use crate::pg::local::Local;
 use bytes::Bytes;
 use nacre_store::{Event, ObjectStat, Op, Read, ReadReply, Token, Transaction};
-use nacre_types::{ClusterId, OsdId, PgId};
+use nacre_types::{ClusterId, Instance, OsdId, PgId};
 use nacre_wire::{Wire, wire_record};
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ pub struct DaemonRecord {
     pub cluster: ClusterId,
     /// Which OSD.
     pub osd: OsdId,
-    /// How often it was started: makes instances grow.
-    pub starts: u64,
+    /// The last instance that was used here: stored before it is.
+    pub instance: Instance,
 }
-wire_record!(DaemonRecord version 1 compat 1 { cluster, osd, starts });
+wire_record!(DaemonRecord version 1 compat 1 { cluster, osd, instance });
 
 const RECORD_ATTR: &[u8] = b"daemon";
 
@@ -49,7 +49,7 @@ impl DaemonRecord {
 #[must_use]
 pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
     let mut transaction = Transaction::new().create_collection(META).create_collection(key::INCOMING);
-    transaction.ops.extend(DaemonRecord { cluster, osd, starts: 0 }.save().ops);
+    transaction.ops.extend(DaemonRecord { cluster, osd, instance: Instance(0) }.save().ops);
     transaction
 }
 
@@ -59,6 +59,7 @@ const PAGE: usize = 2000;
 /// Reading what there is.
 #[derive(Debug, Default)]
 pub struct Loading {
+    record: Option<DaemonRecord>,
     groups: BTreeMap<PgId, Group>,
     awaited: BTreeMap<Token, Step>,
     next: u64,
@@ -66,6 +67,7 @@ pub struct Loading {
 
 #[derive(Debug)]
 enum Step {
+    Record,
     Groups,
     Incoming,
     Stat(PgId),
@@ -83,8 +85,8 @@ struct Group {
 pub enum Progress {
     /// Wait for more store events.
     Reading,
-    /// All groups.
-    Done(Vec<Local>),
+    /// Who owns the store, and all groups.
+    Done(DaemonRecord, Vec<Local>),
     /// The store cannot be used.
     Broken(String),
 }
@@ -96,6 +98,7 @@ impl Loading {
     /// Begins.
     pub fn start(&mut self, reads: &mut Vec<(Read, Token)>) {
         let list = |collection, limit| Read::List { collection, from: Bytes::new(), to: None, limit };
+        self.read(DaemonRecord::read(), Step::Record, reads);
         self.read(list(META, usize::MAX), Step::Groups, reads);
         self.read(list(key::INCOMING, usize::MAX), Step::Incoming, reads);
     }
@@ -126,6 +129,7 @@ impl Loading {
         };
         let Some(step) = self.awaited.remove(&token) else { return Progress::Reading };
         match (step, reply) {
+            (Step::Record, ReadReply::Stat(stat)) => self.record = DaemonRecord::from_stat(stat.as_ref()),
             (Step::Groups, ReadReply::List { keys, .. }) => {
                 for pg in keys.iter().filter_map(|key| key::pg_of_meta_key(key)) {
                     self.groups.insert(pg, Group::default());
@@ -155,6 +159,11 @@ impl Loading {
     }
 
     fn finish(&mut self) -> Progress {
+        let Some(record) = self.record.take() else {
+            return Progress::Broken(
+                "the record of whose store this is is missing or damaged; run `nacre store check`".to_owned(),
+            );
+        };
         let mut locals = Vec::new();
         for (pg, group) in std::mem::take(&mut self.groups) {
             let Some(info) = group.info else { continue };
@@ -167,6 +176,6 @@ impl Loading {
                 }
             }
         }
-        Progress::Done(locals)
+        Progress::Done(record, locals)
     }
 }

@@ -2,7 +2,7 @@
 //! takes more than one daemon. Time passes when the test says so.
 
 use crate::key;
-use crate::stories::{Host, MON, Monitors, PG};
+use crate::stories::{Host, MON, Monitors, PG, process};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
 use nacre_wire::map::Change;
@@ -49,8 +49,8 @@ impl Company {
     pub(crate) fn without_pool(osds: u32) -> Self {
         let mut monitors = Monitors::of(osds);
         let hosts: BTreeMap<u32, Host> = (0..osds).map(|osd| (osd, Host::new(osd))).collect();
-        for (osd, host) in &hosts {
-            monitors.up(*osd, host.osd.instance());
+        for osd in hosts.keys() {
+            monitors.up(*osd, process(*osd, 1));
         }
         let mut company = Self {
             monitors,
@@ -96,7 +96,7 @@ impl Company {
         let mut host = host.restart(starts);
         host.now = host.now.max(now);
         let before = self.monitors.map.epoch;
-        self.monitors.up(id, host.osd.instance());
+        self.monitors.up(id, process(id, starts));
         self.hosts.insert(id, host);
         self.tell_map(before);
     }

@@ -20,6 +20,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 struct Peer {
     instance: Instance,
+    /// Since when we know of this instance.
+    since: Time,
     heard: Time,
     pinged: Time,
     lease_until: Time,
@@ -94,6 +96,7 @@ impl Peers {
         for (osd, instance) in peers {
             let fresh = Peer {
                 instance,
+                since: now,
                 heard: now,
                 pinged: Time::ZERO,
                 lease_until: Time::ZERO,
@@ -131,9 +134,12 @@ impl Peers {
         self.peers.get(&osd).is_some_and(|peer| peer.nearly_full)
     }
 
-    /// Its port refuses connections: the process is gone.
-    pub fn refused(&mut self, osd: OsdId) {
-        if let Some(peer) = self.peers.get_mut(&osd) {
+    /// Its port refuses connections: the process is gone. Of an instance that we have just heard of this may be old news about the one before,
+    /// which would mark it down once more: if it is true, it is true again at the next ping.
+    pub fn refused(&mut self, now: Time, osd: OsdId) {
+        if let Some(peer) = self.peers.get_mut(&osd)
+            && now.since(peer.since) >= self.timing.ping_interval * 2
+        {
             peer.refused = true;
         }
     }
@@ -256,6 +262,16 @@ mod tests {
         r.start(ms(100));
         assert!(r.lease_left(ms(100), OsdId(1)) >= Duration::from_millis(500));
         assert_eq!(r.lease_left(ms(5000), OsdId(1)), Duration::ZERO);
+    }
+
+    /// A connection refused by the process before, told after the map had the next one: it was marked down, with everybody's groups (F29).
+    #[test]
+    fn a_refusal_says_nothing_of_an_instance_that_is_just_known() {
+        let (mut p, _) = pair();
+        p.refused(ms(0), OsdId(2));
+        assert_eq!(p.accusations(ms(1)), []);
+        p.refused(ms(300), OsdId(2));
+        assert!(p.accusations(ms(301))[0].refused);
     }
 
     #[test]

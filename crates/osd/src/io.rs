@@ -6,7 +6,7 @@
 //! and writes once to each connection. See `docs/adr/0001-roles-and-hosts.md`.
 
 use nacre_store::{Read, Token, Transaction};
-use nacre_types::{Entity, Instance, OsdId, Time};
+use nacre_types::{Entity, OsdId, Time};
 use nacre_wire::Message;
 use nacre_wire::map::Address;
 use std::time::Duration;
@@ -60,8 +60,8 @@ pub enum Output {
 pub struct OsdConfig {
     /// Which OSD.
     pub id: OsdId,
-    /// This life; the host takes it from the store's count of starts.
-    pub instance: Instance,
+    /// A random number of this process, never 0: the monitors grant an instance to it ([`nacre_wire::msg::monitor::Boot`]).
+    pub process: u64,
     /// Identity of the store.
     pub store: u128,
     /// Where this life listens.

@@ -1,8 +1,12 @@
 //! The daemon around the placement groups: map, peers, messages, time.
 //!
 //! ```text
-//!  Loading ──store read──▶ Waiting for a map that says we are up ──▶ Live ──map says this life is over──▶ Waiting, as a new life
+//!  Loading ──store read──▶ Waiting for a map in which this process is up ──▶ Taking the instance ──durable──▶ Live
+//!                             ▲                                                                                │
+//!                             └──────────────────── the map says that this instance is over ───────────────────┘
 //! ```
+//! An instance is the monitors' to grant, to one process and larger than any before, and is stored here before anything is done as it:
+//! a daemon that numbered its own lives could take a number twice, and be live at once in an interval of which it remembers nothing (F1).
 //! Whatever carries an epoch newer than ours waits until we have that map ([`Osd::on_message`] holds it); whoever is behind us is sent the
 //! changes he lacks (MAL-73).
 //!
@@ -44,6 +48,10 @@ enum Phase {
     Waiting {
         at: Time,
     },
+    /// The map has granted us this instance; it is being stored. Groups hear of no map until it is, and nobody of us.
+    Taking {
+        instance: Instance,
+    },
     Live,
 }
 
@@ -60,6 +68,8 @@ pub struct Osd {
     held: Vec<(Epoch, Epoch, Entity, Message)>,
     told: BTreeMap<Entity, (Epoch, Time)>,
     collections: BTreeSet<PoolId>,
+    /// The transaction that stores the instance being taken.
+    taking: Option<Token>,
     reported: BTreeMap<PgId, PgReport>,
     /// When all groups are reported again, changed or not: a beacon may be lost on its way through the monitors.
     report_all_at: Time,
@@ -95,6 +105,7 @@ impl Osd {
             held: Vec::new(),
             told: BTreeMap::new(),
             collections: BTreeSet::new(),
+            taking: None,
             reported: BTreeMap::new(),
             report_all_at: Time::ZERO,
             led: None,
@@ -113,10 +124,10 @@ impl Osd {
     pub const fn id(&self) -> OsdId {
         self.sh.config.id
     }
-    /// Which life; it changes when the cluster gave up a life that was still going.
+    /// The instance that this daemon acts as; before the first is granted, the last that its store knows.
     #[must_use]
     pub const fn instance(&self) -> Instance {
-        self.sh.config.instance
+        self.sh.instance
     }
     /// The newest map.
     #[must_use]
@@ -252,7 +263,7 @@ impl Osd {
     /// The connection to an OSD was refused: its process is gone.
     pub fn on_peer_refused(&mut self, now: Time, osd: OsdId, out: &mut Vec<Output>) {
         self.sh.now = now;
-        self.sh.peers.refused(osd);
+        self.sh.peers.refused(now, osd);
         self.accuse();
         self.flush(out);
     }
@@ -283,6 +294,10 @@ impl Osd {
             return;
         }
         match event {
+            Event::Committed(token) if self.taking == Some(token) => {
+                self.taking = None;
+                self.take_instance();
+            }
             Event::Applied(token) => {
                 if let Some((pg, interval, version)) = self.sh.awaited.update(token)
                     && let Some(group) = self.pgs.get_mut(&pg)
@@ -347,7 +362,8 @@ impl Osd {
         match progress {
             Progress::Reading => {}
             Progress::Broken(why) => self.sh.out.push(Output::Halt { why }),
-            Progress::Done(locals) => {
+            Progress::Done(record, locals) => {
+                self.sh.record(record);
                 self.pgs = locals.into_iter().map(|local| (local.pg(), Pg::new(local))).collect();
                 self.phase = Phase::Waiting { at: self.sh.now };
                 self.subscribe();
@@ -368,7 +384,7 @@ impl Osd {
         self.ticked = now;
         self.sh.wake = Time::MAX;
         match self.phase {
-            Phase::Loading(_) => {}
+            Phase::Loading(_) | Phase::Taking { .. } => {}
             Phase::Waiting { at } => {
                 if at <= now {
                     self.announce();
@@ -520,32 +536,59 @@ impl Osd {
         let map = self.sh.map.as_ref().expect("there is a new map");
         let entry = map.osds.get(&me).cloned();
         let fenced = map.is_fenced(Entity::Osd(me), self.instance());
-        let alive = entry.as_ref().is_some_and(|info| info.up && info.instance == self.instance());
-        match (&self.phase, alive) {
+        let ours = |info: &&nacre_wire::map::OsdInfo| info.up && info.process == self.sh.config.process;
+        let granted = entry.as_ref().filter(ours).map(|info| info.instance);
+        self.sh.instance_known = self.sh.instance_known.max(entry.map_or(Instance(0), |info| info.instance));
+        match (&self.phase, granted) {
             (Phase::Loading(_), _) => return,
-            (Phase::Waiting { .. }, true) => {
-                self.phase = Phase::Live;
-                self.beacon_at = self.sh.now;
+            (Phase::Live, Some(instance)) if instance == self.instance() => {}
+            (Phase::Live, _) if fenced => {
+                self.halt(format!("{me}: this instance was fenced; start it again"));
+                return;
             }
-            // Given up before we heard that we were up: this life cannot come back.
-            (Phase::Waiting { .. }, false) if entry.as_ref().is_some_and(|info| info.instance >= self.instance()) => {
-                let last = entry.map_or(self.instance(), |info| info.instance);
-                self.sh.config.instance = Instance(last.0 + 1);
+            (Phase::Taking { instance }, Some(granted)) if *instance == granted => return,
+            // A number that the store has had before was granted by monitors that forgot it: they are told of it with the next boot.
+            (_, Some(instance)) if instance > self.instance() => {
+                self.leave_live();
+                let record = nacre_store::Transaction { ops: self.sh.record_of(instance).save().ops };
+                let token = self.sh.submit(PgId::default(), Epoch::NONE, record.ops, crate::pg::Awaited::Nothing);
+                self.taking = Some(token);
+                self.phase = Phase::Taking { instance };
+                return;
             }
-            (Phase::Live, false) => {
-                // The cluster gave this life up. Everything it may have promised is void; begin another.
-                let last = entry.map_or(self.instance(), |info| info.instance.max(self.instance()));
-                self.sh.config.instance = Instance(last.0 + 1);
-                self.sh.peers.start(self.sh.now);
+            (Phase::Live | Phase::Taking { .. }, _) => {
+                // The cluster gave this instance up. Everything it may have promised is void; ask for another.
+                self.leave_live();
                 self.phase = Phase::Waiting { at: self.sh.now };
-                self.reported.clear();
             }
-            _ => {}
+            (Phase::Waiting { .. }, _) => {}
         }
-        if fenced {
-            self.halt(format!("{me}: this instance was fenced; start it again"));
-            return;
+        self.use_map();
+    }
+
+    /// What an instance promised ends with it.
+    fn leave_live(&mut self) {
+        if self.is_live() {
+            self.sh.peers.start(self.sh.now);
+            self.reported.clear();
+            for pg in self.pgs.values_mut() {
+                pg.stand_down(&mut self.sh);
+            }
+            self.find_busy();
         }
+    }
+
+    /// The instance that we were granted is stored: begin to act as it, unless the map has changed its mind.
+    fn take_instance(&mut self) {
+        let Phase::Taking { instance } = self.phase else { return };
+        self.sh.instance = instance;
+        self.phase = Phase::Live;
+        self.beacon_at = self.sh.now;
+        self.after_map();
+    }
+
+    /// Groups, peers and programs follow the newest map.
+    fn use_map(&mut self) {
         self.make_collections();
         self.split_groups();
         self.make_groups();
@@ -712,15 +755,17 @@ impl Osd {
         };
         if needed > self.epoch() && !to_mon && !unchecked {
             // Its sender will see our epoch and send us the changes; ask the monitors too, should that fail.
-            if self.held.len() < HELD_MAX {
-                self.held.push((needed, epoch, from, message));
-            }
+            self.hold(needed, epoch, from, message);
             if self.sh.now.since(self.map_asked) >= self.sh.config.timing.ping_interval {
                 self.subscribe();
                 if let Entity::Osd(osd) = from {
                     self.sh.send(osd, Message::Ping(Ping { stamp: self.sh.now.0 }));
                 }
             }
+            return;
+        }
+        if let Phase::Taking { .. } = self.phase {
+            self.hold(epoch, epoch, from, message);
             return;
         }
         if !to_mon {
@@ -741,6 +786,13 @@ impl Osd {
             (Entity::Client(_), message) => self.on_watcher(from, epoch, message),
             (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
             _ => {}
+        }
+    }
+
+    /// Keeps a message until we have a map and may act on it; its sender repeats what finds no room.
+    fn hold(&mut self, needed: Epoch, theirs: Epoch, from: Entity, message: Message) {
+        if self.held.len() < HELD_MAX {
+            self.held.push((needed, theirs, from, message));
         }
     }
 
@@ -944,13 +996,14 @@ impl Osd {
         let config = &self.sh.config;
         let boot = Boot {
             osd: config.id,
-            instance: config.instance,
+            instance: self.sh.instance_known,
             address: config.address.clone(),
             store: config.store,
             features: 0,
             class: config.class.clone(),
             capacity: config.capacity,
             host: config.host.clone(),
+            process: config.process,
         };
         self.sh.out.push(Output::SendMon { message: Message::Boot(boot) });
         if self.sh.map.is_none() {

@@ -38,12 +38,19 @@ impl Rig {
         let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
         let address = Address("here:1".to_owned());
         let settings = Pool::replicated("data".into(), 1, 1, 2);
-        let up = Change::OsdUp { osd: ME, instance: Instance(1), address: address.clone(), store: 1, features: 0 };
+        let up = Change::OsdUp {
+            osd: ME,
+            instance: Instance(1),
+            address: address.clone(),
+            store: 1,
+            features: 0,
+            process: 1,
+        };
         let changes = vec![Change::OsdNew { osd: ME, store: 1 }, up, Change::PoolSet { pool: PoolId(1), settings }];
         map.apply(&map.delta(changes)).expect("the next delta");
         let config = OsdConfig {
             id: ME,
-            instance: Instance(1),
+            process: 1,
             store: 1,
             address,
             class: String::new(),

@@ -1,11 +1,12 @@
 //! What all of a daemon's placement groups share while one input is handled: the map, the clock's reading, the peers, and where
 //! outputs and expected store events are noted down.
 
+use crate::boot::DaemonRecord;
 use crate::heartbeat::Peers;
 use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::pg::Awaited;
 use nacre_store::{Op, Read, Token, Transaction};
-use nacre_types::{Entity, Epoch, OsdId, PgId, Time};
+use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::{ClusterMap, Message};
 use std::collections::VecDeque;
@@ -19,6 +20,11 @@ pub struct Once(pub String);
 pub struct Shared {
     /// Settings.
     pub config: OsdConfig,
+    /// The instance that this daemon acts as; before the first is granted, the last that its store knows.
+    pub instance: Instance,
+    /// The newest instance of this OSD that anything here has named: its store, or a map.
+    pub instance_known: Instance,
+    cluster: ClusterId,
     /// The newest map; `None` until the first arrives.
     pub map: Option<ClusterMap>,
     /// The clock's reading for the input in hand.
@@ -127,6 +133,9 @@ impl Shared {
             peers: Peers::new(config.timing),
             given: (config.timing, config.limits),
             config,
+            instance: Instance(0),
+            instance_known: Instance(0),
+            cluster: ClusterId(0),
             map: None,
             now: Time::ZERO,
             late: std::time::Duration::ZERO,
@@ -171,6 +180,17 @@ impl Shared {
         self.config.limits = limits;
     }
 
+    /// What the store says of whose it is.
+    pub fn record(&mut self, record: DaemonRecord) {
+        (self.instance, self.cluster) = (record.instance, record.cluster);
+        self.instance_known = self.instance_known.max(record.instance);
+    }
+    /// What it is to say while this daemon acts as `instance`.
+    #[must_use]
+    pub fn record_of(&self, instance: Instance) -> DaemonRecord {
+        DaemonRecord { cluster: self.cluster, osd: self.me(), instance }
+    }
+
     /// This OSD.
     pub const fn me(&self) -> OsdId {
         self.config.id
@@ -197,9 +217,10 @@ impl Shared {
     }
 
     /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's interval is over by then.
-    pub fn submit(&mut self, pg: PgId, interval: Epoch, ops: Vec<Op>, awaited: Awaited) {
+    pub fn submit(&mut self, pg: PgId, interval: Epoch, ops: Vec<Op>, awaited: Awaited) -> Token {
         let token = self.token(pg, interval, awaited);
         self.out.push(Output::Submit { transaction: Transaction { ops }, token });
+        token
     }
 
     /// Reads; the reply comes back to the group as `awaited`.

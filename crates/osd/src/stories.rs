@@ -50,11 +50,15 @@ impl Monitors {
         self.deltas.push((delta.epoch, delta.to_bytes().into()));
         delta.epoch
     }
-    pub(crate) fn up(&mut self, osd: u32, instance: Instance) -> Epoch {
+    /// Grants the next instance to a process.
+    pub(crate) fn up(&mut self, osd: u32, process: u64) -> Epoch {
         let address = Address(format!("o{osd}"));
-        self.commit(vec![Change::OsdUp { osd: OsdId(osd), instance, address, store: u128::from(osd) + 1, features: 0 }])
+        let instance = Instance(self.map.osds[&OsdId(osd)].instance.0 + 1);
+        let store = u128::from(osd) + 1;
+        self.commit(vec![Change::OsdUp { osd: OsdId(osd), instance, address, store, features: 0, process }])
     }
-    pub(crate) fn down(&mut self, osd: u32, instance: Instance) -> Epoch {
+    pub(crate) fn down(&mut self, osd: u32) -> Epoch {
+        let instance = self.map.osds[&OsdId(osd)].instance;
         self.commit(vec![Change::OsdDown { osd: OsdId(osd), instance }])
     }
     pub(crate) fn pool(&mut self, size: u8) -> Epoch {
@@ -89,10 +93,15 @@ pub(crate) struct Host {
     pub(crate) held: Option<Vec<Event>>,
 }
 
+/// The number of the OSD's process that was started as so-and-so-many-th.
+pub(crate) const fn process(id: u32, starts: u64) -> u64 {
+    starts << 32 | (id as u64 + 1)
+}
+
 pub(crate) fn config(id: u32, starts: u64) -> OsdConfig {
     OsdConfig {
         id: OsdId(id),
-        instance: Instance(starts << 16),
+        process: process(id, starts),
         store: u128::from(id) + 1,
         address: Address(format!("o{id}")),
         class: String::new(),
@@ -228,7 +237,7 @@ fn read(sequence: u64, epoch: Epoch, host: &mut Host) {
 fn served_alone() -> (Monitors, Host, Epoch) {
     let mut monitors = Monitors::of(1);
     let mut host = Host::new(0);
-    monitors.up(0, host.osd.instance());
+    monitors.up(0, process(0, 1));
     monitors.pool(1);
     host.tell(MON, Epoch::NONE, monitors.full());
     let before = monitors.map.epoch;
@@ -251,7 +260,7 @@ fn a_map_from_before_the_pool_erases_nothing() {
     assert!(!old.map.pools.contains_key(&PG.pool) && old.map.epoch < epoch);
     let mut host = host.restart(2);
     host.tell(MON, old.map.epoch, old.full());
-    old.up(0, Instance(7));
+    old.up(0, process(0, 7));
     host.tell(MON, old.map.epoch, old.since(Epoch(1)));
     assert_eq!(host.removed, 0);
     let mut host = host.restart(3);
@@ -282,25 +291,103 @@ fn a_pool_that_is_removed_takes_its_data_along() {
 fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
     let mut monitors = Monitors::of(1);
     let mut host = Host::new(0);
-    let first = host.osd.instance();
-    assert_eq!(host.boots(), [first]);
-    monitors.up(0, first);
-    monitors.down(0, first);
+    assert_eq!(host.boots(), [Instance(0)]);
+    monitors.up(0, process(0, 1));
+    monitors.down(0);
     host.tell(MON, monitors.map.epoch, monitors.full());
     assert!(!host.osd.is_live());
     let boots = host.boots();
-    assert!(!boots.is_empty() && boots.iter().all(|instance| *instance > first), "{boots:?}");
+    assert!(!boots.is_empty() && boots.iter().all(|instance| *instance == Instance(1)), "{boots:?}");
     let before = monitors.map.epoch;
-    monitors.up(0, *boots.last().expect("just seen"));
+    monitors.up(0, process(0, 1));
     host.tell(MON, monitors.map.epoch, monitors.since(before));
     assert!(host.osd.is_live());
+    assert_eq!(host.osd.instance(), Instance(2));
+}
+
+/// F1, proven on processes: an OSD that was marked down while it lived went on as the next instance, which only its memory knew. Killed and
+/// started again, it counted its starts, came to the same number, and was up at once in the same interval, of which it remembered nothing: as a
+/// replica it ignored every update for ever, as a primary it took what its members had not adopted for committed.
+#[test]
+fn a_process_is_never_live_as_an_instance_that_another_was_granted() {
+    let mut monitors = Monitors::of(1);
+    let mut host = Host::new(0);
+    monitors.up(0, process(0, 1));
+    monitors.pool(1);
+    host.tell(MON, Epoch::NONE, monitors.full());
+    assert!(host.osd.is_live());
+    let mut before = monitors.map.epoch;
+    monitors.down(0);
+    monitors.up(0, process(0, 1));
+    host.tell(MON, monitors.map.epoch, monitors.since(before));
+    assert!(host.osd.is_live(), "it lived on");
+    assert_eq!(host.osd.instance(), Instance(2));
+    let interval = monitors.map.pgs[&PG].since;
+
+    let mut host = host.restart(2);
+    host.tell(MON, monitors.map.epoch, monitors.full());
+    host.wait(1000);
+    assert!(!host.osd.is_live(), "the map names instance 2, and its store too, but that was another process");
+    assert!(host.boots().iter().all(|instance| *instance == Instance(2)));
+    before = monitors.map.epoch;
+    monitors.up(0, process(0, 2));
+    host.tell(MON, monitors.map.epoch, monitors.since(before));
+    assert!(host.osd.is_live());
+    assert_eq!(host.osd.instance(), Instance(3));
+    assert_ne!(monitors.map.pgs[&PG].since, interval, "everybody begins a new interval with it");
+}
+
+/// What a daemon does as an instance is done after the instance is stored: of a crash in between nobody has heard anything.
+#[test]
+fn an_instance_is_stored_before_anything_is_done_as_it() {
+    let mut monitors = Monitors::of(2);
+    let mut host = Host::new(0);
+    monitors.up(0, process(0, 1));
+    monitors.up(1, process(1, 1));
+    monitors.pool(2);
+    host.commits = false;
+    host.tell(MON, Epoch::NONE, monitors.full());
+    host.wait(1000);
+    assert!(!host.osd.is_live());
+    assert_eq!(host.sent_to(1).len(), 0, "not even a question");
+    host.tell(Entity::Osd(OsdId(1)), monitors.map.epoch, Message::Ping(Ping { stamp: 1 }));
+    assert_eq!(host.sent_to(1).len(), 0);
+    host.commits = true;
+    host.perform(Vec::new());
+    assert!(host.osd.is_live());
+    let sent = host.sent_to(1);
+    assert!(
+        sent.iter().any(|message| matches!(message, Message::Pong(_))),
+        "what came meanwhile is answered: {sent:?}"
+    );
+    let host = host.restart(2);
+    assert_eq!(host.osd.instance(), Instance(1));
+}
+
+/// Monitors that were set back to an older copy grant a number that was used: it is not taken, and they are told.
+#[test]
+fn an_instance_that_the_store_has_had_is_not_taken_again() {
+    let mut monitors = Monitors::of(1);
+    let mut host = Host::new(0);
+    for _ in 0..3 {
+        monitors.up(0, process(0, 1));
+    }
+    host.tell(MON, monitors.map.epoch, monitors.full());
+    assert_eq!(host.osd.instance(), Instance(3));
+    let mut host = host.restart(2);
+    let mut restored = Monitors::of(1);
+    restored.up(0, process(0, 2));
+    host.tell(MON, restored.map.epoch, restored.full());
+    host.wait(1000);
+    assert!(!host.osd.is_live());
+    assert!(host.boots().iter().all(|instance| *instance == Instance(3)));
 }
 
 /// Two members and their primary up to the point where it serves; what the second member says is the test's.
 fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     let mut monitors = Monitors::of(2);
-    monitors.up(0, Instance(1 << 16));
-    monitors.up(1, Instance(1 << 16));
+    monitors.up(0, process(0, 1));
+    monitors.up(1, process(1, 1));
     monitors.pool(2);
     let acting = monitors.map.pgs[&PG].acting.clone();
     let (primary, member) = (acting[0].0, acting[1].0);
@@ -413,7 +500,7 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
 fn members_that_are_all_replaced_are_replaced_in_two_steps() {
     let mut monitors = Monitors::of(4);
     for osd in 0..4 {
-        monitors.up(osd, Instance(1 << 16));
+        monitors.up(osd, process(osd, 1));
     }
     monitors.pool(2);
     let old = monitors.map.pgs[&PG].acting.clone();
@@ -455,8 +542,8 @@ fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     let version = Version { interval: monitors.map.pgs[&PG].since, number: 1 };
     let interval = version.interval;
     host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
-    monitors.down(member, Instance(1 << 16));
-    let now = monitors.up(member, Instance(2 << 16));
+    monitors.down(member);
+    let now = monitors.up(member, process(member, 2));
     host.tell(MON, now, monitors.since(epoch));
     let interval = monitors.map.pgs[&PG].since;
     let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0, logged_max: 0 };
@@ -498,14 +585,14 @@ fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
 fn an_object_may_be_read_while_it_is_made_durable() {
     let mut monitors = Monitors::of(2);
     for osd in 0..2 {
-        monitors.up(osd, Instance(1 << 16));
+        monitors.up(osd, process(osd, 1));
     }
     monitors.pool(2);
     let acting = monitors.map.pgs[&PG].acting.clone();
     let interval = monitors.map.pgs[&PG].since;
     monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: acting.clone() }]);
-    monitors.down(acting[0].0, Instance(1 << 16));
-    monitors.up(acting[0].0, Instance(2 << 16));
+    monitors.down(acting[0].0);
+    monitors.up(acting[0].0, process(acting[0].0, 2));
     let mut host = Host::start(acting[0].0, 2, Host::new(acting[0].0).store);
     let (from, epoch, interval) = (Entity::Osd(acting[1]), monitors.map.epoch, monitors.map.pgs[&PG].since);
     host.tell(MON, epoch, monitors.full());
@@ -596,14 +683,14 @@ fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message 
 fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
-        monitors.up(osd, Instance(1 << 16));
+        monitors.up(osd, process(osd, 1));
     }
     monitors.pool(3);
     let acting = monitors.map.pgs[&PG].acting.clone();
     let interval = monitors.map.pgs[&PG].since;
     monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: acting.clone() }]);
-    monitors.down(acting[0].0, Instance(1 << 16));
-    monitors.up(acting[0].0, Instance(2 << 16));
+    monitors.down(acting[0].0);
+    monitors.up(acting[0].0, process(acting[0].0, 2));
     let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
     let head = Version { interval: Epoch(3), number: 9 };
     let (low, high) = (acting[1].min(acting[2]), acting[1].max(acting[2]));
@@ -628,7 +715,7 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
 fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
-        monitors.up(osd, Instance(1 << 16));
+        monitors.up(osd, process(osd, 1));
     }
     monitors.pool_that_needs(2, 3);
     let [first, second, third] = monitors.map.pgs[&PG].acting[..] else { panic!("three of three") };
@@ -746,7 +833,7 @@ fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
 fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, Epoch, Epoch, OsdId) {
     let mut monitors = Monitors::of(2);
     for osd in 0..2 {
-        monitors.up(osd, Instance(1 << 16));
+        monitors.up(osd, process(osd, 1));
     }
     monitors.pool_that_needs(1, 2);
     let (primary, target) = (monitors.map.pgs[&PG].acting[0], monitors.map.pgs[&PG].acting[1]);
@@ -921,13 +1008,13 @@ fn a_damaged_copy_is_healed_from_another_member() {
 fn an_activation_waits_for_the_old_primarys_leases() {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
-        monitors.up(osd, Instance(1 << 16));
+        monitors.up(osd, process(osd, 1));
     }
     monitors.pool_that_needs(2, 3);
     let acting = monitors.map.pgs[&PG].acting.clone();
     let interval = monitors.map.pgs[&PG].since;
     monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: acting.clone() }]);
-    monitors.down(acting[0].0, Instance(1 << 16));
+    monitors.down(acting[0].0);
     let mut host = Host::new(acting[1].0);
     let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
     // A member starts with what makes the group exist, and as if it had just granted a lease.

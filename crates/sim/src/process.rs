@@ -175,8 +175,6 @@ pub fn of_osd(output: nacre_osd::Output) -> Action {
 pub struct Process {
     /// How often it started or crashed: names its lives.
     pub life: u64,
-    /// How often it started: what the real host counts in the daemon's store.
-    pub starts: u64,
     /// What it does, while it runs.
     pub role: Option<Role>,
     /// Where it keeps its data.
@@ -203,7 +201,6 @@ impl Process {
     pub fn new(disk: Disk, clock: Clock) -> Self {
         Self {
             life: 0,
-            starts: 0,
             role: None,
             disk,
             clock,

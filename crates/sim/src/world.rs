@@ -20,7 +20,7 @@ use crate::workload::{SimClient, Workload};
 use nacre_client::Output as ClientOutput;
 use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
-use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, Time};
+use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, OsdId, PgId, Time};
 use nacre_wire::map::{Address, Capability, Change};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{Message, Payload};
@@ -406,7 +406,6 @@ impl World {
             return;
         }
         process.life += 1;
-        process.starts += 1;
         process.disk.power_on(&mut self.rng, faults);
         let local = process.clock.local(now);
         let mut actions = Vec::new();
@@ -422,7 +421,7 @@ impl World {
             }
             Entity::Osd(id) => {
                 let mut out = Vec::new();
-                let osd = Osd::open(osd_config(&self.plan, id, process.starts), local, &mut out);
+                let osd = Osd::open(osd_config(&self.plan, id, self.rng.any() | 1), local, &mut out);
                 actions.extend(out.into_iter().map(of_osd));
                 Role::Osd(Box::new(osd))
             }
@@ -858,7 +857,7 @@ impl World {
     }
 }
 
-fn osd_config(plan: &Plan, id: OsdId, starts: u64) -> OsdConfig {
+fn osd_config(plan: &Plan, id: OsdId, process: u64) -> OsdConfig {
     let limits = Limits {
         log_entries_min: plan.log.0,
         log_entries_max: plan.log.1,
@@ -870,7 +869,7 @@ fn osd_config(plan: &Plan, id: OsdId, starts: u64) -> OsdConfig {
     };
     OsdConfig {
         id,
-        instance: Instance(starts),
+        process,
         store: u128::from(id.0) + 1,
         address: Address(format!("sim:{id}")),
         class: String::new(),

@@ -47,6 +47,8 @@ pub struct Quorum {
 pub struct View<'a> {
     /// Now.
     pub now: Time,
+    /// How long this monitor has been awake: beacons are timed by it.
+    pub awake: Time,
     /// The monitor that answers.
     pub me: MonId,
     /// In which term.

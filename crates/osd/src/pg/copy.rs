@@ -108,7 +108,7 @@ impl Pg {
         let question = OpRequest {
             request: RequestId {
                 client: ClientId(u64::MAX - u64::from(sh.config.id.0)),
-                instance: sh.config.instance,
+                instance: sh.instance,
                 sequence,
             },
             answered_below: 0,

@@ -299,6 +299,11 @@ impl Pg {
         self.trim_on_map(sh);
     }
 
+    /// The daemon's instance is over, and what the map says of the group now is not to be acted on yet: nothing of the interval goes on.
+    pub fn stand_down(&mut self, sh: &mut Shared) {
+        self.begin_interval(Interval::default(), sh);
+    }
+
     fn begin_interval(&mut self, interval: Interval, sh: &mut Shared) {
         self.drop_operations(sh);
         self.interval = interval;

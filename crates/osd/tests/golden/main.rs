@@ -121,7 +121,7 @@ fn all() -> Vec<Sample> {
         pg_num: 64,
         totals: Totals { objects: 4, bytes: 400, estimated: true },
     };
-    let daemon = DaemonRecord { cluster: ClusterId(0x0102), osd: OsdId(3), starts: 17 };
+    let daemon = DaemonRecord { cluster: ClusterId(0x0102), osd: OsdId(3), instance: Instance(17) };
     let collection = key::collection(PoolId(3), Shard(4)).0;
     let mut all = vec![
         bytes("collection of pool 3 shard 4", collection.to_be_bytes().to_vec()),
@@ -175,5 +175,5 @@ fn a_stored_group_becomes_what_it_was() {
     assert_eq!(key::object_at(&golden["key of an object"]), Some(object("o1")));
     assert_eq!(key::pg_of_meta_key(&golden["key of a group"]), Some(pg()));
     let daemon: DaemonRecord = Wire::from_bytes(&golden["record DaemonRecord v1"]).expect("reads");
-    assert_eq!(daemon.starts, 17);
+    assert_eq!(daemon.instance, Instance(17));
 }

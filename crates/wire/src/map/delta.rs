@@ -39,7 +39,7 @@ pub enum Change {
     OsdUp {
         /// Which.
         osd: OsdId,
-        /// Which life.
+        /// Which instance: larger than any before.
         instance: Instance,
         /// Where it listens.
         address: Address,
@@ -47,6 +47,8 @@ pub enum Change {
         store: u128,
         /// What it speaks.
         features: u64,
+        /// The process that the instance is granted to.
+        process: u64,
     },
     /// An OSD no longer serves. Names the life that ended, so that a late report cannot hit its successor.
     OsdDown {
@@ -203,7 +205,6 @@ wire_enum!(Change {
     1 => MonSet { mon, info },
     2 => MonRemove { mon },
     3 => OsdNew { osd, store },
-    4 => OsdUp { osd, instance, address, store, features },
     5 => OsdDown { osd, instance },
     6 => OsdWeight { osd, weight, automatic },
     7 => OsdRemove { osd },
@@ -225,6 +226,8 @@ wire_enum!(Change {
     23 => ClientRemove { name },
     24 => SnapCreate { pool, snap, name },
     25 => SnapRemove { pool, snap },
+    // 4 was it, without `process`.
+    26 => OsdUp { osd, instance, address, store, features, process },
 });
 
 /// One committed step of the map.
@@ -311,7 +314,7 @@ impl ClusterMap {
                 let fresh = || OsdInfo { weight: Weight::IN, store: *store, ..OsdInfo::default() };
                 self.osds.entry(*osd).or_insert_with(fresh);
             }
-            Change::OsdUp { osd, instance, address, store, features } => {
+            Change::OsdUp { osd, instance, address, store, features, process } => {
                 let epoch = self.epoch;
                 let Some(info) = self.osds.get_mut(osd) else { return };
                 if *instance <= info.instance {
@@ -322,6 +325,7 @@ impl ClusterMap {
                 info.address = address.clone();
                 info.store = *store;
                 info.features = *features;
+                info.process = *process;
                 info.up_from = epoch;
                 if let Some(weight) = info.weight_before_auto_out.take() {
                     info.weight = weight;

@@ -121,7 +121,7 @@ pub struct OsdInfo {
     pub weight: Weight,
     /// The weight it had when the monitors took it out by themselves; given back when it boots. `None`: an operator did it, or it is in.
     pub weight_before_auto_out: Option<Weight>,
-    /// Its latest instance; grows with every start.
+    /// Its latest instance, granted by the monitors; grows with every boot.
     pub instance: Instance,
     /// Where that instance listens.
     pub address: Address,
@@ -133,8 +133,10 @@ pub struct OsdInfo {
     pub store: u128,
     /// Which features it speaks.
     pub features: u64,
+    /// The process to which that instance was granted (`Boot::process`); 0 before the first.
+    pub process: u64,
 }
-wire_record!(OsdInfo version 1 compat 1 { up, weight, weight_before_auto_out, instance, address, up_from, down_at, store, features });
+wire_record!(OsdInfo version 2 compat 2 { up, weight, weight_before_auto_out, instance, address, up_from, down_at, store, features } since 2 { process });
 
 /// How a pool replicates (DESIGN §3, two write protocols).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -105,12 +105,16 @@ pub struct SessionPong {
 }
 wire_record!(SessionPong version 1 compat 1 { number, led });
 
-/// An OSD has started. Repeated until the map says it is up.
+/// An OSD asks to be let up. Repeated until the map says that this process is up.
+///
+/// It asks for an instance and does not bring one: the monitors grant the next number to this process. A number that a daemon
+/// counts for itself can be taken twice (it goes on under a new one in memory, is killed, and counts to the same one again), and then
+/// it is up at once in an interval that it knows nothing of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
     /// Which.
     pub osd: OsdId,
-    /// Which life: larger than any before, from the store's count of starts.
+    /// The newest instance of this OSD that its store or the map it has seen names; 0 for a fresh store.
     pub instance: Instance,
     /// Where it listens.
     pub address: Address,
@@ -124,8 +128,10 @@ pub struct Boot {
     pub capacity: u64,
     /// Host bucket for CRUSH, when it is not in the hierarchy yet.
     pub host: String,
+    /// A random number of the process that asks, never 0: the instance is granted to it alone.
+    pub process: u64,
 }
-wire_record!(Boot version 1 compat 1 { osd, instance, address, store, features, class, capacity, host });
+wire_record!(Boot version 2 compat 2 { osd, instance, address, store, features, class, capacity, host } since 2 { process });
 
 /// An OSD does not answer another (CEPH-47). Sent again while it lasts, and once with `alive` when it does answer again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -544,6 +544,7 @@ fn boot() -> Boot {
         class: "ssd".to_owned(),
         capacity: 1 << 40,
         host: "alpha".to_owned(),
+        process: 0x1122_3344_5566_7788,
     }
 }
 fn failure_report() -> FailureReport {
@@ -657,7 +658,8 @@ fn monitors() -> Vec<Sample> {
         value("record Led v1", led()),
         value("record SessionPing v1", session_ping()),
         value("record SessionPong v1", session_pong()),
-        value("record Boot v1", boot()),
+        value("record Boot v1", Boot { process: 0, ..boot() }),
+        value("record Boot v2", boot()),
         value("record FailureReport v1", failure_report()),
         value("fields PgActivateRequest", activate()),
         value("fields PgTemporaryRequest", temporary()),
@@ -751,6 +753,7 @@ fn osd_info() -> OsdInfo {
         down_at: Epoch(2),
         store: 0x1234,
         features: 5,
+        process: 77,
     }
 }
 fn activation() -> Activation {
@@ -791,7 +794,6 @@ fn changes() -> Vec<Change> {
         Change::MonSet { mon: MonId(1), info: mon_info() },
         Change::MonRemove { mon: MonId(2) },
         Change::OsdNew { osd: OsdId(0), store: 0x1234 },
-        Change::OsdUp { osd: OsdId(0), instance: Instance(3), address: address(), store: 0x1234, features: 5 },
         Change::OsdDown { osd: OsdId(1), instance: Instance(4) },
         Change::OsdWeight { osd: OsdId(1), weight: Weight(0x8000), automatic: true },
         Change::OsdRemove { osd: OsdId(7) },
@@ -814,12 +816,26 @@ fn changes() -> Vec<Change> {
         Change::ClientRemove { name: "eve".into() },
         Change::SnapCreate { pool: PoolId(3), snap: SnapId(1), name: "monday".into() },
         Change::SnapRemove { pool: PoolId(3), snap: SnapId(1) },
+        Change::OsdUp {
+            osd: OsdId(0),
+            instance: Instance(3),
+            address: address(),
+            store: 0x1234,
+            features: 5,
+            process: 77,
+        },
     ]
 }
 fn delta() -> MapDelta {
     MapDelta { epoch: Epoch(9), previous: Digest(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10), changes: changes() }
 }
 
+/// As it was read before OSDs' processes had numbers.
+fn without_processes() -> ClusterMap {
+    let mut map = cluster_map();
+    map.osds.values_mut().for_each(|info| info.process = 0);
+    map
+}
 fn cluster_map() -> ClusterMap {
     let mut map = ClusterMap::empty(ClusterId(0xabc), crush());
     map.epoch = Epoch(8);
@@ -857,6 +873,7 @@ fn history() -> ClusterMap {
         address: address(),
         store: u128::from(osd) + 1,
         features: 0,
+        process: u64::from(osd) + 1,
     };
     let new = |osd: u32| Change::OsdNew { osd: OsdId(osd), store: u128::from(osd) + 1 };
     let grown = Pool { pg_num: 4, pgp_num: 4, ..pool() };
@@ -886,7 +903,8 @@ fn map() -> Vec<Sample> {
         value("variant Protocol.Log", Protocol::Log {}),
         value("variant Protocol.Chunk", Protocol::Chunk {}),
         value("record MonInfo v1", mon_info()),
-        value("record OsdInfo v1", osd_info()),
+        value("record OsdInfo v1", OsdInfo { process: 0, ..osd_info() }),
+        value("record OsdInfo v2", osd_info()),
         value("record Pool v1", pool()),
         value("record Pool v2", snapped_pool()),
         value("record PoolSnaps v1", snaps()),
@@ -896,7 +914,7 @@ fn map() -> Vec<Sample> {
         value("variant SnapMode.Own", SnapMode::Own {}),
         value("fields Activation", activation()),
         value("record PgRecord v1", pg_record()),
-        value("record ClusterMap v1", cluster_map()),
+        value("record ClusterMap v1", without_processes()),
         value("record ClusterMap v2", programmed_map()),
         value("record Program v1", program()),
         value("record ProgramVersion v1", program_version()),
