@@ -53,9 +53,6 @@ pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
     transaction
 }
 
-/// Entries of one read of a group's omap.
-const PAGE: usize = 2000;
-
 /// Reading what there is.
 #[derive(Debug, Default)]
 pub struct Loading {
@@ -63,6 +60,8 @@ pub struct Loading {
     groups: BTreeMap<PgId, Group>,
     awaited: BTreeMap<Token, Step>,
     next: u64,
+    /// Entries of one read of a group's omap.
+    page: usize,
 }
 
 #[derive(Debug)]
@@ -96,7 +95,8 @@ impl Loading {
     const TOKENS: u64 = 1 << 62;
 
     /// Begins.
-    pub fn start(&mut self, reads: &mut Vec<(Read, Token)>) {
+    pub fn start(&mut self, boot_entries: usize, reads: &mut Vec<(Read, Token)>) {
+        self.page = boot_entries;
         let list = |collection, limit| Read::List { collection, from: Bytes::new(), to: None, limit };
         self.read(DaemonRecord::read(), Step::Record, reads);
         self.read(list(META, usize::MAX), Step::Groups, reads);
@@ -113,7 +113,7 @@ impl Loading {
     fn read_omap(&mut self, pg: PgId, after: Option<Bytes>, reads: &mut Vec<(Read, Token)>) {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let object = key::meta_key(pg);
-        let read = Read::Omap { object, from, to: None, limit_entries: PAGE, limit_bytes: 4 << 20 };
+        let read = Read::Omap { object, from, to: None, limit_entries: self.page, limit_bytes: 4 << 20 };
         self.read(read, Step::Omap(pg), reads);
     }
 

@@ -134,6 +134,22 @@ pub struct Limits {
     pub client_ops: usize,
     /// Bytes of client operations in hand.
     pub client_bytes: u64,
+    /// Objects of a group that is not ours any more that are erased in one step.
+    pub erase_objects: usize,
+    /// Objects that trimming and counting look at in one step.
+    pub page_objects: usize,
+    /// Objects in one answer to a listing, at most.
+    pub list_objects: usize,
+    /// Omap entries of one part of an object that is pushed.
+    pub push_entries: usize,
+    /// Entries of a group's metadata that are read at a time when the daemon starts.
+    pub boot_entries: usize,
+    /// Bytes of answers that one group remembers of operations that changed nothing.
+    pub answered_bytes: usize,
+    /// Messages that wait for a newer map.
+    pub held_messages: usize,
+    /// Map changes kept for those who are behind.
+    pub deltas_kept: usize,
 }
 impl Default for Limits {
     fn default() -> Self {
@@ -148,6 +164,14 @@ impl Default for Limits {
             contexts: 1024,
             client_ops: 4096,
             client_bytes: 64 << 20,
+            erase_objects: 64,
+            page_objects: 256,
+            list_objects: 1000,
+            push_entries: 1000,
+            boot_entries: 2000,
+            answered_bytes: 4 << 20,
+            held_messages: 10_000,
+            deltas_kept: 500,
         }
     }
 }

@@ -34,12 +34,8 @@ use nacre_wire::{ClusterMap, Message, Payload, Wire};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Map changes kept for those who are behind.
-const DELTAS_KEPT: usize = 500;
 /// Beacon intervals between two reports of all groups.
 const REPORT_ALL_EVERY: u32 = 15;
-/// Messages held for a newer map.
-const HELD_MAX: usize = 10_000;
 
 #[derive(Debug)]
 enum Phase {
@@ -94,7 +90,7 @@ impl Osd {
         sh.peers.start(now);
         let mut loading = Loading::default();
         let mut reads = Vec::new();
-        loading.start(&mut reads);
+        loading.start(sh.config.limits.boot_entries, &mut reads);
         out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
         Self {
             sh,
@@ -496,7 +492,7 @@ impl Osd {
                 Ok(()) => {
                     changed = true;
                     self.deltas.push_back((delta.epoch, bytes.clone()));
-                    if self.deltas.len() > DELTAS_KEPT {
+                    if self.deltas.len() > self.sh.config.limits.deltas_kept {
                         self.deltas.pop_front();
                     }
                 }
@@ -791,7 +787,7 @@ impl Osd {
 
     /// Keeps a message until we have a map and may act on it; its sender repeats what finds no room.
     fn hold(&mut self, needed: Epoch, theirs: Epoch, from: Entity, message: Message) {
-        if self.held.len() < HELD_MAX {
+        if self.held.len() < self.sh.config.limits.held_messages {
             self.held.push((needed, theirs, from, message));
         }
     }

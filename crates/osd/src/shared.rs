@@ -53,6 +53,8 @@ pub struct Shared {
     pub wake: Time,
     /// Objects that recovery and backfill have under way, in all groups together.
     pub recovering: usize,
+    /// Before then no group erases another page.
+    pub erase_at: Time,
     /// Groups with a range of a backfill under way.
     pub backfilling: usize,
     /// Groups with something to backfill that found no room.
@@ -149,6 +151,7 @@ impl Shared {
             logged_max: u64::MAX,
             wake: Time::MAX,
             recovering: 0,
+            erase_at: Time::ZERO,
             backfilling: 0,
             programs: crate::programs::Programs::new(),
             copies: crate::pg::copy::Copies::default(),

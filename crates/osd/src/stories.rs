@@ -275,13 +275,16 @@ fn a_pool_that_is_removed_takes_its_data_along() {
     let (mut monitors, mut host, epoch) = served_alone();
     let gone = monitors.commit(vec![Change::PoolRemove { pool: PG.pool }]);
     host.tell(MON, gone, monitors.since(epoch));
+    host.wait(100);
     assert!(host.removed > 0);
     assert!(host.osd.pgs().all(|pg| !pg.local.exists));
     let (mut monitors, host, epoch) = served_alone();
     let mut host = host.restart(2);
     monitors.commit(vec![Change::PoolRemove { pool: PG.pool }]);
+    monitors.up(0, process(0, 2));
     assert!(monitors.map.epoch > epoch);
     host.tell(MON, monitors.map.epoch, monitors.full());
+    host.wait(100);
     assert!(host.removed > 0, "also when it is gone at the first map of a life");
 }
 

@@ -328,6 +328,15 @@ impl Disk {
         self.store().usage()
     }
 
+    /// What a RAM store would answer to a read; `None` on others, which would be disturbed.
+    #[must_use]
+    pub fn peek(&self, read: &Read) -> Option<Result<ReadReply, ReadError>> {
+        match &self.kind {
+            Kind::Ram(store) => Some(store.peek(read)),
+            _ => None,
+        }
+    }
+
     /// What its store takes in one transaction.
     pub fn logged_bytes_max(&mut self) -> u64 {
         self.store().logged_bytes_max()

@@ -219,7 +219,7 @@ impl World {
     }
 
     /// The registers of a group.
-    fn registers(&self, pg: PgId) -> Vec<u64> {
+    pub(crate) fn registers(&self, pg: PgId) -> Vec<u64> {
         let Some(pool) = self.ledger.map().and_then(|map| map.pools.get(&pg.pool)) else { return Vec::new() };
         let inside = |key: &u64| key::seed(key::hash(&register(*key)), pool.pg_num) == pg.seed;
         (0..self.plan.keys).filter(inside).collect()
@@ -342,6 +342,14 @@ impl World {
             let wait = self.rng.below(SECOND);
             self.after(wait, Event::Restart(who));
         }
+        let now = self.now();
+        self.must_answer_from = now + 10 * SECOND;
+        self.work.calm = true;
+        self.after(16 * SECOND, Event::Calm);
+    }
+
+    /// Everybody is in again, and clients stop.
+    pub(crate) fn put_in_order(&mut self) {
         for osd in self.osds() {
             let is_in = move |map: &nacre_wire::ClusterMap| {
                 map.osds.get(&osd).is_some_and(|info| info.weight == nacre_wire::map::Weight::IN)

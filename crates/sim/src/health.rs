@@ -1,8 +1,12 @@
 //! What must hold at every moment, and when everything is well.
 
+use crate::plan::SECOND;
 use crate::process::Role;
 use crate::world::World;
 use nacre_types::{Entity, Epoch, OsdId, PgId};
+
+/// How long an interval may take until it serves when nothing is wrong: leases run out, and lost messages are repeated.
+const SETTLE_NS: u64 = 6 * SECOND;
 
 impl World {
     /// Invariants of each daemon, and those between them.
@@ -28,6 +32,54 @@ impl World {
             }
         }
         self.at_most_one_leader_serves();
+    }
+
+    /// The last fault is a while ago, and neither restarts nor orders of the operator have cured anything: every group that has the members
+    /// it needs serves. From now on it is put in order for good.
+    pub(crate) fn calm_down(&mut self) {
+        self.must_answer_from = u64::MAX;
+        for pg in self.groups_that_can_serve() {
+            let record = &self.ledger.map().expect("it has groups").pgs[&pg];
+            let serves = record.primary().is_some_and(|osd| {
+                let role = self.processes[&Entity::Osd(osd)].osd();
+                role.and_then(|role| role.pgs().find(|group| group.id() == pg)).is_some_and(|group| {
+                    group.interval.since == record.since
+                        && group.as_primary().is_some_and(|primary| primary.is_active())
+                })
+            });
+            assert!(serves, "{pg} has its members and does not serve: {}", self.unclean());
+        }
+        self.put_in_order();
+    }
+
+    /// Groups whose interval is old enough that it ought to serve, and has enough members.
+    fn groups_that_can_serve(&self) -> Vec<PgId> {
+        let Some(map) = self.ledger.map() else { return Vec::new() };
+        let enough = |pg: &PgId, members: usize| {
+            map.pools.get(&pg.pool).is_some_and(|pool| members >= usize::from(pool.min_size))
+        };
+        let old = |since: Epoch| self.ledger.seen_at(since).is_some_and(|at| self.now() >= at + SETTLE_NS);
+        let able = map.pgs.iter().filter(|(pg, record)| enough(pg, record.acting.len()) && old(record.since));
+        able.map(|(pg, _)| *pg).collect()
+    }
+
+    fn is_of_registers(&self, pg: PgId) -> bool {
+        let pool = self.ledger.map().and_then(|map| map.pool_named(&crate::world::POOL.into()));
+        pool.is_some_and(|(id, _)| id == pg.pool)
+    }
+
+    /// Looks at what clients gave up on since `ended`: nothing may hang when there are no faults.
+    pub(crate) fn must_have_answered(&self, ended: usize) {
+        if self.must_answer_from == u64::MAX || self.plan.rot {
+            return;
+        }
+        let able = self.groups_that_can_serve();
+        for record in &self.work.history[ended..] {
+            let late = record.unknown && record.invoke_ns >= self.must_answer_from;
+            let Some(key) = record.key.parse().ok().filter(|_| late) else { continue };
+            let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.registers(*pg).contains(&key));
+            assert!(!home, "nothing is wrong, and no answer came for {record:?}: {}", self.unclean());
+        }
     }
 
     /// Of one term there is one leader; what two of different terms say is judged by the registers' histories.

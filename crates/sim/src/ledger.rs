@@ -18,6 +18,8 @@ pub struct Ledger {
     digests: BTreeMap<Epoch, Digest>,
     newest: Option<ClusterMap>,
     activations: BTreeMap<PgId, Activation>,
+    /// When each epoch was first seen.
+    seen: BTreeMap<Epoch, u64>,
 }
 
 impl Ledger {
@@ -32,6 +34,12 @@ impl Ledger {
         self.newest.as_ref().map_or(Epoch::NONE, |map| map.epoch)
     }
 
+    /// When an epoch was first seen, in virtual nanoseconds.
+    #[must_use]
+    pub fn seen_at(&self, epoch: Epoch) -> Option<u64> {
+        self.seen.get(&epoch).copied()
+    }
+
     /// Somebody shows a map.
     pub fn see(&mut self, who: Entity, map: &ClusterMap) {
         let known = self.digests.get(&map.epoch);
@@ -40,7 +48,7 @@ impl Ledger {
     }
 
     /// A monitor shows what it has applied.
-    pub fn see_monitor(&mut self, who: Entity, mon: &Mon) {
+    pub fn see_monitor(&mut self, now: u64, who: Entity, mon: &Mon) {
         let map = mon.map();
         let Some(newest) = &mut self.newest else {
             self.digests.insert(map.epoch, map.digest);
@@ -54,6 +62,7 @@ impl Ledger {
                 let delta = MapDelta::from_bytes(&bytes).expect("a committed delta decodes");
                 newest.apply(&delta).unwrap_or_else(|why| panic!("{who}: {}: {why}", delta.epoch));
                 self.digests.insert(newest.epoch, newest.digest);
+                self.seen.insert(newest.epoch, now);
                 note_activations(&mut self.activations, newest);
             }
             newest.check();

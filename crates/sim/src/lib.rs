@@ -11,7 +11,7 @@
 //! ```
 //! * [`rng`]: the only source of chance; [`plan`]: what a seed means;
 //! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
-//! * `faults`: what goes wrong; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
+//! * `faults`: what goes wrong; `survey`: members compared with primaries all the while; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
 //! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of
 //!   methods; [`propagation`]: how soon new versions are live;
 //!   [`snapshots`]: for snapshots, rollback, appends and copies;
@@ -39,6 +39,7 @@ pub mod schedule;
 pub mod sessions;
 pub mod snapshots;
 pub mod spanning;
+mod survey;
 pub mod verdict;
 pub mod workload;
 pub mod world;

@@ -73,6 +73,33 @@ pub struct Plan {
     pub spans: bool,
     /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
     pub snaps: bool,
+    /// Page sizes and bounds of the OSDs.
+    pub pages: Pages,
+}
+
+/// Page sizes and bounds: so small in half of the seeds that pages end within the few objects of a simulated group, and faults fall between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages(pub nacre_osd::Limits);
+
+impl Pages {
+    fn any(rng: &mut Rng) -> Self {
+        let all = nacre_osd::Limits::default();
+        if rng.one_in(2) {
+            return Self(all);
+        }
+        Self(nacre_osd::Limits {
+            erase_objects: rng.between(1, 4) as usize,
+            page_objects: rng.between(1, 8) as usize,
+            list_objects: rng.between(1, 8) as usize,
+            push_entries: rng.between(1, 8) as usize,
+            boot_entries: rng.between(1, 16) as usize,
+            answered_bytes: rng.between(300, 4000) as usize,
+            held_messages: rng.between(4, 64) as usize,
+            deltas_kept: rng.between(1, 16) as usize,
+            scan_objects: rng.between(1, 8) as u32,
+            ..all
+        })
+    }
 }
 
 impl Plan {
@@ -120,6 +147,7 @@ impl Plan {
             randoms: rng.one_in(3),
             library: rng.one_in(4),
             spans: rng.one_in(3),
+            pages: Pages::any(&mut rng),
         }
     }
 

@@ -1,7 +1,10 @@
 //! What must be true when all faults have ended and everything is clean.
 
 use crate::disk::Disk;
+use crate::workload::{register, value_of};
 use crate::world::World;
+use nacre_history::record::Outcome;
+use nacre_history::{Kind, Record};
 use nacre_osd::key;
 use nacre_store::{ObjectKey, ObjectStat, Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, PgId, SnapId};
@@ -72,6 +75,58 @@ pub fn copies_agree(world: &mut World) {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Oracle: any survivor. Each replica alone must give what was acknowledged: what its store has of every register goes into the history as a read,
+/// as if everybody else had died.
+///
+/// # Panics
+/// When what it has is no value.
+pub fn any_survivor(world: &mut World) {
+    let map = world.ledger.map().expect("a clean cluster has a map").clone();
+    let now = world.now();
+    let Some((pool_id, pool)) = map.pool_named(&crate::world::POOL.into()) else { return };
+    let mut reader = 2_000_000_000;
+    for key in 0..world.plan.keys {
+        let object = register(key);
+        let seed = key::seed(key::hash(&object), pool.pg_num);
+        let pg = PgId::replicated(pool_id, seed);
+        for osd in map.pgs[&pg].acting.clone() {
+            let store_key = key::store_key(pg, &object);
+            let found = match world.disk(osd).ask(Read::Stat(store_key.clone())) {
+                Ok(ReadReply::Stat(stat)) => stat,
+                Err(ReadError::NotFound) => None,
+                other => panic!("a look at {object} is answered with {other:?}"),
+            };
+            // A live object that is there for its clones only is not there.
+            let set = found.as_ref().and_then(|stat| stat.attrs.get(&b"s"[..])).map(|set| SnapSet::from_bytes(set));
+            let whiteout = set.is_some_and(|set| set.expect("what was stored decodes").whiteout);
+            let value = match found.filter(|_| !whiteout) {
+                None => None,
+                Some(stat) => match world.disk(osd).ask(Read::Data { object: store_key, offset: 0, length: stat.size })
+                {
+                    Ok(ReadReply::Data(data)) => {
+                        Some(value_of(&data.concat()).unwrap_or_else(|why| panic!("{osd} has {object} as {why}")))
+                    }
+                    Err(_) if world.disk(osd).rotten => continue,
+                    other => panic!("data is answered with {other:?}"),
+                },
+            };
+            reader += 1;
+            world.work.history.push(Record {
+                client: reader,
+                op: Kind::Read,
+                key: key.to_string(),
+                value: None,
+                expect: None,
+                invoke_ns: now,
+                return_ns: Some(now + 1),
+                result: Some(Outcome::Value(value)),
+                unknown: false,
+                fail: false,
+            });
         }
     }
 }

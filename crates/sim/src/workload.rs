@@ -103,6 +103,8 @@ pub struct Workload {
     library: bool,
     spans: bool,
     snaps: bool,
+    /// All faults have ended.
+    pub calm: bool,
     keys: u64,
     next_value: u64,
     next_name: u64,
@@ -129,6 +131,7 @@ impl Workload {
             library,
             spans,
             snaps,
+            calm: false,
             keys,
             next_value: 0,
             next_name: 0,
@@ -293,6 +296,8 @@ impl SimClient {
 
     fn end(&mut self, mut record: Record, result: Result<Done, Failure>, now: u64, work: &mut Workload, rng: &mut Rng) {
         let think = self.aim.map_or(self.think_ns, |aim| aim.think_ns);
+        // Nothing more is to be found by asking often.
+        let think = if work.calm { think * 30 } else { think };
         self.next_at = now + rng.below(think) + 1;
         record.return_ns = Some(now);
         let key: usize = record.key.parse().expect("keys are numbers");

@@ -81,6 +81,10 @@ pub(crate) enum Event {
     Fault,
     Restart(Entity),
     Heal(CutId),
+    /// Members are compared with primaries.
+    Survey,
+    /// So long after the last fault everything must serve: what was wrong has had its time, and nothing has been done about it yet.
+    Calm,
     /// A primary is deposed by those who are not alone with it.
     Depose {
         pg: PgId,
@@ -132,6 +136,10 @@ pub struct World {
     pub(crate) last: Option<Entity>,
     /// The class that clients call has been ordered.
     installed: bool,
+    /// Comparisons of a member with its primary.
+    pub(crate) surveyed: u64,
+    /// From then on, in virtual nanoseconds, every operation that is begun must be answered.
+    pub(crate) must_answer_from: u64,
     /// Random classes that have been ordered: class and version.
     ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
@@ -149,6 +157,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::copies_agree(&mut world);
     crate::verdict::clones_are_wanted(&mut world);
     crate::verdict::stores_are_sound(&world);
+    crate::verdict::any_survivor(&mut world);
     world.work.notices.check();
     world.work.book.check();
     world.work.diary.check();
@@ -219,6 +228,8 @@ impl World {
             mon_to_osd: 0,
             last: None,
             installed: false,
+            surveyed: 0,
+            must_answer_from: u64::MAX,
             ordered: BTreeSet::new(),
             runtime: nacre_osd::Runtime::patient(),
             plan,
@@ -243,6 +254,7 @@ impl World {
             self.schedule.push(MS, Event::WakeRegistrar(registrar));
         }
         self.schedule.push(100 * MS, Event::Operate);
+        self.schedule.push(100 * MS, Event::Survey);
         self.schedule.push(self.plan.fault_every_ns, Event::Fault);
         self.schedule.push(self.plan.faults_ns, Event::EndOfFaults);
     }
@@ -384,6 +396,11 @@ impl World {
             }
             Event::Fault => self.fault(),
             Event::Restart(who) => self.restart(who),
+            Event::Survey => {
+                self.survey();
+                self.after(250 * MS, Event::Survey);
+            }
+            Event::Calm => self.calm_down(),
             Event::Heal(cut) => self.network.heal(cut),
             Event::Depose { pg, primary, alone } => self.depose(pg, primary, &alone),
             Event::Blackout { members, away } => self.blackout(&members, away),
@@ -641,13 +658,14 @@ impl World {
 
     /// Writes down a map that nobody has shown before.
     fn look_at(&mut self, who: Entity) {
+        let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &process.role else { return };
         let Some(map) = role.map().filter(|map| map.epoch > process.seen) else { return };
         process.seen = map.epoch;
         let before = self.ledger.epoch();
         match role {
-            Role::Mon(mon) => self.ledger.see_monitor(who, mon),
+            Role::Mon(mon) => self.ledger.see_monitor(now, who, mon),
             Role::Osd(_) => self.ledger.see(who, map),
         }
         if self.ledger.epoch() > before {
@@ -723,6 +741,7 @@ impl World {
             let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
             self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));
         }
+        self.must_have_answered(ended);
         let client = &mut self.clients[index];
         let mut out = Vec::new();
         client.role.take_outputs(&mut out);
@@ -863,9 +882,9 @@ fn osd_config(plan: &Plan, id: OsdId, process: u64) -> OsdConfig {
         log_entries_max: plan.log.1,
         recovery_objects: 3,
         push_bytes: 4096,
-        scan_objects: 5,
+        scan_objects: plan.pages.0.scan_objects.min(5),
         contexts: 8,
-        ..Limits::default()
+        ..plan.pages.0
     };
     OsdConfig {
         id,

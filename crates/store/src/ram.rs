@@ -279,6 +279,16 @@ impl RamStore {
     }
 }
 
+impl RamStore {
+    /// What [`ObjectStore::read`] would answer now; for tests that look on.
+    ///
+    /// # Errors
+    /// As a read.
+    pub fn peek(&self, read: &Read) -> Result<ReadReply, ReadError> {
+        self.applied.answer(read)
+    }
+}
+
 impl ObjectStore for RamStore {
     fn submit(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError> {
         if self.failed {

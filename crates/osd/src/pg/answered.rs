@@ -10,9 +10,6 @@ use nacre_wire::Wire;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of answers that one group remembers.
-const BYTES_MAX: usize = 4 << 20;
-
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Answered {
@@ -77,14 +74,14 @@ impl Answers {
         }
     }
 
-    /// It was answered.
-    pub fn remember(&mut self, request: RequestId, answered: Answered) {
+    /// It was answered. `bytes_max`: what all answers together may take.
+    pub fn remember(&mut self, request: RequestId, answered: Answered, bytes_max: usize) {
         let bytes = answered.results.to_bytes().len() + 128;
         self.forget(&request);
         self.entries.insert(request, (answered, bytes));
         self.order.push_back(request);
         self.bytes += bytes;
-        while self.bytes > BYTES_MAX {
+        while self.bytes > bytes_max {
             let oldest = self.order.pop_front().expect("what has bytes is in the order");
             if self.entries.contains_key(&oldest) {
                 self.confirm(&oldest, oldest.sequence + 1);
@@ -118,8 +115,8 @@ mod tests {
     #[test]
     fn an_answer_is_known_until_its_client_has_it_and_refused_after() {
         let mut answers = Answers::default();
-        answers.remember(id(1, 5), answered(1));
-        answers.remember(id(2, 5), answered(1));
+        answers.remember(id(1, 5), answered(1), 1 << 20);
+        answers.remember(id(2, 5), answered(1), 1 << 20);
         assert!(matches!(answers.known(&id(1, 5)), Known::Answered(_)));
         assert!(matches!(answers.known(&id(1, 4)), Known::Nothing));
         answers.confirm(&id(1, 9), 6);
@@ -133,9 +130,9 @@ mod tests {
     fn memory_is_bounded_and_what_is_forgotten_is_refused() {
         let mut answers = Answers::default();
         for sequence in 1..=100 {
-            answers.remember(id(1, sequence), answered(100_000));
+            answers.remember(id(1, sequence), answered(100_000), 4 << 20);
         }
-        assert!(answers.bytes <= BYTES_MAX && answers.entries.len() < 50);
+        assert!(answers.bytes <= 4 << 20 && answers.entries.len() < 50);
         assert!(matches!(answers.known(&id(1, 1)), Known::Forgotten));
         assert!(matches!(answers.known(&id(1, 100)), Known::Answered(_)));
     }

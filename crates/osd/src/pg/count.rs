@@ -23,9 +23,6 @@ use nacre_types::ObjectId;
 use nacre_wire::msg::replication::Totals;
 use std::collections::BTreeMap;
 
-/// Objects of one page.
-const PAGE: usize = 256;
-
 /// A count under way.
 #[derive(Debug, Default)]
 pub struct Count {
@@ -92,7 +89,7 @@ impl Pg {
         count.page = Some(Page::default());
         count.number = number;
         let collection = key::collection(pg.pool, pg.shard);
-        let read = Read::List { collection, from: count.from.clone(), to, limit: PAGE };
+        let read = Read::List { collection, from: count.from.clone(), to, limit: sh.config.limits.page_objects };
         sh.read(pg, since, read, Awaited::CountList(number));
     }
 

@@ -32,7 +32,8 @@ impl Pg {
         }
         let from = if after.is_empty() { first } else { after.clone().max(first) };
         let collection = key::collection(id.pool, id.shard);
-        let read = Read::List { collection, from, to, limit: (*limit as usize).clamp(1, 1000) };
+        let read =
+            Read::List { collection, from, to, limit: (*limit as usize).clamp(1, sh.config.limits.list_objects) };
         sh.read(id, since, read, Awaited::ClientList(number));
     }
 

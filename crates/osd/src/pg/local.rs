@@ -467,6 +467,14 @@ impl Local {
         self.save_meta(ops);
     }
 
+    /// Notes durably that no object here counts: they are about to go, one page after the other.
+    pub fn mark_worthless(&mut self, ops: &mut Ops) {
+        let missing = std::mem::take(&mut self.missing);
+        self.unset(ops, missing.keys().map(missing_key).collect());
+        self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
+        self.save_meta(ops);
+    }
+
     /// Removes the metadata object; the objects are the caller's business.
     pub fn erase(&mut self, ops: &mut Ops) {
         ops.push(Op::Remove(self.meta_key.clone()));

@@ -14,6 +14,7 @@
 //! * `ops` client operations; `object` the queue of one object;
 //! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
 //! * `count` how much the group holds, after a split;
+//! * `erase` a group that is not ours any more;
 //! * `repair` copies that cannot be read any more;
 //! * [`watch`] who watches an object, and notifies;
 //! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more; [`copy`] copies of other objects.
@@ -28,6 +29,7 @@ pub mod backfill;
 pub mod copy;
 pub mod count;
 pub mod dedup;
+pub mod erase;
 pub mod listing;
 pub mod local;
 pub mod log;
@@ -141,6 +143,8 @@ pub enum Awaited {
     TrimList,
     /// Objects to be erased.
     EraseList,
+    /// A page of them is durably gone.
+    Erased,
 }
 
 /// A store event's content.
@@ -225,7 +229,7 @@ pub struct Pg {
     pub(crate) counted_range: bool,
     /// Whether the daemon counts us among those that want ticks.
     pub(crate) counted_busy: bool,
-    erasing: bool,
+    pub(crate) erasing: erase::Erasing,
 }
 
 impl Pg {
@@ -241,7 +245,7 @@ impl Pg {
             counted: 0,
             counted_range: false,
             counted_busy: false,
-            erasing: false,
+            erasing: erase::Erasing::No,
         }
     }
 
@@ -309,6 +313,8 @@ impl Pg {
         self.interval = interval;
         self.transfers = transfer::Transfers::default();
         self.scan = None;
+        // Whatever this interval wants of us: what was marked stays so, and what is to go is said again.
+        self.erasing = erase::Erasing::No;
         let me = sh.me();
         if self.interval.acting.first() == Some(&me) {
             self.role = Role::Primary(Box::new(peering::Primary::new(sh.now)));
@@ -335,6 +341,7 @@ impl Pg {
     pub fn on_tick(&mut self, sh: &mut Shared) {
         self.retry_transfers(sh);
         match &mut self.role {
+            Role::Stray { .. } if self.erasing != erase::Erasing::No => self.erase_tick(sh),
             Role::Stray { notify_at } => {
                 if *notify_at <= sh.now && self.local.exists {
                     *notify_at = sh.now + sh.config.timing.beacon_interval * 2;
@@ -380,6 +387,7 @@ impl Pg {
             (Awaited::ListedStat { number, object }, StoreOutcome::Read(reply)) => {
                 self.on_listed_stat(number, object, reply, sh);
             }
+            (Awaited::Erased, _) => self.on_erased(sh),
             (Awaited::TrimList, StoreOutcome::Read(reply)) => self.on_trim_list(reply, sh),
             (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),
             (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
@@ -433,49 +441,10 @@ impl Pg {
         }
     }
 
-    fn begin_erase(&mut self, sh: &mut Shared) {
-        if self.erasing {
-            return;
-        }
-        self.drop_operations(sh);
-        self.erasing = true;
-        self.role = Role::Stray { notify_at: Time::MAX };
-        self.transfers = transfer::Transfers::default();
-        self.read_erase_list(sh);
-    }
-
-    fn read_erase_list(&self, sh: &mut Shared) {
-        let (from, to) = crate::key::range(self.id().seed, self.local.pg_num);
-        let collection = crate::key::collection(self.id().pool, self.id().shard);
-        let read = nacre_store::Read::List { collection, from, to, limit: 256 };
-        sh.read(self.id(), self.interval.since, read, Awaited::EraseList);
-    }
-
-    fn on_erase_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        if !self.erasing {
-            return;
-        }
-        let (keys, more) = match reply {
-            Ok(ReadReply::List { keys, more }) => (keys, more),
-            _ => (Vec::new(), false),
-        };
-        let collection = crate::key::collection(self.id().pool, self.id().shard);
-        let mut ops: Vec<_> =
-            keys.into_iter().map(|key| nacre_store::Op::Remove(nacre_store::ObjectKey::new(collection, key))).collect();
-        if more {
-            sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
-            self.read_erase_list(sh);
-        } else {
-            self.local.erase(&mut ops);
-            sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
-            self.erasing = false;
-        }
-    }
-
     /// Whether there is nothing left to remember.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        matches!(self.role, Role::Stray { .. }) && !self.local.exists && !self.erasing
+        matches!(self.role, Role::Stray { .. }) && !self.local.exists && self.erasing == erase::Erasing::No
     }
 
     /// For the monitors; `None` unless we are primary.

@@ -457,7 +457,11 @@ impl Pg {
         if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. }) {
             let seen = self.local.log.head();
             let answered = Answered { failure: Some(failure.clone()), results: Vec::new(), seen };
-            self.primary().expect("only primaries fail operations").answered.remember(op.request.request, answered);
+            self.primary().expect("only primaries fail operations").answered.remember(
+                op.request.request,
+                answered,
+                sh.config.limits.answered_bytes,
+            );
         }
         self.answer(Self::failure_answer(op, failure), None, sh);
     }
@@ -611,7 +615,11 @@ impl Pg {
                     // Its client believes the answer: a copy of the request that arrives later must not be executed.
                     let answered =
                         Answered { failure: failure.clone(), results: results.clone(), seen: self.local.log.head() };
-                    self.primary().expect("serving").answered.remember(request, answered);
+                    self.primary().expect("serving").answered.remember(
+                        request,
+                        answered,
+                        sh.config.limits.answered_bytes,
+                    );
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };

@@ -21,8 +21,6 @@ use nacre_wire::msg::replication::{Pull, Push, PushAck};
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
 
-/// Omap entries of one part.
-const OMAP_ENTRIES: usize = 1000;
 /// Bytes of omap of one part.
 const OMAP_BYTES: usize = 1 << 20;
 
@@ -179,7 +177,7 @@ impl Pg {
         }
         if outgoing.omap.is_none() {
             let from = outgoing.omap_after.clone().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-            let (limit_entries, limit_bytes) = (OMAP_ENTRIES, OMAP_BYTES);
+            let (limit_entries, limit_bytes) = (sh.config.limits.push_entries, OMAP_BYTES);
             let read = Read::Omap { object: store_key, from, to: None, limit_entries, limit_bytes };
             sh.read(id, since, read, awaited(PushRead::Omap));
         }

@@ -27,8 +27,6 @@ use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::replication::Effect;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Objects of one page.
-const PAGE: usize = 256;
 /// Names that are looked at or trimmed at one time, per group.
 const ROOM: usize = 4;
 
@@ -86,7 +84,8 @@ impl Pg {
         };
         trimming.listing = true;
         let collection = key::collection(pg.pool, pg.shard);
-        sh.read(pg, since, Read::List { collection, from, to, limit: PAGE }, Awaited::TrimList);
+        let limit = sh.config.limits.page_objects;
+        sh.read(pg, since, Read::List { collection, from, to, limit }, Awaited::TrimList);
     }
 
     pub(super) fn on_trim_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
