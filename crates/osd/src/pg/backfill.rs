@@ -111,12 +111,15 @@ impl Pg {
             return;
         }
         let next = targets.iter().find_map(|osd| {
-            let peer = primary.peers.get(osd)?;
+            let peer = primary.peers.get(osd).filter(|peer| peer.catching.is_none())?;
             peer.backfill.clone().map(|cursor| (*osd, cursor))
         });
         let Some((target, from)) = next else {
             // Everybody in `up` is complete: they should act.
-            let complete = up.iter().all(|osd| *osd == sh.config.id || primary.peers.contains_key(osd));
+            let follows = |osd: &OsdId| {
+                primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none())
+            };
+            let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
             if !acting_is_up && !up.is_empty() && complete && primary.backfill.ask_at <= now {
                 primary.backfill.ask_at = now + ask_again;
                 primary.backfill.asked = true;
@@ -457,6 +460,14 @@ impl Pg {
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
         let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.pushing.contains(object)) {
+            self.abandon_range(sh);
+        }
+    }
+
+    /// The target of the range starts over, if there is one.
+    pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
+        let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
+        if work.is_some_and(|work| work.target == target) {
             self.abandon_range(sh);
         }
     }

@@ -4,6 +4,8 @@
 //!  store's listing and what is missing here ─▶ without clones ─▶ those whose name has clones may be whiteouts: read what they are
 //!                                                             ─▶ and list again, knowing that ─▶ answer
 //! ```
+//! What is listed is answered when every update that it may show, or whose removal it may hide, is committed on the whole acting set.
+//!
 //! Clones come before the live object of their name. So a live object with no clone before it in the page needs no look, but for the page's first.
 
 use super::object::Listing;
@@ -78,7 +80,13 @@ impl Pg {
         let results = vec![SubReply::Objects { objects: all.into_iter().filter(there).collect(), next }];
         let (request, attempt) = (op.request.request, op.request.attempt);
         let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt };
-        self.answer(Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }, Some(lease), sh);
+        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
+        // The store has applied what is ordered and not yet committed: names that may vanish again, and the absence of some that may come back. The
+        // listing is said when all of it is committed, as reads are (F4).
+        match self.as_primary().is_some_and(|primary| primary.in_flight.is_empty()) {
+            true => self.answer(answer, Some(lease), sh),
+            false => self.answer_when_committed(self.local.log.head(), answer, sh),
+        }
     }
 
     /// Finds out whether these are there for clients; the listing goes on then.

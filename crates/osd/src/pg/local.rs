@@ -285,7 +285,7 @@ impl Local {
     }
 
     /// Removes an object that, as it turns out, is gone or never was.
-    fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
+    pub(super) fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
         self.found(object, ops);
         ops.push(Op::Remove(key::store_key(self.pg, object)));
     }

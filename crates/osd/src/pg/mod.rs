@@ -14,6 +14,7 @@
 //! * `ops` client operations; `object` the queue of one object;
 //! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
 //! * `count` how much the group holds, after a split;
+//! * `catchup` receivers that have lost an update;
 //! * `erase` a group that is not ours any more;
 //! * `repair` copies that cannot be read any more;
 //! * [`watch`] who watches an object, and notifies;
@@ -26,6 +27,7 @@
 
 pub mod answered;
 pub mod backfill;
+pub mod catchup;
 pub mod copy;
 pub mod count;
 pub mod dedup;

@@ -69,6 +69,10 @@ pub struct PeerState {
     pub acked: Version,
     /// It said that it has applied everything up to here; it says so only when asked.
     pub applied: Version,
+    /// When `acked` last moved, or something was done about it.
+    pub moved: Time,
+    /// It is being sent again what it has lost, up to here; nothing is pushed before it has that.
+    pub catching: Option<Version>,
 }
 
 /// The state of an interval's primary.
@@ -181,7 +185,7 @@ impl Primary {
             || self.recovery.is_busy()
             || self.backfill.is_busy()
             // Backfill may have been stopped by the map's flag, and go on when that is gone.
-            || self.peers.values().any(|peer| peer.backfill.is_some())
+            || self.peers.values().any(|peer| peer.backfill.is_some() || peer.acked < self.committed)
             || self.watching.has_work()
             || self.trimming.pending
     }
@@ -490,8 +494,19 @@ impl Pg {
         // there is a position that is no entry, if the other half of a split has that one (simulator, `--library`, seed 74).
         let shared = common(&info.spans, &primary.truth);
         let fits = shared >= log.tail() && shared >= info.tail && (info.exists || log.tail() == Version::NONE);
-        let restart = !fits;
-        let from = if restart { log.tail() } else { shared };
+        self.send_adopt_from(to, if fits { Some(shared) } else { None }, sh);
+    }
+
+    /// A receiver outside the acting set is to start over.
+    pub(super) fn send_adopt_anew(&self, to: OsdId, sh: &mut Shared) {
+        self.send_adopt_from(to, None, sh);
+    }
+
+    /// Sends our log after a position that both have; without one, the receiver starts over.
+    fn send_adopt_from(&self, to: OsdId, shared: Option<Version>, sh: &mut Shared) {
+        let log = &self.local.log;
+        let restart = shared.is_none();
+        let from = shared.unwrap_or(log.tail());
         let message = Adopt {
             pg: self.id(),
             interval: self.interval.since,
@@ -509,8 +524,16 @@ impl Pg {
 
     /// A member adopts the primary's log.
     pub(super) fn member_adopt(&mut self, message: Adopt, sh: &mut Shared) {
+        let outside = !self.interval.acting.contains(&sh.config.id);
+        let beyond = message.head > self.local.log.head();
         let Some(member) = self.member() else { return };
-        if member.adopted.is_some() {
+        let anew = outside && message.restart && member.adopted == Some(true) && beyond;
+        if anew {
+            // We have lost more than the primary's log remembers.
+            member.adopted = None;
+            self.scan = None;
+            self.transfers = super::transfer::Transfers::default();
+        } else if member.adopted.is_some() {
             // Repeated: acknowledge again if it is durable, otherwise the commit will.
             if member.adopted == Some(true) {
                 self.send_adopt_ack(sh);
@@ -575,14 +598,27 @@ impl Pg {
         if !self.is_current(message.interval) {
             return;
         }
+        let head = self.local.log.head();
         let Some(primary) = self.primary() else { return };
-        let Phase::Adopting { waiting, .. } = &mut primary.phase else { return };
+        let Phase::Adopting { waiting, .. } = &mut primary.phase else {
+            // It was told to start over.
+            if let Some(peer) = primary.peers.get_mut(&from)
+                && peer.catching.is_some_and(|head| message.head >= head)
+                && message.backfill.is_some()
+            {
+                peer.backfill = message.backfill;
+                Self::note_progress(peer, message.head.min(head), sh);
+                self.start_recovery(sh);
+            }
+            return;
+        };
         if waiting.remove(&from)
             && let Some(peer) = primary.peers.get_mut(&from)
         {
             peer.missing = message.missing.into_iter().map(|m| (m.object.clone(), m)).collect();
             peer.backfill = message.backfill;
             peer.acked = message.head;
+            peer.moved = sh.now;
         }
         self.peering_adopted(sh);
     }
@@ -694,6 +730,7 @@ impl Pg {
         if primary.retry_at <= sh.now {
             self.peering_repeat(sh);
             self.resend_updates(sh);
+            self.catch_up_tick(sh);
             self.recovery_tick(sh);
             self.backfill_tick(sh);
             self.count_tick(sh);

@@ -94,7 +94,8 @@ impl Pg {
             let wanted: Vec<ObjectId> = {
                 let primary = self.as_primary().expect("still");
                 let own = self.local.missing.keys().filter(|object| !primary.recovery.pulls.contains_key(object));
-                let others = primary.peers.iter().flat_map(|(osd, peer)| {
+                let ready = primary.peers.iter().filter(|(_, peer)| peer.catching.is_none());
+                let others = ready.flat_map(|(osd, peer)| {
                     // What nobody can read leaves the room to the others (simulator with snapshots, seed 2515: a clone shares the block that
                     // rotted under its object, and the two waited in everybody's place for ever).
                     let here = |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
@@ -148,7 +149,10 @@ impl Pg {
         }
         let lacking: Vec<(OsdId, Version)> = {
             let primary = self.as_primary().expect("recovering");
-            let need = |peer: &super::peering::PeerState| peer.missing.get(object).map(|missing| missing.need);
+            // Who does not have the log's entry yet cannot take the object.
+            let need = |peer: &super::peering::PeerState| {
+                peer.missing.get(object).filter(|_| peer.catching.is_none()).map(|missing| missing.need)
+            };
             primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, need(peer)?))).collect()
         };
         // What cannot be read here is not read again and again for others.

@@ -240,9 +240,11 @@ impl Pg {
 
     fn send_update(&self, to: OsdId, update: &InFlight, trim: Version, sh: &mut Shared) {
         let primary = self.as_primary().expect("only primaries send updates");
-        let cursor = primary.peers.get(&to).and_then(|peer| peer.backfill.as_ref());
-        // Backfill brings what lies beyond the target's cursor.
-        let has = cursor.is_none_or(|cursor| key::position(&update.object)[..] < cursor[..]);
+        let peer = primary.peers.get(&to);
+        let cursor = peer.and_then(|peer| peer.backfill.as_ref());
+        // Backfill brings what lies beyond the target's cursor, recovery what it has lost.
+        let has = cursor.is_none_or(|cursor| key::position(&update.object)[..] < cursor[..])
+            && peer.is_none_or(|peer| peer.catching.is_none() || !peer.missing.contains_key(&update.object));
         let message = Replicate {
             pg: self.id(),
             interval: self.interval.since,
@@ -302,13 +304,19 @@ impl Pg {
         });
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
         let absent = (!effects.is_empty() && self.local.missing.contains_key(&object)).then_some(&object);
-        if let Some(absent) = absent.or(source.as_ref().filter(|source| lacks(source))) {
+        let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
+        // Outside of the acting set something may have been lost before: then the entry counts, and recovery brings the object (`catchup.rs`).
+        let acts = self.interval.acting.contains(&sh.config.id);
+        let lost = !acts && (absent.is_some() || (effects.is_empty() && self.local.inside_cursor(&object)));
+        if lost {
+            self.append_lost(&entry, &mut ops);
+        } else if let Some(absent) = absent {
             sh.out.push(crate::Output::Halt {
                 why: format!("{}: update of {object} needs {absent}, which is missing here: a bug", self.id()),
             });
             return;
         }
-        if apply_effects(self.id(), &object, &effects, payload, &mut ops).is_none() {
+        if !lost && apply_effects(self.id(), &object, &effects, payload, &mut ops).is_none() {
             return;
         }
         let version = entry.version;
@@ -323,6 +331,15 @@ impl Pg {
         sh.submit(self.id(), interval, ops, Awaited::Logged(version));
         if mutant(Mutant::AckBeforeFlush) {
             self.on_logged(version, sh);
+        }
+    }
+
+    /// The object of an entry is to be brought by recovery, or gone.
+    fn append_lost(&mut self, entry: &LogEntry, ops: &mut Ops) {
+        if entry.deleted {
+            self.local.drop_object(&entry.object, ops);
+        } else {
+            self.local.miss(&entry.object, entry.version, Version::NONE, ops);
         }
     }
 
@@ -402,7 +419,11 @@ impl Pg {
         let Some(primary) = self.primary() else { return };
         let Some(peer) = primary.peers.get_mut(&from) else { return };
         sh.peers.says_full(from, message.nearly_full);
-        peer.acked = peer.acked.max(message.version.min(head));
+        let catching = peer.catching.is_some();
+        Self::note_progress(peer, message.version.min(head), sh);
+        if catching && peer.catching.is_none() {
+            self.start_recovery(sh);
+        }
         self.advance_committed(sh);
     }
 

@@ -1,0 +1,89 @@
+//! Receivers outside the acting set that have lost an update (F32).
+//!
+//! ```text
+//!  target's log ──── acked │ lost │ dropped, since there is a gap │ head
+//!  primary, when it has heard nothing new for a while:
+//!    its log reaches back to there ─▶ all entries after it, without effects: what they wrote is missing there, and recovery brings it
+//!    it does not                   ─▶ the target starts over
+//! ```
+//! Nobody waits for such receivers, so an update is forgotten as soon as the acting set has it. A target that missed one took no later one either: the gap
+//! stayed for the rest of the interval, and a busy group never became clean.
+//!
+//! What the target misses is noted at once, so that no later update of these objects counts on them; it is pushed when the target has the entries.
+
+use super::{Pg, peering::PeerState};
+use crate::key;
+use crate::shared::Shared;
+use nacre_types::{OsdId, Version};
+use nacre_wire::msg::replication::{Missing, Replicate};
+use nacre_wire::{Message, Payload};
+
+/// Entries that are sent again at one time.
+const ENTRIES_MAX: usize = 4096;
+
+impl Pg {
+    /// Looks for receivers that have stopped following.
+    pub(super) fn catch_up_tick(&mut self, sh: &mut Shared) {
+        let (now, patience) = (sh.now, sh.config.timing.retry_interval * 2);
+        let (head, tail) = (self.local.log.head(), self.local.log.tail());
+        let Some(primary) = self.primary().filter(|primary| primary.is_peered()) else { return };
+        let committed = primary.committed;
+        let lagging = |peer: &PeerState| peer.acked < committed && now.since(peer.moved) >= patience;
+        let late: Vec<OsdId> = primary.peers.iter().filter(|(_, peer)| lagging(peer)).map(|(osd, _)| *osd).collect();
+        for osd in late.into_iter().filter(|osd| !self.interval.acting.contains(osd)).collect::<Vec<_>>() {
+            let peer = self.primary().and_then(|primary| primary.peers.get_mut(&osd)).expect("just listed");
+            peer.moved = now;
+            if peer.acked >= tail {
+                peer.catching = Some(head);
+                self.send_entries(osd, sh);
+            } else {
+                self.start_over(osd, sh);
+            }
+        }
+    }
+
+    /// Sends the log's entries after what the target has, and notes what it then misses.
+    fn send_entries(&mut self, to: OsdId, sh: &mut Shared) {
+        let (pg, interval, trim) = (self.id(), self.interval.since, self.local.log.tail());
+        let Some(primary) = self.as_primary() else { return };
+        let (committed, acked) = (primary.committed, primary.peers[&to].acked);
+        let entries: Vec<_> = self.local.log.after(acked).cloned().collect();
+        let peer = self.primary().and_then(|primary| primary.peers.get_mut(&to)).expect("just seen");
+        for entry in &entries {
+            let inside = peer.backfill.as_ref().is_none_or(|cursor| key::position(&entry.object)[..] < cursor[..]);
+            if entry.deleted || !inside {
+                peer.missing.swap_remove(&entry.object);
+            } else {
+                let (object, need) = (entry.object.clone(), entry.version);
+                peer.missing.insert(object.clone(), Missing { object, need, have: Version::NONE });
+            }
+        }
+        for entry in entries.into_iter().take(ENTRIES_MAX) {
+            let message = Replicate { pg, interval, entry, effects: Vec::new(), committed, trim, tell_applied: false };
+            sh.send(to, Message::Replicate(message, Payload::new()));
+        }
+    }
+
+    /// The log begins after what the target has: it begins anew.
+    fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
+        self.abandon_range_to(osd, sh);
+        let (first, _) = key::range(self.id().seed, self.local.pg_num);
+        let head = self.local.log.head();
+        let peer = self.primary().and_then(|primary| primary.peers.get_mut(&osd)).expect("just listed");
+        peer.missing.clear();
+        peer.backfill = Some(first);
+        peer.catching = Some(head);
+        self.send_adopt_anew(osd, sh);
+    }
+
+    /// The target has something more of the log.
+    pub(super) fn note_progress(peer: &mut PeerState, version: Version, sh: &Shared) {
+        if version > peer.acked {
+            peer.acked = version;
+            peer.moved = sh.now;
+        }
+        if peer.catching.is_some_and(|head| peer.acked >= head) {
+            peer.catching = None;
+        }
+    }
+}
