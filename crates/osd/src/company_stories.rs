@@ -352,3 +352,48 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     }
     assert_eq!(company.read("object-7").expect("there"), b"3");
 }
+
+/// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued again at every resend, until the daemon had no room for any
+/// client's operation: all other groups of that OSD starved.
+#[test]
+fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"0").expect("all are there");
+    let away: Vec<u32> = company.acting()[1..].to_vec();
+    let hosts: Vec<_> = away.iter().map(|osd| company.kill(*osd)).collect();
+    company.wait(500);
+    let serving = company.acting()[0];
+    let data = vec![7; 1 << 20];
+    let put =
+        |company: &mut Company, name: &str| company.send(name, vec![SubOp::WriteFull { length: 1 << 20 }], &data, 0);
+    let mut waiting = put(&mut company, "a");
+    let one = company.host(serving).osd.client_load();
+    for attempt in 2..100 {
+        waiting.attempt = attempt;
+        company.resend(&waiting, &data);
+    }
+    assert_eq!(company.host(serving).osd.client_load(), one, "a copy of what waits takes nothing");
+    let others: Vec<_> = (0..200).map(|n| put(&mut company, &format!("object-{n}"))).collect();
+    let (ops, bytes) = company.host(serving).osd.client_load();
+    assert!(ops < 20 && bytes <= 9 << 20, "{ops} operations of {bytes} bytes");
+    assert!(company.host(serving).osd.wants_client_work());
+    // Of what was refused the first stands for all behind it: nothing later of this client is taken before it.
+    let mut late = others[199].clone();
+    (late.attempt, late.answered_below) = (2, others[0].request.sequence);
+    company.resend(&late, &[0]);
+    assert_eq!(company.host(serving).osd.client_load(), (ops, bytes));
+    for (osd, host) in away.into_iter().zip(hosts) {
+        assert_eq!(host.osd.id(), OsdId(osd));
+        company.revive(host, 2);
+    }
+    company.wait(2000);
+    company.replies.clear();
+    for request in &others {
+        let mut again = request.clone();
+        again.attempt = 3;
+        company.resend(&again, &data);
+    }
+    company.wait(1000);
+    let good = company.replies.iter().filter(|(reply, _)| reply.attempt == 3 && reply.failure.is_none()).count();
+    assert_eq!(good, 200, "all are answered when the group serves");
+}

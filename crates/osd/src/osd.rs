@@ -151,6 +151,11 @@ impl Osd {
         let limits = &self.sh.config.limits;
         self.sh.client_load.0 < limits.client_ops && self.sh.client_load.1 < limits.client_bytes
     }
+    /// Operations of clients that are held here, and their bytes.
+    #[must_use]
+    pub const fn client_load(&self) -> (usize, u64) {
+        self.sh.client_load
+    }
     /// The groups here.
     pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
         self.pgs.values()

@@ -41,6 +41,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Client operations in hand, and their bytes.
     pub client_load: (usize, u64),
+    /// Of these, those that came while their group did not serve.
+    pub blocked_load: std::collections::BTreeMap<PgId, (usize, u64)>,
     /// Lines for the cluster log, sent with the next beacon.
     pub log: Vec<(Severity, String, Once)>,
     /// Groups that owe their primary an acknowledgement, each once. Nearly always one.
@@ -145,6 +147,7 @@ impl Shared {
             awaited: Expected::default(),
             counters: Counters::default(),
             client_load: (0, 0),
+            blocked_load: std::collections::BTreeMap::new(),
             log: Vec::new(),
             acks: Vec::new(),
             nearly_full: false,

@@ -82,6 +82,8 @@ pub struct Pending {
     pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
     /// It called a class that was not here, when classes were as of that moment ([`crate::programs::Programs::moment`]).
     pub awaits_since: Option<u64>,
+    /// It came while the group did not serve ([`crate::shared::Shared::blocked_load`]).
+    pub blocked: bool,
 }
 
 impl Pending {

@@ -60,6 +60,9 @@ impl Wait {
     }
 }
 
+/// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
+const BLOCKED_SHARE: usize = 8;
+
 impl Pg {
     /// A client's operation. `name` and `epoch` are the client's.
     pub fn on_request(
@@ -90,6 +93,15 @@ impl Pg {
             return;
         }
         let now = sh.now;
+        let bytes = nacre_wire::msg::payload_len(&payload) as u64;
+        if self.is_waiting(from, &request) {
+            return;
+        }
+        let serving = self.serving(sh);
+        if self.is_beyond_share(&request, bytes, serving, sh) {
+            refuse(OpFailure::WrongTarget {}, sh);
+            return;
+        }
         let writes = request.ops.iter().any(SubOp::is_write);
         // All of one name wait in the live object's queue, to be told where their snapshot is.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
@@ -107,9 +119,14 @@ impl Pg {
             back: Vec::new(),
             source: None,
             awaits_since: None,
+            blocked: !serving,
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
+        if op.blocked {
+            let load = sh.blocked_load.entry(op.request.pg).or_default();
+            *load = (load.0 + 1, load.1 + op.bytes());
+        }
         let primary = self.primary().expect("checked");
         primary.answered.confirm(&id, op.request.answered_below);
         if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
@@ -144,6 +161,51 @@ impl Pg {
     pub(super) fn release(op: &Pending, sh: &mut Shared) {
         sh.client_load.0 -= 1;
         sh.client_load.1 -= op.bytes();
+        if op.blocked
+            && let Some(load) = sh.blocked_load.get_mut(&op.request.pg)
+        {
+            *load = (load.0 - 1, load.1 - op.bytes());
+            if load.0 == 0 {
+                sh.blocked_load.remove(&op.request.pg);
+            }
+        }
+    }
+
+    /// Whether the operation waits here already: a client asks again every two seconds, and each copy would take room until nobody's operations are
+    /// read any more (F17). The copy that waits keeps its place and is answered as the newest attempt.
+    fn is_waiting(&mut self, from: Entity, request: &OpRequest) -> bool {
+        let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
+        let live = ObjectId { snapshot: SnapId::HEAD, ..request.object.clone() };
+        let listed = primary.objects.listings.values_mut().map(|listing| &mut listing.op);
+        let listed = listed.into_iter().find(|op| op.request.request == request.request);
+        let waiting = match listed {
+            Some(op) => Some(op),
+            None => primary.objects.queued_mut(&live, &request.request),
+        };
+        let Some(op) = waiting else { return false };
+        (op.from, op.request.attempt) = (from, request.attempt);
+        true
+    }
+
+    /// Whether a group that does not serve has no room for the operation: it may hold a share of what the daemon holds for clients, and the other groups
+    /// go on. What a client sends after an operation that was refused is refused too, until that one is here: it comes again, in order.
+    fn is_beyond_share(&mut self, request: &OpRequest, bytes: u64, serving: bool, sh: &Shared) -> bool {
+        let limits = &sh.config.limits;
+        let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
+        let most = (limits.client_ops / BLOCKED_SHARE, limits.client_bytes / BLOCKED_SHARE as u64);
+        // One operation has room whatever its size.
+        let full = !serving && held.0 > 0 && (held.0 >= most.0.max(1) || held.1 + bytes > most.1);
+        let Some(primary) = self.primary() else { return false };
+        let (who, sequence) = ((request.request.client, request.request.instance), request.request.sequence);
+        let first = primary.refused.get(&who).copied().filter(|first| request.answered_below <= *first);
+        if full || first.is_some_and(|first| sequence > first) {
+            primary.refused.insert(who, first.unwrap_or(sequence).min(sequence));
+            return true;
+        }
+        if first.is_none_or(|first| first == sequence) {
+            primary.refused.remove(&who);
+        }
+        false
     }
 
     pub(super) fn answer(&self, answer: Answer, before: Option<Time>, sh: &mut Shared) {

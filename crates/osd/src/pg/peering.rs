@@ -118,6 +118,8 @@ pub struct Primary {
     pub watching: super::watch::Watching,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
+    /// The first operation of each client that found no room here.
+    pub refused: BTreeMap<(nacre_types::ClientId, nacre_types::Instance), u64>,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.
     leases_end: Option<Time>,
 }
@@ -147,6 +149,7 @@ impl Primary {
             trimming: super::trim::Trimming::default(),
             watching: super::watch::Watching::default(),
             retry_at: now,
+            refused: BTreeMap::new(),
             leases_end: None,
         }
     }

@@ -273,6 +273,7 @@ impl Pg {
             back: Vec::new(),
             source: None,
             awaits_since: None,
+            blocked: false,
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
