@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::command::View;
 use crate::options;
+use crate::meta::settings::program_key;
 use crate::osds;
 
 /// How bad.
@@ -76,6 +77,7 @@ pub fn checks(view: &View<'_>) -> Vec<Check> {
     groups(view, &mut found);
     pools(view, &mut found);
     flags(view, &mut found);
+    programs(view, &mut found);
     found.sort_by_key(|check| (std::cmp::Reverse(check.level), check.code));
     found
 }
@@ -160,6 +162,18 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     if map.osds.values().all(|info| !info.up) && !map.pools.is_empty() {
         let todo = "Start OSDs: pools exist, but nobody stores anything.";
         found.push(check("NO_OSD_UP", Level::Error, "no OSD is up".into(), Vec::new(), todo));
+    }
+}
+
+fn programs(view: &View<'_>, found: &mut Vec<Check>) {
+    let meta = view.state.meta();
+    let suspended: Vec<String> =
+        view.overruns.suspended(|program| meta.modified(&program_key(program))).map(|name| format!("program {name}")).collect();
+    if !suspended.is_empty() {
+        let summary = format!("{} programs of metadata are suspended: they took more time than the monitors have", suspended.len());
+        let todo = "Install one that does less (`nacre meta program install`), or take it out of the namespace's settings. Changes that it should \
+                    judge are refused meanwhile.";
+        found.push(check("META_PROGRAM_SUSPENDED", Level::Warn, summary, suspended, todo));
     }
 }
 

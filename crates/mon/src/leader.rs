@@ -187,6 +187,8 @@ pub struct Leader {
     pub stats: Stats,
     /// Service metadata.
     pub meta: MetaLead,
+    /// Its programs had all their time: until then, everything else goes first.
+    pub meta_rests_until: Time,
     /// Refusals by reason.
     pub rejects: BTreeMap<&'static str, u64>,
     said: u64,
@@ -265,10 +267,13 @@ impl Leader {
         *self.rejects.entry(why).or_default() += 1;
     }
 
-    /// Whether a request is queued.
+    /// When there is something to propose: at once, or when programs have rested.
     #[must_use]
-    pub fn has_work(&self) -> bool {
-        !self.queue.is_empty() || !self.lines.is_empty() || self.meta.has_work()
+    pub fn next_work(&self, now: Time) -> Option<Time> {
+        if !self.queue.is_empty() || !self.lines.is_empty() {
+            return Some(now);
+        }
+        self.meta.has_work().then(|| now.max(self.meta_rests_until))
     }
 
     /// Checks what is queued and takes what can go into one proposal.

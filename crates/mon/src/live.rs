@@ -27,6 +27,7 @@ use crate::command::{self, Quorum, View};
 use crate::failure::Down;
 use crate::hierarchy;
 use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
+use crate::meta::lead::MetaTaken;
 use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
 use crate::meta::{MetaAsk, unavailable};
@@ -46,6 +47,9 @@ const PROPOSAL_BYTES_MAX: usize = 1_000_000;
 const UNAWAITED: u64 = 1 << 63;
 /// A learner votes once it is this close to the log's end.
 const CAUGHT_UP: u64 = 64;
+
+/// After a turn in which programs had all their time, the leader does everything else first, for so long.
+const PROGRAMS_REST: Duration = Duration::from_millis(50);
 
 /// Watches whose keys rest are told so often how far they are, in seconds.
 const PROGRESS_S: u64 = 5;
@@ -473,9 +477,9 @@ impl Live {
             }
         }
         // Otherwise another leader's entry stands in its place: it never happened, and its monitor asks again.
-        if self.leader.has_work() || self.triggers_wait() {
-            let due = now;
-            self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(self.due(now))));
+        let triggers = self.triggers_wait().then(|| now.max(self.leader.meta_rests_until));
+        if let Some(due) = self.leader.next_work(now).into_iter().chain(triggers).min() {
+            self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(due.max(self.due(now)))));
         }
     }
 
@@ -636,11 +640,22 @@ impl Live {
         soft.rejects.clone_from(&leader.rejects);
         let mut taken = leader.take_batch(&self.view_with(now, &soft));
         (leader.stats, leader.filter) = (soft.stats, soft.filter);
-        let mut meta = leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut()));
+        let rests = leader.meta_rests_until > now;
+        let mut meta = match rests {
+            true => MetaTaken::default(),
+            false => leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut())),
+        };
+        if meta.exhausted {
+            leader.meta_rests_until = now + PROGRAMS_REST;
+        }
         let said = std::mem::take(&mut meta.said);
         taken.lines.extend(leader.fault_lines(self.config.id, self.consensus.term(), self.state.log(), said));
-        leader.propose_at = leader.has_work().then_some(now);
+        leader.propose_at = leader.next_work(now);
         self.leader = leader;
+        if rests && self.triggers_wait() {
+            let until = self.leader.meta_rests_until;
+            self.leader.propose_at = Some(self.leader.propose_at.map_or(until, |at| at.min(until)));
+        }
         for (origin, why) in taken.refused {
             self.send_back(origin, Message::Refused(Refused { why }), out);
         }
@@ -794,6 +809,7 @@ impl Live {
             suspects: leader.filter.suspects(),
             rejects: &leader.rejects,
             down_since: &self.down_since,
+            overruns: &leader.meta.overruns,
             quorum: self.quorum(now),
         }
     }

@@ -11,5 +11,6 @@ mod members;
 mod meta;
 mod meta_faults;
 mod meta_model;
+mod meta_limits;
 mod meta_programs;
 mod meta_scripts;

@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::leader::Ask;
+use crate::meta::overruns::Overruns;
 use crate::nearest::nearest;
 use crate::state::State;
 use crate::stats::Stats;
@@ -63,6 +64,8 @@ pub struct View<'a> {
     pub rejects: &'a BTreeMap<&'static str, u64>,
     /// Since when OSDs have been down, on this monitor's clock.
     pub down_since: &'a BTreeMap<OsdId, Time>,
+    /// Programs of metadata that the clock ended.
+    pub overruns: &'a Overruns,
     /// The monitors.
     pub quorum: Quorum,
 }

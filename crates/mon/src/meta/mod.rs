@@ -14,6 +14,7 @@ pub mod access;
 pub mod admit;
 pub mod lead;
 pub mod leases;
+pub mod overruns;
 pub mod limiter;
 pub mod programs;
 pub mod scripts;
