@@ -550,7 +550,7 @@ impl Pg {
         let source = op.source.clone().transpose();
         let brought = self.brought(&op, &context, sh);
         let scene = self.scene(&op, &context, sh);
-        sh.programs.prepare(&op);
+        sh.programs.prepare(&op, sh.now);
         let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
         let impossible = pool.and_then(|pool| snaps::impossible(&op.request, &pool.snaps));
         let broken = source.err().or(impossible).or_else(|| sh.programs.broken(&op.request));
