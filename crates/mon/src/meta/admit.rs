@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of a namespace's triggers that may wait; beyond, what would add to them waits.
 pub const PENDING_MAX: usize = 1_000;
+/// Keys of a lease that ran out that are set free at once.
+const KEPT_MAX: usize = 64;
 /// Texts that one transaction may have checked for being programs, its own and those that its settings name: each takes a machine of its own.
 const CHECKS_MAX: usize = 32;
 
@@ -65,6 +67,12 @@ fn fits(used: &Used, namespace: &Name, uses: Uses) -> Result<(), MetaError> {
 /// Where all namespaces' settings are.
 fn all_settings() -> MetaSpan {
     MetaSpan::Prefix { prefix: settings_key(&Name::default()) }
+}
+
+/// What a lease's end comes to.
+struct Ending {
+    found: Found,
+    kept: Vec<(Name, MetaError)>,
 }
 
 /// What is gathered on the way.
@@ -127,7 +135,11 @@ impl Judge<'_> {
             }
             MetaCall::Revoke { lease } => {
                 self.owns(name, *lease)?;
-                self.revoke(*lease)
+                let ending = self.ending(*lease, 2 * KEPT_MAX)?;
+                if let Some((_, error)) = ending.kept.into_iter().next() {
+                    return Err(error);
+                }
+                Ok((MetaAct::Revoke { lease: *lease }, self.terms(ending.found, 0)?))
             }
             MetaCall::Range { .. } | MetaCall::KeepAlive { .. } | MetaCall::Leases {} => {
                 Err(invalid("this request changes nothing"))
@@ -135,20 +147,53 @@ impl Judge<'_> {
         }
     }
 
-    /// A lease's end, with what follows from its keys' going.
+    /// A lease that ran out: its end, with what follows from its keys' going. Validators judge that as any deletion. Keys that they do not let go stay and have
+    /// no lease any more: first those are set free, and when the lease is found to have run out again, the others go with it.
     ///
     /// # Errors
     /// Triggers are busy.
-    pub fn revoke(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
+    pub fn expire(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
+        self.programs.begin_request();
+        let Ending { found, kept } = self.ending(lease, KEPT_MAX)?;
+        if kept.is_empty() {
+            return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?));
+        }
+        let mut then = Vec::with_capacity(kept.len());
+        for (key, why) in kept {
+            let Some(pair) = self.meta.get(&key) else { continue };
+            then.push(MetaOp::Put { key: key.clone(), value: pair.value.clone(), lease: 0 });
+            let text = format!("lease {lease} ran out, and `{key}` stays without it: {why}");
+            self.said.push(FaultLine { key: text.clone(), text });
+        }
+        let mut found = found;
+        found.written = then.iter().filter_map(|op| key_of(op).and_then(namespace_of)).collect();
+        Ok((MetaAct::Transact { compares: Vec::new(), then, otherwise: Vec::new() }, self.terms(found, 0)?))
+    }
+
+    /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of them.
+    fn ending(&mut self, lease: u64, most: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
-        let all = MetaSpan::Prefix { prefix: Name::default() };
-        for pair in self.meta.within(&all).filter(|pair| pair.lease == lease) {
-            found.written.extend(namespace_of(&pair.key));
+        let mut kept = Vec::new();
+        let owner = self.meta.lease(lease).map(|holding| holding.owner.clone()).unwrap_or_default();
+        let begun = self.programs.steps();
+        for key in self.meta.keys_of_lease(lease) {
+            let Some(namespace) = namespace_of(key) else { continue };
+            found.written.insert(namespace.clone());
+            if found.settings(self.meta, &namespace).validator.is_none() || kept.len() >= most {
+                continue;
+            }
+            let mut op = [MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } }];
+            // Beyond what one request may take of the leader, the rest is judged as if it were rejected: it stays.
+            let judged = match self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
+                true => Err(invalid("the lease has more keys with a validator than can be judged at once")),
+                false => self.validate(&owner, &mut op, &mut found),
+            };
+            if let Err(why) = judged {
+                found.guards.insert(key.clone());
+                kept.push((key.clone(), why));
+            }
         }
-        for namespace in found.written.clone() {
-            found.settings(self.meta, &namespace);
-        }
-        Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?))
+        Ok(Ending { found, kept })
     }
 
     /// What a trigger's work becomes; it has `admin`'s rights.

@@ -112,15 +112,16 @@ impl MetaLead {
         };
         let begun = judge.programs.steps();
         let mut room = true;
-        while let Some(lease) = self.ended.pop_front() {
-            // With too much for triggers to do, it lives a little longer and is found again.
-            if let Ok((act, terms)) = judge.revoke(lease) {
-                room = add(&mut taken, None, MetaEntry { who: None, act, terms });
-            }
-        }
         let spent = |judge: &Judge<'_>| {
             judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over()
         };
+        while room && !spent(judge) {
+            let Some(lease) = self.ended.pop_front() else { break };
+            // With too much for triggers to do, it lives a little longer and is found again.
+            if let Ok((act, terms)) = judge.expire(lease) {
+                room = add(&mut taken, None, MetaEntry { who: None, act, terms });
+            }
+        }
         for pending in next_triggers(judge.meta.pending()) {
             if room && !spent(judge) {
                 let (act, terms) = fire(judge, pending);

@@ -197,6 +197,10 @@ impl Meta {
     pub fn lease(&self, lease: u64) -> Option<&MetaHolding> {
         self.leases.get(&lease).map(|lease| &lease.holding)
     }
+    /// A lease's keys.
+    pub fn keys_of_lease(&self, lease: u64) -> impl Iterator<Item = &Name> {
+        self.leases.get(&lease).into_iter().flat_map(|lease| &lease.keys)
+    }
     /// All leases.
     pub fn leases(&self) -> impl Iterator<Item = MetaLease> {
         self.leases.iter().map(|(id, lease)| MetaLease {
