@@ -146,6 +146,7 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         let todo = "Check the network between the OSDs' hosts; the monitors ignore these OSDs' reports meanwhile.";
         found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
     }
+    parted(view, found);
     let slow: Vec<String> =
         view.stats.osds().flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}"))).collect();
     if !slow.is_empty() {
@@ -163,6 +164,34 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         let todo = "Start OSDs: pools exist, but nobody stores anything.";
         found.push(check("NO_OSD_UP", Level::Error, "no OSD is up".into(), Vec::new(), todo));
     }
+}
+
+fn parted(view: &View<'_>, found: &mut Vec<Check>) {
+    let both = |(by, osd): &&(_, _)| view.parted.contains(&(*osd, *by));
+    let mut detail: Vec<String> = Vec::new();
+    for pair in view.parted {
+        let (by, osd) = pair;
+        match both(&pair) {
+            true if by < osd => detail.push(format!("{by} and {osd} do not hear each other")),
+            true => {}
+            false => detail.push(format!("{by} does not hear {osd}")),
+        }
+    }
+    let pairs = detail.len();
+    for (osd, left) in &view.held {
+        detail.push(format!("{osd} was marked down for it, and is let up in {} s at the soonest", left.as_secs()));
+    }
+    if detail.is_empty() {
+        return;
+    }
+    let summary = match (pairs, view.held.len()) {
+        (1, 0) => detail[0].clone(),
+        (0, held) => format!("{held} OSDs are kept down: they and others did not hear each other"),
+        (pairs, _) => format!("{pairs} pairs of OSDs do not hear each other, though others hear both"),
+    };
+    let todo = "Look at the network between their hosts (cables, switches, firewalls, MTU). After four times osd.failure_grace_ms one of the two is \
+                marked down, so that what they serve together goes on.";
+    found.push(check("OSD_PARTED", Level::Warn, summary, detail, todo));
 }
 
 fn programs(view: &View<'_>, found: &mut Vec<Check>) {

@@ -312,7 +312,14 @@ impl Live {
         let due = self.due(now);
         let from = origin.from;
         match message {
-            Message::Boot(boot) if from == Entity::Osd(boot.osd) => self.leader.push(due, Request::Boot(origin, boot)),
+            Message::Boot(boot) if from == Entity::Osd(boot.osd) => {
+                if self.leader.filter.held_until(self.awake, boot.osd).is_some() {
+                    // It asks again by itself.
+                    self.leader.reject("boot_held");
+                } else {
+                    self.leader.push(due, Request::Boot(origin, boot));
+                }
+            }
             Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
                 if self.leader.filter.report(self.awake, self.state.map(), &report) {
                     self.accused = true;
@@ -623,6 +630,9 @@ impl Live {
         if down.silent {
             self.leader.filter.on_silenced(self.awake, down.osd);
         }
+        if down.parted {
+            self.leader.filter.on_parted(self.awake, down.osd);
+        }
         self.leader.push(due, Request::Down(down));
     }
 
@@ -807,6 +817,8 @@ impl Live {
             state: &self.state,
             stats: &leader.stats,
             suspects: leader.filter.suspects(),
+            parted: leader.filter.parted(),
+            held: leader.filter.held(self.awake).collect(),
             rejects: &leader.rejects,
             down_since: &self.down_since,
             overruns: &leader.meta.overruns,
