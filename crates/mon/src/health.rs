@@ -112,6 +112,13 @@ fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
         let todo = "Start them. A monitor that is gone for good: `mon rm`, then `mon add` another.";
         found.push(check("MON_DOWN", Level::Warn, summary, down, todo));
     }
+    let joining: Vec<String> =
+        view.map().mons.keys().filter(|mon| !quorum.voters.contains(mon)).map(|mon| format!("{mon} has no vote yet")).collect();
+    if !joining.is_empty() {
+        let summary = format!("{} of {} monitors have not joined", joining.len(), view.map().mons.len());
+        let todo = "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
+        found.push(check("MON_JOINING", Level::Warn, summary, joining, todo));
+    }
     if quorum.voters.len() == 2 {
         let todo = "Add a third with `mon add`: with two, losing either one stops the cluster.";
         found.push(check("MON_COUNT", Level::Warn, "two monitors tolerate no failure".into(), Vec::new(), todo));
