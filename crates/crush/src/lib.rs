@@ -39,6 +39,7 @@ pub mod tree;
 pub mod upmap;
 pub mod weight;
 
+pub use edit::NewDevice;
 pub use map::{CrushMap, ItemId};
 pub use mapper::{MapError, Reweights, Scratch};
 pub use weight::Weight;

@@ -7,6 +7,7 @@ mod commands;
 mod faults;
 mod harness;
 
+mod many_osds;
 mod members;
 mod meta;
 mod meta_faults;

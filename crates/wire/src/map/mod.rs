@@ -16,10 +16,12 @@
 //! an activation is never of a later interval than the current one; acting members exist and are up.
 
 mod delta;
+pub mod patch;
 mod placement;
 pub mod programs;
 pub mod snaps;
 
+pub use patch::CrushHunk;
 pub use delta::{ApplyError, Change, MapDelta};
 pub use programs::{Capability, Program, ProgramKind, ProgramVersion, SourceDigest};
 pub use snaps::{PoolSnaps, SnapInfo, SnapMode};
