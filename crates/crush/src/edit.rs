@@ -433,7 +433,7 @@ impl CrushMap {
 
     /// Takes an item out of every bucket that lists it.
     fn detach(&mut self, item: ItemId) -> Result<(), EditError> {
-        for parent in self.parents().remove(&item).unwrap_or_default() {
+        for parent in self.parents_of(item) {
             self.change(parent, |bucket| {
                 let at = bucket.items.iter().position(|found| *found == item).expect("a parent lists its children");
                 bucket.items.remove(at);
@@ -487,7 +487,7 @@ impl CrushMap {
     }
 
     fn set_weight(&mut self, item: ItemId, weight: Weight) -> Result<(), EditError> {
-        for parent in self.parents().remove(&item).unwrap_or_default() {
+        for parent in self.parents_of(item) {
             self.change(parent, |bucket| {
                 for (found, old) in bucket.items.iter().zip(&mut bucket.weights) {
                     if *found == item {
