@@ -32,6 +32,7 @@ use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
 use crate::meta::{MetaAsk, unavailable};
 use crate::mon::{Counters, MonConfig, Output};
+use crate::{Mutant, mutant};
 use crate::options;
 use crate::osds;
 use crate::raft::{Consensus, Decision, Recovered};
@@ -585,6 +586,10 @@ impl Live {
     /// Asks for proof that this monitor still leads, and answers what is proven; whether it asked.
     fn answer_reads(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let mut asked = false;
+        if mutant(Mutant::StaleLeaderRead) && self.consensus.is_leader() {
+            let list = std::mem::take(&mut self.leader.fresh);
+            self.leader.confirmed.push((0, list));
+        }
         if !self.leader.fresh.is_empty() && self.consensus.may_propose() {
             self.next_token += 1;
             if self.consensus.read(self.next_token) {

@@ -15,3 +15,4 @@ mod meta_model;
 mod meta_limits;
 mod meta_programs;
 mod meta_scripts;
+mod planted;

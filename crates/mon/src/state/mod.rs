@@ -17,6 +17,7 @@ pub mod meta;
 use bytes::Bytes;
 use cluster_log::{ClusterLog, LogImage};
 use meta::record::{MetaEntry, MetaImage};
+use crate::{Mutant, mutant};
 use meta::{Meta, Outcome, Said};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
 use nacre_wire::codec::{Malformed, Wire};
@@ -155,14 +156,22 @@ impl State {
     /// Everything as bytes.
     #[must_use]
     pub fn to_image(&self) -> Bytes {
-        let commands = self.commands.iter().cloned().collect();
-        let image = Image {
+        let mut image = Image {
             map: self.map.clone(),
             history: self.history.clone(),
             log: self.log.to_image(),
-            commands,
+            commands: self.commands.iter().cloned().collect(),
             meta: self.meta.to_image(),
         };
+        if mutant(Mutant::FenceLostInSnapshot) {
+            image.map.fences.clear();
+        }
+        if mutant(Mutant::LeaseLostInSnapshot) {
+            image.meta.leases.clear();
+        }
+        if mutant(Mutant::CommandsLostInSnapshot) {
+            image.commands.clear();
+        }
         image.to_bytes().into()
     }
 

@@ -17,6 +17,7 @@ pub mod history;
 pub mod record;
 pub mod sessions;
 
+use crate::{Mutant, mutant};
 use history::History;
 use nacre_types::{Epoch, Name};
 use nacre_wire::meta::draft::{Draft, bytes_of, holds, within};
@@ -267,6 +268,9 @@ impl Meta {
                         what,
                         limit: LEASES_MAX as u64,
                     });
+                }
+                if mutant(Mutant::LeaseNumberReused) {
+                    self.last_lease = self.leases.keys().next_back().copied().unwrap_or_default();
                 }
                 self.last_lease += 1;
                 self.leases_changed += 1;
