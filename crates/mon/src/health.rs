@@ -8,8 +8,8 @@ use nacre_wire::msg::monitor::pg_state;
 use serde_json::{Value, json};
 
 use crate::command::View;
-use crate::options;
 use crate::meta::settings::program_key;
+use crate::options;
 use crate::osds;
 
 /// How bad.
@@ -112,11 +112,17 @@ fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
         let todo = "Start them. A monitor that is gone for good: `mon rm`, then `mon add` another.";
         found.push(check("MON_DOWN", Level::Warn, summary, down, todo));
     }
-    let joining: Vec<String> =
-        view.map().mons.keys().filter(|mon| !quorum.voters.contains(mon)).map(|mon| format!("{mon} has no vote yet")).collect();
+    let joining: Vec<String> = view
+        .map()
+        .mons
+        .keys()
+        .filter(|mon| !quorum.voters.contains(mon))
+        .map(|mon| format!("{mon} has no vote yet"))
+        .collect();
     if !joining.is_empty() {
         let summary = format!("{} of {} monitors have not joined", joining.len(), view.map().mons.len());
-        let todo = "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
+        let todo =
+            "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
         found.push(check("MON_JOINING", Level::Warn, summary, joining, todo));
     }
     if quorum.voters.len() == 2 {
@@ -203,10 +209,16 @@ fn parted(view: &View<'_>, found: &mut Vec<Check>) {
 
 fn programs(view: &View<'_>, found: &mut Vec<Check>) {
     let meta = view.state.meta();
-    let suspended: Vec<String> =
-        view.overruns.suspended(|program| meta.modified(&program_key(program))).map(|name| format!("program {name}")).collect();
+    let suspended: Vec<String> = view
+        .overruns
+        .suspended(|program| meta.modified(&program_key(program)))
+        .map(|name| format!("program {name}"))
+        .collect();
     if !suspended.is_empty() {
-        let summary = format!("{} programs of metadata are suspended: they took more time than the monitors have", suspended.len());
+        let summary = format!(
+            "{} programs of metadata are suspended: they took more time than the monitors have",
+            suspended.len()
+        );
         let todo = "Install one that does less (`nacre meta program install`), or take it out of the namespace's settings. Changes that it should \
                     judge are refused meanwhile.";
         found.push(check("META_PROGRAM_SUSPENDED", Level::Warn, summary, suspended, todo));

@@ -32,13 +32,13 @@ use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
 use crate::meta::{MetaAsk, unavailable};
 use crate::mon::{Counters, MonConfig, Output};
-use crate::{Mutant, mutant};
 use crate::options;
 use crate::osds;
 use crate::raft::{Consensus, Decision, Recovered};
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
 use crate::subscribers::{Mail, Subscribers};
+use crate::{Mutant, mutant};
 
 /// A monitor that was not heard of for this long counts as unreachable.
 const REACHABLE: Duration = Duration::from_secs(2);

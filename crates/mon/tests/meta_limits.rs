@@ -3,7 +3,9 @@
 
 use crate::harness::{World, ms};
 use crate::meta::{Clients, client, put, reply_to, transact};
-use nacre_mon::meta::programs::{Fault, Program, Programs, TriggerActions, TriggerRequest, Uses, ValidateRequest, Verdict};
+use nacre_mon::meta::programs::{
+    Fault, Program, Programs, TriggerActions, TriggerRequest, Uses, ValidateRequest, Verdict,
+};
 use nacre_mon::state::meta::record::{MetaAct, MetaEntry, MetaTerms, MetaTrigger};
 use nacre_mon::state::meta::{CASCADE_MAX, DEPTH_MAX, Meta, Said};
 use nacre_types::{Epoch, MonId, Name};
@@ -81,7 +83,8 @@ fn a_program_that_the_clock_ends_again_and_again_is_suspended_until_it_is_anothe
         assert_eq!(message.contains("it is suspended"), time > 5, "put {time}: {message}");
     }
     clients.ask(&mut world, client(1), MonId(0), transact(vec![put("other/a", "3")]));
-    let log = world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.text.contains("is suspended")).count();
+    let log =
+        world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.text.contains("is suspended")).count();
     assert_eq!(log, 3, "each monitor's log says it once");
     admin(&mut world, &mut clients, "nacre/program/p", "fine");
     clients.ask(&mut world, client(1), MonId(0), transact(vec![put("n/a", "3")]));
@@ -100,7 +103,9 @@ fn the_leader_rests_from_programs_and_does_everything_else_meanwhile() {
         .map(|who| (client(who), clients.send(&mut world, client(who), leader, transact(vec![put("n/a", "3")]))))
         .collect();
     // Commands of others do not wait for twenty turns.
-    world.command(leader, json!({"command": "config set", "key": "mon.down_out_interval_s", "value": "900"})).expect("done");
+    world
+        .command(leader, json!({"command": "config set", "key": "mon.down_out_interval_s", "value": "900"}))
+        .expect("done");
     assert!(world.now.since(begun) < ms(200), "a command waited {:?}", world.now.since(begun));
     world.run(Duration::from_secs(5));
     for (who, sequence) in &asked {
@@ -116,8 +121,7 @@ fn the_leader_rests_from_programs_and_does_everything_else_meanwhile() {
 fn triggers_that_multiply_end() {
     let mut meta = Meta::default();
     let name = |text: &str| Name::from(text);
-    let triggers: Vec<_> =
-        (0..8).map(|n| MetaTrigger { name: name(&format!("a/t{n}")), prefix: name("a/") }).collect();
+    let triggers: Vec<_> = (0..8).map(|n| MetaTrigger { name: name(&format!("a/t{n}")), prefix: name("a/") }).collect();
     let terms = |depth| MetaTerms { triggers: triggers.clone(), depth, ..MetaTerms::default() };
     let ops = |n: u64| vec![MetaOp::Put { key: name(&format!("a/k{}", n % 100)), value: "x".into(), lease: 0 }];
     let mut said: Vec<Said> = Vec::new();

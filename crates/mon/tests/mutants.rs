@@ -7,7 +7,7 @@ mod planted;
 
 use nacre_mon::{Mutant, set_mutant};
 
-fn main() {
+fn main() -> std::process::ExitCode {
     let stories: [(Mutant, fn()); Mutant::ALL.len()] = [
         (Mutant::LeaseNumberReused, planted::numbers_of_leases_never_come_again),
         (Mutant::FenceLostInSnapshot, planted::a_snapshot_has_everything),
@@ -29,8 +29,9 @@ fn main() {
             survived.push(mutant);
         }
     }
-    if !survived.is_empty() {
-        println!("not caught: {survived:?}");
-        std::process::exit(1);
+    if survived.is_empty() {
+        return std::process::ExitCode::SUCCESS;
     }
+    println!("not caught: {survived:?}");
+    std::process::ExitCode::FAILURE
 }

@@ -17,7 +17,10 @@ pub fn numbers_of_leases_never_come_again() {
     let leader = world.elect();
     let mut clients = Clients::default();
     let mut ask = |world: &mut World, call| clients.ask(world, client(1), leader, call).result;
-    let grant = |world: &mut World, ask: &mut dyn FnMut(&mut World, MetaCall) -> MetaResult| match ask(world, MetaCall::Grant { ttl_ms: 60_000 }) {
+    let grant = |world: &mut World, ask: &mut dyn FnMut(&mut World, MetaCall) -> MetaResult| match ask(
+        world,
+        MetaCall::Grant { ttl_ms: 60_000 },
+    ) {
         MetaResult::Granted { lease, .. } => lease,
         other => panic!("{other:?}"),
     };

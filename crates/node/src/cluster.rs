@@ -115,7 +115,11 @@ pub struct PoolInfo {
 struct Leave(Arc<Port>);
 impl Drop for Leave {
     fn drop(&mut self) {
-        drop(self.0.close(if std::thread::panicking() { "a fault of the client's own ended it" } else { "it was closed" }));
+        drop(self.0.close(if std::thread::panicking() {
+            "a fault of the client's own ended it"
+        } else {
+            "it was closed"
+        }));
     }
 }
 

@@ -3,7 +3,6 @@
 //! Budgets are counted, not timed; for what little counts less than it takes there is a clock besides: the operation fails without effects and may be tried
 //! again. The daemon's own thread has one too ([`Clock::inline`]): what it ends is evaluated here.
 
-use crate::clock;
 use crate::lanes::{Lanes, Slice, Work};
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::{Clocks, Scripts};

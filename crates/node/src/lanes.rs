@@ -388,7 +388,7 @@ mod tests {
         Job { client, number, what }
     }
 
-    // Went red when `serve` ran jobs without catching panics: the second answer never came.
+    // Without `catch_unwind` the second answer never comes.
     #[test]
     fn a_job_that_panics_fails_or_spins_is_answered_and_the_next_is_done() {
         let lanes = lanes();
@@ -397,7 +397,7 @@ mod tests {
         }
         let mut all = answers(&lanes, 5);
         all.sort();
-        let texts: Vec<_> = all.iter().map(|(_, said)| said.as_ref().map_or_else(|why| why.as_str(), |text| text)).collect();
+        let texts: Vec<_> = all.iter().map(|(_, said)| said.as_ref().copied().unwrap_or_else(String::as_str)).collect();
         assert!(texts[0].contains("may be tried again") && texts[3].contains("may be tried again"), "{texts:?}");
         assert_eq!((texts[1], texts[2], texts[4]), ("its own error", "out of time", "done"));
     }
@@ -438,7 +438,7 @@ mod tests {
         }
     }
 
-    // Went red when jobs were taken in order of arrival.
+    // In order of arrival it would be 0, 1, 2, 10.
     #[test]
     fn who_has_used_least_is_next_and_nobody_saves_up() {
         let mut fair = Fair::default();

@@ -188,7 +188,9 @@ fn deliver<T>(to: &Mailbox, what: &str, work: impl FnOnce() -> T, put: impl FnOn
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let said = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            let why = format!("{what} panicked ({said}): the store cannot be trusted as it is in memory; start the daemon again");
+            let why = format!(
+                "{what} panicked ({said}): the store cannot be trusted as it is in memory; start the daemon again"
+            );
             let _ = to.broken.set(why);
             to.put(|_| {});
         }
@@ -203,11 +205,18 @@ fn run(shared: &Shared) {
             match task {
                 Task::Io { blocks, io, to } => {
                     let id = io.id;
-                    deliver(&to, "a read, write or flush", || blocks.run(io.kind), |all, result| {
-                        all.ios.push(IoDone { id, result });
-                    });
+                    deliver(
+                        &to,
+                        "a read, write or flush",
+                        || blocks.run(io.kind),
+                        |all, result| {
+                            all.ios.push(IoDone { id, result });
+                        },
+                    );
                 }
-                Task::Job { job, to } => deliver(&to, "a job of the store", || job.run(), |all, done| all.jobs.push(done)),
+                Task::Job { job, to } => {
+                    deliver(&to, "a job of the store", || job.run(), |all, done| all.jobs.push(done))
+                }
             }
             queue = lock(&shared.queue);
         } else if queue.closed {
@@ -224,7 +233,7 @@ fn run(shared: &Shared) {
 mod tests {
     use super::*;
 
-    // Went red when `deliver` did not catch panics: the thread died, and who waits for its result did so for ever.
+    // Without `catch_unwind` the thread dies, and who waits for its result does so for ever.
     #[test]
     fn a_panic_over_a_stores_work_is_said_to_its_daemon() {
         let to = Mailbox::new(Arc::new(Waker::new().expect("an event counter")));
@@ -234,7 +243,10 @@ mod tests {
         deliver(&to, "a job of the store", || panic!("injected {}", 1), |_, ()| {});
         assert!(to.take_ready(), "its daemon looks at it");
         let why = to.broken().expect("it panicked");
-        assert!(why.contains("a job of the store panicked (injected 1)") && why.contains("start the daemon again"), "{why}");
+        assert!(
+            why.contains("a job of the store panicked (injected 1)") && why.contains("start the daemon again"),
+            "{why}"
+        );
         to.set_ready();
         let waits = catch_unwind(AssertUnwindSafe(|| to.wait()));
         assert!(waits.is_err(), "who opens a store does not wait for ever");

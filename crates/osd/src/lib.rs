@@ -54,9 +54,9 @@ mod watch_stories;
 pub use boot::{DaemonRecord, format};
 pub use io::{Limits, OsdConfig, Output, Timing};
 pub use methods::{EvaluateJob, Evaluated, Runtime, Ticket};
-pub use nacre_policy::Patience;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
+pub use nacre_policy::Patience;
 pub use osd::Osd;
 pub use shared::Counters;

@@ -19,7 +19,8 @@ use crate::pg::object::Context;
 use crate::view::{Stop, View};
 use bytes::Bytes;
 use nacre_policy::{
-    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target, errno,
+    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
+    errno,
 };
 use nacre_types::{ClientId, Epoch, Name, PgId, SnapId, Time};
 use nacre_wire::Payload;

@@ -53,7 +53,11 @@ fn a_clock_that_comes_too_late_ends_nothing() {
     switch.store(true, Ordering::Relaxed);
     let chunk = Chunk::new("t", "function f() end objclass.register('f', f)");
     assert_eq!(at.vm.check(&chunk, &Budget::CLASS).expect("it is a class").len(), 1);
-    assert_eq!(at.body("objclass.call('clock', 'over')").status, -errno::EAGAIN, "the safepoint behind the call sees it");
+    assert_eq!(
+        at.body("objclass.call('clock', 'over')").status,
+        -errno::EAGAIN,
+        "the safepoint behind the call sees it"
+    );
     let object = &mut Model::with("base");
     assert_eq!(at.on(object, "function f() end objclass.register(f)", "f", b"").status, 0);
 }

@@ -2,9 +2,9 @@
 //!
 //! A connection is a client of its own that is turned by the caller's thread (`nacre_node::Pipelined`), and beside it one for commands.
 
-use crate::shown::shown;
 use super::{Commands, Metadata, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
+use crate::shown::shown;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_client::{
     Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,

@@ -3,14 +3,14 @@
 //! It judges by the state applied so far and writes down what it looked at (guards); where that has moved when the entry is applied, the entry
 //! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
 
-use super::overruns::{OVERRUNS_MAX, Overruns};
 use super::access::{ADMIN, Verb, may, may_read};
+use super::overruns::{OVERRUNS_MAX, Overruns};
 use super::programs::{
     Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
 };
 use super::settings::{Settings, Used, program_key, program_of, settings_of};
-use crate::state::meta::{Meta, namespace_of_trigger};
 use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
+use crate::state::meta::{Meta, namespace_of_trigger};
 use nacre_types::Name;
 use nacre_wire::meta::form::{self, namespace_of, namespace_of_span, settings_key};
 use nacre_wire::msg::meta::{META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};

@@ -11,13 +11,13 @@ use super::overruns::Overruns;
 use super::programs::{FaultLine, Program, TURN_STEPS_MAX, TriggerActions, TriggerRequest};
 use super::settings::{Action, Settings};
 use crate::router::Origin;
-use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
 use crate::state::meta::namespace_of_trigger;
+use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
 use crate::state::meta::sessions::Known;
+use nacre_types::Name;
 use nacre_wire::Message;
 use nacre_wire::codec::Wire;
 use nacre_wire::msg::meta::{MetaError, MetaEvent};
-use nacre_types::Name;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests that wait at most.
@@ -112,9 +112,8 @@ impl MetaLead {
         };
         let begun = judge.programs.steps();
         let mut room = true;
-        let spent = |judge: &Judge<'_>| {
-            judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over()
-        };
+        let spent =
+            |judge: &Judge<'_>| judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over();
         while room && !spent(judge) {
             let Some(lease) = self.ended.pop_front() else { break };
             // With too much for triggers to do, it lives a little longer and is found again.

@@ -14,10 +14,10 @@
 pub mod cluster_log;
 pub mod meta;
 
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use cluster_log::{ClusterLog, LogImage};
 use meta::record::{MetaEntry, MetaImage};
-use crate::{Mutant, mutant};
 use meta::{Meta, Outcome, Said};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
 use nacre_wire::codec::{Malformed, Wire};

@@ -13,8 +13,8 @@ use super::Trouble;
 use crate::budget::Budget;
 use crate::{Kind, ScriptError};
 use mlua::Lua;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread uses them at a time.
 #[derive(Debug, Default)]

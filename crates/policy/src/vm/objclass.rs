@@ -326,12 +326,16 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "map_get_vals", |cx, (after, prefix, max): (Value, Value, Value)| {
-        let (pairs, more) =
-            cx.object.map_get_vals(&key_text(&mut cx.moved, &after, "after")?, &key_text(&mut cx.moved, &prefix, "prefix")?, unsigned(&max, "max")?)?;
+        let (pairs, more) = cx.object.map_get_vals(
+            &key_text(&mut cx.moved, &after, "after")?,
+            &key_text(&mut cx.moved, &prefix, "prefix")?,
+            unsigned(&max, "max")?,
+        )?;
         Ok((buffers(cx, pairs), more))
     })?;
     api.add(In::Ceph, "map_get_keys", |cx, (after, max): (Value, Value)| {
-        let (keys, more) = cx.object.map_get_keys(&key_text(&mut cx.moved, &after, "after")?, unsigned(&max, "max")?)?;
+        let (keys, more) =
+            cx.object.map_get_keys(&key_text(&mut cx.moved, &after, "after")?, unsigned(&max, "max")?)?;
         cx.moved += keys.len() as u64 * PAIR_COST;
         Ok((Keys(keys), more))
     })?;
@@ -354,7 +358,9 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         cx.moved += PAIR_COST;
         Ok(cx.object.map_set_vals(vec![(key_text(&mut cx.moved, &key, "key")?, value)])?)
     })?;
-    api.add(In::Ceph, "map_remove_key", |cx, key: Value| Ok(cx.object.map_remove_key(&key_text(&mut cx.moved, &key, "key")?)?))?;
+    api.add(In::Ceph, "map_remove_key", |cx, key: Value| {
+        Ok(cx.object.map_remove_key(&key_text(&mut cx.moved, &key, "key")?)?)
+    })?;
     api.add(In::Ceph, "map_clear", |cx, ()| Ok(cx.object.map_clear()?))?;
     api.add(In::Ceph, "map_read_header", |cx, ()| {
         let bytes = cx.object.map_read_header()?;

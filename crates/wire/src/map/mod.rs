@@ -21,8 +21,8 @@ mod placement;
 pub mod programs;
 pub mod snaps;
 
-pub use patch::CrushHunk;
 pub use delta::{ApplyError, Change, MapDelta};
+pub use patch::CrushHunk;
 pub use programs::{Capability, Program, ProgramKind, ProgramVersion, SourceDigest};
 pub use snaps::{PoolSnaps, SnapInfo, SnapMode};
 

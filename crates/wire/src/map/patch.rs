@@ -54,8 +54,7 @@ fn once<'a>(lines: &[&'a str]) -> BTreeMap<&'a str, usize> {
 /// Pairs of places of lines that occur once in both, in the longest order common to both.
 fn anchors(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     let (there, here) = (once(old), once(new));
-    let mut pairs: Vec<(usize, usize)> =
-        here.iter().filter_map(|(line, at)| Some((*there.get(line)?, *at))).collect();
+    let mut pairs: Vec<(usize, usize)> = here.iter().filter_map(|(line, at)| Some((*there.get(line)?, *at))).collect();
     pairs.sort_by_key(|(_, new)| *new);
     // The longest increasing subsequence of the old places, by patience: for each length the pair that ends lowest.
     let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) = (Vec::new(), Vec::with_capacity(pairs.len()));
