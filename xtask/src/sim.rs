@@ -77,11 +77,12 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Every planted bug must be caught.
+/// Every planted bug must be caught: those of monitors by the stories of their crate, the others by the simulator.
 ///
 /// # Errors
 /// When one is not, or there is no simulator.
 pub fn mutants() -> Result<()> {
     mutants_available(&Workspace::load()?)?;
+    cargo(["test", "--locked", "--package", "nacre-mon", "--features", "mutants", "--test", "mutants"]).run()?;
     simulator(true).args(["--mutants"]).run()
 }

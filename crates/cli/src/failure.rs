@@ -6,6 +6,7 @@
 //! | 1 | not done; or, where a command is a question, the answer is no |
 //! | 2 | the arguments are wrong; nothing was tried |
 
+use crate::shown::shown;
 use clap::error::ErrorKind;
 use std::io;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     };
     // Who reads our output may stop whenever it likes: `nacre crush test … | head`.
     if !error.chain().any(closed) {
-        eprintln!("nacre: {}", one_line(&format!("{error:#}")));
+        eprintln!("nacre: {}", shown(&one_line(&format!("{error:#}"))));
     }
     ExitCode::FAILURE
 }

@@ -31,6 +31,7 @@ mod policy_test;
 mod program;
 mod progress;
 mod shelf;
+mod shown;
 mod sim;
 mod store;
 mod table;

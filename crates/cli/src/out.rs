@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 /// Where a command prints. Everything is written at the end, or when much has come together.
 pub struct Out {
@@ -28,12 +28,22 @@ impl Out {
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.writer.write_all(bytes).context("writing to standard output")
     }
-    /// Prints a line of text.
+    /// Prints what a program gave: as it is where another program reads it, and what a terminal would obey written out where a person does.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn given(&mut self, bytes: &[u8]) -> Result<()> {
+        if !io::stdout().is_terminal() {
+            return self.bytes(bytes);
+        }
+        self.bytes(crate::shown::shown(&String::from_utf8_lossy(bytes)).as_bytes())
+    }
+    /// Prints a line of text, which may have come from anybody: control characters are written out.
     ///
     /// # Errors
     /// As [`Self::bytes`].
     pub fn line(&mut self, text: &str) -> Result<()> {
-        self.bytes(text.as_bytes())?;
+        self.bytes(crate::shown::shown(text).as_bytes())?;
         self.bytes(b"\n")
     }
     /// Tells a person what is going on; programs that want JSON are not told.

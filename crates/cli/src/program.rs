@@ -474,11 +474,11 @@ fn run_method(
         }
         return out.value(&value);
     }
-    out.bytes(&output)?;
+    out.given(&output)?;
     if activation > 0 {
         // Beside the output, not in it; and after it, where both go to one place.
         out.finish()?;
-        eprintln!("{what}, activation {activation}, status {status}");
+        eprintln!("{}, activation {activation}, status {status}", crate::shown::shown(what));
     }
     Ok(())
 }

@@ -96,6 +96,19 @@ impl Default for CrushMap {
     }
 }
 
+/// A device and where it goes: see [`CrushMap::add_device`].
+#[derive(Clone, Debug)]
+pub struct NewDevice<'a> {
+    /// Which.
+    pub id: DeviceId,
+    /// Its weight.
+    pub weight: Weight,
+    /// Its class.
+    pub class: Option<&'a str>,
+    /// Its place: types and names of buckets, from the root.
+    pub path: Vec<(&'a str, &'a str)>,
+}
+
 impl CrushMap {
     /// A map with the usual types, current tunables, and an empty root `default`.
     #[must_use]
@@ -163,26 +176,37 @@ impl CrushMap {
         class: Option<&str>,
         path: &Path<'_>,
     ) -> Result<(), EditError> {
-        if id.0 >= ItemId::DEVICE_END.0 as u32 {
-            return Err(EditError::DeviceId { id });
-        }
-        if weight > Weight::DEVICE_MAX {
-            return Err(EditError::DeviceWeight { weight });
+        self.add_devices(&[NewDevice { id, weight, class, path: path.to_vec() }])
+    }
+
+    /// [`Self::add_device`] for many, all or none: the map is copied and checked once.
+    pub fn add_devices(&mut self, all: &[NewDevice<'_>]) -> Result<(), EditError> {
+        for NewDevice { id, weight, .. } in all {
+            if id.0 >= ItemId::DEVICE_END.0 as u32 {
+                return Err(EditError::DeviceId { id: *id });
+            }
+            if *weight > Weight::DEVICE_MAX {
+                return Err(EditError::DeviceWeight { weight: *weight });
+            }
         }
         self.edit(|map| {
-            let parent = map.path(path)?;
-            if !map.devices.contains_key(&id) {
-                let name = id.to_string();
-                if map.names.insert(name.clone(), id.into()).is_some() {
-                    return Err(EditError::NameTaken { name });
+            for NewDevice { id, weight, class, path } in all {
+                let (id, weight) = (*id, *weight);
+                let parent = map.path(path)?;
+                if !map.devices.contains_key(&id) {
+                    let name = id.to_string();
+                    if map.names.insert(name.clone(), id.into()).is_some() {
+                        return Err(EditError::NameTaken { name });
+                    }
+                    map.devices.insert(id, Device { name, class: None });
                 }
-                map.devices.insert(id, Device { name, class: None });
+                if class.is_some() {
+                    map.classify(id, *class)?;
+                }
+                map.detach(id.into())?;
+                map.attach(parent, id.into(), weight)?;
             }
-            if class.is_some() {
-                map.classify(id, class)?;
-            }
-            map.detach(id.into())?;
-            map.attach(parent, id.into(), weight)
+            Ok(())
         })
     }
 
@@ -409,7 +433,7 @@ impl CrushMap {
 
     /// Takes an item out of every bucket that lists it.
     fn detach(&mut self, item: ItemId) -> Result<(), EditError> {
-        for parent in self.parents().remove(&item).unwrap_or_default() {
+        for parent in self.parents_of(item) {
             self.change(parent, |bucket| {
                 let at = bucket.items.iter().position(|found| *found == item).expect("a parent lists its children");
                 bucket.items.remove(at);
@@ -463,7 +487,7 @@ impl CrushMap {
     }
 
     fn set_weight(&mut self, item: ItemId, weight: Weight) -> Result<(), EditError> {
-        for parent in self.parents().remove(&item).unwrap_or_default() {
+        for parent in self.parents_of(item) {
             self.change(parent, |bucket| {
                 for (found, old) in bucket.items.iter().zip(&mut bucket.weights) {
                     if *found == item {

@@ -23,6 +23,7 @@
 //! Not implemented: primary affinity, and hashes other than rjenkins1 (Ceph has none either).
 #![forbid(unsafe_code)]
 
+mod attempts;
 pub mod balance;
 pub mod bucket;
 mod choose;
@@ -39,6 +40,8 @@ pub mod tree;
 pub mod upmap;
 pub mod weight;
 
+pub use attempts::ATTEMPTS_MAX;
+pub use edit::NewDevice;
 pub use map::{CrushMap, ItemId};
 pub use mapper::{MapError, Reweights, Scratch};
 pub use weight::Weight;

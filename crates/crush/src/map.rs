@@ -436,6 +436,12 @@ impl CrushMap {
         parents
     }
 
+    /// The buckets that list one item, once for each time.
+    pub(crate) fn parents_of(&self, item: ItemId) -> Vec<ItemId> {
+        let times = |bucket: &'_ Bucket| bucket.items.iter().filter(|found| **found == item).count();
+        self.real_buckets().flat_map(|bucket| std::iter::repeat_n(bucket.id, times(bucket))).collect()
+    }
+
     /// Real buckets that are in no other bucket, from the lowest id up.
     #[must_use]
     pub fn roots(&self) -> Vec<ItemId> {

@@ -58,6 +58,7 @@ fn is_slow(change: &Change) -> bool {
     match change {
         Change::PoolSet { settings, .. } => settings.pg_num > 256,
         Change::Crush { text } => text::parse(text).is_ok() && text.contains("tries"),
+        Change::CrushPatch { hunks } => hunks.iter().any(|hunk| hunk.lines.contains("tries")),
         _ => false,
     }
 }

@@ -101,6 +101,7 @@ pub struct Engine {
     whoami: Rank,
     options: Options,
     runner: Runner,
+    patience: Option<std::sync::Arc<dyn nacre_policy::Patience>>,
     epoch: Epoch,
     wanted: Option<ProgramRef>,
     source: Option<Source>,
@@ -124,6 +125,7 @@ impl Engine {
         Self {
             whoami,
             runner: Runner::default(),
+            patience: None,
             epoch: Epoch::default(),
             wanted: None,
             source: None,
@@ -136,6 +138,13 @@ impl Engine {
             reported: BTreeSet::new(),
             options,
         }
+    }
+
+    /// Bounds a tick in time, by a clock of the host's: a policy that takes longer fails that tick and moves nothing. Budgets are counted, and what a count
+    /// stands for varies. Once, before the first tick.
+    pub fn set_patience(&mut self, patience: std::sync::Arc<dyn nacre_policy::Patience>) {
+        self.runner.set_patience(patience.clone());
+        self.patience = Some(patience);
     }
 
     /// When [`Input::Timer`] is due.
@@ -342,6 +351,9 @@ impl Engine {
             state: self.state.as_ref().map(|(_, state)| state),
             budget: &self.options.budget,
         };
+        if let Some(patience) = &self.patience {
+            patience.begin();
+        }
         let answer = self.runner.ask(&source.chunk, &question);
         (decision.log, decision.instructions) = (answer.log, answer.instructions);
         let said = answer.said.map_err(Held::Script)?;

@@ -5,8 +5,9 @@
 
 use crate::metrics::{CACHE_FIELDS, CEPH_FIELDS, FIELDS, Facts, Metrics, Rank, RankMetrics, Series};
 use bytes::Bytes;
-use nacre_policy::{Budget, Chunk, Ran, Run, ScriptError, Severity, Value, Vm};
+use nacre_policy::{Budget, Chunk, Patience, Ran, Run, ScriptError, Severity, Value, Vm};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Runs policies.
 #[derive(Debug)]
@@ -90,6 +91,11 @@ impl Runner {
     /// Line and reason.
     pub fn check(&mut self, chunk: &Chunk) -> Result<(), ScriptError> {
         self.vm.check(chunk)
+    }
+
+    /// Gives policies a clock. Once.
+    pub fn set_patience(&self, patience: Arc<dyn Patience>) {
+        self.vm.set_patience(patience);
     }
 
     /// Asks a policy.

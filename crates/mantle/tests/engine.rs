@@ -260,3 +260,30 @@ fn another_policy_does_not_find_this_one_s_state_and_bad_bytes_are_said() {
     let mut large = Bench::free(0, "nacre.state = string.rep('x', 65530)");
     assert!(large.tick(two()).held.is_some());
 }
+
+// F35: a tick had no bound in time. Went red when the engine did not say that a tick begins.
+#[test]
+fn a_policy_that_takes_longer_than_its_host_has_fails_that_tick_and_moves_nothing() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    /// Over from its tenth question of a tick on.
+    #[derive(Default)]
+    struct Questions(AtomicU32, AtomicU32);
+    impl nacre_policy::Patience for Questions {
+        fn begin(&self) {
+            self.0.fetch_add(1, Relaxed);
+            self.1.store(0, Relaxed);
+        }
+        fn is_over(&self) -> bool {
+            self.1.fetch_add(1, Relaxed) >= 10
+        }
+    }
+    let clock = Arc::new(Questions::default());
+    let long = "for i = 1, 5000 do local _ = i end\n";
+    let mut bench = Bench::free(0, &format!("{long}{SPILL}"));
+    bench.engine.set_patience(clock.clone());
+    assert!(held(&bench.tick(two())).contains("took longer"));
+    bench.activate(SPILL);
+    assert_eq!(bench.tick(two()).moves.len(), 1, "the next tick has its own time");
+    assert_eq!(clock.0.load(Relaxed), 2);
+}

@@ -5,11 +5,14 @@
 //! ```
 //! One proposal is in flight at a time, so preconditions are checked on the committed map, which is the latest proposed one. Within a
 //! batch, a request is checked only if nothing it reads was written by an earlier one of the same batch; otherwise it waits for the
-//! next. The hierarchy's text is the exception: it is passed from one to the next, so that many OSDs can enter in one epoch.
+//! next. Places in the hierarchy are the exception: they are gathered, so that many OSDs can enter in one epoch, and put into its text once, as the batch is
+//! closed. What changes of the text is proposed, not the text.
 
 use nacre_types::{Entity, MonId, Name, OsdId, PgId, PoolId};
-use nacre_wire::map::Change;
+use nacre_wire::map::{Change, patch};
 use std::collections::BTreeSet;
+
+use crate::hierarchy::{self, Place};
 
 /// A part of the map, for conflicts within a batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +60,7 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
         | Change::SnapRemove { pool, .. } => {
             parts.insert(Part::Pool(*pool));
         }
-        Change::Crush { .. } => {}
+        Change::Crush { .. } | Change::CrushPatch { .. } => {}
         Change::Upmap { pg, .. } | Change::PgActivate { pg, .. } | Change::PgTemporary { pg, .. } => {
             parts.insert(Part::Pg(*pg));
         }
@@ -96,6 +99,7 @@ pub enum Reads {
 pub struct Batch {
     changes: Vec<Change>,
     crush: Option<String>,
+    places: Vec<Place>,
     written: BTreeSet<Part>,
 }
 
@@ -104,14 +108,13 @@ impl Batch {
     #[must_use]
     pub fn admits(&self, reads: &Reads) -> bool {
         match reads {
-            Reads::All => self.changes.is_empty() && self.crush.is_none(),
+            Reads::All => self.changes.is_empty() && self.crush.is_none() && self.places.is_empty(),
             Reads::Parts(parts) => parts.iter().all(|part| !self.written.contains(part)),
         }
     }
-    /// The hierarchy's text with the changes so far.
-    #[must_use]
-    pub fn crush<'a>(&'a self, committed: &'a str) -> &'a str {
-        self.crush.as_deref().unwrap_or(committed)
+    /// Adds an OSD's place in the hierarchy.
+    pub fn put(&mut self, place: Place) {
+        self.places.push(place);
     }
     /// Adds a request's changes.
     pub fn add(&mut self, changes: Vec<Change>) {
@@ -126,12 +129,21 @@ impl Batch {
     /// How many changes so far.
     #[must_use]
     pub fn changes(&self) -> usize {
-        self.changes.len() + usize::from(self.crush.is_some())
+        self.changes.len() + usize::from(self.crush.is_some()) + self.places.len()
     }
-    /// The changes of the proposal. The hierarchy comes first; the order does not matter, as placement is derived after all of them.
+    /// The changes of the proposal, from the committed hierarchy's text. The hierarchy comes first; the order does not matter, as placement is derived after
+    /// all of them.
     #[must_use]
-    pub fn into_changes(self) -> Vec<Change> {
-        let crush = self.crush.map(|text| Change::Crush { text });
+    pub fn into_changes(self, committed: &str) -> Vec<Change> {
+        let text = match (self.crush, self.places.is_empty()) {
+            (crush, true) => crush,
+            (crush, false) => Some(hierarchy::put_all(crush.as_deref().unwrap_or(committed), &self.places)),
+        };
+        let crush = text.filter(|text| text != committed).map(|text| {
+            let hunks = patch::diff(committed, &text);
+            let size: usize = hunks.iter().map(|hunk| hunk.lines.len() + 32).sum();
+            if size < text.len() { Change::CrushPatch { hunks } } else { Change::Crush { text } }
+        });
         crush.into_iter().chain(self.changes).collect()
     }
 }
@@ -151,7 +163,7 @@ mod tests {
         batch.add(vec![Change::OsdNew { osd: OsdId(5), store: 77 }]);
         assert!(!batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(4)), Part::Store(77)])));
         assert!(batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(4))])));
-        assert_eq!(batch.crush("committed"), "t");
         assert_eq!(batch.changes(), 3);
+        assert_eq!(batch.into_changes("committed")[0], Change::Crush { text: "t".into() });
     }
 }

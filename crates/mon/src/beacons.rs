@@ -72,7 +72,7 @@ fn timeout(map: &ClusterMap) -> Duration {
 }
 
 fn verdict(osd: OsdId, instance: Instance, silent: Duration) -> Down {
-    Down { osd, instance, why: format!("no beacon for {} s", silent.as_secs()), silent: true }
+    Down { osd, instance, why: format!("no beacon for {} s", silent.as_secs()), silent: true, parted: false }
 }
 
 #[cfg(test)]

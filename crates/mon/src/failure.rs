@@ -5,9 +5,14 @@
 //!        │ yes
 //!        ├─ the target itself ───────────────────────────────────────────▶ down
 //!        ├─ connection refused, to one that does not accuse most ────────▶ down
-//!        └─ silent beyond grace (longer if it flapped), by enough reporters
-//!           on enough hosts, none of them cut off itself ────────────────▶ down
+//!        ├─ silent beyond grace (longer if it flapped), by enough reporters
+//!        │  on enough hosts, none of them cut off itself ────────────────▶ down
+//!        └─ silent for four times the grace, by too few: a *parted* pair ─▶ one of the two down, and kept down for a while
 //! ```
+//! *Parted*: two OSDs of which one does not hear the other, or neither does, while others hear both. What they serve together stands still for as long as both are
+//! up. The one that is parted from more others goes; of two alike the one that went before, or the higher number: always the same one. It is not let back at
+//! once, or it would go and come as long as the network is cut: half a minute, twice as long each further time.
+//!
 //! *Cut off*: a reporter that accuses most of the others, and is itself accused, speaks of its own network. One that accuses most and is
 //! not accused (half the cluster lost power) is believed after twice the grace, so that the accused have had the time to accuse it.
 //!
@@ -54,13 +59,23 @@ struct Target {
     reports: BTreeMap<OsdId, Report>,
 }
 
-/// An OSD's record of being marked down too soon.
+/// An OSD's record of being marked down too soon, or for being parted from another.
 #[derive(Clone, Debug, Default)]
 struct History {
     silenced_at: Option<Time>,
     flaps: u32,
     last_flap: Time,
+    parted: u32,
+    held_until: Time,
 }
+
+/// After so many times the grace, a pair that does not hear each other is parted: operations wait meanwhile, and end after thirty seconds.
+const PARTED_GRACES: u32 = 4;
+/// How long an OSD that was marked down for that is kept down, the first time; twice as long each further time, up to eight times.
+const HELD: Duration = Duration::from_secs(30);
+const HELD_DOUBLINGS: u32 = 3;
+/// Without being parted for so long, the first time is the first again.
+const PARTED_MEMORY: Duration = Duration::from_secs(3_600);
 
 /// A verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +88,12 @@ pub struct Down {
     pub why: String,
     /// Whether it only fell silent: such a verdict may be wrong.
     pub silent: bool,
+    /// Whether only one other says so, or only it itself of one other: it is not let back at once.
+    pub parted: bool,
 }
+
+/// `.0` has not heard `.1` for longer than the grace, and others have.
+pub type Parted = (OsdId, OsdId);
 
 /// See the module head.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +102,17 @@ pub struct FailureFilter {
     history: BTreeMap<OsdId, History>,
     /// Reporters that are being ignored as cut off, for health.
     suspects: BTreeSet<OsdId>,
+    /// Who does not hear whom, for health.
+    parted: BTreeSet<Parted>,
+}
+
+/// An OSD that may be down.
+struct Silent {
+    osd: OsdId,
+    instance: Instance,
+    grace: Duration,
+    /// By whom, and since when each has not heard it.
+    by: BTreeMap<OsdId, Duration>,
 }
 
 impl FailureFilter {
@@ -136,6 +167,31 @@ impl FailureFilter {
         }
     }
 
+    /// An OSD was marked down for being parted from another.
+    pub fn on_parted(&mut self, awake: Time, osd: OsdId) {
+        let history = self.history.entry(osd).or_default();
+        if history.held_until > awake {
+            return; // the verdict is on its way
+        }
+        if awake.since(history.held_until) > PARTED_MEMORY {
+            history.parted = 0;
+        }
+        history.held_until = awake + HELD * 2_u32.pow(history.parted.min(HELD_DOUBLINGS));
+        history.parted += 1;
+    }
+
+    /// Until when an OSD is not let up; none: it may come.
+    #[must_use]
+    pub fn held_until(&self, awake: Time, osd: OsdId) -> Option<Time> {
+        self.history.get(&osd).map(|history| history.held_until).filter(|until| *until > awake)
+    }
+
+    /// Those that are not let up, for health.
+    pub fn held(&self, awake: Time) -> impl Iterator<Item = (OsdId, Duration)> {
+        let held = self.history.iter().filter(move |(_, history)| history.held_until > awake);
+        held.map(move |(osd, history)| (*osd, history.held_until.since(awake)))
+    }
+
     /// The silence that is too long for this OSD: longer with each recent flap ([`FLAP_FIFTHS`]).
     fn grace(&self, awake: Time, osd: OsdId, grace: Duration) -> Duration {
         let flaps = self.history.get(&osd).map_or(0, |history| {
@@ -152,6 +208,7 @@ impl FailureFilter {
         }
         self.targets.retain(|_, target| !target.reports.is_empty());
         self.suspects.clear();
+        self.parted.clear();
         if self.targets.is_empty() {
             return Vec::new();
         }
@@ -160,6 +217,7 @@ impl FailureFilter {
         let wanted = options::number(map, "mon.osd_reporters_min") as usize;
         let no_down = map.flags & flag::NO_DOWN != 0;
         let mut down = Vec::new();
+        let mut silent = Vec::new();
         let mut suspects = BTreeSet::new();
         for (osd, target) in &self.targets {
             if target.reports.values().any(|report| report.itself) {
@@ -168,13 +226,14 @@ impl FailureFilter {
                     instance: target.instance,
                     why: "it said so itself".into(),
                     silent: false,
+                    parted: false,
                 });
                 continue;
             }
             if no_down {
                 continue;
             }
-            let mut by = BTreeSet::new();
+            let mut by = BTreeMap::new();
             let mut gone = None;
             let grace = self.grace(awake, *osd, base);
             for (reporter, report) in &target.reports {
@@ -188,21 +247,75 @@ impl FailureFilter {
                 }
                 let needed = if accuses_most { grace * 2 } else { grace };
                 // One that is refused by nearly everybody may be misled itself: its word needs the others', but no grace.
-                if report.refused || report.silent + awake.since(report.at).min(EXTRAPOLATED) >= needed {
-                    by.insert(*reporter);
+                let silence = report.silent + awake.since(report.at).min(EXTRAPOLATED);
+                if report.refused || silence >= needed {
+                    by.insert(*reporter, silence);
                 }
             }
             if let Some(reporter) = gone {
                 let why = format!("its process is gone ({reporter} was refused a connection)");
-                down.push(Down { osd: *osd, instance: target.instance, why, silent: false });
-            } else if scene.suffice(*osd, &by, wanted) {
-                let who: Vec<String> = by.iter().take(3).map(ToString::to_string).collect();
-                let why = format!("silent for {} ms, reported by {}", grace.as_millis(), who.join(", "));
-                down.push(Down { osd: *osd, instance: target.instance, why, silent: true });
+                down.push(Down { osd: *osd, instance: target.instance, why, silent: false, parted: false });
+            } else if !by.is_empty() {
+                silent.push(Silent { osd: *osd, instance: target.instance, grace, by });
             }
         }
+        self.judge_silent(&scene, silent, wanted, base, &mut down);
         self.suspects = suspects;
+        down.sort_by_key(|down| down.osd);
         down
+    }
+
+    /// One after the other, those that most miss first: who is marked down is heard no more, or two that do not hear each other would both go.
+    fn judge_silent(
+        &mut self,
+        scene: &Scene<'_>,
+        mut silent: Vec<Silent>,
+        wanted: usize,
+        base: Duration,
+        down: &mut Vec<Down>,
+    ) {
+        let parted_before = |osd: &OsdId| self.history.get(osd).map_or(0, |history| history.parted);
+        silent.sort_by_key(|silent| std::cmp::Reverse((silent.by.len(), parted_before(&silent.osd), silent.osd)));
+        let mut gone: BTreeSet<OsdId> = down.iter().map(|down| down.osd).collect();
+        let mut edges: BTreeMap<Parted, (Duration, Instance)> = BTreeMap::new();
+        for Silent { osd, instance, grace, by } in &silent {
+            let heard: BTreeSet<OsdId> = by.keys().filter(|reporter| !gone.contains(reporter)).copied().collect();
+            if scene.suffice(*osd, &heard, wanted) {
+                let who: Vec<String> = heard.iter().take(3).map(ToString::to_string).collect();
+                let why = format!("silent for {} ms, reported by {}", grace.as_millis(), who.join(", "));
+                down.push(Down { osd: *osd, instance: *instance, why, silent: true, parted: false });
+                gone.insert(*osd);
+                continue;
+            }
+            edges.extend(by.iter().map(|(reporter, silence)| ((*reporter, *osd), (*silence, *instance))));
+        }
+        edges.retain(|(by, osd), _| !gone.contains(by) && !gone.contains(osd));
+        self.parted = edges.keys().copied().collect();
+
+        edges.retain(|_, (silence, _)| *silence >= base * PARTED_GRACES);
+        while !edges.is_empty() {
+            let mut others: BTreeMap<OsdId, BTreeSet<OsdId>> = BTreeMap::new();
+            for (by, osd) in edges.keys() {
+                others.entry(*osd).or_default().insert(*by);
+                others.entry(*by).or_default().insert(*osd);
+            }
+            let most = |(osd, others): &(&OsdId, &BTreeSet<OsdId>)| (others.len(), parted_before(osd), **osd);
+            let (osd, others) = others.iter().max_by_key(most).expect("there are edges");
+            let Some(instance) = scene.instance(*osd) else {
+                edges.retain(|(by, target), _| by != osd && target != osd);
+                continue;
+            };
+            let who: Vec<String> = others.iter().take(3).map(ToString::to_string).collect();
+            let why = format!("it and {} do not hear each other, though others hear both", who.join(", "));
+            down.push(Down { osd: *osd, instance, why, silent: true, parted: true });
+            edges.retain(|(by, target), _| by != osd && target != osd);
+        }
+    }
+
+    /// Who has not heard whom for longer than the grace, where others have: both are still up.
+    #[must_use]
+    pub fn parted(&self) -> &BTreeSet<Parted> {
+        &self.parted
     }
 
     /// Reporters that are ignored because they seem to be cut off themselves.
@@ -221,6 +334,7 @@ struct Scene<'a> {
     /// Whom somebody accuses who is not cut off.
     credibly_accused: BTreeSet<OsdId>,
     up: Vec<OsdId>,
+    instances: BTreeMap<OsdId, Instance>,
     hosts: &'a BTreeMap<OsdId, String>,
 }
 
@@ -232,9 +346,11 @@ impl<'a> Scene<'a> {
                 *accuses.entry(*reporter).or_default() += 1;
             }
         }
-        let up = map.osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| *osd).collect();
+        let instances: BTreeMap<OsdId, Instance> =
+            map.osds.iter().filter(|(_, info)| info.up).map(|(osd, info)| (*osd, info.instance)).collect();
+        let up = instances.keys().copied().collect();
         let accused = targets.keys().copied().collect();
-        let mut scene = Self { accuses, accused, credibly_accused: BTreeSet::new(), up, hosts };
+        let mut scene = Self { accuses, accused, credibly_accused: BTreeSet::new(), up, instances, hosts };
         let credible =
             |(_, target): &(&OsdId, &Target)| target.reports.keys().any(|reporter| !scene.is_cut_off(*reporter));
         scene.credibly_accused = targets.iter().filter(credible).map(|(osd, _)| *osd).collect();
@@ -247,6 +363,9 @@ impl<'a> Scene<'a> {
     }
     fn is_cut_off(&self, reporter: OsdId) -> bool {
         self.accuses_most(reporter) && self.accused.contains(&reporter)
+    }
+    fn instance(&self, osd: OsdId) -> Option<Instance> {
+        self.instances.get(&osd).copied()
     }
     fn host(&self, osd: OsdId) -> &str {
         self.hosts.get(&osd).map_or("", String::as_str)

@@ -41,6 +41,9 @@ fn run(script: &str) {
                 for down in down {
                     case.map.osds.get_mut(&down.osd).expect("exists").up = false;
                     case.filter.on_silenced(case.awake, down.osd);
+                    if down.parted {
+                        case.filter.on_parted(case.awake, down.osd);
+                    }
                 }
                 case.filter.on_map(&case.map);
             }
@@ -84,10 +87,89 @@ fn two_reporters_beyond_the_grace() {
 #[test]
 fn one_reporter_is_not_enough_while_others_could_speak() {
     run("hosts a b c d
-         1 > 0 silent 9000
+         1 > 0 silent 7900
          => -
          2 > 0 silent 2000
          => down 0");
+}
+
+// F31: two OSDs did not hear each other for as long as the network between them was cut, nobody was marked down, and operations of their groups ended as
+// unknown. Went red when `judge_silent` ended before its edges.
+#[test]
+fn of_two_that_do_not_hear_each_other_always_the_same_one_goes() {
+    run("hosts a b c d
+         1 > 2 silent 7900
+         2 > 1 silent 7900
+         => -
+         1 > 2 silent 8000
+         2 > 1 silent 8000
+         => down 2
+         up 2
+         1 > 2 silent 8000
+         2 > 1 silent 8000
+         => down 2");
+    // One way only.
+    run("hosts a b c d
+         2 > 1 silent 8000
+         => down 2");
+}
+
+#[test]
+fn the_one_that_is_parted_from_more_goes() {
+    run("hosts a b c d e f
+         1 > 0 silent 8000
+         2 > 0 silent 4000
+         => down 0");
+    run("hosts a a a b b b c
+         # osd.0 and two of host b
+         3 > 0 silent 8000
+         4 > 0 silent 8000
+         => down 0
+         => -");
+    run("hosts a b c d e f g
+         # osd.1 hears neither osd.4 nor osd.5; they hear it
+         1 > 4 silent 8000
+         1 > 5 silent 8000
+         => down 1");
+}
+
+// Both went, and came back, and went.
+#[test]
+fn of_two_that_are_all_there_is_one_stays() {
+    run("hosts a b
+         0 > 1 silent 2000
+         1 > 0 silent 2000
+         => down 1
+         => -");
+}
+
+#[test]
+fn racks_that_do_not_hear_each_other_do_not_both_go() {
+    let mut script = "hosts a b c d e f g h i\n".to_owned();
+    for one in 0..3 {
+        for other in 3..6 {
+            script += &format!("{one} > {other} silent 3000\n{other} > {one} silent 3000\n");
+        }
+    }
+    // The third rack hears both.
+    run(&format!("{script}=> down 3 4 5\n=> -"));
+}
+
+// Went red when `held_until` was never set: it came back at once, and went again.
+#[test]
+fn who_went_for_being_parted_is_kept_down_for_a_while_and_longer_each_time() {
+    let mut filter = FailureFilter::default();
+    let mut now = Time(1_000_000_000);
+    for seconds in [30, 60, 120, 240, 240] {
+        assert_eq!(filter.held_until(now, OsdId(2)), None);
+        filter.on_parted(now, OsdId(2));
+        assert_eq!(filter.held(now).collect::<Vec<_>>(), [(OsdId(2), Duration::from_secs(seconds))]);
+        assert_eq!(filter.held_until(now, OsdId(1)), None);
+        now = now + Duration::from_secs(seconds);
+    }
+    now = now + PARTED_MEMORY + Duration::from_secs(1);
+    filter.on_parted(now, OsdId(2));
+    assert_eq!(filter.held_until(now, OsdId(2)), Some(now + HELD));
 }
 
 // Went red when hosts were not counted.

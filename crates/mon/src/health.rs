@@ -8,6 +8,7 @@ use nacre_wire::msg::monitor::pg_state;
 use serde_json::{Value, json};
 
 use crate::command::View;
+use crate::meta::settings::program_key;
 use crate::options;
 use crate::osds;
 
@@ -76,6 +77,7 @@ pub fn checks(view: &View<'_>) -> Vec<Check> {
     groups(view, &mut found);
     pools(view, &mut found);
     flags(view, &mut found);
+    programs(view, &mut found);
     found.sort_by_key(|check| (std::cmp::Reverse(check.level), check.code));
     found
 }
@@ -109,6 +111,19 @@ fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
         let summary = format!("{} of {} monitors are down; {left} more may fail", down.len(), quorum.voters.len());
         let todo = "Start them. A monitor that is gone for good: `mon rm`, then `mon add` another.";
         found.push(check("MON_DOWN", Level::Warn, summary, down, todo));
+    }
+    let joining: Vec<String> = view
+        .map()
+        .mons
+        .keys()
+        .filter(|mon| !quorum.voters.contains(mon))
+        .map(|mon| format!("{mon} has no vote yet"))
+        .collect();
+    if !joining.is_empty() {
+        let summary = format!("{} of {} monitors have not joined", joining.len(), view.map().mons.len());
+        let todo =
+            "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
+        found.push(check("MON_JOINING", Level::Warn, summary, joining, todo));
     }
     if quorum.voters.len() == 2 {
         let todo = "Add a third with `mon add`: with two, losing either one stops the cluster.";
@@ -144,6 +159,7 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         let todo = "Check the network between the OSDs' hosts; the monitors ignore these OSDs' reports meanwhile.";
         found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
     }
+    parted(view, found);
     let slow: Vec<String> =
         view.stats.osds().flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}"))).collect();
     if !slow.is_empty() {
@@ -160,6 +176,52 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     if map.osds.values().all(|info| !info.up) && !map.pools.is_empty() {
         let todo = "Start OSDs: pools exist, but nobody stores anything.";
         found.push(check("NO_OSD_UP", Level::Error, "no OSD is up".into(), Vec::new(), todo));
+    }
+}
+
+fn parted(view: &View<'_>, found: &mut Vec<Check>) {
+    let both = |(by, osd): &&(_, _)| view.parted.contains(&(*osd, *by));
+    let mut detail: Vec<String> = Vec::new();
+    for pair in view.parted {
+        let (by, osd) = pair;
+        match both(&pair) {
+            true if by < osd => detail.push(format!("{by} and {osd} do not hear each other")),
+            true => {}
+            false => detail.push(format!("{by} does not hear {osd}")),
+        }
+    }
+    let pairs = detail.len();
+    for (osd, left) in &view.held {
+        detail.push(format!("{osd} was marked down for it, and is let up in {} s at the soonest", left.as_secs()));
+    }
+    if detail.is_empty() {
+        return;
+    }
+    let summary = match (pairs, view.held.len()) {
+        (1, 0) => detail[0].clone(),
+        (0, held) => format!("{held} OSDs are kept down: they and others did not hear each other"),
+        (pairs, _) => format!("{pairs} pairs of OSDs do not hear each other, though others hear both"),
+    };
+    let todo = "Look at the network between their hosts (cables, switches, firewalls, MTU). After four times osd.failure_grace_ms one of the two is \
+                marked down, so that what they serve together goes on.";
+    found.push(check("OSD_PARTED", Level::Warn, summary, detail, todo));
+}
+
+fn programs(view: &View<'_>, found: &mut Vec<Check>) {
+    let meta = view.state.meta();
+    let suspended: Vec<String> = view
+        .overruns
+        .suspended(|program| meta.modified(&program_key(program)))
+        .map(|name| format!("program {name}"))
+        .collect();
+    if !suspended.is_empty() {
+        let summary = format!(
+            "{} programs of metadata are suspended: they took more time than the monitors have",
+            suspended.len()
+        );
+        let todo = "Install one that does less (`nacre meta program install`), or take it out of the namespace's settings. Changes that it should \
+                    judge are refused meanwhile.";
+        found.push(check("META_PROGRAM_SUSPENDED", Level::Warn, summary, suspended, todo));
     }
 }
 

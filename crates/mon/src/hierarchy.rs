@@ -7,11 +7,11 @@
 //! ```
 //! The text is what is committed, so a text that an operator brought may look otherwise; what is not below a host is left as it is.
 
-use nacre_crush::{CrushMap, ItemId, Weight, text};
+use nacre_crush::{CrushMap, ItemId, NewDevice, Weight, text};
 use nacre_types::OsdId;
 
 /// Where an OSD stands.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which.
     pub osd: OsdId,
@@ -65,10 +65,10 @@ fn from_fixed(weight: Weight) -> u64 {
     (u64::from(weight.0) * WEIGHT_ONE + 32_768) / 65_536
 }
 
-/// Whether the OSD has a place.
+/// Whether the OSD has a place. Asked for every OSD that boots: of a map that is parsed already.
 #[must_use]
-pub fn contains(crush: &str, osd: OsdId) -> bool {
-    parse(crush).devices().any(|device| device == osd)
+pub fn contains(crush: &CrushMap, osd: OsdId) -> bool {
+    crush.item_name(ItemId::from(osd)).is_some()
 }
 
 /// A name that may stand in the text: letters, digits, `-`, `_`, `.`; anything else becomes `-`, nothing becomes `default`.
@@ -82,19 +82,37 @@ pub fn clean_name(name: &str, default: &str) -> String {
 /// The text with the OSD at `place` (moved there if it had another).
 #[must_use]
 pub fn put(crush: &str, place: &Place) -> String {
+    put_all(crush, std::slice::from_ref(place))
+}
+
+/// The same of many: read and written once.
+#[must_use]
+pub fn put_all(crush: &str, places: &[Place]) -> String {
     let mut map = parse(crush);
-    let class = clean_name(&place.class, "hdd");
-    let mut host = clean_name(&place.host, "host");
-    // Names are unique over all buckets and devices; a host that is called like something else gets another name.
-    while map.item(&host).is_some_and(|item| map.item_kind(item) != map.type_by_name("host")) {
-        host.push_str("-host");
+    let mut named = Vec::with_capacity(places.len());
+    for place in places {
+        let mut host = clean_name(&place.host, "host");
+        // Names are unique over all buckets and devices; a host that is called like something else gets another name.
+        while map.item(&host).is_some_and(|item| map.item_kind(item) != map.type_by_name("host")) {
+            host.push_str("-host");
+        }
+        named.push((place, clean_name(&place.class, "hdd"), host));
     }
-    let path = [("root", "default"), ("host", host.as_str())];
-    match map.add_device(place.osd, to_fixed(place.weight), Some(&class), &path) {
-        Ok(()) => text::print(&map),
-        // An operator's hierarchy without `root default`, or one that is full: he has to say where it goes.
-        Err(_) => crush.to_owned(),
+    let list: Vec<NewDevice<'_>> = named
+        .iter()
+        .map(|(place, class, host)| NewDevice {
+            id: place.osd,
+            weight: to_fixed(place.weight),
+            class: Some(class),
+            path: vec![("root", "default"), ("host", host)],
+        })
+        .collect();
+    if map.add_devices(&list).is_ok() {
+        return text::print(&map);
     }
+    // One of them does not go in. In an operator's hierarchy without `root default`, or one that is full, none does: he has to say where they go.
+    let put = list.chunks(1).filter(|one| map.add_devices(one).is_ok()).count();
+    if put > 0 { text::print(&map) } else { crush.to_owned() }
 }
 
 /// The text without the OSD.
@@ -111,13 +129,16 @@ pub fn remove(crush: &str, osd: OsdId) -> String {
 #[must_use]
 pub fn places(crush: &str) -> Vec<Place> {
     let map = parse(crush);
-    let parent = |osd: OsdId| {
-        let item = ItemId::from(osd);
-        map.real_buckets().find_map(|bucket| {
-            let at = bucket.items().position(|(found, _)| found == item)?;
-            Some((bucket.name().to_owned(), bucket.items().nth(at).map_or(Weight::ZERO, |(_, weight)| weight)))
-        })
-    };
+    // The first bucket that has it.
+    let mut parents: std::collections::BTreeMap<OsdId, (&str, Weight)> = std::collections::BTreeMap::new();
+    for bucket in map.real_buckets() {
+        for (item, weight) in bucket.items() {
+            if let Some(osd) = item.device() {
+                parents.entry(osd).or_insert((bucket.name(), weight));
+            }
+        }
+    }
+    let parent = |osd: OsdId| parents.get(&osd).map(|(host, weight)| ((*host).to_owned(), *weight));
     let mut places: Vec<Place> = map
         .devices()
         .filter_map(|osd| {
@@ -146,7 +167,7 @@ mod tests {
             |osd, host: &str| Place { osd: OsdId(osd), class: "ssd".into(), weight: 181_900, host: host.into() };
         let text = put(&put(&put(&initial(), &place(1, "a")), &place(11, "b")), &place(1, "c"));
         assert_eq!(places(&text), vec![place(1, "c"), place(11, "b")]);
-        assert!(contains(&text, OsdId(11)) && !contains(&text, OsdId(2)));
+        assert!(contains(&parse(&text), OsdId(11)) && !contains(&parse(&text), OsdId(2)));
         assert_eq!(places(&remove(&text, OsdId(1))), vec![place(11, "b")]);
         assert_eq!(
             nacre_crush::text::parse(&text).expect("the placement's parser reads it").devices().collect::<Vec<_>>(),

@@ -187,6 +187,8 @@ pub struct Leader {
     pub stats: Stats,
     /// Service metadata.
     pub meta: MetaLead,
+    /// Its programs had all their time: until then, everything else goes first.
+    pub meta_rests_until: Time,
     /// Refusals by reason.
     pub rejects: BTreeMap<&'static str, u64>,
     said: u64,
@@ -265,10 +267,13 @@ impl Leader {
         *self.rejects.entry(why).or_default() += 1;
     }
 
-    /// Whether a request is queued.
+    /// When there is something to propose: at once, or when programs have rested.
     #[must_use]
-    pub fn has_work(&self) -> bool {
-        !self.queue.is_empty() || !self.lines.is_empty() || self.meta.has_work()
+    pub fn next_work(&self, now: Time) -> Option<Time> {
+        if !self.queue.is_empty() || !self.lines.is_empty() {
+            return Some(now);
+        }
+        self.meta.has_work().then(|| now.max(self.meta_rests_until))
     }
 
     /// Checks what is queued and takes what can go into one proposal.
@@ -277,6 +282,7 @@ impl Leader {
         let mut taken = Taken::default();
         let mut said: Vec<(Severity, String)> = Vec::new();
         let mut deferred = VecDeque::new();
+        let mut stores = None;
         while let Some(request) = self.queue.pop_front() {
             if batch.changes() >= BATCH_CHANGES_MAX {
                 deferred.push_back(request);
@@ -287,7 +293,7 @@ impl Leader {
                 continue;
             }
             self.subjects.remove(&request.subject());
-            let changes = self.evaluate(view, &batch, request, &mut taken, &mut said);
+            let changes = self.evaluate(view, &mut batch, &mut stores, request, &mut taken, &mut said);
             batch.add(changes);
         }
         deferred.append(&mut self.queue);
@@ -302,7 +308,7 @@ impl Leader {
                 taken.lines.push(line);
             }
         }
-        taken.changes = batch.into_changes();
+        taken.changes = batch.into_changes(&view.map().crush.text);
         taken
     }
 
@@ -327,45 +333,49 @@ impl Leader {
     fn evaluate(
         &mut self,
         view: &View<'_>,
-        batch: &Batch,
+        batch: &mut Batch,
+        stores: &mut Option<osds::Stores>,
         request: Request,
         taken: &mut Taken,
         said: &mut Vec<(Severity, String)>,
     ) -> Vec<Change> {
         let map = view.map();
         match request {
-            Request::Boot(origin, boot) => match osds::boot(map, batch.crush(&map.crush.text), &boot) {
-                BootVerdict::Up(changes) => {
-                    self.intruders.remove(&boot.osd);
-                    if map.osds.get(&boot.osd).is_some_and(|info| boot.instance > info.instance) {
-                        let why = "its store knows a newer instance than the monitors do: were they set back to an older copy?";
-                        said.push((Severity::Warn {}, format!("{}: {why}", boot.osd)));
+            Request::Boot(origin, boot) => {
+                match osds::boot(map, stores.get_or_insert_with(|| osds::stores(map)), &boot) {
+                    BootVerdict::Up(changes, place) => {
+                        place.into_iter().for_each(|place| batch.put(place));
+                        self.intruders.remove(&boot.osd);
+                        if map.osds.get(&boot.osd).is_some_and(|info| boot.instance > info.instance) {
+                            let why = "its store knows a newer instance than the monitors do: were they set back to an older copy?";
+                            said.push((Severity::Warn {}, format!("{}: {why}", boot.osd)));
+                        }
+                        let granted = changes.iter().find_map(|change| match change {
+                            Change::OsdUp { instance, .. } => Some(*instance),
+                            _ => None,
+                        });
+                        let instance = granted.expect("who is let up is granted an instance");
+                        said.push((Severity::Info {}, format!("{} {instance} is up at {}", boot.osd, boot.address)));
+                        changes
                     }
-                    let granted = changes.iter().find_map(|change| match change {
-                        Change::OsdUp { instance, .. } => Some(*instance),
-                        _ => None,
-                    });
-                    let instance = granted.expect("who is let up is granted an instance");
-                    said.push((Severity::Info {}, format!("{} {instance} is up at {}", boot.osd, boot.address)));
-                    changes
-                }
-                // Until the one that is up is known to live, this one may be it, moved.
-                BootVerdict::Occupied(why) => {
-                    let first = *self.intruders.entry(boot.osd).or_insert((boot.process, view.awake));
-                    let first = if first.0 == boot.process { first.1 } else { view.awake };
-                    self.intruders.insert(boot.osd, (boot.process, first));
-                    if self.beacons.last_heard(boot.osd).is_some_and(|heard| heard.since(first) >= INTRUDER_WAIT) {
-                        return self.refuse_boot(origin, &boot, why, taken, said);
+                    // Until the one that is up is known to live, this one may be it, moved.
+                    BootVerdict::Occupied(why) => {
+                        let first = *self.intruders.entry(boot.osd).or_insert((boot.process, view.awake));
+                        let first = if first.0 == boot.process { first.1 } else { view.awake };
+                        self.intruders.insert(boot.osd, (boot.process, first));
+                        if self.beacons.last_heard(boot.osd).is_some_and(|heard| heard.since(first) >= INTRUDER_WAIT) {
+                            return self.refuse_boot(origin, &boot, why, taken, said);
+                        }
+                        self.reject("boot_occupied");
+                        Vec::new()
                     }
-                    self.reject("boot_occupied");
-                    Vec::new()
+                    BootVerdict::Late => {
+                        self.reject("boot_late");
+                        Vec::new()
+                    }
+                    BootVerdict::Refused(why) => self.refuse_boot(origin, &boot, why, taken, said),
                 }
-                BootVerdict::Late => {
-                    self.reject("boot_late");
-                    Vec::new()
-                }
-                BootVerdict::Refused(why) => self.refuse_boot(origin, &boot, why, taken, said),
-            },
+            }
             Request::Activate(from, request) => self.checked(pgs::activate(map, from, &request)),
             Request::Temporary(from, request) => self.checked(pgs::temporary(map, from, &request)),
             Request::Down(down) => {

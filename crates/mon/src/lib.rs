@@ -34,6 +34,7 @@ mod leader;
 mod live;
 pub mod meta;
 mod mon;
+mod mutants;
 pub mod nearest;
 mod open;
 pub mod options;
@@ -49,4 +50,8 @@ mod subscribers;
 mod testing;
 
 pub use command::{COMMANDS, CommandSpec, Done, run_program};
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};
+
 pub use mon::{Counters, Founding, Mon, MonConfig, Output};

@@ -27,6 +27,7 @@ use crate::command::{self, Quorum, View};
 use crate::failure::Down;
 use crate::hierarchy;
 use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
+use crate::meta::lead::MetaTaken;
 use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
 use crate::meta::{MetaAsk, unavailable};
@@ -37,6 +38,7 @@ use crate::raft::{Consensus, Decision, Recovered};
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
 use crate::subscribers::{Mail, Subscribers};
+use crate::{Mutant, mutant};
 
 /// A monitor that was not heard of for this long counts as unreachable.
 const REACHABLE: Duration = Duration::from_secs(2);
@@ -46,6 +48,9 @@ const PROPOSAL_BYTES_MAX: usize = 1_000_000;
 const UNAWAITED: u64 = 1 << 63;
 /// A learner votes once it is this close to the log's end.
 const CAUGHT_UP: u64 = 64;
+
+/// After a turn in which programs had all their time, the leader does everything else first, for so long.
+const PROGRAMS_REST: Duration = Duration::from_millis(50);
 
 /// Watches whose keys rest are told so often how far they are, in seconds.
 const PROGRESS_S: u64 = 5;
@@ -308,7 +313,14 @@ impl Live {
         let due = self.due(now);
         let from = origin.from;
         match message {
-            Message::Boot(boot) if from == Entity::Osd(boot.osd) => self.leader.push(due, Request::Boot(origin, boot)),
+            Message::Boot(boot) if from == Entity::Osd(boot.osd) => {
+                if self.leader.filter.held_until(self.awake, boot.osd).is_some() {
+                    // It asks again by itself.
+                    self.leader.reject("boot_held");
+                } else {
+                    self.leader.push(due, Request::Boot(origin, boot));
+                }
+            }
             Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
                 if self.leader.filter.report(self.awake, self.state.map(), &report) {
                     self.accused = true;
@@ -473,9 +485,9 @@ impl Live {
             }
         }
         // Otherwise another leader's entry stands in its place: it never happened, and its monitor asks again.
-        if self.leader.has_work() || self.triggers_wait() {
-            let due = now;
-            self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(self.due(now))));
+        let triggers = self.triggers_wait().then(|| now.max(self.leader.meta_rests_until));
+        if let Some(due) = self.leader.next_work(now).into_iter().chain(triggers).min() {
+            self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(due.max(self.due(now)))));
         }
     }
 
@@ -574,6 +586,10 @@ impl Live {
     /// Asks for proof that this monitor still leads, and answers what is proven; whether it asked.
     fn answer_reads(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let mut asked = false;
+        if mutant(Mutant::StaleLeaderRead) && self.consensus.is_leader() {
+            let list = std::mem::take(&mut self.leader.fresh);
+            self.leader.confirmed.push((0, list));
+        }
         if !self.leader.fresh.is_empty() && self.consensus.may_propose() {
             self.next_token += 1;
             if self.consensus.read(self.next_token) {
@@ -619,6 +635,9 @@ impl Live {
         if down.silent {
             self.leader.filter.on_silenced(self.awake, down.osd);
         }
+        if down.parted {
+            self.leader.filter.on_parted(self.awake, down.osd);
+        }
         self.leader.push(due, Request::Down(down));
     }
 
@@ -636,11 +655,22 @@ impl Live {
         soft.rejects.clone_from(&leader.rejects);
         let mut taken = leader.take_batch(&self.view_with(now, &soft));
         (leader.stats, leader.filter) = (soft.stats, soft.filter);
-        let mut meta = leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut()));
+        let rests = leader.meta_rests_until > now;
+        let mut meta = match rests {
+            true => MetaTaken::default(),
+            false => leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut())),
+        };
+        if meta.exhausted {
+            leader.meta_rests_until = now + PROGRAMS_REST;
+        }
         let said = std::mem::take(&mut meta.said);
         taken.lines.extend(leader.fault_lines(self.config.id, self.consensus.term(), self.state.log(), said));
-        leader.propose_at = leader.has_work().then_some(now);
+        leader.propose_at = leader.next_work(now);
         self.leader = leader;
+        if rests && self.triggers_wait() {
+            let until = self.leader.meta_rests_until;
+            self.leader.propose_at = Some(self.leader.propose_at.map_or(until, |at| at.min(until)));
+        }
         for (origin, why) in taken.refused {
             self.send_back(origin, Message::Refused(Refused { why }), out);
         }
@@ -792,8 +822,11 @@ impl Live {
             state: &self.state,
             stats: &leader.stats,
             suspects: leader.filter.suspects(),
+            parted: leader.filter.parted(),
+            held: leader.filter.held(self.awake).collect(),
             rejects: &leader.rejects,
             down_since: &self.down_since,
+            overruns: &leader.meta.overruns,
             quorum: self.quorum(now),
         }
     }

@@ -27,8 +27,8 @@ pub const OSD_ID_MAX: u32 = 99_999;
 /// What becomes of a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootVerdict {
-    /// These changes, in one delta.
-    Up(Vec<Change>),
+    /// These changes, in one delta, and with them its place in the hierarchy if it had none.
+    Up(Vec<Change>, Option<Place>),
     /// A late frame; the map says all there is to say.
     Late,
     /// Another process is up as this OSD, at another address. If it lives, this one is an intruder, and the sentence is for its operator; if
@@ -38,9 +38,17 @@ pub enum BootVerdict {
     Refused(String),
 }
 
-/// Decides on a boot. `crush` is the hierarchy's text, changes of the same delta included.
+/// Whose store each is: looked for in the whole map once for all boots of a turn.
 #[must_use]
-pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
+pub fn stores(map: &ClusterMap) -> Stores {
+    map.osds.iter().rev().map(|(osd, info)| (info.store, *osd)).collect()
+}
+/// See [`stores`].
+pub type Stores = BTreeMap<u128, OsdId>;
+
+/// Decides on a boot.
+#[must_use]
+pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
     let osd = boot.osd;
     if osd.0 > OSD_ID_MAX {
         return BootVerdict::Refused(format!("{osd}: ids end at {OSD_ID_MAX}"));
@@ -56,7 +64,7 @@ pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
             "{osd} lacks features {missing:#x} that this cluster requires: upgrade it before it starts"
         ));
     }
-    if let Some((other, _)) = map.osds.iter().find(|(id, info)| **id != osd && info.store == boot.store) {
+    if let Some(other) = stores.get(&boot.store).filter(|other| **other != osd) {
         return BootVerdict::Refused(format!(
             "{osd} brings the store of {other}: its directory is a copy of another OSD's. Make it a store of its own"
         ));
@@ -68,7 +76,7 @@ pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
                  `nacre osd add` makes a new store for the id"
             ));
         }
-        return BootVerdict::Up(admit(map, crush, boot));
+        return admit(map, boot);
     };
     if info.store != 0 && info.store != boot.store {
         return BootVerdict::Refused(format!(
@@ -89,7 +97,8 @@ pub fn boot(map: &ClusterMap, crush: &str, boot: &Boot) -> BootVerdict {
             info.instance, info.address, boot.address
         ));
     }
-    BootVerdict::Up(come_up(map, crush, boot, true))
+    let placed = hierarchy::contains(&map.crush.map, osd);
+    BootVerdict::Up(vec![come_up(map, boot)], (!placed).then(|| place(boot)))
 }
 
 /// The instance that a process is granted.
@@ -99,32 +108,29 @@ fn next_instance(map: &ClusterMap, boot: &Boot) -> Instance {
     Instance(known.max(fenced).max(boot.instance).0 + 1)
 }
 
-fn admit(map: &ClusterMap, crush: &str, boot: &Boot) -> Vec<Change> {
-    let mut changes = vec![Change::OsdNew { osd: boot.osd, store: boot.store }];
-    changes.extend(come_up(map, crush, boot, false));
-    changes
+fn admit(map: &ClusterMap, boot: &Boot) -> BootVerdict {
+    let changes = vec![Change::OsdNew { osd: boot.osd, store: boot.store }, come_up(map, boot)];
+    BootVerdict::Up(changes, Some(place(boot)))
 }
 
-fn come_up(map: &ClusterMap, crush: &str, boot: &Boot, known: bool) -> Vec<Change> {
-    let mut changes = Vec::new();
-    if !(known && hierarchy::contains(crush, boot.osd)) {
-        let place = Place {
-            osd: boot.osd,
-            class: boot.class.clone(),
-            weight: hierarchy::weight_of_capacity(boot.capacity),
-            host: boot.host.clone(),
-        };
-        changes.push(Change::Crush { text: hierarchy::put(crush, &place) });
+fn place(boot: &Boot) -> Place {
+    Place {
+        osd: boot.osd,
+        class: boot.class.clone(),
+        weight: hierarchy::weight_of_capacity(boot.capacity),
+        host: boot.host.clone(),
     }
-    changes.push(Change::OsdUp {
+}
+
+fn come_up(map: &ClusterMap, boot: &Boot) -> Change {
+    Change::OsdUp {
         osd: boot.osd,
         instance: next_instance(map, boot),
         address: boot.address.clone(),
         store: boot.store,
         features: boot.features,
         process: boot.process,
-    });
-    changes
+    }
 }
 
 /// Which OSDs count for the mass-failure guard, and which of them are lost.
@@ -188,21 +194,23 @@ mod tests {
     #[test]
     fn a_new_osd_enters_with_its_place_in_one_delta() {
         let mut map = map_with_osds(2);
-        let BootVerdict::Up(changes) = boot(&map, &map.crush.text, &a_boot(&map, 2)) else { panic!("refused") };
+        let BootVerdict::Up(mut changes, place) = boot(&map, &stores(&map), &a_boot(&map, 2)) else {
+            panic!("refused")
+        };
+        changes.push(Change::Crush { text: hierarchy::put(&map.crush.text, &place.expect("it is new")) });
         let delta = map.delta(changes);
         map.apply(&delta).expect("applies");
         let info = map.up_osd(OsdId(2)).expect("up");
         assert_eq!((info.weight, info.up_from), (Weight::IN, map.epoch));
-        assert!(hierarchy::contains(&map.crush.text, OsdId(2)));
+        assert!(hierarchy::contains(&map.crush.map, OsdId(2)));
     }
 
     // Went red, each, when its check in `boot` was taken out.
     #[test]
     fn boots_that_would_mix_lives_or_stores_are_refused() {
         let mut map = map_with_osds(2);
-        let text = map.crush.text.clone();
         let good = a_boot(&map, 1);
-        let refused = |map: &ClusterMap, b: &Boot| matches!(boot(map, &text, b), BootVerdict::Refused(_));
+        let refused = |map: &ClusterMap, b: &Boot| matches!(boot(map, &stores(map), b), BootVerdict::Refused(_));
         assert!(!refused(&map, &good));
         let copy = Boot { store: map.osds[&OsdId(0)].store, osd: OsdId(7), ..good.clone() };
         let mut passed = Vec::new();
@@ -224,11 +232,10 @@ mod tests {
     #[test]
     fn an_instance_is_granted_once_and_to_one_process() {
         let mut map = map_with_osds(2);
-        let text = map.crush.text.clone();
         let first = map.osds[&OsdId(1)].clone();
         let restarted = a_boot(&map, 1);
-        let granted = |map: &ClusterMap, b: &Boot| match boot(map, &text, b) {
-            BootVerdict::Up(changes) => changes.into_iter().find_map(|change| match change {
+        let granted = |map: &ClusterMap, b: &Boot| match boot(map, &stores(map), b) {
+            BootVerdict::Up(changes, _) => changes.into_iter().find_map(|change| match change {
                 Change::OsdUp { instance, process, .. } => Some((instance.0, process)),
                 _ => None,
             }),
@@ -238,12 +245,12 @@ mod tests {
         assert_eq!(granted(&map, &restarted), Some((first.instance.0 + 1, 99)));
         // Somewhere else: not as long as the first is up.
         let copy = Boot { address: Address("elsewhere".into()), ..restarted.clone() };
-        assert!(matches!(boot(&map, &text, &copy), BootVerdict::Occupied(_)));
+        assert!(matches!(boot(&map, &stores(&map), &copy), BootVerdict::Occupied(_)));
         // What it asked before it was let up arrives again, and what it asks before it knows what the map says.
         let same = Boot { process: first.process, ..restarted.clone() };
-        assert_eq!(boot(&map, &text, &same), BootVerdict::Late);
+        assert_eq!(boot(&map, &stores(&map), &same), BootVerdict::Late);
         assert_eq!(
-            boot(&map, &text, &Boot { instance: Instance(first.instance.0 - 1), ..restarted.clone() }),
+            boot(&map, &stores(&map), &Boot { instance: Instance(first.instance.0 - 1), ..restarted.clone() }),
             BootVerdict::Late
         );
         map.osds.get_mut(&OsdId(1)).expect("exists").up = false;

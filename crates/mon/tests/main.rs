@@ -7,9 +7,12 @@ mod commands;
 mod faults;
 mod harness;
 
+mod many_osds;
 mod members;
 mod meta;
 mod meta_faults;
+mod meta_limits;
 mod meta_model;
 mod meta_programs;
 mod meta_scripts;
+mod planted;

@@ -247,5 +247,5 @@ fn a_triggers_work_is_done_once_and_chains_of_triggers_end() {
         assert!(depth <= DEPTH_MAX);
         meta.apply(Epoch(3), fired(revision, depth), &mut said);
     }
-    assert_eq!(said.iter().filter(|line| line.contains("is not run")).count(), 1, "{said:?}");
+    assert_eq!(said.iter().filter(|line| line.text.contains("is not run")).count(), 1, "{said:?}");
 }

@@ -22,6 +22,10 @@ impl Programs for Words {
         0
     }
     fn validate(&mut self, program: Program<'_>, request: &ValidateRequest) -> Verdict {
+        if program.source == "keep" {
+            let reject = request.new.is_none() && request.key.as_bytes().ends_with(b"kept");
+            return if reject { Verdict::Reject { line: 1, message: "it stays".to_owned() } } else { Verdict::Accept };
+        }
         let most: u64 = program.source.strip_prefix("max ").expect("the word").parse().expect("a number");
         let Some(new) = &request.new else { return Verdict::Accept };
         match std::str::from_utf8(new).ok().and_then(|text| text.parse::<u64>().ok()) {
@@ -213,4 +217,36 @@ fn without_programs_a_validator_refuses_everything() {
     clients.ask(&mut world, client(ADMIN), MonId(0), ask("nacre/namespace/n", r#"{"validator": "p"}"#));
     let error = clients.fails(&mut world, client(1), MonId(0), ask("n/a", "1"));
     assert!(matches!(&error, MetaError::Rejected { message, .. } if message.contains("run no programs")), "{error}");
+}
+
+// F63: a lease's end took keys away that a validator does not let go. Went red when `ending` asked no validator.
+#[test]
+fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
+    let (mut world, mut clients) = world(67);
+    admin(&mut world, &mut clients, "nacre/program/keep", "keep");
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "keep"}"#);
+    let who = client(1);
+    let MetaResult::Granted { lease, .. } =
+        clients.ask(&mut world, who, MonId(0), MetaCall::Grant { ttl_ms: 2_000 }).result
+    else {
+        panic!("granted");
+    };
+    let put = |key: &str| MetaOp::Put { key: key.into(), value: "1".into(), lease };
+    clients.ask(&mut world, who, MonId(0), transact(vec![put("n/kept"), put("n/free"), put("m/other")]));
+    // By its owner it is refused, as the deletion would be.
+    let error = clients.fails(&mut world, who, MonId(0), MetaCall::Revoke { lease });
+    assert!(matches!(&error, MetaError::Rejected { message, .. } if message.contains("stays")), "{error}");
+    world.run(Duration::from_secs(6));
+    let left = |world: &mut World, clients: &mut Clients, prefix: &str| clients.get(world, who, MonId(2), prefix).len();
+    assert_eq!(clients.get(&mut world, who, MonId(2), "n/"), [("n/kept".to_owned(), "1".to_owned())]);
+    assert_eq!(left(&mut world, &mut clients, "m/"), 0, "what has no validator goes");
+    let MetaResult::Leases { leases } = clients.ask(&mut world, who, MonId(0), MetaCall::Leases {}).result else {
+        panic!("leases");
+    };
+    assert!(leases.is_empty(), "{leases:?}");
+    let said = |world: &World| {
+        let lines = world.nodes.values().flat_map(|node| &node.logged);
+        lines.filter(|line| line.text.contains("`n/kept` stays without it")).count()
+    };
+    assert_eq!(said(&world), 3, "each monitor's log says it once");
 }

@@ -111,6 +111,18 @@ pub struct PoolInfo {
     pub pg_num: u32,
 }
 
+/// Lets go of everybody who waits at a port whose thread ends, also by a panic.
+struct Leave(Arc<Port>);
+impl Drop for Leave {
+    fn drop(&mut self) {
+        drop(self.0.close(if std::thread::panicking() {
+            "a fault of the client's own ended it"
+        } else {
+            "it was closed"
+        }));
+    }
+}
+
 impl Cluster {
     pub(crate) fn over(port: Arc<Port>, embedded: Arc<Embedded>) -> Self {
         Self { port, host: Arc::new(Host::Embedded(embedded)), timeout: TIMEOUT }
@@ -158,11 +170,12 @@ impl Cluster {
                     Err(why) => return sender.send(Err(why)),
                 };
                 sender.send(Ok(()));
+                // However this thread ends, nobody waits for it afterwards.
+                let _leave = Leave(port);
                 while !stop.load(Ordering::SeqCst) {
                     reactor.turn(Duration::from_secs(1));
                     let _ = reactor.take_said();
                 }
-                drop(port.close("it was closed"));
             }
         };
         let failed = |error| StartError::Io { doing: "start a thread for", path: path.as_ref().to_owned(), error };

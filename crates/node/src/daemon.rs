@@ -5,6 +5,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::directory;
 use crate::error::StartError;
+use crate::evaluator::{self, Clock};
 use crate::locks::Lock;
 use crate::moved::MovedFile;
 use crate::net;
@@ -65,7 +66,7 @@ pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunO
     settings.tick = options.mon_tick;
     settings.unix_ms_at_zero = clock::unix_ms_at_zero();
     let mut out = Vec::new();
-    let mon = Mon::open(settings, clock::now(), &mut out);
+    let mon = Mon::open_with(settings, evaluator::scripts(), clock::now(), &mut out);
     reactor.add(NodeParts {
         entity: who,
         role: Role::mon(mon, out),
@@ -96,7 +97,8 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
         limits: options.limits,
     };
     let mut out = Vec::new();
-    let osd = Osd::open(settings, clock::now(), &mut out);
+    let mut osd = Osd::open(settings, clock::now(), &mut out);
+    osd.set_patience(Arc::new(Clock::inline()));
     reactor.add(NodeParts {
         entity: who,
         role: Role::osd(osd, out),

@@ -1,112 +1,83 @@
-//! A thread for operations whose methods take longer than a daemon's own thread should (`osd::methods`).
+//! Where operations go whose methods take longer than a daemon's own thread should (`osd::methods`): see `lanes.rs`.
 //!
-//! One per OSD, made with the first such operation, at a lower priority than what serves. Operations wait in order; a method that uses its whole
-//! budget delays those behind it, never the daemon. Budgets are counted, not timed; for what little counts less than it takes there is a clock besides
-//! ([`Evaluator::watch`]): the operation fails without effects and may be tried again.
+//! Budgets are counted, not timed; for what little counts less than it takes there is a clock besides: the operation fails without effects and may be tried
+//! again. The daemon's own thread has one too ([`Clock::inline`]): what it ends is evaluated here.
 
-use crate::clock;
-use crate::wake::Waker;
-use nacre_osd::{EvaluateJob, Evaluated, Runtime};
-use nacre_types::Time;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use crate::lanes::{Lanes, Slice, Work};
+use nacre_mon::meta::programs::Programs;
+use nacre_mon::meta::scripts::{Clocks, Scripts};
+use nacre_osd::{EvaluateJob, Evaluated, Patience, Runtime, Ticket};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest that one operation is evaluated: every other one of this daemon that takes long waits for it.
-const LONGEST: Duration = Duration::from_secs(3);
-/// How much less than the daemons' threads the thread gets when all want to run.
-const NICE: i32 = 10;
+/// An operation that is over within this never waits behind those that are not.
+pub const SLICE: Duration = Duration::from_millis(100);
+/// Longest that one operation is evaluated: every other long one of this daemon waits for it.
+pub const LONGEST: Duration = Duration::from_secs(3);
+/// Longest that one operation's methods have the daemon's own thread, with everything else waiting.
+const INLINE: Duration = Duration::from_millis(4);
+/// Longest that the validators of one request, or one trigger, may take of the leading monitor: a tenth of what it may be silent.
+const META_REQUEST: Duration = Duration::from_millis(50);
+/// After so long, a turn of the leading monitor takes no further request with programs.
+const META_TURN: Duration = Duration::from_millis(50);
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Box<EvaluateJob>>,
-    done: Vec<Evaluated>,
-    /// When the operation in hand was begun.
-    begun: Option<Time>,
-    closed: bool,
+/// See the module head.
+pub type Evaluator = Lanes<Box<EvaluateJob>>;
+
+impl Patience for Slice {
+    /// The lane has begun it already.
+    fn begin(&self) {}
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
 }
 
-#[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    more: Condvar,
-}
-
-fn lock(shared: &Shared) -> MutexGuard<'_, Queue> {
-    shared
-        .queue
-        .lock()
-        .unwrap_or_else(|_| panic!("an evaluator panicked; its operations cannot be trusted to be undone"))
-}
-
-/// See the module head. Dropping it ends the thread after the operation in hand.
-pub struct Evaluator {
-    shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Evaluator {
-    /// Starts the thread; `waker` is called when something is done.
-    pub fn new(waker: Arc<Waker>) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let theirs = shared.clone();
+impl Work for Box<EvaluateJob> {
+    type Done = Evaluated;
+    type Ticket = Ticket;
+    type Engine = Runtime;
+    fn engine(clock: &Arc<Slice>) -> Runtime {
         let mut runtime = Runtime::patient();
-        let stop = runtime.stop_switch();
-        let name = "nacre-evaluate".to_owned();
-        let thread = std::thread::Builder::new().name(name).spawn(move || run(&theirs, &waker, &mut runtime))?;
-        Ok(Self { shared, stop, thread: Some(thread) })
+        runtime.set_patience(clock.clone());
+        runtime
     }
-
-    pub fn begin(&self, job: Box<EvaluateJob>) {
-        lock(&self.shared).jobs.push_back(job);
-        self.shared.more.notify_one();
+    fn client(&self) -> u64 {
+        EvaluateJob::client(self).0
     }
-    /// Ends what takes too long; to be called now and then.
-    pub fn watch(&self, now: Time) {
-        if lock(&self.shared).begun.is_some_and(|begun| now.since(begun) > LONGEST) {
-            // A call begins with it cleared: at worst the next operation is told to try again.
-            self.stop.store(true, Ordering::Relaxed);
-        }
+    fn ticket(&self) -> Ticket {
+        EvaluateJob::ticket(self)
     }
-    /// Takes what is done.
-    pub fn take(&self, into: &mut Vec<Evaluated>) {
-        into.append(&mut lock(&self.shared).done);
+    fn run(self, runtime: &mut Runtime) -> Evaluated {
+        EvaluateJob::run(*self, runtime)
+    }
+    fn not_done(ticket: Ticket, why: String) -> Evaluated {
+        Evaluated::not_done(ticket, why)
     }
 }
 
-impl Drop for Evaluator {
-    fn drop(&mut self) {
-        let mut queue = lock(&self.shared);
-        queue.closed = true;
-        queue.jobs.clear();
-        drop(queue);
-        self.shared.more.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+/// The clock of what is evaluated on a daemon's own thread.
+#[derive(Debug)]
+pub struct Clock(Slice);
+
+impl Clock {
+    pub const fn new(limit: Duration) -> Self {
+        Self(Slice::new(limit))
+    }
+    pub const fn inline() -> Self {
+        Self::new(INLINE)
+    }
+}
+impl Patience for Clock {
+    fn begin(&self) {
+        self.0.start();
+    }
+    fn is_over(&self) -> bool {
+        self.0.is_over()
     }
 }
 
-fn run(shared: &Shared, waker: &Waker, runtime: &mut Runtime) {
-    // Linux keeps priorities per thread. If it is refused, the thread is merely not polite.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
-    let mut queue = lock(shared);
-    loop {
-        if let Some(job) = queue.jobs.pop_front() {
-            queue.begun = Some(clock::now());
-            drop(queue);
-            let evaluated = job.run(runtime);
-            queue = lock(shared);
-            queue.begun = None;
-            queue.done.push(evaluated);
-            waker.wake();
-        } else if queue.closed {
-            return;
-        } else {
-            queue = shared.more.wait(queue).unwrap_or_else(|_| panic!("a daemon panicked"));
-        }
-    }
+/// A monitor's validators and triggers, under its host's clocks.
+pub fn scripts() -> Box<dyn Programs> {
+    let clock = |limit| Arc::new(Clock::new(limit)) as Arc<dyn Patience>;
+    Box::new(Scripts::with_clocks(Clocks { request: clock(META_REQUEST), turn: clock(META_TURN) }))
 }

@@ -183,6 +183,10 @@ impl Hosted {
         Ok(())
     }
 
+    /// Why the daemon must stop although the store says nothing: a worker panicked over its work. To be asked when [`Self::is_ready`].
+    pub fn broken(&self) -> Option<String> {
+        self.mailbox.broken()
+    }
     /// Whether [`Self::poll`] may find something.
     pub fn is_ready(&self) -> bool {
         self.touched || self.mailbox.is_ready()

@@ -32,6 +32,7 @@ mod evaluator;
 mod hosted;
 mod in_process;
 mod inspect;
+mod lanes;
 mod links;
 pub mod locks;
 pub mod machine;

@@ -21,16 +21,31 @@ const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
 const TIE: &str = "has dialed you already";
+const JOINING: &str = "has not been let in by the other monitors yet: ask one of them";
 
-/// Whether a refusal is only the loser's of two that dialed each other: nobody needs to hear of it.
-pub fn is_tie(why: &str) -> bool {
-    why.ends_with(TIE)
+/// Whether a refusal is only the loser's of two that dialed each other, or will pass by itself: nobody needs to hear of it.
+pub fn is_passing(why: &str) -> bool {
+    why.ends_with(TIE) || why.ends_with(JOINING)
+}
+
+/// What a monitor tells everybody but monitors until it knows who the others are: it would answer in the name of a cluster that it does not know.
+pub fn joining(me: Entity) -> String {
+    format!("{me} {JOINING}")
+}
+
+/// Where a monitor may be, the likelier first: where the newest map says, then where the folder said when this process started. A monitor may have been
+/// removed and added again at another address since, or this process's map be older than its folder. Each failure tries the next.
+pub fn address_of_mon<'a>(by_map: Option<&'a str>, by_folder: Option<&'a str>, failures: u32) -> Option<&'a str> {
+    let mut all: Vec<&str> = [by_map, by_folder].into_iter().flatten().filter(|address| !address.is_empty()).collect();
+    all.dedup();
+    (!all.is_empty()).then(|| all[failures as usize % all.len()])
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     until: Time,
     delay: Duration,
+    failures: u32,
 }
 
 /// State, whether we dialed it, and who is at the other end.
@@ -75,7 +90,12 @@ impl Links {
     pub fn failed(&mut self, now: Time, who: Entity, early: bool) {
         let last = self.backoffs.get(&who).map_or(BACKOFF_MIN / 2, |backoff| backoff.delay);
         let delay = if early { (last * 2).min(BACKOFF_MAX) } else { BACKOFF_MIN };
-        self.backoffs.insert(who, Backoff { until: now + delay, delay });
+        let failures = if early { self.failures(who) + 1 } else { 0 };
+        self.backoffs.insert(who, Backoff { until: now + delay, delay, failures });
+    }
+    /// Connections in a row that ended before they were open.
+    pub fn failures(&self, who: Entity) -> u32 {
+        self.backoffs.get(&who).map_or(0, |backoff| backoff.failures)
     }
 
     /// Whether a stranger may be who it says; the connection that its own replaces.
@@ -205,7 +225,10 @@ impl MonSession {
         }
     }
     /// True: every monitor refuses us; there is no use in going on.
-    pub fn on_refused(&mut self, by: Entity, _why: &str) -> bool {
+    pub fn on_refused(&mut self, by: Entity, why: &str) -> bool {
+        if why.ends_with(JOINING) {
+            return false;
+        }
         if let Entity::Mon(mon) = by {
             self.refused.insert(mon);
         }
@@ -276,6 +299,32 @@ mod tests {
         assert!(free(&new).is_err_and(|why| why.contains("0x2")));
         // Only a client may not know its cluster yet.
         assert!(free(&Hello { cluster: ClusterId(0), ..good }).is_err());
+    }
+
+    // F26: a monitor that was added again at another port was dialed at its old one for ever.
+    #[test]
+    fn a_monitor_is_looked_for_where_the_map_says_and_where_the_folder_said() {
+        let at = |failures| address_of_mon(Some("new:1"), Some("old:1"), failures);
+        assert_eq!([at(0), at(1), at(2)], [Some("new:1"), Some("old:1"), Some("new:1")]);
+        assert_eq!(address_of_mon(None, Some("old:1"), 3), Some("old:1"));
+        assert_eq!(address_of_mon(Some(""), Some("old:1"), 0), Some("old:1"), "it has no port by the map");
+        assert_eq!(address_of_mon(None, None, 0), None);
+        let mut links = Links::new(osd(1));
+        let mon = Entity::Mon(MonId(2));
+        links.failed(Time(0), mon, true);
+        links.failed(Time(1), mon, true);
+        assert_eq!(links.failures(mon), 2);
+        links.failed(Time(2), mon, false);
+        assert_eq!(links.failures(mon), 0, "it was there");
+    }
+
+    // F26: clients asked the lowest monitor, which had not joined, and took its "no majority, 0 of 0" as the cluster's word.
+    #[test]
+    fn a_monitor_that_has_not_joined_is_passed_over_and_is_no_verdict() {
+        let mut session = MonSession::default();
+        session.pick(Time(0), &[MonId(0)]);
+        assert!(!session.on_refused(Entity::Mon(MonId(0)), &joining(Entity::Mon(MonId(0)))));
+        assert!(session.on_refused(Entity::Mon(MonId(0)), "you belong to another cluster"));
     }
 
     #[test]

@@ -484,8 +484,10 @@ impl Reactor {
                 store.look_at_room();
                 store.rest();
             }
-            if let Some(evaluator) = &node.evaluator {
-                evaluator.watch(now);
+            if let Some(evaluator) = &node.evaluator
+                && let Err(why) = evaluator.watch(now)
+            {
+                node.halt(why);
             }
         }
         self.rest();

@@ -93,6 +93,13 @@ impl Role {
             Self::Osd(..) | Self::Client(_) => true,
         }
     }
+    /// Whether others than monitors have sessions with it: not with a monitor that does not know the others yet.
+    pub fn takes_sessions(&self) -> bool {
+        match self {
+            Self::Mon(mon, _) => mon.is_live() && !mon.voters().is_empty(),
+            Self::Osd(..) | Self::Client(_) => true,
+        }
+    }
     /// Whether it needs a connection to the monitors.
     pub fn wants_mon_session(&self) -> bool {
         !matches!(self, Self::Mon(..))

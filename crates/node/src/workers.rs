@@ -1,13 +1,15 @@
 //! A few threads for what blocks: writes, flushes, reads that miss the page cache, and the stores' jobs.
 //!
-//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch.
+//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch. A panic in one goes there too: the store waits for that result for ever
+//! and must not be trusted, so its daemon stops, and says why.
 
 use crate::device::Blocks;
 use crate::wake::Waker;
 use nacre_store::{Io, IoDone, Job, JobDone};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 /// Where finished work of one store is left.
@@ -18,6 +20,8 @@ pub struct Mailbox {
     lone: AtomicBool,
     done: Mutex<Done>,
     arrived: Condvar,
+    /// What a worker's panic said.
+    broken: OnceLock<String>,
     waker: Arc<Waker>,
 }
 
@@ -40,6 +44,7 @@ impl Mailbox {
             lone: AtomicBool::new(false),
             done: Mutex::default(),
             arrived: Condvar::new(),
+            broken: OnceLock::new(),
             waker,
         })
     }
@@ -83,6 +88,10 @@ impl Mailbox {
     pub fn take_jobs(&self, into: &mut Vec<JobDone>) {
         into.append(&mut lock(&self.done).jobs);
     }
+    /// Why the store's daemon must stop, if a worker panicked over its work.
+    pub fn broken(&self) -> Option<String> {
+        self.broken.get().cloned()
+    }
     /// Blocks until something has finished; for opening a store, before there is a reactor.
     pub fn wait(&self) {
         let mut done = lock(&self.done);
@@ -91,6 +100,9 @@ impl Mailbox {
             done = self.arrived.wait(done).unwrap_or_else(|_| panic!("a worker panicked"));
         }
         done.awaited = false;
+        if let Some(why) = self.broken.get() {
+            panic!("{why}");
+        }
     }
 }
 
@@ -169,6 +181,22 @@ impl WorkersHandle {
     }
 }
 
+/// Does a piece of work and leaves what became of it.
+fn deliver<T>(to: &Mailbox, what: &str, work: impl FnOnce() -> T, put: impl FnOnce(&mut Done, T)) {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => to.put(|all| put(all, result)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let said = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            let why = format!(
+                "{what} panicked ({said}): the store cannot be trusted as it is in memory; start the daemon again"
+            );
+            let _ = to.broken.set(why);
+            to.put(|_| {});
+        }
+    }
+}
+
 fn run(shared: &Shared) {
     let mut queue = lock(&shared.queue);
     loop {
@@ -176,12 +204,18 @@ fn run(shared: &Shared) {
             drop(queue);
             match task {
                 Task::Io { blocks, io, to } => {
-                    let done = IoDone { id: io.id, result: blocks.run(io.kind) };
-                    to.put(|all| all.ios.push(done));
+                    let id = io.id;
+                    deliver(
+                        &to,
+                        "a read, write or flush",
+                        || blocks.run(io.kind),
+                        |all, result| {
+                            all.ios.push(IoDone { id, result });
+                        },
+                    );
                 }
                 Task::Job { job, to } => {
-                    let done = job.run();
-                    to.put(|all| all.jobs.push(done));
+                    deliver(&to, "a job of the store", || job.run(), |all, done| all.jobs.push(done))
                 }
             }
             queue = lock(&shared.queue);
@@ -192,5 +226,29 @@ fn run(shared: &Shared) {
             queue = shared.more.wait(queue).unwrap_or_else(|_| panic!("a worker panicked"));
             queue.idle -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Without `catch_unwind` the thread dies, and who waits for its result does so for ever.
+    #[test]
+    fn a_panic_over_a_stores_work_is_said_to_its_daemon() {
+        let to = Mailbox::new(Arc::new(Waker::new().expect("an event counter")));
+        let mut put = 0;
+        deliver(&to, "a job of the store", || 7, |_, result| put = result);
+        assert_eq!((put, to.broken()), (7, None));
+        deliver(&to, "a job of the store", || panic!("injected {}", 1), |_, ()| {});
+        assert!(to.take_ready(), "its daemon looks at it");
+        let why = to.broken().expect("it panicked");
+        assert!(
+            why.contains("a job of the store panicked (injected 1)") && why.contains("start the daemon again"),
+            "{why}"
+        );
+        to.set_ready();
+        let waits = catch_unwind(AssertUnwindSafe(|| to.wait()));
+        assert!(waits.is_err(), "who opens a store does not wait for ever");
     }
 }

@@ -355,13 +355,39 @@ fn what_is_not_the_source_that_the_map_means_is_not_run() {
     let mut company = company();
     let digest = SourceDigest(*blake3::hash(b"something else").as_bytes());
     let object = source_object(CLASS, &"counter".into(), &digest).name.to_string();
-    company.write(&object, COUNTER.as_bytes()).expect("stored");
+    let refused = company.write(&object, COUNTER.as_bytes()).expect_err("another digest");
+    assert!(refused.to_string().contains("must have the digest"), "{refused}");
     let version = ProgramVersion { digest, ..ProgramVersion::default() };
     company.commit(vec![Change::ProgramInstall { kind: CLASS, name: "counter".into(), version, activate: true }]);
     let request = company.send("o", vec![call_op("counter", "add", "x")], b"x", 0);
     company.wait(3000);
     assert!(company.answer(&request).is_none(), "it waits");
-    assert!(company.was_said("is something else"), "{:?}", company.log);
+    assert!(company.was_said("cannot be read"), "{:?}", company.log);
+}
+
+/// F63: anybody could delete the source of a class, and with the next start of an OSD the class was gone.
+#[test]
+fn nobody_takes_or_changes_the_source_of_a_program() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    let digest = SourceDigest(*blake3::hash(COUNTER.as_bytes()).as_bytes());
+    let source = source_object(CLASS, &"counter".into(), &digest).name.to_string();
+    let wrongs: [(&[u8], SubOp); 5] = [
+        (b"", SubOp::Delete {}),
+        (b"x", SubOp::WriteFull { length: 1 }),
+        (b"x", SubOp::Append { length: 1 }),
+        (b"", SubOp::Truncate { size: 0 }),
+        (b"", call_op("counter", "add", "")),
+    ];
+    for (payload, wrong) in wrongs {
+        let request = company.send(&source, vec![wrong.clone()], payload, 0);
+        company.wait(3000);
+        let answer = company.answer(&request).expect("it is answered");
+        assert!(matches!(answer, Err(OpFailure::Denied { .. })), "{wrong:?}: {answer:?}");
+    }
+    // The very bytes may come as often as they like, and be read.
+    company.write(&source, COUNTER.as_bytes()).expect("stored again");
+    assert_eq!(call(&mut company, "o", "add", "x").expect("still a class").0, "1/1");
 }
 
 /// A method without an end is stopped by its budget, somewhere else; the daemon serves meanwhile.

@@ -11,6 +11,7 @@
 //! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`). Start reading at [`pg`].
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod boot;
 mod builtin;
 mod claims;
@@ -52,9 +53,10 @@ mod watch_stories;
 
 pub use boot::{DaemonRecord, format};
 pub use io::{Limits, OsdConfig, Output, Timing};
-pub use methods::{EvaluateJob, Evaluated, Runtime};
+pub use methods::{EvaluateJob, Evaluated, Runtime, Ticket};
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
+pub use nacre_policy::Patience;
 pub use osd::Osd;
 pub use shared::Counters;

@@ -5,9 +5,11 @@
 //!                      │ within INLINE: done on the daemon's own thread
 //!                      └ beyond it: Stop::Heavy; somebody else evaluates the whole operation again, with the full budget
 //! ```
-//! A hostile or merely long method costs the daemon's thread [`INLINE`] once; after that its operations go straight to the other
-//! evaluator, one at a time, while the daemon serves.
+//! A hostile or merely long method costs the daemon's thread [`INLINE`] once, all calls of its operation together; after that its operations go straight
+//! to the other evaluator while the daemon serves. What no count stands before is bounded by the host's clock ([`Patience`]), with the same end. A client
+//! whose longer calls use more than their share has all its calls evaluated there for a while (`allowance.rs`).
 
+use crate::allowance::Allowances;
 use crate::claims::Scene;
 use crate::evaluate::{Brought, Called, Methods, Outcome, Setting, evaluate};
 use crate::fetched::Fetched;
@@ -17,17 +19,20 @@ use crate::pg::object::Context;
 use crate::view::{Stop, View};
 use bytes::Bytes;
 use nacre_policy::{
-    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Request, ScriptError, Stat, Target, errno,
+    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
+    errno,
 };
-use nacre_types::{Epoch, Name, PgId, SnapId};
+use nacre_types::{ClientId, Epoch, Name, PgId, SnapId, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, WHY_BYTES_MAX};
 use nacre_wire::msg::replication::Effect;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a method may use on the daemon's own thread: about a millisecond.
-const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, ..Budget::CLASS };
+/// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that is allocated takes some 0.2 of one.
+const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, ..Budget::CLASS };
+/// What a call counts for that the host's clock ended: a clock is also run out by a daemon that was not let run, so not for a client's whole allowance.
+const OVERDUE: u64 = 4 * INLINE.instructions;
 /// Compiled scripts kept by one runtime.
 const CHUNKS: usize = 256;
 /// An object or a part of it would be too large.
@@ -68,6 +73,12 @@ pub struct Runtime {
     inline: bool,
     heavy: BTreeSet<(u64, String)>,
     hints: Hints,
+    patience: Option<Arc<dyn Patience>>,
+    allowances: Allowances,
+    /// Whose operation is in hand, since when, and the instructions that its calls have used.
+    asker: ClientId,
+    begun: Time,
+    spent: u64,
     /// Of the operation in hand.
     pub facts: Facts,
     /// For the cluster log.
@@ -98,6 +109,11 @@ impl Runtime {
             inline,
             heavy: BTreeSet::new(),
             hints: Hints::default(),
+            patience: None,
+            allowances: Allowances::default(),
+            asker: ClientId(0),
+            begun: Time::ZERO,
+            spent: 0,
             facts: Facts::default(),
             complaints: Vec::new(),
         }
@@ -115,12 +131,28 @@ impl Runtime {
         self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).stop_switch()
     }
 
+    /// Bounds by a clock what an operation's calls may take together. On the daemon's own thread, one that takes longer is evaluated elsewhere; anywhere else it
+    /// fails without effects and may be tried again. Once, before the first call.
+    pub fn set_patience(&mut self, patience: Arc<dyn Patience>) {
+        self.patience = Some(patience.clone());
+        self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).set_patience(patience);
+    }
+
+    /// An operation with calls is evaluated next.
+    pub fn begin(&mut self, asker: ClientId, now: Time, facts: Facts) {
+        (self.asker, self.begun, self.spent, self.facts) = (asker, now, 0, facts);
+        if let Some(patience) = &self.patience {
+            patience.begin();
+        }
+    }
+
     /// Compiles a class and lists its methods.
     ///
     /// # Errors
     /// Why it is none.
-    pub fn check(&mut self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
-        self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).check(chunk, &Budget::CLASS)
+    pub fn check(&self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
+        // On a machine of its own: no clock may decide whether something is a class.
+        ClassVm::<View>::new(1).check(chunk, &Budget::CLASS)
     }
 
     fn run(
@@ -142,7 +174,12 @@ impl Runtime {
             Target::Eval(chunk) => (chunk.fingerprint(), String::new()),
         };
         let known_heavy = !self.heavy.is_empty() && self.heavy.contains(&heavy());
-        if self.inline && (known_heavy || input.len() > INLINE.memory / 4) {
+        if self.inline
+            && (known_heavy
+                || input.len() > INLINE.memory / 4
+                || self.spent >= INLINE.instructions
+                || self.allowances.is_spent(self.asker, self.begun))
+        {
             return (view, Err(Stop::Heavy));
         }
         let first = view.fetched.rounds() == 0 && view.context.exists && activation > 0;
@@ -155,11 +192,17 @@ impl Runtime {
             }
         }
         let asked = input.clone();
-        let budget = if self.inline { &INLINE } else { &Budget::CLASS };
+        let left = Budget { instructions: INLINE.instructions.saturating_sub(self.spent), ..INLINE };
+        let budget = if self.inline { &left } else { &Budget::CLASS };
         self.facts.request.subop = index;
         let call = Call { classes: &self.facts.classes, target, method, input, request: &self.facts.request, budget };
         let vm = self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS));
         let (view, end) = vm.call(view, &call);
+        let used = vm.used();
+        self.spent += used;
+        if self.inline {
+            self.allowances.charge(self.asker, used, self.begun);
+        }
         let outcome = match end {
             // It waits for nothing of the object: it has called a class that is on its way.
             CallEnd::Wait if view.wanted.is_empty() && view.back.is_none() => {
@@ -177,11 +220,19 @@ impl Runtime {
             let status = u32::try_from(outcome.status).unwrap_or_default();
             return (view, Ok(Called { activation, status, output: outcome.output }));
         };
+        if self.inline && error.kind == Kind::Clock {
+            // It may do better next time: this may have been a moment in which the daemon was not let run.
+            self.allowances.charge(self.asker, OVERDUE, self.begun);
+            return (view, Err(Stop::Heavy));
+        }
+        // With the whole budget before it: only then is it the method's own doing.
         if self.inline && matches!(error.kind, Kind::Instructions | Kind::Memory) {
-            if self.heavy.len() >= HEAVY_MAX {
-                self.heavy.clear();
+            if left.instructions == INLINE.instructions {
+                if self.heavy.len() >= HEAVY_MAX {
+                    self.heavy.clear();
+                }
+                self.heavy.insert(heavy());
             }
-            self.heavy.insert(heavy());
             return (view, Err(Stop::Heavy));
         }
         let failure = match error.kind {
@@ -269,13 +320,44 @@ pub struct Evaluated {
     pub(crate) complaints: Vec<Complaint>,
 }
 
+/// Which operation a job is: for whoever cannot do it, to say so.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    pg: PgId,
+    interval: Epoch,
+    number: u64,
+}
+
+impl Evaluated {
+    /// The job was not done, and nothing happened: its client may try again.
+    #[must_use]
+    pub fn not_done(ticket: Ticket, why: String) -> Self {
+        let Ticket { pg, interval, number } = ticket;
+        let errno = errno::EAGAIN.unsigned_abs();
+        let outcome = Outcome::failed(OpFailure::Method { index: 0, activation: 0, errno, why: bounded(why) });
+        Self { pg, interval, number, outcome, complaints: Vec::new() }
+    }
+}
+
 impl EvaluateJob {
+    /// What stays known of it when it is on its way.
+    #[must_use]
+    pub const fn ticket(&self) -> Ticket {
+        Ticket { pg: self.pg, interval: self.interval, number: self.number }
+    }
+
+    /// Who asked.
+    #[must_use]
+    pub const fn client(&self) -> ClientId {
+        self.request.request.client
+    }
+
     /// Does it.
     #[must_use]
     pub fn run(self, runtime: &mut Runtime) -> Evaluated {
         let Self { pg, interval, number, request, payload, context, fetched, full, may_write, scene, brought, facts } =
             self;
-        runtime.facts = facts;
+        runtime.begin(request.request.client, Time::ZERO, facts);
         let setting = Setting { full, may_write, scene: &scene, brought: &brought };
         let outcome = evaluate(&request, &payload, &context, fetched, &setting, runtime);
         Evaluated { pg, interval, number, outcome, complaints: std::mem::take(&mut runtime.complaints) }

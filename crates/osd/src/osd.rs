@@ -206,6 +206,11 @@ impl Osd {
         self.flush(out);
     }
 
+    /// Gives the programs that this daemon runs on its own thread a clock: what takes longer is handed out ([`Output::Evaluate`]). Once, after the start.
+    pub fn set_patience(&mut self, patience: std::sync::Arc<dyn crate::Patience>) {
+        self.sh.programs.runtime.set_patience(patience);
+    }
+
     /// Programs of this daemon.
     #[must_use]
     pub const fn programs(&self) -> &Programs {

@@ -15,10 +15,10 @@ use crate::pg::object::Pending;
 use bytes::Bytes;
 use nacre_policy::{Chunk, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Stop};
 use nacre_types::{ClientId, Epoch, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
-use nacre_wire::ClusterMap;
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::{ClusterMap, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +85,44 @@ pub struct Programs {
     moment: u64,
 }
 
+/// Whether an operation leaves the sources of programs alone. They are named by their digest, so that nothing but the very bytes can be stored under a name,
+/// by anybody, as often as one likes; and nobody takes them away or changes them: the monitors' map may mean them for ever.
+///
+/// # Errors
+/// It would.
+pub fn keeps_sources(pool: &Name, request: &OpRequest, payload: &Payload) -> Result<(), OpFailure> {
+    if pool.as_bytes() != PROGRAM_POOL.as_bytes() || !request.ops.iter().any(SubOp::is_write) {
+        return Ok(());
+    }
+    let Some(digest) = digest_of(request.object.name.as_bytes()) else { return Ok(()) };
+    let refused = |why: &str| Err(OpFailure::Denied { why: why.to_owned() });
+    let [SubOp::WriteFull { .. }] = request.ops[..] else {
+        return refused("the source of a program stays as it is: `class rm` or `program rm` makes it unused");
+    };
+    let mut hasher = blake3::Hasher::new();
+    for piece in payload {
+        hasher.update(piece);
+    }
+    if *hasher.finalize().as_bytes() != digest.0 {
+        return refused("what is stored as the source of a program must have the digest that its name says");
+    }
+    Ok(())
+}
+
+/// The digest in the name of a source ([`source_object`]).
+fn digest_of(name: &[u8]) -> Option<SourceDigest> {
+    let text = std::str::from_utf8(name).ok()?;
+    let (_, hex) = text.rsplit_once('/')?;
+    let mut bytes = [0; 32];
+    if hex.len() != 2 * bytes.len() || !hex.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(SourceDigest(bytes))
+}
+
 /// Stands for a class whose source is on its way: a method of another class that calls it waits, as its clients do. Its last version would be
 /// an older one than calls may have run elsewhere; no class at all would be a lie.
 struct Coming;
@@ -143,11 +181,12 @@ impl Programs {
     }
 
     /// The operation is evaluated next.
-    pub fn prepare(&mut self, op: &Pending) {
+    pub fn prepare(&mut self, op: &Pending, now: Time) {
         let is_call = |part: &SubOp| matches!(part, SubOp::Call { .. } | SubOp::Eval { .. });
         if op.request.ops.iter().any(is_call) {
             self.counters.inline += 1;
-            self.runtime.facts = self.facts(op);
+            let facts = self.facts(op);
+            self.runtime.begin(op.request.request.client, now, facts);
         }
     }
 

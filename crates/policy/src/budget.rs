@@ -8,7 +8,7 @@
 //! - code without a loop or a call: some nanoseconds per operation, at most [`SOURCE_MAX`] long;
 //! - calls that pass on thousands of arguments: some microseconds.
 //!
-//! The real host of classes therefore also keeps a limit of time, and treats it as a retryable failure without effects.
+//! Hosts therefore also keep limits of time ([`crate::Patience`]): a call that one ends had no effects, and is begun again elsewhere or may be tried again.
 
 /// The bounds of one call. The defaults are an object class's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

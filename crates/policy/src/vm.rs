@@ -22,6 +22,7 @@ mod policy;
 mod regimes;
 
 pub use classes::ClassVm;
+pub use meter::Patience;
 pub use policy::{Ran, Run, Vm};
 
 use crate::{Budget, Chunk, Kind, ScriptError, Severity, errno};

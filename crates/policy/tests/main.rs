@@ -3,6 +3,7 @@
 
 mod border;
 mod ceph;
+mod clock;
 mod compose;
 mod isolation;
 mod library;

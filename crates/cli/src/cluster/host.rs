@@ -4,6 +4,7 @@
 
 use super::{Commands, Metadata, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
+use crate::shown::shown;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_client::{
     Capabilities, Completion, Driven, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,
@@ -480,7 +481,7 @@ pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
 pub fn run_mon(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
     Ok(nacre_node::run_mon(&config, MonId(id), &run_options(), &mut |line| {
-        eprintln!("{} {line}", crate::clock::now_utc())
+        eprintln!("{} {}", crate::clock::now_utc(), shown(line))
     })?)
 }
 
@@ -491,7 +492,7 @@ pub fn run_mon(config: &Path, id: u32) -> Result<()> {
 pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
     Ok(nacre_node::run_osd(&config, OsdId(id), &run_options(), &mut |line| {
-        eprintln!("{} {line}", crate::clock::now_utc())
+        eprintln!("{} {}", crate::clock::now_utc(), shown(line))
     })?)
 }
 
@@ -514,7 +515,7 @@ impl Ending {
     pub fn wait(&mut self, daemons: &mut dyn Running) {
         while !self.has_come() {
             for line in daemons.news() {
-                eprintln!("nacre: {line}");
+                eprintln!("nacre: {}", shown(&line));
             }
             std::thread::sleep(Duration::from_millis(200));
         }

@@ -137,7 +137,7 @@ fn await_serving(
     loop {
         ensure!(!is_ended(), "stopped before it was ready");
         for line in daemons.news() {
-            eprintln!("nacre: {line}");
+            eprintln!("nacre: {}", crate::shown::shown(&line));
         }
         if let Some(why) = daemons.hopeless() {
             bail!(why);

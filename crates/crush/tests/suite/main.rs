@@ -1,5 +1,6 @@
 //! Tests of placement from the outside: other software's answers, properties over random maps, hostile texts.
 
+mod attempts;
 mod balancing;
 mod golden;
 mod hostile;

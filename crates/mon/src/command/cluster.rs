@@ -54,6 +54,7 @@ pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         "mons": {
             "leader": view.quorum.leader.map(|mon| mon.0),
             "count": map.mons.len(),
+            "voters": view.quorum.voters.len(),
             "reachable": view.quorum.reachable.len(),
             "term": view.quorum.term,
         },

@@ -22,8 +22,11 @@ use nacre_wire::map::{Change, ClusterMap, Pool};
 use nacre_wire::msg::monitor::Severity;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use crate::failure::Parted;
 use crate::leader::Ask;
+use crate::meta::overruns::Overruns;
 use crate::nearest::nearest;
 use crate::state::State;
 use crate::stats::Stats;
@@ -59,10 +62,16 @@ pub struct View<'a> {
     pub stats: &'a Stats,
     /// Reporters that are ignored as cut off.
     pub suspects: &'a BTreeSet<OsdId>,
+    /// Who does not hear whom, though others do.
+    pub parted: &'a BTreeSet<Parted>,
+    /// Who was marked down for that, and for how long it is not let up yet.
+    pub held: Vec<(OsdId, Duration)>,
     /// Refusals by reason.
     pub rejects: &'a BTreeMap<&'static str, u64>,
     /// Since when OSDs have been down, on this monitor's clock.
     pub down_since: &'a BTreeMap<OsdId, Time>,
+    /// Programs of metadata that the clock ended.
+    pub overruns: &'a Overruns,
     /// The monitors.
     pub quorum: Quorum,
 }

@@ -60,6 +60,11 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && **known == info) {
         return Err(format!("{other} has this address already"));
     }
+    let quorum = &view.quorum;
+    if !map.mons.contains_key(&mon) && quorum.voters.iter().chain(&quorum.learners).any(|member| *member == mon) {
+        // Its successor would be taken for it: one with a vote, that has forgotten everything.
+        return Err(format!("the former {mon} is still on its way out; try again in a moment, or take another number"));
+    }
     if !map.mons.contains_key(&mon) && map.mons.len() >= MONS_MAX {
         return Err(format!("{MONS_MAX} monitors are enough: more make every change slower and nothing safer"));
     }

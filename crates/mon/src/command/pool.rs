@@ -1,5 +1,6 @@
 //! `pool …`.
 
+use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::map::{Change, Pool, pool_flag};
 use serde_json::{Value, json};
 
@@ -64,6 +65,12 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let (pool, settings) = fields.pool(view, "name")?;
     if settings.flags & pool_flag::NO_DELETE != 0 {
         return Err(format!("pool {0} is protected; `pool set {0} no_delete 0` first", settings.name));
+    }
+    let programs = view.map().programs.len();
+    if settings.name.as_bytes() == PROGRAM_POOL.as_bytes() && programs > 0 {
+        return Err(format!(
+            "pool {PROGRAM_POOL} has the sources of {programs} programs, and no OSD could read them again; remove those first (`program ls`)"
+        ));
     }
     if !fields.flag("yes_i_really_mean_it")? {
         let stat = view.stats.pool(pool);

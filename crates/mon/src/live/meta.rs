@@ -27,7 +27,7 @@ pub fn is_local(request: &MetaRequest) -> bool {
 /// Whoever judges requests on this state.
 pub fn judge<'a>(state: &'a State, programs: &'a mut dyn Programs) -> Judge<'a> {
     let total_bytes_max = options::number(state.map(), "meta.total_bytes_max");
-    Judge { meta: state.meta(), total_bytes_max, programs, said: Vec::new() }
+    Judge::new(state.meta(), total_bytes_max, programs)
 }
 
 impl Live {

@@ -4,19 +4,24 @@
 //! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
 
 use super::access::{ADMIN, Verb, may, may_read};
+use super::overruns::{OVERRUNS_MAX, Overruns};
 use super::programs::{
     Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
 };
 use super::settings::{Settings, Used, program_key, program_of, settings_of};
-use crate::state::meta::Meta;
 use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
+use crate::state::meta::{Meta, namespace_of_trigger};
 use nacre_types::Name;
 use nacre_wire::meta::form::{self, namespace_of, namespace_of_span, settings_key};
 use nacre_wire::msg::meta::{META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Work of triggers that may wait; beyond, what would add to it waits.
+/// Runs of a namespace's triggers that may wait; beyond, what would add to them waits.
 pub const PENDING_MAX: usize = 1_000;
+/// Keys of a lease that ran out that are set free at once.
+const KEPT_MAX: usize = 64;
+/// Texts that one transaction may have checked for being programs, its own and those that its settings name: each takes a machine of its own.
+const CHECKS_MAX: usize = 32;
 
 fn invalid(why: impl Into<String>) -> MetaError {
     MetaError::Invalid { why: why.into() }
@@ -32,6 +37,10 @@ pub struct Judge<'a> {
     pub programs: &'a mut dyn Programs,
     /// What goes wrong with programs, for the cluster log, which says each of it once.
     pub said: Vec<FaultLine>,
+    /// Programs that the clock ended.
+    pub overruns: Overruns,
+    /// Runs of triggers that this turn's requests add, by namespace.
+    pub adds: BTreeMap<Name, usize>,
 }
 
 /// The one key that an operation of a trigger is about.
@@ -60,6 +69,12 @@ fn all_settings() -> MetaSpan {
     MetaSpan::Prefix { prefix: settings_key(&Name::default()) }
 }
 
+/// What a lease's end comes to.
+struct Ending {
+    found: Found,
+    kept: Vec<(Name, MetaError)>,
+}
+
 /// What is gathered on the way.
 #[derive(Default)]
 struct Found {
@@ -68,6 +83,8 @@ struct Found {
     guards: BTreeSet<Name>,
     /// It matters which programs are in use.
     uses: bool,
+    /// Texts checked.
+    checks: usize,
 }
 
 impl Found {
@@ -77,12 +94,20 @@ impl Found {
     }
 }
 
+impl<'a> Judge<'a> {
+    /// For one turn.
+    pub fn new(meta: &'a Meta, total_bytes_max: u64, programs: &'a mut dyn Programs) -> Self {
+        Self { meta, total_bytes_max, programs, said: Vec::new(), overruns: Overruns::default(), adds: BTreeMap::new() }
+    }
+}
+
 impl Judge<'_> {
     /// What a request becomes.
     ///
     /// # Errors
     /// Why it is refused.
     pub fn admit(&mut self, name: &Name, call: &MetaCall) -> Result<(MetaAct, MetaTerms), MetaError> {
+        self.programs.begin_request();
         match call {
             MetaCall::Transact { compares, then, otherwise } => {
                 form::bounds(call)?;
@@ -110,7 +135,11 @@ impl Judge<'_> {
             }
             MetaCall::Revoke { lease } => {
                 self.owns(name, *lease)?;
-                self.revoke(*lease)
+                let ending = self.ending(*lease, 2 * KEPT_MAX)?;
+                if let Some((_, error)) = ending.kept.into_iter().next() {
+                    return Err(error);
+                }
+                Ok((MetaAct::Revoke { lease: *lease }, self.terms(ending.found, 0)?))
             }
             MetaCall::Range { .. } | MetaCall::KeepAlive { .. } | MetaCall::Leases {} => {
                 Err(invalid("this request changes nothing"))
@@ -118,20 +147,53 @@ impl Judge<'_> {
         }
     }
 
-    /// A lease's end, with what follows from its keys' going.
+    /// A lease that ran out: its end, with what follows from its keys' going. Validators judge that as any deletion. Keys that they do not let go stay and have
+    /// no lease any more: first those are set free, and when the lease is found to have run out again, the others go with it.
     ///
     /// # Errors
     /// Triggers are busy.
-    pub fn revoke(&self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
+    pub fn expire(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
+        self.programs.begin_request();
+        let Ending { found, kept } = self.ending(lease, KEPT_MAX)?;
+        if kept.is_empty() {
+            return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?));
+        }
+        let mut then = Vec::with_capacity(kept.len());
+        for (key, why) in kept {
+            let Some(pair) = self.meta.get(&key) else { continue };
+            then.push(MetaOp::Put { key: key.clone(), value: pair.value.clone(), lease: 0 });
+            let text = format!("lease {lease} ran out, and `{key}` stays without it: {why}");
+            self.said.push(FaultLine { key: text.clone(), text });
+        }
+        let mut found = found;
+        found.written = then.iter().filter_map(|op| key_of(op).and_then(namespace_of)).collect();
+        Ok((MetaAct::Transact { compares: Vec::new(), then, otherwise: Vec::new() }, self.terms(found, 0)?))
+    }
+
+    /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of them.
+    fn ending(&mut self, lease: u64, most: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
-        let all = MetaSpan::Prefix { prefix: Name::default() };
-        for pair in self.meta.within(&all).filter(|pair| pair.lease == lease) {
-            found.written.extend(namespace_of(&pair.key));
+        let mut kept = Vec::new();
+        let owner = self.meta.lease(lease).map(|holding| holding.owner.clone()).unwrap_or_default();
+        let begun = self.programs.steps();
+        for key in self.meta.keys_of_lease(lease) {
+            let Some(namespace) = namespace_of(key) else { continue };
+            found.written.insert(namespace.clone());
+            if found.settings(self.meta, &namespace).validator.is_none() || kept.len() >= most {
+                continue;
+            }
+            let mut op = [MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } }];
+            // Beyond what one request may take of the leader, the rest is judged as if it were rejected: it stays.
+            let judged = match self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
+                true => Err(invalid("the lease has more keys with a validator than can be judged at once")),
+                false => self.validate(&owner, &mut op, &mut found),
+            };
+            if let Err(why) = judged {
+                found.guards.insert(key.clone());
+                kept.push((key.clone(), why));
+            }
         }
-        for namespace in found.written.clone() {
-            found.settings(self.meta, &namespace);
-        }
-        Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?))
+        Ok(Ending { found, kept })
     }
 
     /// What a trigger's work becomes; it has `admin`'s rights.
@@ -140,6 +202,7 @@ impl Judge<'_> {
     /// Why its changes are refused.
     pub fn fired(&mut self, ops: Vec<TriggerOp>, depth: u32) -> Result<(Vec<MetaOp>, MetaTerms), MetaError> {
         let name = Name::from(ADMIN);
+        self.programs.begin_request();
         let mut found = Found::default();
         let mut kept = Vec::with_capacity(ops.len());
         for TriggerOp { op, if_revision } in ops {
@@ -177,6 +240,35 @@ impl Judge<'_> {
         let revision = self.meta.modified(&program_key(program));
         let failed = format!("program {program} (revision {revision}), {what}, failed");
         self.said.push(FaultLine { key: format!("{failed}: line {}", fault.line), text: format!("{failed}: {fault}") });
+    }
+
+    /// Why a program is not run, if it is suspended.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn runs(&self, program: &str) -> Result<(), Fault> {
+        if !self.overruns.suspends(program, self.meta.modified(&program_key(program))) {
+            return Ok(());
+        }
+        let message = format!(
+            "it is suspended, as it took more time than the monitors have {OVERRUNS_MAX} times; install one that does less, or change the \
+             namespace's settings"
+        );
+        Err(Fault { line: 0, message })
+    }
+
+    /// Counts what the clock has ended since there were `before` of them.
+    pub fn count_overruns(&mut self, before: u64, program: &str, what: &str) {
+        if self.programs.overruns() == before {
+            return;
+        }
+        let revision = self.meta.modified(&program_key(program));
+        if self.overruns.count(program, revision) {
+            let text = format!(
+                "program {program} (revision {revision}), {what}, is suspended: it took more time than the monitors have {OVERRUNS_MAX} times"
+            );
+            self.said.push(FaultLine { key: text.clone(), text });
+        }
     }
 
     /// Whether a lease is this client's.
@@ -262,7 +354,7 @@ impl Judge<'_> {
                     return Err(invalid(format!("`{name}` is no name of a program: it has a `/`")));
                 }
                 let source = text(name, value)?;
-                let uses = self.check_program(name, &source)?;
+                let uses = self.check_program(name, &source, found)?;
                 found.uses = true;
                 for (namespace, used) in self.used(|program| program == name) {
                     fits(&used, &namespace, uses)?;
@@ -281,7 +373,7 @@ impl Judge<'_> {
                         .to_owned(),
                 };
                 found.guards.insert(program);
-                let uses = self.check_program(used.program(), &source)?;
+                let uses = self.check_program(used.program(), &source, found)?;
                 fits(&used, &namespace, uses)?;
             }
         }
@@ -304,7 +396,11 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn check_program(&mut self, name: &str, source: &str) -> Result<Uses, MetaError> {
+    fn check_program(&mut self, name: &str, source: &str, found: &mut Found) -> Result<Uses, MetaError> {
+        found.checks += 1;
+        if found.checks > CHECKS_MAX {
+            return Err(invalid(format!("one transaction may bring or name {CHECKS_MAX} programs: split it")));
+        }
         let refused = |fault: Fault| invalid(format!("program {name} is refused: {fault}"));
         self.programs.check(Program { name, source }).map_err(refused)
     }
@@ -350,7 +446,10 @@ impl Judge<'_> {
                 revision: self.meta.revision(),
                 key: key.clone(),
             };
+            self.runs(&validator).map_err(|fault| rejected(0, fault.message))?;
+            let before = self.programs.overruns();
             let verdict = self.programs.validate(Program { name: &validator, source: &source }, &request);
+            self.count_overruns(before, &validator, &format!("validator of `{namespace}`"));
             if self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
                 return Err(rejected(0, "it has too much to do for one transaction; split it".to_owned()));
             }
@@ -376,12 +475,18 @@ impl Judge<'_> {
         Ok(judged)
     }
 
-    fn terms(&self, found: Found, depth: u32) -> Result<MetaTerms, MetaError> {
+    fn terms(&mut self, found: Found, depth: u32) -> Result<MetaTerms, MetaError> {
         let terms = self.terms_of(found, depth);
-        if !terms.triggers.is_empty() && self.meta.pending().len() >= PENDING_MAX {
-            return Err(MetaError::Unavailable {
-                why: "triggers have too much to do; try again in a moment".to_owned(),
-            });
+        for trigger in &terms.triggers {
+            let namespace = namespace_of_trigger(&trigger.name);
+            let adds = self.adds.get(&namespace).copied().unwrap_or_default();
+            if self.meta.pending_of(&namespace) + adds >= PENDING_MAX {
+                let why = format!("triggers of `{namespace}` have too much to do; try again in a moment");
+                return Err(MetaError::Unavailable { why });
+            }
+        }
+        for trigger in &terms.triggers {
+            *self.adds.entry(namespace_of_trigger(&trigger.name)).or_default() += 1;
         }
         Ok(terms)
     }

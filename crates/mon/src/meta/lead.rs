@@ -7,15 +7,18 @@ use super::MetaAsk;
 use super::admit::Judge;
 use super::leases::Leases;
 use super::limiter::Limiter;
+use super::overruns::Overruns;
 use super::programs::{FaultLine, Program, TURN_STEPS_MAX, TriggerActions, TriggerRequest};
 use super::settings::{Action, Settings};
 use crate::router::Origin;
+use crate::state::meta::namespace_of_trigger;
 use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
 use crate::state::meta::sessions::Known;
+use nacre_types::Name;
 use nacre_wire::Message;
 use nacre_wire::codec::Wire;
 use nacre_wire::msg::meta::{MetaError, MetaEvent};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests that wait at most.
 pub const QUEUE_MAX: usize = 20_000;
@@ -39,6 +42,8 @@ pub struct MetaTaken {
     pub answers: Vec<(Origin, Message)>,
     /// What is wrong with programs, for the cluster log.
     pub said: Vec<FaultLine>,
+    /// Programs have had their share of the leader: it has others to serve before the next turn.
+    pub exhausted: bool,
 }
 
 /// See the module head.
@@ -51,6 +56,8 @@ pub struct MetaLead {
     pub limiter: Limiter,
     /// When leases run out.
     pub leases: Leases,
+    /// Programs that the clock ended.
+    pub overruns: Overruns,
 }
 
 impl MetaLead {
@@ -87,6 +94,14 @@ impl MetaLead {
 
     /// Judges what waits and takes what goes into one proposal.
     pub fn take(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
+        std::mem::swap(&mut self.overruns, &mut judge.overruns);
+        judge.programs.begin_turn();
+        let taken = self.take_turn(judge);
+        std::mem::swap(&mut self.overruns, &mut judge.overruns);
+        taken
+    }
+
+    fn take_turn(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
         let mut taken = MetaTaken::default();
         let mut bytes = 0;
         let mut add = |taken: &mut MetaTaken, ask: Option<MetaAsk>, entry: MetaEntry| {
@@ -97,20 +112,22 @@ impl MetaLead {
         };
         let begun = judge.programs.steps();
         let mut room = true;
-        while let Some(lease) = self.ended.pop_front() {
+        let spent =
+            |judge: &Judge<'_>| judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over();
+        while room && !spent(judge) {
+            let Some(lease) = self.ended.pop_front() else { break };
             // With too much for triggers to do, it lives a little longer and is found again.
-            if let Ok((act, terms)) = judge.revoke(lease) {
+            if let Ok((act, terms)) = judge.expire(lease) {
                 room = add(&mut taken, None, MetaEntry { who: None, act, terms });
             }
         }
-        for pending in judge.meta.pending().iter().take(FIRED_MAX) {
-            if room {
+        for pending in next_triggers(judge.meta.pending()) {
+            if room && !spent(judge) {
                 let (act, terms) = fire(judge, pending);
                 room = add(&mut taken, None, MetaEntry { who: None, act, terms });
-                room &= judge.programs.steps() - begun < TURN_STEPS_MAX;
             }
         }
-        while room && judge.programs.steps() - begun < TURN_STEPS_MAX {
+        while room && !spent(judge) {
             let Some(ask) = self.queue.pop_front() else { break };
             self.waiting.remove(&ask.origin);
             let who = ask.who();
@@ -133,8 +150,23 @@ impl MetaLead {
             }
         }
         taken.said = std::mem::take(&mut judge.said);
+        taken.exhausted = spent(judge);
         taken
     }
+}
+
+/// Whose turn it is: the namespaces' oldest first, then their next ones. One that has a thousand runs waiting holds up itself.
+fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> {
+    let mut ranks: BTreeMap<Name, usize> = BTreeMap::new();
+    let mut order: Vec<(usize, usize)> = Vec::with_capacity(pending.len());
+    for (at, waits) in pending.iter().enumerate() {
+        let rank = ranks.entry(namespace_of_trigger(&waits.trigger)).or_default();
+        order.push((*rank, at));
+        *rank += 1;
+    }
+    order.sort_unstable();
+    order.truncate(FIRED_MAX);
+    order.into_iter().map(|(_, at)| &pending[at])
 }
 
 /// A trigger's work: its program's changes, or the sentence that it failed. Either way it is done with.
@@ -171,8 +203,16 @@ fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerAction
             let source = judge.program(&program).map_err(Some)?.to_owned();
             let request =
                 TriggerRequest { trigger: &pending.trigger, revision: pending.revision, events: &pending.events };
-            judge.programs.trigger(Program { name: &program, source: &source }, &request).map_err(|fault| {
-                judge.tell(&program, &format!("trigger {}", pending.trigger), &fault);
+            let what = format!("trigger {}", pending.trigger);
+            let before = judge.programs.overruns();
+            judge.programs.begin_request();
+            let acted = match judge.runs(&program) {
+                Ok(()) => judge.programs.trigger(Program { name: &program, source: &source }, &request),
+                Err(fault) => Err(fault),
+            };
+            judge.count_overruns(before, &program, &what);
+            acted.map_err(|fault| {
+                judge.tell(&program, &what, &fault);
                 None
             })
         }
@@ -220,7 +260,7 @@ mod tests {
         let (mut all, mut turns) = (0, 0);
         while lead.has_work() {
             let before = scripts.steps();
-            let mut judge = Judge { meta: &meta, total_bytes_max: 1 << 20, programs: &mut scripts, said: Vec::new() };
+            let mut judge = Judge::new(&meta, 1 << 20, &mut scripts);
             let taken = lead.take(&mut judge);
             let steps = scripts.steps() - before;
             assert!(!taken.entries.is_empty() && steps < TURN_STEPS_MAX + VALIDATOR.instructions, "{steps}");

@@ -15,6 +15,7 @@ pub mod admit;
 pub mod lead;
 pub mod leases;
 pub mod limiter;
+pub mod overruns;
 pub mod programs;
 pub mod scripts;
 pub mod settings;

@@ -132,6 +132,18 @@ pub trait Programs: Send {
     fn trigger(&mut self, program: Program<'_>, request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault>;
     /// Steps done so far, to bound what one turn of the leader does; whatever a step is, [`TURN_STEPS_MAX`] take some milliseconds.
     fn steps(&self) -> u64;
+    /// A turn of the leader begins: for a host's clock. Steps bound the same everywhere; a clock, only on the leader, what takes longer than its steps say.
+    fn begin_turn(&mut self) {}
+    /// A request or a trigger's run begins, within the turn.
+    fn begin_request(&mut self) {}
+    /// Whether the turn has had its time: what waits is for the next one.
+    fn turn_is_over(&self) -> bool {
+        false
+    }
+    /// Runs that the clock has ended so far.
+    fn overruns(&self) -> u64 {
+        0
+    }
 }
 
 /// Steps of programs after which a proposal takes no further request in: the leader has others to serve.

@@ -5,18 +5,19 @@
 //!  trigger(name, revision, events)        ─▶ nothing │ { {put = {key, value}}, {delete = key}, "a line for the log", … }
 //! ```
 //! A script is run from top to bottom in an environment of its own for each call: it keeps nothing from one to the next, and there is no clock,
-//! no file, no other key. It runs on the leader's loop, between two proposals: hence small budgets, counted, never timed. One that spends its budget is
-//! ended, and its change refused: what cannot be judged does not happen.
+//! no file, no other key. It runs on the leader's loop, between two proposals: hence small budgets. One that spends its budget is ended, and its change
+//! refused: what cannot be judged does not happen. Budgets are counted; a host gives clocks besides, for what takes longer than its count says ([`Clocks`]).
 
 use super::programs::{
     Fault, Program, Programs, TriggerActions, TriggerOp, TriggerRequest, Uses, ValidateRequest, Verdict,
 };
 use super::settings::VALUE_BYTES_LIMIT;
 use bytes::Bytes;
-use nacre_policy::{Budget, Chunk, Ran, Run, ScriptError, Value, Vm};
+use nacre_policy::{Budget, Chunk, Kind, Patience, Ran, Run, ScriptError, Value, Vm};
 use nacre_types::Name;
 use nacre_wire::msg::meta::{META_OPS_MAX, META_TRANSACTION_BYTES_MAX, MetaEvent, MetaOp, MetaSpan};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One judgement: half a millisecond to a millisecond of usual work. Room for the longest value a few times over.
 pub const VALIDATOR: Budget = Budget {
@@ -38,9 +39,20 @@ const CACHE: usize = 64;
 /// Runs a script and says what it is for.
 const CHECK: &str = "local main = ... main() return type(validate) == 'function', type(trigger) == 'function'";
 
+/// A host's clocks: of what one request or trigger may take, all its programs together, and of what a turn of the leader may.
+#[derive(Clone, Debug)]
+pub struct Clocks {
+    /// Of one request: the program that runs when it is over is ended.
+    pub request: Arc<dyn Patience>,
+    /// Of one turn: when it is over, no further request is taken in.
+    pub turn: Arc<dyn Patience>,
+}
+
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Scripts {
+    clocks: Option<Clocks>,
+    overruns: u64,
     /// Made when it is first needed: most monitors never lead a cluster with programs.
     vm: Option<Vm>,
     /// By name: finding out that a text is the same costs less than its fingerprint.
@@ -49,6 +61,25 @@ pub struct Scripts {
 }
 
 impl Scripts {
+    /// With clocks.
+    #[must_use]
+    pub fn with_clocks(clocks: Clocks) -> Self {
+        Self { clocks: Some(clocks), ..Self::default() }
+    }
+
+    fn machine(clocks: Option<&Clocks>, cache: usize) -> Vm {
+        let vm = Vm::new(cache);
+        if let Some(clocks) = clocks {
+            vm.set_patience(clocks.request.clone());
+        }
+        vm
+    }
+
+    fn count<T>(&mut self, steps: u64, result: &Result<T, ScriptError>) {
+        self.steps += steps;
+        self.overruns += u64::from(result.as_ref().is_err_and(|error| error.kind == Kind::Clock));
+    }
+
     fn chunk(&mut self, program: Program<'_>) -> Chunk {
         if let Some(chunk) = self.chunks.get(program.name)
             && chunk.text() == program.source.as_bytes()
@@ -65,9 +96,9 @@ impl Scripts {
 
     fn run(&mut self, program: Program<'_>, entry: &str, args: &[Value], seed: u64, budget: &Budget) -> Ran {
         let chunk = self.chunk(program);
-        let vm = self.vm.get_or_insert_with(|| Vm::new(CACHE));
+        let vm = self.vm.get_or_insert_with(|| Self::machine(self.clocks.as_ref(), CACHE));
         let ran = vm.run(&Run { chunk: &chunk, entry: Some(entry), globals: &[], args, seed, budget });
-        self.steps += ran.instructions;
+        self.count(ran.instructions, &ran.result);
         ran
     }
 }
@@ -119,11 +150,11 @@ const RESULTS: &str = "validate returns nothing to accept, a string to be stored
 impl Programs for Scripts {
     fn check(&mut self, program: Program<'_>) -> Result<Uses, Fault> {
         // A machine of its own: what is not taken must not push out what is in use.
-        let mut vm = Vm::new(2);
+        let mut vm = Self::machine(self.clocks.as_ref(), 2);
         let chunk = Chunk::new(program.name, program.source);
         let run = Run { chunk: &chunk, entry: None, globals: &[], args: &[], seed: 0, budget: &VALIDATOR };
         let ran = vm.check(&chunk).map(|()| vm.drive(&Chunk::new("[nacre.check]", CHECK), &run)).map_err(fault)?;
-        self.steps += ran.instructions;
+        self.count(ran.instructions, &ran.result);
         let results = ran.result.map_err(fault)?;
         let has = |at: usize| results.get(at) == Some(&Value::Bool(true));
         let uses = Uses { validator: has(0), trigger: has(1) };
@@ -182,6 +213,22 @@ impl Programs for Scripts {
 
     fn steps(&self) -> u64 {
         self.steps
+    }
+    fn begin_turn(&mut self) {
+        if let Some(clocks) = &self.clocks {
+            clocks.turn.begin();
+        }
+    }
+    fn begin_request(&mut self) {
+        if let Some(clocks) = &self.clocks {
+            clocks.request.begin();
+        }
+    }
+    fn turn_is_over(&self) -> bool {
+        self.clocks.as_ref().is_some_and(|clocks| clocks.turn.is_over())
+    }
+    fn overruns(&self) -> u64 {
+        self.overruns
     }
 }
 

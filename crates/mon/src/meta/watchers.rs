@@ -15,6 +15,7 @@
 use super::access::may_read;
 use crate::state::meta::Meta;
 use crate::subscribers::Mail;
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Entity, Name};
 use nacre_wire::Message;
@@ -142,8 +143,10 @@ impl Watchers {
             // So much at once that the history does not hold it.
             return self.on_restore(meta, mail);
         }
-        let events: Vec<&MetaEvent> =
-            (before + 1..=now).filter_map(|revision| meta.history().at(revision)).flatten().collect();
+        let events: Vec<&MetaEvent> = (before + 1 + u64::from(mutant(Mutant::WatchGap))..=now)
+            .filter_map(|revision| meta.history().at(revision))
+            .flatten()
+            .collect();
         let mut spans = BTreeSet::new();
         for event in &events {
             self.concerned(event.key(), &mut spans);

@@ -14,10 +14,11 @@
 pub mod cluster_log;
 pub mod meta;
 
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use cluster_log::{ClusterLog, LogImage};
 use meta::record::{MetaEntry, MetaImage};
-use meta::{Meta, Outcome};
+use meta::{Meta, Outcome, Said};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
 use nacre_wire::codec::{Malformed, Wire};
 use nacre_wire::map::{ApplyError, Change, ClusterMap, Digest, MapDelta};
@@ -155,14 +156,22 @@ impl State {
     /// Everything as bytes.
     #[must_use]
     pub fn to_image(&self) -> Bytes {
-        let commands = self.commands.iter().cloned().collect();
-        let image = Image {
+        let mut image = Image {
             map: self.map.clone(),
             history: self.history.clone(),
             log: self.log.to_image(),
-            commands,
+            commands: self.commands.iter().cloned().collect(),
             meta: self.meta.to_image(),
         };
+        if mutant(Mutant::FenceLostInSnapshot) {
+            image.map.fences.clear();
+        }
+        if mutant(Mutant::LeaseLostInSnapshot) {
+            image.meta.leases.clear();
+        }
+        if mutant(Mutant::CommandsLostInSnapshot) {
+            image.commands.clear();
+        }
         image.to_bytes().into()
     }
 
@@ -230,14 +239,14 @@ impl State {
         let epoch = self.map.epoch;
         applied.meta = proposal.meta.into_iter().map(|entry| self.meta.apply(epoch, entry, &mut said)).collect();
         let mut lines = proposal.lines;
-        lines.extend((self.log.last() + 1..).zip(said).map(|(number, text)| LogLine {
+        lines.extend((self.log.last() + 1..).zip(said).map(|(number, Said { once, text })| LogLine {
             from: META_VOICE,
             // Numbers only have to grow: they are made here, nobody repeats them.
             instance: Instance(1),
             number,
             severity: Severity::Info {},
             text,
-            once: String::new(),
+            once,
         }));
         applied.lines = self.log.append(lines, proposal.unix_ms);
         Ok(applied)

@@ -35,7 +35,11 @@ impl Reactor {
             (Message::Hello(hello), None) => {
                 let conns = &self.conns;
                 let known = |conn: usize| conns[conn].as_ref().map(|c| (c.state, c.dialed.is_some(), c.peer));
-                match node.links.judge(&hello, self.cluster, 0, known) {
+                let judged = node.links.judge(&hello, self.cluster, 0, known).and_then(|replaced| {
+                    let passes = matches!(hello.from, Entity::Mon(_)) || node.role.takes_sessions();
+                    if passes { Ok(replaced) } else { Err(links::joining(me)) }
+                });
+                match judged {
                     Ok(replaced) => {
                         let reply = self.hello(node, Some(hello.from));
                         let old = replaced.and_then(|old| self.drop_conn(old));
@@ -54,7 +58,7 @@ impl Reactor {
                         true
                     }
                     Err(why) => {
-                        if !links::is_tie(&why) {
+                        if !links::is_passing(&why) {
                             self.say(format!("{me}: refused {}: {why}", hello.from));
                         }
                         let conn = self.conns[id].as_mut().expect("it just received");
@@ -110,7 +114,7 @@ impl Reactor {
         if fatal {
             node.halt(line.clone());
         }
-        if !links::is_tie(&why) {
+        if !links::is_passing(&why) {
             self.say(line);
         }
         self.lost(id, None, "");
@@ -147,10 +151,11 @@ impl Reactor {
             Entity::Client(_) => return None,
             // Only OSDs dial monitors, and monitors each other.
             Entity::Osd(_) if matches!(node.entity, Entity::Mon(_)) => return None,
-            Entity::Mon(mon) => match self.mons.get(&mon) {
-                Some(address) => address.clone(),
-                None => node.role.map()?.mons.get(&mon)?.address.0.clone(),
-            },
+            Entity::Mon(mon) => {
+                let by_map = node.role.map().and_then(|map| map.mons.get(&mon)).map(|info| info.address.0.as_str());
+                let by_folder = self.mons.get(&mon).map(String::as_str);
+                links::address_of_mon(by_map, by_folder, node.links.failures(to))?.to_owned()
+            }
             Entity::Osd(osd) => node.role.map()?.osds.get(&osd)?.address.0.clone(),
         };
         let dialed = net::parse(&address).ok_or(Errno::CONNREFUSED).and_then(net::dial);
@@ -192,7 +197,7 @@ impl Reactor {
             node.links.mon.on_lost(now, mon);
             node.inbox.push_back(Input::Gone(Entity::Mon(mon)));
         }
-        let listens = |other: &Node| other.role.is_listening() && other.halted.is_none();
+        let listens = |other: &Node| other.role.takes_sessions() && other.halted.is_none();
         let here = self.nodes.iter().flatten().find_map(|other| match other.entity {
             Entity::Mon(mon) if listens(other) => Some(mon),
             _ => None,

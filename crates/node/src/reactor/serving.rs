@@ -2,7 +2,7 @@
 
 use super::{Node, Reactor, submit_failure};
 use crate::clock;
-use crate::evaluator::Evaluator;
+use crate::evaluator::{self, Evaluator};
 use crate::role::{Action, Input, Role};
 use nacre_types::{Entity, Time};
 
@@ -24,6 +24,14 @@ impl Reactor {
         let mut any = false;
         let mut actions = std::mem::take(&mut self.actions);
         let mut events = std::mem::take(&mut self.store_events);
+        if let Some(store) = &node.store
+            && store.is_ready()
+            && let Some(why) = store.broken()
+        {
+            self.say(format!("{} stops: {why}", node.entity));
+            node.halt(why);
+            return true;
+        }
         if let Some(store) = &mut node.store
             && let Err(error) = store.poll(&mut events)
         {
@@ -124,11 +132,8 @@ impl Reactor {
                 }
                 Action::Evaluate(job) => {
                     let waker = &self.waker;
-                    let evaluator = node.evaluator.get_or_insert_with(|| {
-                        // Without a thread nothing long can be done, and half of the cluster would wait for us.
-                        Evaluator::new(waker.clone()).expect("a thread")
-                    });
-                    evaluator.begin(job);
+                    let make = || Evaluator::new(waker.clone(), evaluator::SLICE, evaluator::LONGEST);
+                    node.evaluator.get_or_insert_with(make).begin(job);
                 }
                 Action::Say(text) => {
                     let line = format!("{}: {text}", node.entity);

@@ -10,7 +10,7 @@ use crate::evaluate::{self, Outcome, Setting, Update};
 use crate::fetched::{Fetched, Want};
 use crate::io::Output;
 use crate::methods::EvaluateJob;
-use crate::programs::Programs;
+use crate::programs::{Programs, keeps_sources};
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant, snaps};
 use nacre_store::{Read, ReadError, ReadReply};
@@ -87,7 +87,9 @@ impl Pg {
             return;
         }
         let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
-        let possible = pool.map_or(Ok(()), |pool| snaps::validate(&request, &pool.snaps));
+        let possible = pool.map_or(Ok(()), |pool| {
+            snaps::validate(&request, &pool.snaps).and_then(|()| keeps_sources(&pool.name, &request, &payload))
+        });
         if let Err(failure) = evaluate::validate(&request, &payload).and(possible) {
             refuse(failure, sh);
             return;
@@ -612,7 +614,7 @@ impl Pg {
         let source = op.source.clone().transpose();
         let brought = self.brought(&op, &context, sh);
         let scene = self.scene(&op, &context, sh);
-        sh.programs.prepare(&op);
+        sh.programs.prepare(&op, sh.now);
         let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
         let impossible = pool.and_then(|pool| snaps::impossible(&op.request, &pool.snaps));
         let broken = source.err().or(impossible).or_else(|| sh.programs.broken(&op.request));

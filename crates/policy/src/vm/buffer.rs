@@ -136,7 +136,8 @@ impl UserData for Buffer {
 
 fn compare(lua: &Lua, left: &Value, right: &Value) -> mlua::Result<std::cmp::Ordering> {
     let (left, right) = (operand(left)?, operand(right)?);
-    meter_of(lua).charge(lua, left.len().min(right.len()) as u64 / 1024)?;
+    // A string among them was copied.
+    meter_of(lua).charge(lua, left.len().max(right.len()) as u64 / 1024)?;
     Ok(left.cmp(&right))
 }
 

@@ -181,6 +181,17 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         self.engine.meter.stop().clone()
     }
 
+    /// Gives all calls from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once for a VM.
+    pub fn set_patience(&self, patience: Arc<dyn super::Patience>) {
+        self.engine.meter.set_patience(patience);
+    }
+
+    /// Instructions that the last call used, however it ended.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.engine.meter.used()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> VmStats {
@@ -246,6 +257,9 @@ fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &
     )
 }
 
+/// Longest name of a class or method that is looked for.
+const NAME_MAX: usize = 4096;
+
 /// What the prelude gets: an error; or nothing and the callee's function; or nothing, nothing, status and output of a native callee.
 fn enter<O: Object + Send + 'static>(
     lua: &Lua,
@@ -255,6 +269,7 @@ fn enter<O: Object + Send + 'static>(
     input: &Value,
 ) -> mlua::Result<MultiValue> {
     let name = |value: &Value, what: &str| match value {
+        Value::String(text) if text.as_bytes().len() > NAME_MAX => Err(Fault::Stop(Stop::Errno(errno::EOPNOTSUPP))),
         Value::String(text) => Ok(text.to_string_lossy()),
         other => Err(Fault::Refused((Kind::Runtime, format!("{what}: a string is needed, not {}", name_of(other))))),
     };
@@ -262,6 +277,8 @@ fn enter<O: Object + Send + 'static>(
         (Ok(class), Ok(method)) => (class, method),
         (Err(fault), _) | (_, Err(fault)) => return refused(lua, fault),
     };
+    let length = |value: &Value| value.as_string().map_or(0, |text| text.as_bytes().len() as u64);
+    meter.charge(lua, length(input) / 1024)?;
     let input = if input.is_nil() { Ok(Bytes::new()) } else { text(input, "input") };
     let input = match input {
         Ok(input) => input,

@@ -13,8 +13,8 @@ use super::Trouble;
 use crate::budget::Budget;
 use crate::{Kind, ScriptError};
 use mlua::Lua;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread uses them at a time.
 #[derive(Debug, Default)]
@@ -35,7 +35,29 @@ pub(super) struct Meter {
     external: AtomicUsize,
     /// Set by a host whose clock says that it is enough, on any thread.
     stop: Arc<AtomicBool>,
+    /// A call runs. Outside of one nothing is charged and the switch is not heeded: what clears up after a call must not fail.
+    running: AtomicBool,
+    /// The host's patience, and charges until it is asked again.
+    patience: OnceLock<Arc<dyn Patience>>,
+    asks_in: AtomicU64,
 }
+
+/// How long a host lets a call run, by a clock that this crate does not have. What ends so had no effects, and is begun again elsewhere or refused.
+pub trait Patience: Send + Sync {
+    /// A piece of work begins, of one call or several. Whoever has the work says so: a VM does not know.
+    fn begin(&self);
+    /// Whether the work in hand has taken longer than the host has. Asked every few steps.
+    fn is_over(&self) -> bool;
+}
+impl std::fmt::Debug for dyn Patience {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Patience")
+    }
+}
+
+/// Charges between two questions to the host's clock: reading it takes as long as a few steps. The longest single step within an inline budget takes some
+/// tens of microseconds, so that the clock is overrun by a millisecond at most.
+const ASK_EVERY: u64 = 32;
 
 /// Raised to unwind Lua; what it means is in [`Trouble`].
 #[derive(Debug)]
@@ -64,6 +86,8 @@ impl Meter {
     /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind is not this call's.
     pub(super) fn begin(&self, lua: &Lua, budget: &Budget, start: usize) {
         self.stop.store(false, Relaxed);
+        self.running.store(true, Relaxed);
+        self.asks_in.store(ASK_EVERY, Relaxed);
         self.used.store(0, Relaxed);
         self.limit.store(budget.instructions, Relaxed);
         self.weight.store(0, Relaxed);
@@ -81,6 +105,7 @@ impl Meter {
 
     /// After a call: counts nothing, bounds nothing.
     pub(super) fn end(&self, lua: &Lua) {
+        self.running.store(false, Relaxed);
         self.limit.store(u64::MAX, Relaxed);
         self.ending.store(0, Relaxed);
         self.weight.store(0, Relaxed);
@@ -137,7 +162,10 @@ impl Meter {
         if self.is_ending() {
             return Ending::raise();
         }
-        if self.stop.load(Relaxed) {
+        if !self.running.load(Relaxed) {
+            return Ok(());
+        }
+        if self.stop.load(Relaxed) || self.is_impatient() {
             return self.kill(
                 lua,
                 Kind::Clock,
@@ -153,6 +181,23 @@ impl Meter {
             );
         }
         Ok(())
+    }
+
+    fn is_impatient(&self) -> bool {
+        let Some(patience) = self.patience.get() else { return false };
+        let left = self.asks_in.load(Relaxed).saturating_sub(1);
+        self.asks_in.store(if left == 0 { ASK_EVERY } else { left }, Relaxed);
+        left == 0 && patience.is_over()
+    }
+
+    /// The clock that calls run under, for good.
+    pub(super) fn set_patience(&self, patience: Arc<dyn Patience>) {
+        assert!(self.patience.set(patience).is_ok(), "a VM has one clock");
+    }
+
+    /// Whether so many units more end the call: a native that would do the work in one step need not begin.
+    pub(super) fn is_beyond(&self, units: u64) -> bool {
+        self.running.load(Relaxed) && self.used.load(Relaxed).saturating_add(units) > self.limit.load(Relaxed)
     }
 
     /// Collects garbage when a quarter of the budget was allocated since the last time, and ends the call if that does not help.

@@ -76,6 +76,7 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
         "load",
         lua.create_function(move |lua, (text, name): (mlua::LuaString, Option<String>)| {
             let text = text.as_bytes();
+            shared.charge(lua, name.as_ref().map_or(0, String::len) as u64 / 256)?;
             // Compiling takes about 60 ns per byte.
             shared.charge(lua, API_COST + text.len() as u64)?;
             let name = name.as_deref().map_or("load", |name| name.trim_start_matches(['=', '@', '[']));
@@ -200,11 +201,18 @@ fn exact_function<R: IntoLua + 'static>(
     lua: &Lua,
     f: impl Fn(&Lua, &Value, &Value) -> Result<R, convert::Refused> + Send + 'static,
 ) -> mlua::Result<mlua::Function> {
-    lua.create_function(move |lua, (a, b): (Value, Value)| match f(lua, &a, &b) {
-        Ok(value) => (Value::Nil, value).into_values(lua),
-        Err((kind, message)) => {
-            hint(lua, kind, &message);
-            (message,).into_values(lua)
+    lua.create_function(move |lua, (a, b): (Value, Value)| {
+        // A text is copied before it is looked at.
+        let length = a.as_string().map_or(0, |text| text.as_bytes().len() as u64);
+        if length > 1024 {
+            super::buffer::meter_of(lua).charge(lua, length / 1024)?;
+        }
+        match f(lua, &a, &b) {
+            Ok(value) => (Value::Nil, value).into_values(lua),
+            Err((kind, message)) => {
+                hint(lua, kind, &message);
+                (message,).into_values(lua)
+            }
         }
     })
 }

@@ -65,6 +65,9 @@ pub(super) struct Cx<'a> {
     moved: u64,
 }
 
+/// Bytes whose checksum costs an instruction.
+const CHECKSUM_EACH: u64 = 512;
+
 impl Cx<'_> {
     fn buffer(&mut self, bytes: Bytes) -> Buffer {
         self.moved += bytes.len() as u64 / 1024;
@@ -78,6 +81,13 @@ impl Cx<'_> {
         self.moved += bytes.len() as u64 / 1024;
         Ok(bytes)
     }
+}
+
+/// A name or key: copied, and looked for by comparing.
+fn key_text(moved: &mut u64, value: &Value, what: &str) -> Result<Bytes, Fault> {
+    let bytes = text(value, what)?;
+    *moved += bytes.len() as u64 / 1024;
+    Ok(bytes)
 }
 
 /// Whether Ceph has a function too: a portable class may use no other.
@@ -279,7 +289,14 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
         Ok(cx.object.zero(unsigned(&offset, "offset")?, unsigned(&length, "length")?)?)
     })?;
     api.add(In::Nacre, "checksum", |cx, (offset, length): (Value, Value)| {
-        Ok(One(f64::from(cx.object.checksum(optional(&offset, "offset")?, optional(&length, "length")?)?)))
+        let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
+        // Charged before it is done: one step over a large object takes longer than a whole call may.
+        let rest = cx.object.stat().map_or(0, |stat| stat.size).saturating_sub(offset);
+        cx.moved += (if length == 0 { rest } else { rest.min(length) }) / CHECKSUM_EACH;
+        if cx.meter.is_beyond(cx.moved) {
+            return Ok(One(0.0)); // never seen: what was moved is charged next, and ends the call
+        }
+        Ok(One(f64::from(cx.object.checksum(offset, length)?)))
     })?;
     api.add(In::Nacre, "snapshots", |cx, ()| {
         cx.object.snapshots()?.into_iter().map(whole).collect::<Result<Vec<f64>, Fault>>().map(One)
@@ -289,7 +306,7 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
 
 fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
     api.add(In::Ceph, "getxattr", |cx, name: Value| {
-        let bytes = cx.object.getxattr(&text(&name, "name")?)?;
+        let bytes = cx.object.getxattr(&key_text(&mut cx.moved, &name, "name")?)?;
         Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "getxattrs", |cx, ()| {
@@ -298,23 +315,27 @@ fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Re
     })?;
     api.add(In::Ceph, "setxattr", |cx, (name, value): (Value, Value)| {
         let value = cx.data(&value, "value")?;
-        Ok(cx.object.setxattr(&text(&name, "name")?, value)?)
+        Ok(cx.object.setxattr(&key_text(&mut cx.moved, &name, "name")?, value)?)
     })?;
-    api.add(In::Nacre, "rmxattr", |cx, name: Value| Ok(cx.object.rmxattr(&text(&name, "name")?)?))
+    api.add(In::Nacre, "rmxattr", |cx, name: Value| Ok(cx.object.rmxattr(&key_text(&mut cx.moved, &name, "name")?)?))
 }
 
 fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
     api.add(In::Ceph, "map_get_val", |cx, key: Value| {
-        let bytes = cx.object.map_get_val(&text(&key, "key")?)?;
+        let bytes = cx.object.map_get_val(&key_text(&mut cx.moved, &key, "key")?)?;
         Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "map_get_vals", |cx, (after, prefix, max): (Value, Value, Value)| {
-        let (pairs, more) =
-            cx.object.map_get_vals(&text(&after, "after")?, &text(&prefix, "prefix")?, unsigned(&max, "max")?)?;
+        let (pairs, more) = cx.object.map_get_vals(
+            &key_text(&mut cx.moved, &after, "after")?,
+            &key_text(&mut cx.moved, &prefix, "prefix")?,
+            unsigned(&max, "max")?,
+        )?;
         Ok((buffers(cx, pairs), more))
     })?;
     api.add(In::Ceph, "map_get_keys", |cx, (after, max): (Value, Value)| {
-        let (keys, more) = cx.object.map_get_keys(&text(&after, "after")?, unsigned(&max, "max")?)?;
+        let (keys, more) =
+            cx.object.map_get_keys(&key_text(&mut cx.moved, &after, "after")?, unsigned(&max, "max")?)?;
         cx.moved += keys.len() as u64 * PAIR_COST;
         Ok((Keys(keys), more))
     })?;
@@ -325,7 +346,7 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         let mut list = Vec::new();
         for pair in table.pairs::<Value, Value>() {
             let (key, value) = pair.map_err(|error| (Kind::Runtime, super::place::root(&error)))?;
-            list.push((text(&key, "key")?, cx.data(&value, "value")?));
+            list.push((key_text(&mut cx.moved, &key, "key")?, cx.data(&value, "value")?));
             cx.moved += PAIR_COST;
         }
         // By key: not by the table's order.
@@ -335,9 +356,11 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
     api.add(In::Ceph, "map_set_val", |cx, (key, value): (Value, Value)| {
         let value = cx.data(&value, "value")?;
         cx.moved += PAIR_COST;
-        Ok(cx.object.map_set_vals(vec![(text(&key, "key")?, value)])?)
+        Ok(cx.object.map_set_vals(vec![(key_text(&mut cx.moved, &key, "key")?, value)])?)
     })?;
-    api.add(In::Ceph, "map_remove_key", |cx, key: Value| Ok(cx.object.map_remove_key(&text(&key, "key")?)?))?;
+    api.add(In::Ceph, "map_remove_key", |cx, key: Value| {
+        Ok(cx.object.map_remove_key(&key_text(&mut cx.moved, &key, "key")?)?)
+    })?;
     api.add(In::Ceph, "map_clear", |cx, ()| Ok(cx.object.map_clear()?))?;
     api.add(In::Ceph, "map_read_header", |cx, ()| {
         let bytes = cx.object.map_read_header()?;

@@ -119,6 +119,11 @@ impl Vm {
         self.engine.meter.stop().clone()
     }
 
+    /// Gives all runs from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once for a VM.
+    pub fn set_patience(&self, patience: Arc<dyn super::Patience>) {
+        self.engine.meter.set_patience(patience);
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> VmStats {

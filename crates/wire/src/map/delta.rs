@@ -5,8 +5,8 @@
 //! no longer fits (an activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
 
 use super::{
-    Activation, Address, Capability, ClusterMap, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool, ProgramKind,
-    ProgramVersion, Weight,
+    Activation, Address, Capability, ClusterMap, CrushHunk, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool,
+    ProgramKind, ProgramVersion, Weight,
 };
 use crate::codec::Wire;
 use crate::{wire_enum, wire_record};
@@ -87,6 +87,11 @@ pub enum Change {
     Crush {
         /// As the CRUSH text form; the monitors parsed it before they proposed it.
         text: String,
+    },
+    /// What changes of the hierarchy's text.
+    CrushPatch {
+        /// In order; see `patch.rs`.
+        hunks: Vec<CrushHunk>,
     },
     /// Placement exceptions of a group; none removes the entry.
     Upmap {
@@ -228,6 +233,7 @@ wire_enum!(Change {
     25 => SnapRemove { pool, snap },
     // 4 was it, without `process`.
     26 => OsdUp { osd, instance, address, store, features, process },
+    27 => CrushPatch { hunks },
 });
 
 /// One committed step of the map.
@@ -359,6 +365,13 @@ impl ClusterMap {
             Change::Crush { text } => {
                 // The monitors parsed it before proposing; a text that a later version could not parse changes nothing.
                 if let Ok(section) = CrushSection::parse(text) {
+                    self.crush = section;
+                    before.crush_changed = true;
+                }
+            }
+            Change::CrushPatch { hunks } => {
+                let text = super::patch::patched(&self.crush.text, hunks);
+                if let Some(Ok(section)) = text.map(|text| CrushSection::parse(&text)) {
                     self.crush = section;
                     before.crush_changed = true;
                 }

@@ -16,11 +16,13 @@
 //! an activation is never of a later interval than the current one; acting members exist and are up.
 
 mod delta;
+pub mod patch;
 mod placement;
 pub mod programs;
 pub mod snaps;
 
 pub use delta::{ApplyError, Change, MapDelta};
+pub use patch::CrushHunk;
 pub use programs::{Capability, Program, ProgramKind, ProgramVersion, SourceDigest};
 pub use snaps::{PoolSnaps, SnapInfo, SnapMode};
 

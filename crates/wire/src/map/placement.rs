@@ -35,7 +35,10 @@ impl Before {
 }
 
 pub(super) fn parse(text: &str) -> Result<CrushMap, String> {
-    nacre_crush::text::parse(text).map_err(|error| error.to_string())
+    let map = nacre_crush::text::parse(text).map_err(|error| error.to_string())?;
+    // Everybody maps every group by it.
+    map.check_attempts()?;
+    Ok(map)
 }
 
 impl ClusterMap {

@@ -9,8 +9,8 @@ use nacre_types::{
 };
 use nacre_wire::map::programs::RegistryHead;
 use nacre_wire::map::{
-    Activation, Address, Capability, Change, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool, PoolSnaps,
-    Program, ProgramKind, ProgramVersion, Protocol, SnapInfo, SnapMode, SourceDigest, Weight,
+    Activation, Address, Capability, Change, CrushHunk, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool,
+    PoolSnaps, Program, ProgramKind, ProgramVersion, Protocol, SnapInfo, SnapMode, SourceDigest, Weight,
 };
 use nacre_wire::msg::client::{
     OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
@@ -716,6 +716,9 @@ rule replicated {
 fn crush() -> CrushSection {
     CrushSection::parse(CRUSH).expect("a well-formed hierarchy")
 }
+fn hunk() -> CrushHunk {
+    CrushHunk { keep: 2, drop: 1, lines: "# another\n".to_owned() }
+}
 fn pool() -> Pool {
     Pool {
         name: "data".into(),
@@ -824,6 +827,7 @@ fn changes() -> Vec<Change> {
             features: 5,
             process: 77,
         },
+        Change::CrushPatch { hunks: vec![hunk()] },
     ]
 }
 fn delta() -> MapDelta {
@@ -909,6 +913,7 @@ fn map() -> Vec<Sample> {
         value("record Pool v2", snapped_pool()),
         value("record PoolSnaps v1", snaps()),
         value("record SnapInfo v1", SnapInfo { name: "monday".into(), created: Epoch(3) }),
+        value("record CrushHunk v1", hunk()),
         value("variant SnapMode.Unused", SnapMode::Unused {}),
         value("variant SnapMode.Named", SnapMode::Named {}),
         value("variant SnapMode.Own", SnapMode::Own {}),

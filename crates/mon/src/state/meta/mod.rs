@@ -17,6 +17,7 @@ pub mod history;
 pub mod record;
 pub mod sessions;
 
+use crate::{Mutant, mutant};
 use history::History;
 use nacre_types::{Epoch, Name};
 use nacre_wire::meta::draft::{Draft, bytes_of, holds, within};
@@ -28,6 +29,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Triggers that set each other off end here.
 pub const DEPTH_MAX: u32 = 8;
+/// Runs of a namespace's triggers that may wait: what triggers themselves set off beyond it is left out. Eight triggers that each write where all
+/// eight look would otherwise be sixteen million runs of one change.
+pub const CASCADE_MAX: usize = 1_000;
+
+/// The namespace of a trigger, whose name is `namespace/name`.
+#[must_use]
+pub fn namespace_of_trigger(name: &Name) -> Name {
+    let text = name.as_bytes();
+    Name::copy(text.split(|byte| *byte == b'/').next().unwrap_or_default())
+}
+
+/// A line for the cluster log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// What the log has once; empty: each time.
+    pub once: String,
+    /// The line.
+    pub text: String,
+}
+impl From<String> for Said {
+    fn from(text: String) -> Self {
+        Self { once: String::new(), text }
+    }
+}
 /// Leases at most.
 pub const LEASES_MAX: usize = 100_000;
 
@@ -73,6 +98,8 @@ pub struct Meta {
     leases_changed: u64,
     sessions: Sessions,
     pending: Vec<MetaPending>,
+    /// How many of them there are, by namespace.
+    pending_of: BTreeMap<Name, usize>,
     usage: BTreeMap<Name, Usage>,
 }
 
@@ -94,6 +121,9 @@ impl Meta {
         meta.leases = image.leases.into_iter().map(lease).collect();
         for pair in image.pairs {
             meta.put(pair);
+        }
+        for pending in &meta.pending {
+            *meta.pending_of.entry(namespace_of_trigger(&pending.trigger)).or_default() += 1;
         }
         meta
     }
@@ -148,6 +178,11 @@ impl Meta {
     pub fn pending(&self) -> &[MetaPending] {
         &self.pending
     }
+    /// How many of them a namespace has.
+    #[must_use]
+    pub fn pending_of(&self, namespace: &Name) -> usize {
+        self.pending_of.get(namespace).copied().unwrap_or_default()
+    }
     /// What a namespace takes; the empty one is all together.
     #[must_use]
     pub fn usage(&self, namespace: &Name) -> Usage {
@@ -162,6 +197,10 @@ impl Meta {
     #[must_use]
     pub fn lease(&self, lease: u64) -> Option<&MetaHolding> {
         self.leases.get(&lease).map(|lease| &lease.holding)
+    }
+    /// A lease's keys.
+    pub fn keys_of_lease(&self, lease: u64) -> impl Iterator<Item = &Name> {
+        self.leases.get(&lease).into_iter().flat_map(|lease| &lease.keys)
     }
     /// All leases.
     pub fn leases(&self) -> impl Iterator<Item = MetaLease> {
@@ -179,7 +218,7 @@ impl Meta {
     }
 
     /// Carries out one entry at the map's `epoch`; lines for the cluster log go to `said`.
-    pub fn apply(&mut self, epoch: Epoch, entry: MetaEntry, said: &mut Vec<String>) -> Outcome {
+    pub fn apply(&mut self, epoch: Epoch, entry: MetaEntry, said: &mut Vec<Said>) -> Outcome {
         self.entries += 1;
         let MetaEntry { who, act, terms } = entry;
         if let Some(who) = &who {
@@ -213,7 +252,7 @@ impl Meta {
         act: MetaAct,
         terms: &MetaTerms,
         owner: Name,
-        said: &mut Vec<String>,
+        said: &mut Vec<Said>,
     ) -> Result<MetaResult, MetaError> {
         match act {
             MetaAct::Transact { compares, then, otherwise } => {
@@ -229,6 +268,9 @@ impl Meta {
                         what,
                         limit: LEASES_MAX as u64,
                     });
+                }
+                if mutant(Mutant::LeaseNumberReused) {
+                    self.last_lease = self.leases.keys().next_back().copied().unwrap_or_default();
                 }
                 self.last_lease += 1;
                 self.leases_changed += 1;
@@ -255,13 +297,20 @@ impl Meta {
                 };
                 // Also when its changes are refused: it would be refused for ever.
                 self.pending.remove(at);
+                let namespace = namespace_of_trigger(&trigger);
+                if let Some(count) = self.pending_of.get_mut(&namespace) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.pending_of.remove(&namespace);
+                    }
+                }
                 match self.run(epoch, &ops, terms, said) {
                     Ok(answers) => {
-                        said.extend(lines);
+                        said.extend(lines.into_iter().map(Said::from));
                         Ok(MetaResult::Transacted { succeeded: true, answers })
                     }
                     Err(error) => {
-                        said.push(format!("trigger {trigger} for revision {revision} failed: {error}"));
+                        said.push(format!("trigger {trigger} for revision {revision} failed: {error}").into());
                         Err(error)
                     }
                 }
@@ -274,7 +323,7 @@ impl Meta {
         epoch: Epoch,
         ops: &[MetaOp],
         terms: &MetaTerms,
-        said: &mut Vec<String>,
+        said: &mut Vec<Said>,
     ) -> Result<Vec<nacre_wire::msg::meta::MetaAnswer>, MetaError> {
         let mut draft = Draft::new(&self.pairs, self.revision + 1, epoch);
         let mut answers = Vec::with_capacity(ops.len());
@@ -320,7 +369,7 @@ impl Meta {
         Ok(())
     }
 
-    fn commit(&mut self, events: Vec<MetaEvent>, terms: &MetaTerms, said: &mut Vec<String>) {
+    fn commit(&mut self, events: Vec<MetaEvent>, terms: &MetaTerms, said: &mut Vec<Said>) {
         if events.is_empty() {
             return;
         }
@@ -338,14 +387,22 @@ impl Meta {
                 continue;
             }
             let depth = terms.depth + 1;
-            if depth > DEPTH_MAX {
-                let name = &trigger.name;
-                said.push(format!(
-                    "trigger {name} is not run for revision {}: {DEPTH_MAX} triggers led to it",
-                    self.revision
-                ));
+            let (name, revision) = (&trigger.name, self.revision);
+            let namespace = namespace_of_trigger(name);
+            let left_out = if depth > DEPTH_MAX {
+                Some(format!("{DEPTH_MAX} triggers led to it"))
+            } else if depth > 1 && self.pending_of(&namespace) >= CASCADE_MAX {
+                Some(format!("a trigger led to it, and {CASCADE_MAX} runs of `{namespace}` wait already"))
+            } else {
+                None
+            };
+            if let Some(why) = left_out {
+                // Once: it may be so for thousands of them.
+                let once = format!("trigger {name} is not run: {why}");
+                said.push(Said { once, text: format!("trigger {name} is not run for revision {revision}: {why}") });
                 continue;
             }
+            *self.pending_of.entry(namespace).or_default() += 1;
             self.pending.push(MetaPending {
                 trigger: trigger.name.clone(),
                 revision: self.revision,

@@ -1,0 +1,486 @@
+//! Threads for jobs that take long, fair to those who ask.
+//!
+//! ```text
+//!  begin ─▶ short: who has used least time goes first ─▶ a slice each ──done──▶ take
+//!                                                              └─over─▶ long: the same, with all the time there is ──▶ take
+//! ```
+//! A thread for each of the two lanes: what is over soon never waits behind what is not, and nobody's many jobs stand before another's one. What a client
+//! may have queued is bounded; beyond it, jobs are answered with a sentence that says so.
+//!
+//! No job can take a thread with it unseen. One that panics is answered as one that may be tried again, and the engine that it ran on is thrown away. One
+//! that hangs where its clock cannot end it is answered so too, and its thread is left to itself; after [`LOST_MAX`] of those the daemon stops.
+
+use crate::clock;
+use crate::wake::Waker;
+use nacre_types::Time;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Jobs that one client may have waiting.
+const QUEUED_MAX: usize = 128;
+/// Threads that may be left behind.
+const LOST_MAX: usize = 4;
+/// How long after its limit a job that has not ended counts as hung.
+const HUNG: Duration = Duration::from_secs(10);
+/// How much less than the daemons' threads these get when all want to run.
+const NICE: i32 = 10;
+/// Clients remembered that have nothing queued.
+const REMEMBERED_MAX: usize = 4096;
+
+/// A kind of job.
+pub trait Work: Clone + Send + 'static {
+    /// What becomes of it.
+    type Done: Send;
+    /// What says which job it was.
+    type Ticket: Copy + Send;
+    /// What does it; made on its thread.
+    type Engine;
+    /// Makes an engine that asks `clock` whether to go on.
+    fn engine(clock: &Arc<Slice>) -> Self::Engine;
+    fn client(&self) -> u64;
+    fn ticket(&self) -> Self::Ticket;
+    fn run(self, engine: &mut Self::Engine) -> Self::Done;
+    /// It was not done, and nothing happened.
+    fn not_done(ticket: Self::Ticket, why: String) -> Self::Done;
+}
+
+/// The clock of a lane: how long the job in hand may take.
+#[derive(Debug)]
+pub struct Slice {
+    limit: Duration,
+    begun: AtomicU64,
+    /// It was asked, and said that it is enough.
+    ended: AtomicBool,
+}
+
+impl Slice {
+    pub const fn new(limit: Duration) -> Self {
+        Self { limit, begun: AtomicU64::new(0), ended: AtomicBool::new(false) }
+    }
+    /// A job begins.
+    pub fn start(&self) {
+        self.begun.store(clock::now().0, Relaxed);
+        self.ended.store(false, Relaxed);
+    }
+    /// Whether the job has had its time.
+    pub fn is_over(&self) -> bool {
+        let over = clock::now().since(Time(self.begun.load(Relaxed))) > self.limit;
+        if over {
+            self.ended.store(true, Relaxed);
+        }
+        over
+    }
+}
+
+// ── who is next ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Jobs by client: the next one is of the client that has used least.
+struct Fair<J> {
+    shares: BTreeMap<u64, Share<J>>,
+    /// What the last one who was next had used: nobody saves up by being away.
+    floor: u64,
+}
+struct Share<J> {
+    jobs: VecDeque<J>,
+    used: u64,
+}
+
+impl<J> Default for Fair<J> {
+    fn default() -> Self {
+        Self { shares: BTreeMap::new(), floor: 0 }
+    }
+}
+
+impl<J> Fair<J> {
+    /// Whether there was room.
+    fn push(&mut self, client: u64, job: J) -> Result<(), J> {
+        let floor = self.floor;
+        let share = self.shares.entry(client).or_insert_with(|| Share { jobs: VecDeque::new(), used: floor });
+        if share.jobs.len() >= QUEUED_MAX {
+            return Err(job);
+        }
+        share.used = share.used.max(floor);
+        share.jobs.push_back(job);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<(u64, J)> {
+        let waiting = self.shares.iter_mut().filter(|(_, share)| !share.jobs.is_empty());
+        let (client, share) = waiting.min_by_key(|(_, share)| share.used)?;
+        self.floor = self.floor.max(share.used);
+        Some((*client, share.jobs.pop_front().expect("it waits")))
+    }
+
+    /// A client's job took so long, in nanoseconds.
+    fn charge(&mut self, client: u64, used: u64) {
+        let floor = self.floor;
+        if let Some(share) = self.shares.get_mut(&client) {
+            share.used += used;
+        }
+        self.shares.retain(|_, share| !share.jobs.is_empty() || share.used > floor);
+        if self.shares.len() > REMEMBERED_MAX {
+            self.shares.retain(|_, share| !share.jobs.is_empty());
+        }
+    }
+
+    fn clear(&mut self) {
+        self.shares.clear();
+    }
+}
+
+// ── lanes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+struct Running<J: Work> {
+    /// Which job of this lane, by count.
+    number: u64,
+    ticket: J::Ticket,
+    begun: Time,
+}
+
+struct Lane<J: Work> {
+    limit: Duration,
+    queue: Fair<J>,
+    running: Option<Running<J>>,
+    begun: u64,
+    /// Whether a thread serves it; the first job makes one.
+    served: bool,
+}
+
+struct State<J: Work> {
+    lanes: [Lane<J>; 2],
+    done: Vec<J::Done>,
+    lost: usize,
+    closed: bool,
+}
+
+struct Shared<J: Work> {
+    state: Mutex<State<J>>,
+    more: Condvar,
+    waker: Arc<Waker>,
+}
+
+impl<J: Work> Shared<J> {
+    /// Nothing that may panic happens under this lock.
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See the module head. Dropping it lets the threads end by themselves, after the job in hand.
+pub struct Lanes<J: Work> {
+    shared: Arc<Shared<J>>,
+}
+
+impl<J: Work> Lanes<J> {
+    /// `short` is a slice, `long` the longest that a job may take. `waker` is woken when something is done.
+    pub fn new(waker: Arc<Waker>, short: Duration, long: Duration) -> Self {
+        let lane = |limit| Lane { limit, queue: Fair::default(), running: None, begun: 0, served: false };
+        let state = State { lanes: [lane(short), lane(long)], done: Vec::new(), lost: 0, closed: false };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), more: Condvar::new(), waker }) }
+    }
+
+    /// Takes a job.
+    pub fn begin(&self, job: J) {
+        let mut state = self.shared.lock();
+        let (client, ticket) = (job.client(), job.ticket());
+        let served = state.lanes[0].served || {
+            state.lanes[0].served = spawn(&self.shared, 0);
+            state.lanes[0].served
+        };
+        let refused = if !served {
+            "this daemon has no thread for long calls (the system gives it none); nothing happened, it may be tried again"
+        } else if state.lanes[0].queue.push(client, job).is_err() {
+            "too many of this client's long calls wait here already; nothing happened, it may be tried again"
+        } else {
+            drop(state);
+            self.shared.more.notify_all();
+            return;
+        };
+        state.done.push(J::not_done(ticket, refused.to_owned()));
+        drop(state);
+        self.shared.waker.wake();
+    }
+
+    /// Takes what is done.
+    pub fn take(&self, into: &mut Vec<J::Done>) {
+        into.append(&mut self.shared.lock().done);
+    }
+
+    /// Leaves behind what hangs; to be called now and then.
+    ///
+    /// # Errors
+    /// Why the daemon must stop: too much hangs.
+    pub fn watch(&self, now: Time) -> Result<(), String> {
+        let mut state = self.shared.lock();
+        for at in 0..state.lanes.len() {
+            let lane = &mut state.lanes[at];
+            let late = lane.limit + HUNG;
+            let Some(hung) = lane.running.take_if(|running| now.since(running.begun) > late) else { continue };
+            let why = "it hung where no clock could end it; nothing happened, it may be tried again".to_owned();
+            state.done.push(J::not_done(hung.ticket, why));
+            state.lost += 1;
+            if state.lost > LOST_MAX {
+                return Err(format!("{LOST_MAX} programs hang in its threads and cannot be ended: start it again"));
+            }
+            state.lanes[at].served = spawn(&self.shared, at);
+            self.shared.waker.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<J: Work> Drop for Lanes<J> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.lanes.iter_mut().for_each(|lane| lane.queue.clear());
+        drop(state);
+        self.shared.more.notify_all();
+    }
+}
+
+fn spawn<J: Work>(shared: &Arc<Shared<J>>, at: usize) -> bool {
+    let theirs = shared.clone();
+    let name = ["nacre-evaluate", "nacre-long"][at].to_owned();
+    std::thread::Builder::new().name(name).spawn(move || serve(&theirs, at)).is_ok()
+}
+
+fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
+    // Linux keeps priorities per thread. If it is refused, the thread is merely not polite.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    let slice = Arc::new(Slice::new(shared.lock().lanes[at].limit));
+    let mut engine = None;
+    let mut state = shared.lock();
+    loop {
+        if state.closed {
+            return;
+        }
+        let Some((client, job)) = state.lanes[at].queue.pop() else {
+            state = shared.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let ticket = job.ticket();
+        let lane = &mut state.lanes[at];
+        lane.begun += 1;
+        let (number, begun) = (lane.begun, clock::now());
+        lane.running = Some(Running { number, ticket, begun });
+        drop(state);
+
+        let again = (at == 0).then(|| job.clone());
+        slice.start();
+        let result = catch_unwind(AssertUnwindSafe(|| job.run(engine.get_or_insert_with(|| J::engine(&slice)))));
+        if result.is_err() {
+            // Half of something may be in it.
+            engine = None;
+        }
+
+        state = shared.lock();
+        if state.lanes[at].running.take_if(|running| running.number == number).is_none() {
+            return; // it was answered meanwhile, and another thread has the lane
+        }
+        state.lanes[at].queue.charge(client, clock::now().since(begun).as_nanos() as u64);
+        let done = match (result, again) {
+            (Err(_), _) => {
+                let why = "a fault of this daemon's own ended it (its log says where); nothing happened, it may be tried again";
+                J::not_done(ticket, why.to_owned())
+            }
+            (Ok(_), Some(job)) if slice.ended.load(Relaxed) => {
+                let lane = &mut state.lanes[1];
+                if lane.served || spawn(shared, 1) {
+                    lane.served = true;
+                    match lane.queue.push(client, job) {
+                        Ok(()) => {
+                            shared.more.notify_all();
+                            continue;
+                        }
+                        Err(_) => {
+                            let why = "too many of this client's long calls wait here already; nothing happened, it may be tried again";
+                            J::not_done(ticket, why.to_owned())
+                        }
+                    }
+                } else {
+                    J::not_done(ticket, "this daemon has no thread for long calls".to_owned())
+                }
+            }
+            (Ok(done), _) => done,
+        };
+        state.done.push(done);
+        shared.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    #[derive(Clone)]
+    enum Do {
+        Fine,
+        Panic,
+        Fail,
+        /// Until its clock says that it is over.
+        Spin,
+        /// Where no clock is asked, until it is told to go on.
+        Hang(Arc<Mutex<Receiver<()>>>),
+    }
+    #[derive(Clone)]
+    struct Job {
+        client: u64,
+        number: u32,
+        what: Do,
+    }
+    type Said = (u32, Result<&'static str, String>);
+    impl Work for Job {
+        type Done = Said;
+        type Ticket = u32;
+        type Engine = (Arc<Slice>, u32);
+        fn engine(clock: &Arc<Slice>) -> Self::Engine {
+            (clock.clone(), 0)
+        }
+        fn client(&self) -> u64 {
+            self.client
+        }
+        fn ticket(&self) -> u32 {
+            self.number
+        }
+        fn run(self, engine: &mut Self::Engine) -> Said {
+            engine.1 += 1;
+            let result = match self.what {
+                Do::Fine => Ok("done"),
+                Do::Fail => Err("its own error".to_owned()),
+                Do::Panic => panic!("injected"),
+                Do::Spin => {
+                    while !engine.0.is_over() {}
+                    Err("out of time".to_owned())
+                }
+                Do::Hang(until) => {
+                    let _ = until.lock().expect("the test's own").recv();
+                    Ok("woke up")
+                }
+            };
+            (self.number, result)
+        }
+        fn not_done(ticket: u32, why: String) -> Said {
+            (ticket, Err(why))
+        }
+    }
+
+    fn lanes() -> Lanes<Job> {
+        let waker = Arc::new(Waker::new().expect("an event counter"));
+        Lanes::new(waker, Duration::from_millis(20), Duration::from_millis(200))
+    }
+    /// Waits for that many answers.
+    fn answers(lanes: &Lanes<Job>, count: usize) -> Vec<Said> {
+        let begun = clock::now();
+        let mut all = Vec::new();
+        while all.len() < count {
+            assert!(clock::now().since(begun) < Duration::from_secs(60), "{all:?}");
+            lanes.take(&mut all);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all
+    }
+    fn job(client: u64, number: u32, what: Do) -> Job {
+        Job { client, number, what }
+    }
+
+    // Without `catch_unwind` the second answer never comes.
+    #[test]
+    fn a_job_that_panics_fails_or_spins_is_answered_and_the_next_is_done() {
+        let lanes = lanes();
+        for (number, what) in [(1, Do::Panic), (2, Do::Fail), (3, Do::Spin), (4, Do::Panic), (5, Do::Fine)] {
+            lanes.begin(job(1, number, what));
+        }
+        let mut all = answers(&lanes, 5);
+        all.sort();
+        let texts: Vec<_> = all.iter().map(|(_, said)| said.as_ref().copied().unwrap_or_else(String::as_str)).collect();
+        assert!(texts[0].contains("may be tried again") && texts[3].contains("may be tried again"), "{texts:?}");
+        assert_eq!((texts[1], texts[2], texts[4]), ("its own error", "out of time", "done"));
+    }
+
+    #[test]
+    fn a_job_that_hangs_is_answered_and_its_thread_left_behind() {
+        let lanes = lanes();
+        let (wake, until): (Sender<()>, _) = channel();
+        lanes.begin(job(1, 1, Do::Hang(Arc::new(Mutex::new(until)))));
+        lanes.begin(job(1, 2, Do::Fine));
+        while lanes.shared.lock().lanes[0].running.is_none() {
+            std::thread::yield_now();
+        }
+        let late = clock::now() + HUNG + Duration::from_secs(1);
+        assert_eq!(lanes.watch(late), Ok(()));
+        let all = answers(&lanes, 2);
+        assert!(all[0].1.as_ref().is_err_and(|why| why.contains("hung")), "{all:?}");
+        assert_eq!(all[1], (2, Ok("done")));
+        // Late, and for nobody: it is not answered twice.
+        wake.send(()).expect("it hangs there");
+        lanes.begin(job(1, 3, Do::Fine));
+        assert_eq!(answers(&lanes, 1), [(3, Ok("done"))]);
+    }
+
+    #[test]
+    fn a_daemon_in_which_everything_hangs_stops() {
+        let lanes = lanes();
+        let mut wakes = Vec::new();
+        for number in 0..=LOST_MAX as u32 {
+            let (wake, until) = channel();
+            wakes.push(wake);
+            lanes.begin(job(1, number, Do::Hang(Arc::new(Mutex::new(until)))));
+            while lanes.shared.lock().lanes[0].running.is_none() {
+                std::thread::yield_now();
+            }
+            let late = clock::now() + HUNG + Duration::from_secs(1);
+            assert_eq!(lanes.watch(late).is_err(), number == LOST_MAX as u32);
+        }
+    }
+
+    // In order of arrival it would be 0, 1, 2, 10.
+    #[test]
+    fn who_has_used_least_is_next_and_nobody_saves_up() {
+        let mut fair = Fair::default();
+        for number in 0..3 {
+            fair.push(1, number).expect("room");
+        }
+        fair.push(2, 10).expect("room");
+        let mut order = Vec::new();
+        while let Some((client, number)) = fair.pop() {
+            order.push(number);
+            fair.charge(client, 100);
+        }
+        assert_eq!(order, [0, 10, 1, 2]);
+        // One that was away begins where the others are.
+        fair.push(1, 3).expect("room");
+        fair.push(3, 20).expect("room");
+        fair.push(3, 21).expect("room");
+        let (first, _) = fair.pop().expect("three wait");
+        fair.charge(first, 250);
+        let (second, _) = fair.pop().expect("two wait");
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn what_a_client_may_queue_is_bounded() {
+        let mut fair = Fair::default();
+        for number in 0..QUEUED_MAX {
+            fair.push(1, number).expect("room");
+        }
+        assert_eq!(fair.push(1, 1_000), Err(1_000));
+        assert_eq!(fair.push(2, 1_000), Ok(()));
+    }
+
+    // A slice is over for one client's long job; another's short ones are done meanwhile.
+    #[test]
+    fn a_short_job_does_not_wait_for_long_ones() {
+        let lanes = lanes();
+        for number in 0..20 {
+            lanes.begin(job(1, number, Do::Spin));
+        }
+        lanes.begin(job(2, 100, Do::Fine));
+        let first = answers(&lanes, 1);
+        assert_eq!(first[0], (100, Ok("done")), "all of the other client's jobs take longer than a slice");
+    }
+}
