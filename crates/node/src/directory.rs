@@ -10,14 +10,14 @@
 
 use crate::config::{Config, FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry};
 use crate::device::{Blocks, FileDevice};
-use crate::error::StartError;
+use crate::error::{HOST_FULL, StartError, explain};
 use crate::hosted::Hosted;
 use crate::workers::{Mailbox, WorkersHandle};
 use nacre_mon::{Founding, Mon};
 use nacre_osd::DaemonRecord;
 use nacre_store::{
-    BlockingDevice, Event, Finding, FormatOptions, Identity, OpenError, OpenOptions, ReadReply, RootError, Store,
-    Token, Transaction,
+    BlockingDevice, Event, Finding, FormatError, FormatOptions, Identity, OpenError, OpenOptions, ReadReply, RootError,
+    Store, Token, Transaction,
 };
 use nacre_types::{ClusterId, Entity, Instance, MonId, OsdId};
 use nacre_wire::map::{Address, Change};
@@ -311,11 +311,17 @@ fn make_store(
 ) -> Result<(), StartError> {
     let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(path, Some(size)).map_err(opening(path))?);
     let options = FormatOptions { identity: identity(cluster, who), wal_bytes: None };
-    nacre_store::format(&blocks, &options).map_err(|why| failed(format!("{why:?}")))?;
+    nacre_store::format(&blocks, &options).map_err(|why| {
+        failed(match why {
+            FormatError::Device(error) => explain(&error),
+            FormatError::TooSmall { length, min } => format!("{length} bytes are too few; it needs {min}"),
+        })
+    })?;
     drop(blocks);
     let waker = Arc::new(crate::wake::Waker::new().map_err(|errno| failed(errno.to_string()))?);
     let workers = crate::workers::Workers::new(1).map_err(|why| failed(why.to_string()))?;
     let mut store = open_hosted(cluster, who, path, &workers.handle(), &waker)?;
+    store.allocate_log().map_err(|why| failed(explain(&why)))?;
     store.submit(first, Token(1)).map_err(|why| failed(why.to_string()))?;
     let done = store.run_until(|event| match event {
         Event::Committed(_) => Some(Ok(())),
@@ -356,7 +362,7 @@ fn remedy(why: &OpenError, who: Entity) -> &'static str {
             ". `nacre store check` says more; other monitors go on without it: `nacre mon rm` it, remove the file, `nacre mon add` it again"
         }
         (_, _) => {
-            ". `nacre store check` says more; its objects are on the other OSDs: `nacre osd out` and `nacre osd rm` it, then `nacre osd add` a new one"
+            ". `nacre store check` says more. If `nacre status` shows that the other OSDs serve everything: `nacre osd out` and `nacre osd rm` it, then `nacre osd add` a new one"
         }
     }
 }
@@ -389,15 +395,24 @@ pub fn open_hosted(
     let mailbox = Mailbox::new(waker.clone());
     let device = FileDevice::new(blocks.clone(), workers.clone(), mailbox.clone());
     let options = OpenOptions { identity: identity(cluster, who), ..OpenOptions::default() };
-    let store = Store::open(device, blocks, &options).map_err(|why| match why {
+    let store = Store::open(device, blocks.clone(), &options).map_err(|why| match why {
         OpenError::WrongOwner { found, wanted } => StartError::WrongStore {
             path: path.to_owned(),
             wanted: show_identity(&wanted),
             found: show_identity(&found),
         },
+        _ if blocks.ran_out() => StartError::Store { path: path.to_owned(), why: HOST_FULL.to_owned() },
+        OpenError::Root(RootError::Device(error)) | OpenError::Device(error) => {
+            let why =
+                format!("{}. Nothing was changed: check the disk (`dmesg`), then start it again", explain(&error));
+            StartError::Store { path: path.to_owned(), why }
+        }
         why => StartError::Store { path: path.to_owned(), why: format!("{why}{}", remedy(&why, who)) },
     })?;
-    Ok(Hosted::new(Box::new(store), mailbox, workers.clone()))
+    let hosted = Hosted::new(Box::new(store), mailbox, workers.clone()).on(blocks);
+    // What is not allocated yet is when there is room.
+    let _ = hosted.allocate_log();
+    Ok(hosted)
 }
 
 /// The identity of an OSD's store.

@@ -247,3 +247,16 @@ impl StartError {
     }
 }
 impl std::error::Error for StartError {}
+
+/// What to do when the host has no room for a store.
+pub(crate) const HOST_FULL: &str =
+    "the file system it lies on is full: free space there, then start it again. Nothing is lost";
+
+/// A device's failure for people, with the system's own words.
+pub(crate) fn explain(error: &nacre_store::DeviceError) -> String {
+    match error {
+        nacre_store::DeviceError::Os(code) if *code == rustix::io::Errno::NOSPC.raw_os_error() => HOST_FULL.to_owned(),
+        nacre_store::DeviceError::Os(code) => std::io::Error::from_raw_os_error(*code).to_string(),
+        other => other.to_string(),
+    }
+}
