@@ -478,7 +478,7 @@ fn run_method(
     if activation > 0 {
         // Beside the output, not in it; and after it, where both go to one place.
         out.finish()?;
-        eprintln!("{what}, activation {activation}, status {status}");
+        crate::say::line(&format!("{what}, activation {activation}, status {status}"));
     }
     Ok(())
 }

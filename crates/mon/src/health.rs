@@ -144,8 +144,12 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         let todo = "Check the network between the OSDs' hosts; the monitors ignore these OSDs' reports meanwhile.";
         found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
     }
-    let slow: Vec<String> =
-        view.stats.osds().flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}"))).collect();
+    let slow: Vec<String> = view
+        .stats
+        .osds()
+        .filter(|(osd, _)| map.up_osd(*osd).is_some())
+        .flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}")))
+        .collect();
     if !slow.is_empty() {
         let todo =
             "Look at the disks and hosts that appear most often; `health detail` shows what each operation waits for.";

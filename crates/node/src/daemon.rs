@@ -161,6 +161,9 @@ fn run(
     add: impl FnOnce(&mut Reactor) -> Result<(), StartError>,
 ) -> Result<(), StartError> {
     let _lock = Lock::daemon(config, &who.to_string())?;
+    for line in crate::creating::tighten(config) {
+        say(&line);
+    }
     let mut reactor = reactor(config, waker()?, 1)?;
     reactor.watch_signal(signals()?)?;
     reactor.when_hung(end_process);

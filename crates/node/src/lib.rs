@@ -24,6 +24,7 @@ mod clock;
 mod cluster;
 pub mod config;
 mod conn;
+pub mod creating;
 mod daemon;
 mod device;
 pub mod directory;

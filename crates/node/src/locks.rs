@@ -98,7 +98,7 @@ fn sign(file: &mut File, who: &str) {
 impl Lock {
     fn new(config: &Config) -> Result<Self, StartError> {
         let run = run_folder(&config.dir);
-        std::fs::create_dir_all(&run).map_err(io("make", &run))?;
+        crate::creating::private_dir(&run).map_err(io("make", &run))?;
         Ok(Self { _files: Vec::new(), pids: Pids { run, written: Vec::new() } })
     }
 
@@ -152,7 +152,11 @@ impl Lock {
     /// The operating system's.
     pub fn add_pid(&mut self, who: &str) -> Result<(), StartError> {
         let path = self.pids.run.join(format!("{who}.pid"));
-        std::fs::write(&path, format!("{}\n", std::process::id())).map_err(io("write", &path))?;
+        // A hint: with a full disk daemons start without it, so that something can be deleted.
+        match std::fs::write(&path, format!("{}\n", std::process::id())) {
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io("write", &path)(error)),
+            _ => {}
+        }
         self.pids.written.push(path);
         Ok(())
     }

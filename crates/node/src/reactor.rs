@@ -277,7 +277,7 @@ impl Reactor {
         self.local.keys().copied().collect()
     }
 
-    fn say(&mut self, line: String) {
+    pub fn say(&mut self, line: String) {
         if self.said.len() >= 1000 {
             self.said.pop_front();
         }

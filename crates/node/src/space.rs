@@ -6,7 +6,7 @@
 //! ```
 //! The file system's free space is counted once: each of the OSDs' stores there may claim an equal share. Measured at every housekeeping, and when much was taken.
 
-use crate::config::Config;
+use crate::config::{Config, OSD_BYTES};
 use crate::device::Blocks;
 use nacre_store::Usage;
 use std::collections::BTreeSet;
@@ -40,6 +40,17 @@ pub fn limited(usage: &Usage, host: &HostSpace) -> Option<(u64, u64)> {
     let may = if host.reserved { allocated.saturating_add(share) } else { 0 };
     (may < usage.free).then(|| (usage.total - (usage.free - may), may))
 }
+
+/// The size of an OSD's store that nobody gave a size: what fits on the disk if all are filled, at most [`OSD_BYTES`].
+#[must_use]
+pub fn default_osd_bytes(dir: &Path, osds: u32) -> u64 {
+    let there = dir.ancestors().find(|dir| dir.exists()).filter(|dir| !dir.as_os_str().is_empty());
+    let Some(free) = free_bytes(there.unwrap_or(Path::new("."))) else { return OSD_BYTES };
+    let share = free / 10 * 8 / u64::from(osds.max(1));
+    (share / OSD_BYTES_STEP * OSD_BYTES_STEP).clamp(OSD_BYTES_MIN, OSD_BYTES)
+}
+const OSD_BYTES_STEP: u64 = 64 << 20;
+const OSD_BYTES_MIN: u64 = 128 << 20;
 
 /// Where a store lies, and who shares its file system.
 #[derive(Debug)]

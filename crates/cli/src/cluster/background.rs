@@ -38,7 +38,7 @@ impl Ready {
     /// # Errors
     /// Never when nobody waits any more: the cluster goes on.
     pub fn announce(&mut self, took: Duration) -> Result<()> {
-        println!("{} ready after {:.2} s", crate::clock::now_utc(), took.as_secs_f64());
+        crate::say::to_stdout(&format!("{} ready after {:.2} s", crate::clock::now_utc(), took.as_secs_f64()));
         let _ = writeln!(self.0, "ready {}", took.as_secs_f64());
         let _ = self.0.shutdown(std::net::Shutdown::Both);
         Ok(())
