@@ -64,6 +64,25 @@ pub struct Blocks {
     faults: Option<Box<Faults>>,
     /// A write found no room on the host's file system, not even the reserve.
     ran_out: AtomicBool,
+    reserve_used: AtomicBool,
+}
+
+/// A call, with what it needs to know if there is no space.
+#[derive(Clone, Copy)]
+enum Call {
+    Read,
+    /// So many bytes.
+    Write(u64),
+    Flush,
+}
+impl Call {
+    const fn what(self) -> What {
+        match self {
+            Self::Read => What::Read,
+            Self::Write(_) => What::Write,
+            Self::Flush => What::Flush,
+        }
+    }
 }
 
 /// Which thread makes a call.
@@ -140,6 +159,7 @@ impl Blocks {
             calls: Calls::default(),
             reserve,
             ran_out: AtomicBool::new(false),
+            reserve_used: AtomicBool::new(false),
             faults: Faults::of(path),
             path: path.to_owned(),
             file,
@@ -168,6 +188,7 @@ impl Blocks {
             calls: Calls::default(),
             reserve: None,
             ran_out: AtomicBool::new(false),
+            reserve_used: AtomicBool::new(false),
             faults: None,
         })
     }
@@ -196,30 +217,42 @@ impl Blocks {
         }
     }
 
-    /// Restores the reserve if that leaves room, with so many bytes free. Returns whether it is there, or not needed.
+    /// Restores the reserve as far as so many free bytes allow. Returns whether it is there, or not needed.
     pub fn keep_reserve(&self, free: u64) -> bool {
         let Some(reserve) = &self.reserve else { return true };
-        reserve.is_whole() || (free / 2 > reserve.bytes() && reserve.restore().is_ok())
+        reserve.restore(free);
+        let whole = reserve.is_whole();
+        self.reserve_used.store(!whole, Ordering::Relaxed);
+        whole
+    }
+
+    /// Whether writes live on the reserve.
+    pub fn uses_reserve(&self) -> bool {
+        self.reserve_used.load(Ordering::Relaxed)
     }
 
     /// One call of the operating system that may block.
-    fn call<T>(&self, what: What, on: On, run: impl Fn() -> Result<T, Errno>) -> Result<T, DeviceError> {
+    fn call<T>(&self, what: Call, on: On, run: impl Fn() -> Result<T, Errno>) -> Result<T, DeviceError> {
         let _calling = match on {
-            On::Reactor => self.calls.begin_inline(what),
-            On::Other => self.calls.begin(what),
+            On::Reactor => self.calls.begin_inline(what.what()),
+            On::Other => self.calls.begin(what.what()),
         };
-        let met = self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what));
+        let met = self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what()));
         let mut result = met.and_then(|()| run());
-        if matches!(result, Err(Errno::NOSPC))
-            && what == What::Write
-            && self.reserve.as_ref().is_some_and(Reserve::give_up)
-        {
+        while matches!(result, Err(Errno::NOSPC)) && self.takes_of_reserve(what) {
             result = run();
         }
         if matches!(result, Err(Errno::NOSPC)) {
             self.ran_out.store(true, Ordering::Relaxed);
         }
         result.map_err(failed)
+    }
+
+    /// A write found no space: it may try again with a piece of the reserve.
+    fn takes_of_reserve(&self, what: Call) -> bool {
+        let Call::Write(length) = what else { return false };
+        self.reserve_used.store(true, Ordering::Relaxed);
+        self.reserve.as_ref().is_some_and(|reserve| reserve.give_up(length))
     }
 
     /// Whether a write failed because the host's file system is full.
@@ -251,7 +284,7 @@ impl Blocks {
             return result;
         }
         let _writing = self.windows.enter(Way::Through, offset, length as u64);
-        self.call(What::Write, On::Other, || write_all(&self.file, offset, data, SEGMENTS_MAX))
+        self.call(Call::Write(length as u64), On::Other, || write_all(&self.file, offset, data, SEGMENTS_MAX))
     }
 
     /// Writes through the page cache, if nobody has to be waited for.
@@ -261,14 +294,15 @@ impl Blocks {
             return Some(Err(error));
         }
         let _writing = self.windows.try_enter(Way::Through, offset, length as u64)?;
-        Some(self.call(What::Write, On::Reactor, || write_all(&self.file, offset, data, SEGMENTS_MAX)))
+        Some(self.call(Call::Write(length as u64), On::Reactor, || write_all(&self.file, offset, data, SEGMENTS_MAX)))
     }
 
     /// `None`: it cannot be done like this. What was written of it is to be written again.
     fn write_past_cache(&self, offset: u64, data: &[Bytes], length: usize) -> Option<Result<(), DeviceError>> {
         let direct = self.direct.as_ref().filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
         let _writing = self.windows.enter(Way::Past, offset, length as u64);
-        match self.call(What::Write, On::Other, || write_all(direct, offset, data, DIRECT_SEGMENTS_MAX)) {
+        match self.call(Call::Write(length as u64), On::Other, || write_all(direct, offset, data, DIRECT_SEGMENTS_MAX))
+        {
             Err(error) if error == failed(Errno::INVAL) => {
                 self.direct_refused.store(true, Ordering::Relaxed);
                 None
@@ -337,7 +371,7 @@ impl BlockingDevice for Blocks {
         self.check(offset, out.len())?;
         let end = offset + out.len() as u64;
         let out = std::cell::RefCell::new(out);
-        match self.call(What::Read, On::Other, || read_all(&self.file, offset, &mut out.borrow_mut()))? {
+        match self.call(Call::Read, On::Other, || read_all(&self.file, offset, &mut out.borrow_mut()))? {
             None => Ok(()),
             Some(at) => Err(DeviceError::OutOfRange { offset: at, length: end - at, device: at }),
         }
@@ -345,10 +379,10 @@ impl BlockingDevice for Blocks {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.check(offset, data.len())?;
         let _writing = self.windows.enter(Way::Through, offset, data.len() as u64);
-        self.call(What::Write, On::Other, || write_plain(&self.file, offset, data))
+        self.call(Call::Write(data.len() as u64), On::Other, || write_plain(&self.file, offset, data))
     }
     fn flush(&self) -> Result<(), DeviceError> {
-        self.call(What::Flush, On::Other, || sync(&self.file))
+        self.call(Call::Flush, On::Other, || sync(&self.file))
     }
     fn length(&self) -> u64 {
         self.length
@@ -389,7 +423,7 @@ impl FileDevice {
             return None;
         }
         let begun = clock::now();
-        let result = self.blocks.call(What::Flush, On::Reactor, || sync(&self.blocks.file));
+        let result = self.blocks.call(Call::Flush, On::Reactor, || sync(&self.blocks.file));
         if clock::now().since(begun) > SLOW_FLUSH {
             self.slow = SLOW_MEMORY;
         }

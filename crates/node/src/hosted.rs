@@ -362,6 +362,10 @@ impl Hosted {
     /// needed by what is under way, is as good as used.
     pub fn fullness(&self) -> (u64, u64) {
         let Room { total, used, free, .. } = self.room;
+        if self.blocks.as_ref().is_some_and(|blocks| blocks.uses_reserve()) {
+            // Everything that is left is for deletions, as of now.
+            return (used, used);
+        }
         (total, if free < total / 20 { total.saturating_sub(free) } else { used })
     }
 

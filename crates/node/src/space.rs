@@ -98,7 +98,7 @@ impl Place {
         self.count();
         let free = free_bytes(&self.path)?;
         let allocated = self.path.metadata().ok()?.blocks().saturating_mul(512);
-        let reserved = self.blocks.keep_reserve(free);
+        let reserved = self.blocks.keep_reserve(free.saturating_sub(LEFT_FREE) / self.stores);
         let fixed = self.blocks.len().saturating_sub(usage.total);
         Some(HostSpace { free, stores: self.stores, allocated, fixed, reserved })
     }
