@@ -237,10 +237,13 @@ impl Blocks {
             On::Reactor => self.calls.begin_inline(what.what()),
             On::Other => self.calls.begin(what.what()),
         };
-        let met = self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what()));
-        let mut result = met.and_then(|()| run());
+        let attempt = || {
+            self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what()))?;
+            run()
+        };
+        let mut result = attempt();
         while matches!(result, Err(Errno::NOSPC)) && self.takes_of_reserve(what) {
-            result = run();
+            result = attempt();
         }
         if matches!(result, Err(Errno::NOSPC)) {
             self.ran_out.store(true, Ordering::Relaxed);

@@ -169,6 +169,23 @@ impl Lock {
     }
 }
 
+/// Whether nothing runs of a cluster whose directory is here: no lock is held, and nobody listens where its monitors should. A cluster of another machine,
+/// or one whose directory lies elsewhere, is none of which that can be said.
+#[must_use]
+pub fn nothing_runs(config: &Config) -> bool {
+    let is_here = config.mons.values().all(|entry| entry.path.exists());
+    let silent = |address: &str| {
+        let address = crate::net::parse(address).filter(|address| address.ip().is_loopback());
+        address.is_none_or(|address| {
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        })
+    };
+    is_here
+        && holders(&config.dir).is_ok_and(|holders| holders.is_empty())
+        && config.mons.values().all(|entry| silent(&entry.address))
+}
+
 /// What a process does in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {

@@ -544,6 +544,7 @@ impl Reactor {
         // Whoever waits at the listeners is heard again.
         self.deaf = false;
         self.end_slow_greetings();
+        self.end_stalled_frames();
         self.watch_sessions();
     }
 

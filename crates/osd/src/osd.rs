@@ -39,6 +39,9 @@ use std::time::Duration;
 const REPORT_ALL_EVERY: u32 = 15;
 /// The system's number for a file system that is full.
 const ENOSPC: i32 = 28;
+/// Bytes of messages held, of one sender and of all. Always one, whatever its size.
+const HELD_BYTES_EACH: usize = 32 << 20;
+const HELD_BYTES: usize = 128 << 20;
 
 #[derive(Debug)]
 enum Phase {
@@ -741,6 +744,28 @@ impl Osd {
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
+    /// Keeps a message for a newer map, if there is room: whoever sent it sends it again. A fence or an epoch of the far future must not fill our memory.
+    fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
+        let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload());
+        let (mut all, mut theirs, mut count) = (0, 0, 0);
+        // Only what is held costs: usually nothing is.
+        for (_, _, sender, held) in &self.held {
+            all += bytes(held);
+            if *sender == from {
+                theirs += bytes(held);
+                count += 1;
+            }
+        }
+        let more = bytes(&message);
+        let first = count == 0 && all + more <= HELD_BYTES * 2;
+        let most = self.sh.config.limits.held_messages;
+        // Of one sender half of them.
+        let room = count < most.div_ceil(2) && theirs + more <= HELD_BYTES_EACH && all + more <= HELD_BYTES;
+        if self.held.len() < most && (first || room) {
+            self.held.push((needed, epoch, from, message));
+        }
+    }
+
     fn release_held(&mut self) {
         let epoch = self.epoch();
         let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, ..)| *needed <= epoch);
@@ -853,9 +878,7 @@ impl Osd {
 
     /// Keeps a message until we have a map and may act on it; its sender repeats what finds no room.
     fn hold(&mut self, needed: Epoch, theirs: Epoch, from: Entity, message: Message) {
-        if self.held.len() < self.sh.config.limits.held_messages {
-            self.held.push((needed, theirs, from, message));
-        }
+        self.hold(needed, theirs, from, message);
     }
 
     /// What watchers say: that they are there, and that they have a notify.

@@ -70,6 +70,8 @@ pub trait Running {
     fn news(&mut self) -> Vec<String>;
     /// OSDs that should be up.
     fn osds(&mut self) -> usize;
+    /// Daemons that should run and do not, and why.
+    fn missing(&mut self) -> Vec<String>;
     /// Why it will never be ready, if that is certain.
     fn hopeless(&mut self) -> Option<String>;
     /// Stops everything in order.
@@ -112,6 +114,9 @@ impl Running for Here {
     }
     fn osds(&mut self) -> usize {
         self.embedded.running().iter().filter(|who| matches!(who, Entity::Osd(_))).count()
+    }
+    fn missing(&mut self) -> Vec<String> {
+        self.embedded.halted().into_iter().map(|(who, why)| format!("{who} does not run: {why}")).collect()
     }
     fn hopeless(&mut self) -> Option<String> {
         None
@@ -431,7 +436,7 @@ pub fn metadata_on_ceph(conf: &Path, name: &str) -> Result<Box<dyn Metadata>> {
 /// # Errors
 /// When there is no cluster, or its file is wrong.
 pub fn client(place: &Place, name: &str) -> Result<Cluster> {
-    place.config()?;
+    place.config_of_running()?;
     Ok(Cluster::connect_as(place.path(), name)?)
 }
 

@@ -287,7 +287,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         start(&dir, first_pool)?
     };
     match &mut ready {
-        Some(ready) => ready.announce(up.took)?,
+        Some(ready) => ready.announce(up.took, &up.daemons.missing())?,
         None => introduce(&dir, &mut *up.session, up.took, false, out)?,
     }
     drop(up.session);
