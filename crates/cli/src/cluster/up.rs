@@ -196,7 +196,6 @@ pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
     let copies = if size == 1 { "1 copy".to_owned() } else { format!("{size} copies") };
     let spare = size.saturating_sub(min_size.max(1));
     let osds = match spare {
-        0 if size == 1 => "survives nothing: an OSD that is lost takes its data with it".to_owned(),
         0 => "keeps all data when an OSD is lost, but stops until it is back".to_owned(),
         1 => "survives a daemon".to_owned(),
         more => format!("survives {more} daemons"),
@@ -205,7 +204,20 @@ pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
         0 => String::new(),
         lost => format!(" (of the monitors {lost})"),
     };
+    if size == 1 {
+        return "one replica: losing its OSD or disk loses data".to_owned();
+    }
     format!("{copies} on 1 disk: {osds}{of_mons}, not the disk")
+}
+
+/// As a word of a shell's command.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// Prints what there is now.
@@ -235,7 +247,9 @@ pub fn introduce(
         }))?;
         return out.finish();
     }
-    let at = place.display();
+    // For another terminal, in whatever directory.
+    let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+    let at = shell_word(&place.display().to_string());
     let where_ = if detached { "next:" } else { "next, in another terminal:" };
     out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}\n\n{where_}"))?;
     out.line(&format!("  export NACRE_CLUSTER={at}"))?;
@@ -315,7 +329,13 @@ mod tests {
         assert_eq!(survives(3, 2, 1), "3 copies on 1 disk: survives a daemon, not the disk");
         assert_eq!(survives(5, 2, 3), "5 copies on 1 disk: survives 3 daemons (of the monitors 1), not the disk");
         assert!(survives(2, 2, 1).contains("stops until it is back"));
-        assert!(survives(1, 1, 1).contains("survives nothing"));
+        assert!(survives(1, 1, 1).contains("loses data"));
+    }
+
+    #[test]
+    fn what_is_to_be_exported_is_one_word() {
+        assert_eq!(shell_word("/home/me/nacre-data"), "/home/me/nacre-data");
+        assert_eq!(shell_word("/my disk/it's"), r"'/my disk/it'\''s'");
     }
 
     #[test]
