@@ -316,7 +316,7 @@ fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     };
     let mut filter = FailureFilter::default();
     let hosts = BTreeMap::new();
-    let mut down = |filter: &mut FailureFilter| -> Vec<u32> {
+    let down = |filter: &mut FailureFilter| -> Vec<u32> {
         filter.verdicts(Time(2), &map, &hosts).iter().map(|down| down.osd.0).collect()
     };
     assert!(filter.report(Time(1), &map, &stall(1, false)));

@@ -744,7 +744,8 @@ impl Osd {
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
-    /// Keeps a message for a newer map, if there is room: whoever sent it sends it again. A fence or an epoch of the far future must not fill our memory.
+    /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats what finds none. A fence or an epoch of the far future must not
+    /// fill our memory.
     fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
         let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload());
         let (mut all, mut theirs, mut count) = (0, 0, 0);
@@ -874,11 +875,6 @@ impl Osd {
             (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
             _ => {}
         }
-    }
-
-    /// Keeps a message until we have a map and may act on it; its sender repeats what finds no room.
-    fn hold(&mut self, needed: Epoch, theirs: Epoch, from: Entity, message: Message) {
-        self.hold(needed, theirs, from, message);
     }
 
     /// What watchers say: that they are there, and that they have a notify.
