@@ -18,7 +18,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     };
     // Who reads our output may stop whenever it likes: `nacre crush test … | head`.
     if !error.chain().any(closed) {
-        eprintln!("nacre: {}", shown(&one_line(&format!("{error:#}"))));
+        crate::say::line(&format!("nacre: {}", shown(&one_line(&format!("{error:#}")))));
     }
     ExitCode::FAILURE
 }
@@ -36,7 +36,7 @@ pub fn arguments(error: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         }
         _ => {
-            eprintln!("nacre: {}", condense(&error.render().to_string()));
+            crate::say::line(&format!("nacre: {}", condense(&error.render().to_string())));
             ExitCode::from(2)
         }
     }

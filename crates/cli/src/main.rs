@@ -14,6 +14,8 @@
 //! `--json` standard output holds JSON and nothing else.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(unsafe_code)]
+// They panic when nobody can read them: `say.rs`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod clock;
@@ -30,6 +32,7 @@ mod out;
 mod policy_test;
 mod program;
 mod progress;
+mod say;
 mod shelf;
 mod shown;
 mod sim;
@@ -131,9 +134,12 @@ enum Cluster {
         /// OSDs.
         #[arg(long, default_value_t = 4)]
         osds: u32,
-        /// The first port of 127.0.0.1; the daemons take the following ones.
-        #[arg(long, default_value_t = 7400)]
-        base_port: u16,
+        /// First port of 127.0.0.1; the daemons take the following ones [default: the first free ones from 7400 on].
+        #[arg(long)]
+        base_port: Option<u16>,
+        /// Size of each OSD's store, such as 10GiB [default: what fits on the disk, at most 10GiB].
+        #[arg(long, value_parser = members::size)]
+        osd_size: Option<u64>,
     },
 }
 
@@ -233,8 +239,9 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Down(arguments) => down::run(&arguments, place, out)?,
         Command::Doctor => return doctor::run(place, out),
         Command::Store(command) => return store::run(&command, out),
-        Command::Cluster(Cluster::Init { dir, mons, osds, base_port }) => {
-            host::init(&dir, &host::Shape { mons, osds, base_port: Some(base_port) })?;
+        Command::Cluster(Cluster::Init { dir, mons, osds, base_port, osd_size }) => {
+            let shape = host::Shape { mons, osds, base_port, osd_bytes: osd_size, first_pool: None };
+            host::init(&dir, &shape)?;
             out.say(&format!(
                 "made {0}; `nacre up --dir {0} --processes` starts it, or each daemon alone with `nacre mon run` and `nacre osd run`",
                 dir.display()

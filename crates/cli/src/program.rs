@@ -478,7 +478,7 @@ fn run_method(
     if activation > 0 {
         // Beside the output, not in it; and after it, where both go to one place.
         out.finish()?;
-        eprintln!("{}, activation {activation}, status {status}", crate::shown::shown(what));
+        crate::say::line(&format!("{}, activation {activation}, status {status}", crate::shown::shown(what)));
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ pub fn run(command: &Command, out: &mut Out) -> Result<ExitCode> {
             Err(why) if all.len() == 1 => bail!(why),
             Err(why) => {
                 // The others may still be told about.
-                eprintln!("nacre: {why}");
+                crate::say::line(&format!("nacre: {why}"));
                 damaged = true;
                 continue;
             }

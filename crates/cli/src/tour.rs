@@ -19,7 +19,6 @@ use anyhow::{Context, Result, bail, ensure};
 use nacre_types::{Name, ObjectId, PoolId};
 use serde_json::json;
 use std::ffi::OsStr;
-use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,7 +58,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let cluster = dir.join("cluster");
     let paths = files(&arguments.from)?;
     ensure!(!paths.is_empty(), "{} has nothing to import; --from names another folder", arguments.from.display());
-    let new = NewCluster { osds: Some(3), mons: Some(1), base_port: Some(free_ports(4)?), size: Some(3) };
+    let new = NewCluster { osds: Some(3), mons: Some(1), base_port: None, size: Some(3), osd_size: None };
     let first_pool = up::make(&cluster, &new)?;
     let mut up = up::start(&cluster, first_pool)?;
     let mut timings = vec![("ready", up.took)];
@@ -145,14 +144,6 @@ fn prepare(dir: &Path, fresh: bool) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     std::fs::write(dir.join(MARK), "`nacre tour --fresh` may remove this folder.\n")
         .with_context(|| format!("writing to {}", dir.display()))
-}
-
-/// The first of so many ports in a row that nobody listens on: the tour must not collide with anybody's cluster.
-fn free_ports(count: u16) -> Result<u16> {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let bases = (0..500_u16).map(|n| 20_000 + (std::process::id() % 200) as u16 * 50 + n * 20);
-    let mut bases = bases.filter(|base| (*base..base + count).all(is_free));
-    bases.next().context("no free ports were found on 127.0.0.1")
 }
 
 /// What git tracks, or everything.

@@ -19,6 +19,8 @@ mod engines;
 mod errors;
 #[path = "suite/history.rs"]
 mod history;
+#[path = "suite/hosts.rs"]
+mod hosts;
 #[path = "suite/metadata.rs"]
 mod metadata;
 #[path = "suite/operator.rs"]

@@ -4,6 +4,7 @@
 //!  FailureReport ─▶ is the reporter up, the target's life current?  ─no─▶ dropped
 //!        │ yes
 //!        ├─ the target itself ───────────────────────────────────────────▶ down
+//!        ├─ the target: its disk stalls, and not most OSDs say so ───────▶ down
 //!        ├─ connection refused, to one that does not accuse most ────────▶ down
 //!        ├─ silent beyond grace (longer if it flapped), by enough reporters
 //!        │  on enough hosts, none of them cut off itself ────────────────▶ down
@@ -51,6 +52,7 @@ struct Report {
     silent: Duration,
     refused: bool,
     itself: bool,
+    stalled: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -137,7 +139,8 @@ impl FailureFilter {
             return true;
         }
         let silent = Duration::from_millis(report.silent_ms);
-        let report_ = Report { at: awake, silent, refused: report.refused, itself: report.itself };
+        let FailureReport { refused, itself, stalled, .. } = *report;
+        let report_ = Report { at: awake, silent, refused, itself, stalled };
         target.reports.insert(report.reporter, report_);
         true
     }
@@ -215,12 +218,14 @@ impl FailureFilter {
         let scene = Scene::of(&self.targets, map, hosts);
         let base = options::duration(map, "osd.failure_grace_ms");
         let wanted = options::number(map, "mon.osd_reporters_min") as usize;
+        let is_stalled = |target: &Target| target.reports.values().any(|report| report.itself && report.stalled);
+        let stalled = self.targets.values().filter(|target| is_stalled(target)).count();
         let no_down = map.flags & flag::NO_DOWN != 0;
         let mut down = Vec::new();
         let mut silent = Vec::new();
         let mut suspects = BTreeSet::new();
         for (osd, target) in &self.targets {
-            if target.reports.values().any(|report| report.itself) {
+            if target.reports.values().any(|report| report.itself && !report.stalled) {
                 down.push(Down {
                     osd: *osd,
                     instance: target.instance,
@@ -233,10 +238,16 @@ impl FailureFilter {
             if no_down {
                 continue;
             }
+            // With most disks stalled at a time it is one disk, or one cause: nobody would be left to serve.
+            if is_stalled(target) && stalled * 2 <= scene.up.len() {
+                let why = "its disk does not answer".to_owned();
+                down.push(Down { osd: *osd, instance: target.instance, why, silent: false, parted: false });
+                continue;
+            }
             let mut by = BTreeMap::new();
             let mut gone = None;
             let grace = self.grace(awake, *osd, base);
-            for (reporter, report) in &target.reports {
+            for (reporter, report) in target.reports.iter().filter(|(_, report)| !report.itself) {
                 if scene.is_cut_off(*reporter) {
                     suspects.insert(*reporter);
                     continue;

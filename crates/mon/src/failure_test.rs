@@ -66,6 +66,7 @@ fn run(script: &str) {
                     alive: what[0] == "alive",
                     refused: what[0] == "refused",
                     itself: what[0] == "itself",
+                    stalled: false,
                 };
                 case.filter.report(case.awake, &case.map, &report);
             }
@@ -373,8 +374,37 @@ fn a_report_about_an_earlier_life_is_dropped() {
         alive: false,
         refused: true,
         itself: false,
+        stalled: false,
     };
     assert!(!filter.report(Time(1), &map, &report));
     report.instance.0 -= 1;
     assert!(filter.report(Time(1), &map, &report));
+}
+
+/// F30: a hung flush was never noticed. One stalled disk takes its OSD down at once; most of them at a time take nobody down: it is one disk, or one cause.
+// Went red, each half, when the comparison with half of the OSDs was taken out or turned round.
+#[test]
+fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
+    let map = map_with_osds(3);
+    let stall = |osd: u32, alive: bool| FailureReport {
+        target: OsdId(osd),
+        instance: map.osds[&OsdId(osd)].instance,
+        reporter: OsdId(osd),
+        silent_ms: 0,
+        alive,
+        refused: false,
+        itself: true,
+        stalled: true,
+    };
+    let mut filter = FailureFilter::default();
+    let hosts = BTreeMap::new();
+    let down = |filter: &mut FailureFilter| -> Vec<u32> {
+        filter.verdicts(Time(2), &map, &hosts).iter().map(|down| down.osd.0).collect()
+    };
+    assert!(filter.report(Time(1), &map, &stall(1, false)));
+    assert_eq!(down(&mut filter), [1]);
+    assert!(filter.report(Time(1), &map, &stall(2, false)));
+    assert!(down(&mut filter).is_empty(), "two of three");
+    assert!(filter.report(Time(1), &map, &stall(1, true)), "it answers again");
+    assert_eq!(down(&mut filter), [2]);
 }

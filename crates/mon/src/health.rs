@@ -160,8 +160,12 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
     }
     parted(view, found);
-    let slow: Vec<String> =
-        view.stats.osds().flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}"))).collect();
+    let slow: Vec<String> = view
+        .stats
+        .osds()
+        .filter(|(osd, _)| map.up_osd(*osd).is_some())
+        .flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}")))
+        .collect();
     if !slow.is_empty() {
         let todo =
             "Look at the disks and hosts that appear most often; `health detail` shows what each operation waits for.";
@@ -170,6 +174,33 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
             Level::Warn,
             format!("{} operations have waited for long", slow.len()),
             slow,
+            todo,
+        ));
+    }
+    let device = |(osd, stat): (nacre_types::OsdId, &crate::stats::OsdStat)| {
+        (!stat.device.is_empty()).then(|| format!("{osd}: {}", stat.device))
+    };
+    let devices: Vec<String> = view.stats.osds().filter_map(device).collect();
+    if let Some(first) = devices.first() {
+        let summary = match devices.len() {
+            1 => first.clone(),
+            more => format!("the devices of {more} OSDs are slow or hang: {first}, …"),
+        };
+        let todo = "Look at the disk (`dmesg`, SMART) and at what else uses it. An OSD whose disk hangs is down until it answers; after osd.device_hung_ms \
+                    its daemon ends. A disk that keeps doing so: replace it.";
+        found.push(check("DEVICE_SLOW", Level::Warn, summary, devices, todo));
+    }
+    let kept = osds::kept_in(view.now, map, view.down_since, view.stats);
+    if !kept.is_empty() {
+        let summary =
+            format!("{} OSDs are down for long and stay in: the others have no room for their data", kept.len());
+        let todo =
+            "Start them, add OSDs or delete data; then their data is copied. `osd out` takes one out all the same.";
+        found.push(check(
+            "OSD_OUT_NO_ROOM",
+            Level::Error,
+            summary,
+            kept.iter().map(ToString::to_string).collect(),
             todo,
         ));
     }
@@ -231,12 +262,17 @@ fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
     let near = view.stats.fuller_than(map, options::millionths(map, "mon.near_full_ratio"));
     let lines = |osds: Vec<nacre_types::OsdId>| -> Vec<String> {
         let percent = |osd| view.stats.osd(osd).map_or(0, |stat| stat.used * 100 / stat.total.max(1));
-        osds.into_iter().map(|osd| format!("{osd} is {} % full", percent(osd))).collect()
+        let space = |osd| view.stats.osd(osd).map(|stat| stat.space.as_str()).filter(|space| !space.is_empty());
+        let line = |osd| {
+            let cause = space(osd).map_or_else(String::new, |space| format!(" ({space})"));
+            format!("{osd} is {} % full{cause}", percent(osd))
+        };
+        osds.into_iter().map(line).collect()
     };
     let near: Vec<_> = near.into_iter().filter(|osd| !full.contains(osd)).collect();
     if !full.is_empty() {
-        let todo =
-            "Delete data (deletes always work), add OSDs, or raise mon.full_ratio a little for long enough to do so.";
+        let todo = "Delete data (deletes always work), add OSDs, or, where `health detail` says that a host's file system is full, free space there. \
+             Nothing is lost.";
         found.push(check("OSD_FULL", Level::Error, format!("{} OSDs are full", full.len()), lines(full), todo));
     }
     if !near.is_empty() {
@@ -248,6 +284,13 @@ fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
             lines(near),
             todo,
         ));
+    }
+    let short = crate::fit::would_not_fit(map, view.stats);
+    if !short.is_empty() {
+        let summary = "with one more OSD lost, the others have no room for its data".to_owned();
+        let detail = short.iter().map(|osd| format!("what {osd} holds does not fit on the others")).collect();
+        let todo = "Add OSDs or delete data: until then redundancy does not come back by itself after a loss.";
+        found.push(check("OSD_LOSS_NO_ROOM", Level::Warn, summary, detail, todo));
     }
 }
 

@@ -386,7 +386,7 @@ impl Leader {
                 vec![Change::OsdDown { osd: down.osd, instance: down.instance }]
             }
             Request::TakeOut(osd) => {
-                if !osds::to_take_out(view.now, map, view.down_since).contains(&osd) {
+                if !osds::to_take_out(view.now, map, view.down_since, view.stats).contains(&osd) {
                     return Vec::new();
                 }
                 said.push((Severity::Warn {}, format!("{osd} has been down for long: its data is copied elsewhere")));

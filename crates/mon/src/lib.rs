@@ -28,6 +28,7 @@ mod batch;
 mod beacons;
 mod command;
 mod failure;
+mod fit;
 mod health;
 pub mod hierarchy;
 mod leader;

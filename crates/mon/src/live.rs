@@ -734,7 +734,7 @@ impl Live {
             self.mark_down(due, down);
         }
         let map = self.state.map();
-        for osd in osds::to_take_out(now, map, &self.down_since) {
+        for osd in osds::to_take_out(now, map, &self.down_since, &self.leader.stats) {
             self.leader.push(due, Request::TakeOut(osd));
         }
         for (pool, full) in self.leader.stats.pools_to_flag(map) {

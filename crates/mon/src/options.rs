@@ -78,6 +78,11 @@ pub const OPTIONS: &[Spec] = &[
         "0.5",
         "When this share of the OSDs that hold data is down or was taken out, none is taken out by the monitors: losing half the cluster's power must not move data.",
     ),
+    fraction(
+        "mon.backfill_full_ratio",
+        "0.90",
+        "An OSD that is down is not taken out automatically if that would fill another one so far.",
+    ),
     whole(
         "mon.command_wait_ms",
         "5000",
@@ -184,6 +189,27 @@ pub const OPTIONS: &[Spec] = &[
         16,
         1_000_000,
         "Objects per placement group whose state is kept in memory after their last operation.",
+    ),
+    whole(
+        "osd.device_hung_ms",
+        "10000",
+        1_000,
+        3_600_000,
+        "How long a call of its disk may take before an OSD's daemon ends itself.",
+    ),
+    whole(
+        "osd.device_slow_ms",
+        "1000",
+        100,
+        3_600_000,
+        "How long a call of its disk may take before health names the disk.",
+    ),
+    whole(
+        "osd.device_stall_ms",
+        "2000",
+        500,
+        3_600_000,
+        "How long a call of its disk may take before an OSD asks to be marked down; it comes back when the disk answers.",
     ),
     whole("osd.failure_grace_ms", "2000", 100, 3_600_000, "How long an OSD must be silent before it is marked down."),
     whole(

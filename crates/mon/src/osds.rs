@@ -10,7 +10,8 @@
 //!  The instance is the monitors' to give: larger than any in the map, in a fence, or in the asking store, and given to one process.
 //!
 //!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were taken out
-//!                                        that it looks like one cause: then health says so, and nothing moves
+//!                                        that it looks like one cause, or the others have no room for its data:
+//!                                        then health says so, and nothing moves
 //! ```
 
 use nacre_types::{Entity, Instance, OsdId, Time};
@@ -18,8 +19,10 @@ use nacre_wire::map::{Change, ClusterMap, Weight, flag};
 use nacre_wire::msg::monitor::Boot;
 use std::collections::BTreeMap;
 
+use crate::fit;
 use crate::hierarchy::{self, Place};
 use crate::options;
+use crate::stats::Stats;
 
 /// Highest OSD id: CRUSH keeps an array of all below the highest.
 pub const OSD_ID_MAX: u32 = 99_999;
@@ -154,9 +157,8 @@ pub fn mass_failure(map: &ClusterMap) -> bool {
     all >= 2 && lost as u64 * 1_000_000 >= all as u64 * limit && lost > 0
 }
 
-/// Who is to be taken out now.
-#[must_use]
-pub fn to_take_out(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>) -> Vec<OsdId> {
+/// Who has been down for so long that it is to be taken out.
+fn due(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>) -> Vec<OsdId> {
     if map.flags & flag::NO_OUT != 0 || mass_failure(map) {
         return Vec::new();
     }
@@ -167,6 +169,22 @@ pub fn to_take_out(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Tim
         .filter(|(osd, info)| !info.up && info.weight != Weight::OUT && info.instance.0 > 0 && due(osd))
         .map(|(osd, _)| *osd)
         .collect()
+}
+
+/// Who is to be taken out now.
+#[must_use]
+pub fn to_take_out(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>, stats: &Stats) -> Vec<OsdId> {
+    let mut due = due(now, map, down_since);
+    due.retain(|osd| fit::fits_elsewhere(map, stats, *osd));
+    due
+}
+
+/// Who would be taken out now, had the others room for its data.
+#[must_use]
+pub fn kept_in(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>, stats: &Stats) -> Vec<OsdId> {
+    let mut due = due(now, map, down_since);
+    due.retain(|osd| !fit::fits_elsewhere(map, stats, *osd));
+    due
 }
 
 #[cfg(test)]
@@ -272,10 +290,13 @@ mod tests {
             down_since.insert(OsdId(osd), Time(0));
         }
         let due = Time(0) + Duration::from_secs(600);
-        assert!(to_take_out(due - Duration::from_nanos(1), &map, &down_since).is_empty(), "down is not out");
-        assert_eq!(to_take_out(due, &map, &down_since).len(), 4);
+        assert!(
+            to_take_out(due - Duration::from_nanos(1), &map, &down_since, &Stats::default()).is_empty(),
+            "down is not out"
+        );
+        assert_eq!(to_take_out(due, &map, &down_since, &Stats::default()).len(), 4);
         map.flags = flag::NO_OUT;
-        assert!(to_take_out(due, &map, &down_since).is_empty());
+        assert!(to_take_out(due, &map, &down_since, &Stats::default()).is_empty());
         map.flags = 0;
         // The four are out; one more makes half.
         for osd in 0..4 {
@@ -286,6 +307,6 @@ mod tests {
         map.osds.get_mut(&OsdId(4)).expect("exists").up = false;
         down_since.insert(OsdId(4), Time(0));
         assert!(mass_failure(&map));
-        assert!(to_take_out(due, &map, &down_since).is_empty());
+        assert!(to_take_out(due, &map, &down_since, &Stats::default()).is_empty());
     }
 }

@@ -19,6 +19,10 @@ pub struct OsdStat {
     pub used: u64,
     /// Operations that wait for long, at most [`SLOW_MAX`].
     pub slow: Vec<String>,
+    /// What is wrong with its device, for people; empty: nothing.
+    pub device: String,
+    /// What keeps its store from using all of its space, for people; empty: nothing.
+    pub space: String,
 }
 
 /// Slow operations kept per OSD.
@@ -58,6 +62,8 @@ impl Stats {
             total: beacon.total,
             used: beacon.used.min(beacon.total),
             slow: beacon.slow,
+            device: beacon.device,
+            space: beacon.space,
         };
         self.osds.insert(beacon.osd, stat);
         for report in beacon.pgs {

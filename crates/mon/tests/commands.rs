@@ -40,6 +40,8 @@ fn settle(world: &mut World) {
             pgs: vec![report],
             all: false,
             slow: vec![],
+            device: String::new(),
+            space: String::new(),
         };
         world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::Beacon(beacon));
     }

@@ -612,6 +612,7 @@ fn late_ticks_of_the_leader_are_not_the_osds_silence() {
         alive: true,
         refused: false,
         itself: false,
+        stalled: false,
     };
     world.resume(leader);
     world.run(ms(200));

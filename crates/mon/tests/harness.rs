@@ -506,7 +506,17 @@ impl World {
         let Some(info) = self.map(to).osds.get(&OsdId(osd)) else { return };
         let (instance, epoch) = (info.instance, self.map(to).epoch);
         let (osd, pgs, slow) = (OsdId(osd), Vec::new(), Vec::new());
-        let beacon = Beacon { osd, instance, total: 1_000, used, pgs, all: true, slow };
+        let beacon = Beacon {
+            osd,
+            instance,
+            total: 1_000,
+            used,
+            pgs,
+            all: true,
+            slow,
+            device: String::new(),
+            space: String::new(),
+        };
         self.say(Entity::Osd(osd), to, epoch, Message::Beacon(beacon));
     }
 
@@ -537,6 +547,7 @@ impl World {
             alive: false,
             refused,
             itself: false,
+            stalled: false,
         };
         self.say(Entity::Osd(OsdId(reporter)), to, Epoch(1), Message::FailureReport(report));
     }

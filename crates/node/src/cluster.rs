@@ -234,6 +234,10 @@ impl Cluster {
         if length > OP_BYTES_MAX {
             return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
         }
+        if !names_fit_wire(&operation) {
+            let why = format!("a name is longer than {} bytes; nothing was sent", Name::LEN_MAX);
+            return Err(Error::Refused(OpFailure::Invalid { why }));
+        }
         let deadline = self.deadline();
         let permit = self.port.gate.enter(length).await;
         let (reply, receiver) = slot();
@@ -453,7 +457,7 @@ impl Pool {
         self.change(object, SubOp::Delete {}, Payload::new())
     }
 
-    /// All data, up to the largest object: in pieces of what one operation may carry, so atomic only up to 32 MiB.
+    /// All data, up to the largest object; an object that the command line has stored in stripes is an error ([`Error::Striped`]). In pieces of what one operation may carry, so atomic only up to 32 MiB.
     pub fn get(&self, object: impl IntoObject) -> Call<'_, Bytes> {
         let object = object.into_object();
         call(async move {
@@ -464,6 +468,9 @@ impl Pool {
                 let length = payload_len(&piece) as u64;
                 pieces.extend(piece);
                 offset += length;
+                if offset == 0 && self.attr(object.clone(), STRIPED).await.is_ok() {
+                    return Err(Error::Striped { object });
+                }
                 if length < OP_BYTES_MAX {
                     return Ok(joined(pieces));
                 }
@@ -652,4 +659,20 @@ impl Pool {
             }
         })
     }
+}
+/// Attribute of an object whose data the command line has stored in stripes, as objects of their own.
+const STRIPED: &str = "nacre.stripes";
+
+/// Whether an OSD could read the operation's names. One that cannot ends the connection.
+fn names_fit_wire(operation: &Operation) -> bool {
+    let object = &operation.object;
+    let fits = |name: &Name| name.as_bytes().len() <= Name::LEN_MAX;
+    let attribute = |op: &SubOp| match op {
+        SubOp::GetAttr { name }
+        | SubOp::SetAttr { name, .. }
+        | SubOp::RemoveAttr { name }
+        | SubOp::CompareAttr { name, .. } => fits(name),
+        _ => true,
+    };
+    fits(&object.name) && fits(&object.namespace) && fits(&object.key) && operation.ops.iter().all(attribute)
 }

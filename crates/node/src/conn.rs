@@ -114,6 +114,9 @@ pub struct Conn {
     /// In the reactor's list of connections to be written.
     pub dirty: bool,
     reader: FrameReader,
+    /// Bytes received, and how many there were when they last grew.
+    received: u64,
+    progress: (u64, Time),
     preamble: VecDeque<u8>,
     fronts: Vec<u8>,
     fronts_base: u64,
@@ -140,6 +143,8 @@ impl Conn {
             interest: (true, false),
             dirty: false,
             reader: FrameReader::of_stranger(),
+            received: 0,
+            progress: (0, since),
             preamble: VecDeque::new(),
             fronts: Vec::new(),
             fronts_base: 0,
@@ -380,12 +385,23 @@ impl Conn {
                 // SAFETY: `recv` says that it has initialized these bytes of the spare capacity.
                 unsafe { buffer.advance_mut(count) };
                 *taken += count;
+                self.received += count as u64;
                 if count < room_len { Received::Drained } else { Received::More }
             }
             Err(Errno::AGAIN) => Received::Drained,
             Err(Errno::INTR) => Received::More,
             Err(errno) => Received::Ended(errno.to_string()),
         }
+    }
+
+    /// For how long a frame has been waiting for its next byte, and what is reserved for it. To be asked now and then.
+    pub fn stalled(&mut self, now: Time) -> (Duration, usize) {
+        let unfinished = self.reader.unfinished();
+        // What is paused waits for us.
+        if self.progress.0 != self.received || unfinished == 0 || self.paused {
+            self.progress = (self.received, now);
+        }
+        (now.since(self.progress.1), unfinished)
     }
 
     /// Whether this wake-up's share is used up.

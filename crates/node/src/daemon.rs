@@ -84,6 +84,7 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
     let listener = listener(who, &entry.address, options.listen)?;
     let mut store =
         directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
+    store.look_at_host(config, &entry.path);
     let identity = directory::identify(config.cluster, id, &entry.path, &mut store)?;
     let settings = OsdConfig {
         id,
@@ -162,8 +163,12 @@ fn run(
     add: impl FnOnce(&mut Reactor) -> Result<(), StartError>,
 ) -> Result<(), StartError> {
     let _lock = Lock::daemon(config, &who.to_string())?;
+    for line in crate::creating::tighten(config) {
+        say(&line);
+    }
     let mut reactor = reactor(config, waker()?, 1)?;
     reactor.watch_signal(signals()?)?;
+    reactor.when_hung(end_process);
     add(&mut reactor)?;
     let mut moved = MovedFile::new(config, &who.to_string());
     while !reactor.is_signalled() {
@@ -182,6 +187,16 @@ fn run(
     drain(&mut reactor);
     Ok(())
 }
+
+/// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever end.
+fn end_process(why: &str) {
+    use std::io::Write as _;
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "{why}");
+    std::process::exit(HUNG);
+}
+/// Exit code of a daemon whose device hangs.
+const HUNG: i32 = 3;
 
 /// Turns until everything is written, bounded.
 pub fn drain(reactor: &mut Reactor) {

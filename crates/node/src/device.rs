@@ -13,8 +13,12 @@
 //! cost a copy and the kernel's work on a thousand pages. Received payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`).
 //! Segments are written as they are (`pwritev`): no byte is copied by us. An error is reported, never retried; interruptions and short
 //! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
+//! Every call that may block is counted while it lasts (`calls.rs`); a write for which the file system has no room gets the reserve's (`reserve.rs`).
 
+use crate::calls::{Calls, What};
 use crate::clock;
+use crate::faults::Faults;
+use crate::reserve::{self, Reserve};
 use crate::windows::{Way, Windows};
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
@@ -48,12 +52,44 @@ const DIRECT_MEMORY: usize = 512;
 #[derive(Debug)]
 pub struct Blocks {
     file: File,
+    path: std::path::PathBuf,
     /// The same, opened for writes past the page cache; none where the file system or the disk does without.
     direct: Option<File>,
     direct_refused: AtomicBool,
     /// Who writes where and how.
     windows: Windows,
     length: u64,
+    calls: Calls,
+    reserve: Option<Reserve>,
+    faults: Option<Box<Faults>>,
+    /// A write found no room on the host's file system, not even the reserve.
+    ran_out: AtomicBool,
+    reserve_used: AtomicBool,
+}
+
+/// A call, with what it needs to know if there is no space.
+#[derive(Clone, Copy)]
+enum Call {
+    Read,
+    /// So many bytes.
+    Write(u64),
+    Flush,
+}
+impl Call {
+    const fn what(self) -> What {
+        match self {
+            Self::Read => What::Read,
+            Self::Write(_) => What::Write,
+            Self::Flush => What::Flush,
+        }
+    }
+}
+
+/// Which thread makes a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    Reactor,
+    Other,
 }
 
 /// Opens a file once more, for writes past the page cache. Not every file system has that.
@@ -98,7 +134,9 @@ impl Blocks {
     /// # Errors
     /// The operating system's; `WouldBlock` when somebody has it open as a store.
     pub fn open(path: &Path, create: Option<u64>) -> std::io::Result<Self> {
-        let mut file = File::options().read(true).write(true).create(create.is_some()).truncate(false).open(path)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(create.is_some()).truncate(false).mode(0o600);
+        let mut file = options.open(path)?;
         // A daemon that was killed inside this process may still have a write on a worker: whoever opens its store next must come after it.
         for tried in 1.. {
             match file.try_lock() {
@@ -116,7 +154,14 @@ impl Blocks {
         }
         // Also right for block devices, whose metadata says 0.
         let length = file.seek(SeekFrom::End(0))?;
+        let reserve = file.metadata()?.is_file().then(|| Reserve::of(path, length));
         Ok(Self {
+            calls: Calls::default(),
+            reserve,
+            ran_out: AtomicBool::new(false),
+            reserve_used: AtomicBool::new(false),
+            faults: Faults::of(path),
+            path: path.to_owned(),
             file,
             direct: open_direct(path),
             direct_refused: AtomicBool::new(false),
@@ -133,7 +178,89 @@ impl Blocks {
         let mut file = File::open(path)?;
         file.try_lock_shared()?;
         let length = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, direct: None, direct_refused: AtomicBool::new(true), windows: Windows::default(), length })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            direct: None,
+            direct_refused: AtomicBool::new(true),
+            windows: Windows::default(),
+            length,
+            calls: Calls::default(),
+            reserve: None,
+            ran_out: AtomicBool::new(false),
+            reserve_used: AtomicBool::new(false),
+            faults: None,
+        })
+    }
+
+    pub const fn calls(&self) -> &Calls {
+        &self.calls
+    }
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    pub const fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Allocates the first bytes for good: those that are written again and again. Not every file system can, and a block device need not.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub fn allocate(&self, length: u64) -> Result<(), DeviceError> {
+        if self.reserve.is_none() {
+            return Ok(());
+        }
+        match reserve::allocate(&self.file, length) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Restores the reserve as far as so many free bytes allow. Returns whether it is there, or not needed.
+    pub fn keep_reserve(&self, free: u64) -> bool {
+        let Some(reserve) = &self.reserve else { return true };
+        reserve.restore(free);
+        let whole = reserve.is_whole();
+        self.reserve_used.store(!whole, Ordering::Relaxed);
+        whole
+    }
+
+    /// Whether writes live on the reserve.
+    pub fn uses_reserve(&self) -> bool {
+        self.reserve_used.load(Ordering::Relaxed)
+    }
+
+    /// One call of the operating system that may block.
+    fn call<T>(&self, what: Call, on: On, run: impl Fn() -> Result<T, Errno>) -> Result<T, DeviceError> {
+        let _calling = match on {
+            On::Reactor => self.calls.begin_inline(what.what()),
+            On::Other => self.calls.begin(what.what()),
+        };
+        let attempt = || {
+            self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what()))?;
+            run()
+        };
+        let mut result = attempt();
+        while matches!(result, Err(Errno::NOSPC)) && self.takes_of_reserve(what) {
+            result = attempt();
+        }
+        if matches!(result, Err(Errno::NOSPC)) {
+            self.ran_out.store(true, Ordering::Relaxed);
+        }
+        result.map_err(failed)
+    }
+
+    /// A write found no space: it may try again with a piece of the reserve.
+    fn takes_of_reserve(&self, what: Call) -> bool {
+        let Call::Write(length) = what else { return false };
+        self.reserve_used.store(true, Ordering::Relaxed);
+        self.reserve.as_ref().is_some_and(|reserve| reserve.give_up(length))
+    }
+
+    /// Whether a write failed because the host's file system is full.
+    pub fn ran_out(&self) -> bool {
+        self.ran_out.load(Ordering::Relaxed)
     }
 
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
@@ -160,7 +287,7 @@ impl Blocks {
             return result;
         }
         let _writing = self.windows.enter(Way::Through, offset, length as u64);
-        write_all(&self.file, offset, data, SEGMENTS_MAX).map_err(failed)
+        self.call(Call::Write(length as u64), On::Other, || write_all(&self.file, offset, data, SEGMENTS_MAX))
     }
 
     /// Writes through the page cache, if nobody has to be waited for.
@@ -170,19 +297,20 @@ impl Blocks {
             return Some(Err(error));
         }
         let _writing = self.windows.try_enter(Way::Through, offset, length as u64)?;
-        Some(write_all(&self.file, offset, data, SEGMENTS_MAX).map_err(failed))
+        Some(self.call(Call::Write(length as u64), On::Reactor, || write_all(&self.file, offset, data, SEGMENTS_MAX)))
     }
 
     /// `None`: it cannot be done like this. What was written of it is to be written again.
     fn write_past_cache(&self, offset: u64, data: &[Bytes], length: usize) -> Option<Result<(), DeviceError>> {
         let direct = self.direct.as_ref().filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
         let _writing = self.windows.enter(Way::Past, offset, length as u64);
-        match write_all(direct, offset, data, DIRECT_SEGMENTS_MAX) {
-            Err(Errno::INVAL) => {
+        match self.call(Call::Write(length as u64), On::Other, || write_all(direct, offset, data, DIRECT_SEGMENTS_MAX))
+        {
+            Err(error) if error == failed(Errno::INVAL) => {
                 self.direct_refused.store(true, Ordering::Relaxed);
                 None
             }
-            result => Some(result.map_err(failed)),
+            result => Some(result),
         }
     }
 
@@ -200,51 +328,64 @@ impl Blocks {
     }
 }
 
-impl BlockingDevice for Blocks {
-    fn read_at(&self, mut offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.check(offset, out.len())?;
-        let mut rest = out;
-        while !rest.is_empty() {
-            match rustix::io::pread(&self.file, &mut *rest, offset) {
-                Ok(0) => {
-                    let length = rest.len() as u64;
-                    return Err(DeviceError::OutOfRange { offset, length, device: offset });
-                }
-                Ok(count) => {
-                    offset += count as u64;
-                    rest = &mut rest[count..];
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
+/// Fills `out`; the offset where the file ended, if it did.
+fn read_all(file: &File, mut offset: u64, out: &mut [u8]) -> Result<Option<u64>, Errno> {
+    let mut rest = out;
+    while !rest.is_empty() {
+        match rustix::io::pread(file, &mut *rest, offset) {
+            Ok(0) => return Ok(Some(offset)),
+            Ok(count) => {
+                offset += count as u64;
+                rest = &mut rest[count..];
             }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
         }
-        Ok(())
+    }
+    Ok(None)
+}
+
+fn write_plain(file: &File, mut offset: u64, mut rest: &[u8]) -> Result<(), Errno> {
+    while !rest.is_empty() {
+        match rustix::io::pwrite(file, rest, offset) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(count) => {
+                offset += count as u64;
+                rest = &rest[count..];
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn sync(file: &File) -> Result<(), Errno> {
+    loop {
+        match rustix::fs::fdatasync(file) {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+impl BlockingDevice for Blocks {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, out.len())?;
+        let end = offset + out.len() as u64;
+        let out = std::cell::RefCell::new(out);
+        match self.call(Call::Read, On::Other, || read_all(&self.file, offset, &mut out.borrow_mut()))? {
+            None => Ok(()),
+            Some(at) => Err(DeviceError::OutOfRange { offset: at, length: end - at, device: at }),
+        }
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.check(offset, data.len())?;
         let _writing = self.windows.enter(Way::Through, offset, data.len() as u64);
-        let (mut offset, mut rest) = (offset, data);
-        while !rest.is_empty() {
-            match rustix::io::pwrite(&self.file, rest, offset) {
-                Ok(0) => return Err(DeviceError::Os(Errno::NOSPC.raw_os_error())),
-                Ok(count) => {
-                    offset += count as u64;
-                    rest = &rest[count..];
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
-        Ok(())
+        self.call(Call::Write(data.len() as u64), On::Other, || write_plain(&self.file, offset, data))
     }
     fn flush(&self) -> Result<(), DeviceError> {
-        loop {
-            match rustix::fs::fdatasync(&self.file) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
+        self.call(Call::Flush, On::Other, || sync(&self.file))
     }
     fn length(&self) -> u64 {
         self.length
@@ -285,7 +426,7 @@ impl FileDevice {
             return None;
         }
         let begun = clock::now();
-        let result = self.blocks.flush();
+        let result = self.blocks.call(Call::Flush, On::Reactor, || sync(&self.blocks.file));
         if clock::now().since(begun) > SLOW_FLUSH {
             self.slow = SLOW_MEMORY;
         }

@@ -4,26 +4,30 @@
 //!  DIR/cluster.toml          who and where (config.rs)
 //!  DIR/mon.0/store           a monitor's store       } or any path, also a block device, as cluster.toml says
 //!  DIR/osd.2/store           an OSD's store          }
+//!  DIR/osd.2/store.reserve   space that is really there, for deletions on a full disk (reserve.rs)
+//!  DIR/creating              it is being made (creating.rs)
 //!  DIR/run/…                 locks, process ids, logs (locks.rs)
 //! ```
 //! `locks.rs` has the locks and pid files.
 
 use crate::config::{Config, FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry};
+use crate::creating::{Creating, private_dir};
 use crate::device::{Blocks, FileDevice};
-use crate::error::StartError;
+use crate::error::{HOST_FULL, StartError, explain};
 use crate::hosted::Hosted;
 use crate::workers::{Mailbox, WorkersHandle};
 use nacre_mon::{Founding, Mon};
 use nacre_osd::DaemonRecord;
 use nacre_store::{
-    BlockingDevice, Event, Finding, FormatOptions, Identity, OpenError, OpenOptions, ReadReply, RootError, Store,
-    Token, Transaction,
+    BlockingDevice, Event, Finding, FormatError, FormatOptions, Identity, OpenError, OpenOptions, ReadReply, RootError,
+    Store, Token, Transaction,
 };
 use nacre_types::{ClusterId, Entity, Instance, MonId, OsdId};
 use nacre_wire::map::{Address, Change};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,6 +51,8 @@ pub struct InitOptions {
     pub class: String,
     /// Copies of pools that do not say so themselves.
     pub pool_size: Option<u8>,
+    /// Replicas of the first pool, which is to be made when the cluster first runs ([`crate::creating::first_pool`]).
+    pub first_pool: Option<u32>,
     /// Further options of the cluster's configuration database, by name.
     pub config: BTreeMap<String, String>,
 }
@@ -60,6 +66,7 @@ impl Default for InitOptions {
             mon_bytes: MON_BYTES,
             class: "ssd".to_owned(),
             pool_size: None,
+            first_pool: None,
             config: BTreeMap::new(),
         }
     }
@@ -82,15 +89,11 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StartE
 /// # Errors
 /// [`StartError`]: the folder holds something else, or cannot be written.
 pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
-    std::fs::create_dir_all(dir).map_err(io("make", dir))?;
     let file = dir.join(FILE_NAME);
     if file.exists() {
         return Err(StartError::Exists { path: dir.to_owned() });
     }
-    if let Some(found) = std::fs::read_dir(dir).map_err(io("read", dir))?.next() {
-        let found = found.map_err(io("read", dir))?.file_name().to_string_lossy().into_owned();
-        return Err(StartError::Foreign { path: dir.to_owned(), found });
-    }
+    let creating = Creating::begin(dir)?;
     let bad = |why: String| StartError::Config { path: file.clone(), why };
     if options.mons == 0 || options.osds == 0 {
         return Err(bad("a cluster has at least one monitor and one OSD".to_owned()));
@@ -152,8 +155,12 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
             formats.into_iter().map(|format| format.join().expect("formatting does not panic")).collect();
         ended.into_iter().collect::<Result<(), StartError>>()
     })?;
-    // Last, so that a folder with this file is complete.
+    if let Some(size) = options.first_pool {
+        creating.note_first_pool(size)?;
+    }
+    // Last, so that a directory with this file is complete.
     config.save()?;
+    creating.finish();
     Ok(config)
 }
 
@@ -161,7 +168,8 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
 pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartError> {
     let temporary = path.with_extension("new");
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&temporary)?;
+        let mut options = File::options();
+        let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
         std::fs::rename(&temporary, path)?;
@@ -289,7 +297,7 @@ fn must_be_free(path: &Path) -> Result<(), StartError> {
 fn format(cluster: ClusterId, who: Entity, path: &Path, size: u64, first: Transaction) -> Result<(), StartError> {
     let failed = |why: String| StartError::Store { path: path.to_owned(), why };
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(io("make", folder))?;
+        private_dir(folder).map_err(io("make", folder))?;
     }
     must_be_free(path)?;
     let is_new = !path.exists();
@@ -297,6 +305,9 @@ fn format(cluster: ClusterId, who: Entity, path: &Path, size: u64, first: Transa
     if made.is_err() && is_new {
         // Half a store would only be in the way of the next attempt.
         let _ = std::fs::remove_file(path);
+        let mut reserve = path.as_os_str().to_owned();
+        reserve.push(".reserve");
+        let _ = std::fs::remove_file(Path::new(&reserve));
     }
     made
 }
@@ -311,11 +322,17 @@ fn make_store(
 ) -> Result<(), StartError> {
     let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(path, Some(size)).map_err(opening(path))?);
     let options = FormatOptions { identity: identity(cluster, who), wal_bytes: None };
-    nacre_store::format(&blocks, &options).map_err(|why| failed(format!("{why:?}")))?;
+    nacre_store::format(&blocks, &options).map_err(|why| {
+        failed(match why {
+            FormatError::Device(error) => explain(&error),
+            FormatError::TooSmall { length, min } => format!("{length} bytes are too few; it needs {min}"),
+        })
+    })?;
     drop(blocks);
     let waker = Arc::new(crate::wake::Waker::new().map_err(|errno| failed(errno.to_string()))?);
     let workers = crate::workers::Workers::new(1).map_err(|why| failed(why.to_string()))?;
     let mut store = open_hosted(cluster, who, path, &workers.handle(), &waker)?;
+    store.allocate_log().map_err(|why| failed(explain(&why)))?;
     store.submit(first, Token(1)).map_err(|why| failed(why.to_string()))?;
     let done = store.run_until(|event| match event {
         Event::Committed(_) => Some(Ok(())),
@@ -356,7 +373,7 @@ fn remedy(why: &OpenError, who: Entity) -> &'static str {
             ". `nacre store check` says more; other monitors go on without it: `nacre mon rm` it, remove the file, `nacre mon add` it again"
         }
         (_, _) => {
-            ". `nacre store check` says more; its objects are on the other OSDs: `nacre osd out` and `nacre osd rm` it, then `nacre osd add` a new one"
+            ". `nacre store check` says more. If `nacre status` shows that the other OSDs serve everything: `nacre osd out` and `nacre osd rm` it, then `nacre osd add` a new one"
         }
     }
 }
@@ -389,15 +406,24 @@ pub fn open_hosted(
     let mailbox = Mailbox::new(waker.clone());
     let device = FileDevice::new(blocks.clone(), workers.clone(), mailbox.clone());
     let options = OpenOptions { identity: identity(cluster, who), ..OpenOptions::default() };
-    let store = Store::open(device, blocks, &options).map_err(|why| match why {
+    let store = Store::open(device, blocks.clone(), &options).map_err(|why| match why {
         OpenError::WrongOwner { found, wanted } => StartError::WrongStore {
             path: path.to_owned(),
             wanted: show_identity(&wanted),
             found: show_identity(&found),
         },
+        _ if blocks.ran_out() => StartError::Store { path: path.to_owned(), why: HOST_FULL.to_owned() },
+        OpenError::Root(RootError::Device(error)) | OpenError::Device(error) => {
+            let why =
+                format!("{}. Nothing was changed: check the disk (`dmesg`), then start it again", explain(&error));
+            StartError::Store { path: path.to_owned(), why }
+        }
         why => StartError::Store { path: path.to_owned(), why: format!("{why}{}", remedy(&why, who)) },
     })?;
-    Ok(Hosted::new(Box::new(store), mailbox, workers.clone()))
+    let hosted = Hosted::new(Box::new(store), mailbox, workers.clone()).on(blocks);
+    // What is not allocated yet is when there is room.
+    let _ = hosted.allocate_log();
+    Ok(hosted)
 }
 
 /// The identity of an OSD's store.

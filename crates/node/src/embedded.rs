@@ -277,7 +277,9 @@ impl Host {
         let reactor = daemon::reactor(&config, waker, config.mons.len() + config.osds.len())?;
         let mons = config.mons.keys().map(|id| Entity::Mon(*id));
         let all: Vec<Entity> = mons.chain(config.osds.keys().map(|id| Entity::Osd(*id))).collect();
+        let tightened = crate::creating::tighten(&config);
         let mut host = Self { reactor, config, options, stop: false, broken: BTreeMap::new(), lock };
+        tightened.into_iter().for_each(|line| host.reactor.say(line));
         for who in all {
             match host.start(who) {
                 Ok(()) => {}
@@ -383,7 +385,9 @@ impl Host {
 /// Opens the cluster in a folder in this process, making it if the folder is empty or missing.
 pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
     if !dir.join(crate::config::FILE_NAME).exists() {
-        let options = crate::directory::InitOptions { base_port: None, ..Default::default() };
+        let plain = crate::directory::InitOptions::default();
+        let osd_bytes = crate::space::default_osd_bytes(dir, plain.osds);
+        let options = crate::directory::InitOptions { base_port: None, osd_bytes, ..plain };
         crate::directory::init(dir, &options)?;
     }
     Ok(Arc::new(Embedded::start(dir, RunOptions::default())?).cluster())

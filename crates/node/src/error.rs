@@ -23,6 +23,11 @@ pub enum Error {
         /// For how long.
         waited: Duration,
     },
+    /// The command line has stored the object in stripes, which this library does not read.
+    Striped {
+        /// Which.
+        object: nacre_types::ObjectId,
+    },
     /// Something is wrong with a watch.
     Watch(nacre_client::WatchError),
     /// The monitors refused a command, in their words.
@@ -56,10 +61,15 @@ impl fmt::Display for Error {
             Self::TimedOut { waits_for, waited } => {
                 write!(
                     f,
-                    "no answer for {:.1} s: {waits_for}. It may have happened, or happen yet",
-                    waited.as_secs_f64()
+                    "timed out after {:.1} s: {}. A change may or may not have been applied",
+                    waited.as_secs_f64(),
+                    waits_for.trim_end_matches(['?', '.'])
                 )
             }
+            Self::Striped { object } => write!(
+                f,
+                "{object} is stored in stripes, since it is larger than one operation may carry: read it with `nacre object get`"
+            ),
             Self::Watch(why) => why.fmt(f),
             Self::Command(why) => f.write_str(why),
             Self::Meta(why) => why.fmt(f),
@@ -247,3 +257,16 @@ impl StartError {
     }
 }
 impl std::error::Error for StartError {}
+
+/// What to do when the host has no room for a store.
+pub(crate) const HOST_FULL: &str =
+    "the file system it lies on is full: free space there, then start it again. Nothing is lost";
+
+/// A device's failure for people, with the system's own words.
+pub(crate) fn explain(error: &nacre_store::DeviceError) -> String {
+    match error {
+        nacre_store::DeviceError::Os(code) if *code == rustix::io::Errno::NOSPC.raw_os_error() => HOST_FULL.to_owned(),
+        nacre_store::DeviceError::Os(code) => std::io::Error::from_raw_os_error(*code).to_string(),
+        other => other.to_string(),
+    }
+}

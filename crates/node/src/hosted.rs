@@ -9,10 +9,14 @@
 //! after it waits here and is offered again after commits.
 
 use crate::clock;
+use crate::config::Config;
+use crate::device::Blocks;
+use crate::space::{self, HostSpace, Place};
 use crate::workers::{Mailbox, Task, WorkersHandle};
-use nacre_store::{Event, Job, ObjectStore, Read, SubmitError, Token, Transaction, Usage};
+use nacre_store::{DeviceError, Event, Job, ObjectStore, Read, SubmitError, Token, Transaction, Usage};
 use nacre_types::Time;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,14 +44,18 @@ enum Waiting {
 struct Room {
     total: u64,
     used: u64,
-    /// Left for transactions when the store was asked.
+    /// Left for transactions when the store was asked: what it has itself.
+    inside: u64,
+    /// The same, as far as the host has it.
     free: u64,
     /// Taken since, at most.
     taken: u64,
 }
 impl Room {
-    fn of(usage: &Usage) -> Self {
-        Self { total: usage.total, used: usage.used, free: usage.free, taken: 0 }
+    fn of(usage: &Usage, host: Option<&HostSpace>) -> Self {
+        let limited = host.and_then(|host| space::limited(usage, host));
+        let (total, free) = limited.unwrap_or((usage.total, usage.free));
+        Self { total, used: usage.used, inside: usage.free, free, taken: 0 }
     }
     /// A transaction of so many bytes was taken: a small write may cost a whole block, and records in the index.
     fn take(&mut self, size: usize) {
@@ -55,7 +63,7 @@ impl Room {
     }
     /// The store may say busy although little is in hand.
     fn is_tight(&self) -> bool {
-        self.free.saturating_sub(self.taken) < ROOM_SURELY
+        self.inside.saturating_sub(self.taken) < ROOM_SURELY
     }
     /// So much was taken that a store that had room may soon have none.
     fn is_stale(&self) -> bool {
@@ -74,6 +82,9 @@ pub struct Hosted {
     handed: VecDeque<usize>,
     handed_bytes: usize,
     room: Room,
+    blocks: Option<Arc<Blocks>>,
+    place: Option<Place>,
+    host: Option<HostSpace>,
     /// It said busy since the last kick.
     busy: bool,
     touched: bool,
@@ -94,7 +105,7 @@ pub struct Hosted {
 
 impl Hosted {
     pub fn new(store: Box<dyn ObjectStore>, mailbox: Arc<Mailbox>, workers: WorkersHandle) -> Self {
-        let room = Room::of(&store.usage());
+        let room = Room::of(&store.usage(), None);
         Self {
             store,
             mailbox,
@@ -103,6 +114,9 @@ impl Hosted {
             handed: VecDeque::new(),
             handed_bytes: 0,
             room,
+            blocks: None,
+            place: None,
+            host: None,
             busy: false,
             touched: false,
             unkicked: 0,
@@ -113,6 +127,41 @@ impl Hosted {
             jobs: Vec::new(),
             jobs_out: 0,
             jobs_done: Vec::new(),
+        }
+    }
+
+    /// On which device the store lies.
+    #[must_use]
+    pub fn on(mut self, blocks: Arc<Blocks>) -> Self {
+        self.blocks = Some(blocks);
+        self
+    }
+
+    /// Where it lies: from now on what the host has limits what the store says it has.
+    pub fn look_at_host(&mut self, config: &Config, path: &Path) {
+        self.place = self.blocks.as_ref().and_then(|blocks| Place::of(config, path, blocks));
+        self.look_at_room();
+    }
+
+    /// The device.
+    pub const fn blocks(&self) -> Option<&Arc<Blocks>> {
+        self.blocks.as_ref()
+    }
+
+    /// Allocates the log's blocks, which are written again and again.
+    ///
+    /// # Errors
+    /// The host has no room for them.
+    pub fn allocate_log(&self) -> Result<(), DeviceError> {
+        let Some(blocks) = &self.blocks else { return Ok(()) };
+        blocks.allocate(blocks.len().saturating_sub(self.store.usage().total))
+    }
+
+    /// What keeps the store from using all of its space, for people; empty: nothing.
+    pub fn space_text(&self) -> String {
+        match (&self.place, &self.host) {
+            (Some(place), Some(host)) if self.room.free < self.room.inside => place.to_text(host),
+            _ => String::new(),
         }
     }
 
@@ -299,7 +348,9 @@ impl Hosted {
 
     /// Asks the store how much room there is; to be called now and then, since freed room is noticed only here.
     pub fn look_at_room(&mut self) {
-        self.room = Room::of(&self.store.usage());
+        let usage = self.store.usage();
+        self.host = self.place.as_mut().and_then(|place| place.look(&usage));
+        self.room = Room::of(&usage, self.host.as_ref());
     }
     /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their
     /// place keep the buffers in memory that they were received in, many megabytes.
@@ -315,6 +366,10 @@ impl Hosted {
     /// needed by what is under way, is as good as used.
     pub fn fullness(&self) -> (u64, u64) {
         let Room { total, used, free, .. } = self.room;
+        if self.blocks.as_ref().is_some_and(|blocks| blocks.uses_reserve()) {
+            // Everything that is left is for deletions, as of now.
+            return (used, used);
+        }
         (total, if free < total / 20 { total.saturating_sub(free) } else { used })
     }
 

@@ -19,20 +19,24 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host (ADR 0001)")]
 
 mod access;
+mod calls;
 mod clock;
 mod cluster;
 pub mod config;
 mod conn;
+pub mod creating;
 mod daemon;
 mod device;
 pub mod directory;
 mod embedded;
 mod error;
 mod evaluator;
+mod faults;
 mod hosted;
 mod in_process;
 mod inspect;
 mod lanes;
+mod last_words;
 mod links;
 pub mod locks;
 pub mod machine;
@@ -42,12 +46,15 @@ mod moved;
 mod net;
 mod pipelined;
 mod reactor;
+mod reserve;
 mod role;
 mod slot;
+pub mod space;
 pub mod stop;
 mod vigil;
 mod wake;
 mod watch;
+mod watchdog;
 mod windows;
 mod workers;
 

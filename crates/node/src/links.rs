@@ -20,6 +20,9 @@ use crate::vigil::Vigil;
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
+/// A refusal that another's connection caused: it passes, and nobody ends for it.
+const LATER: &str = "is connected already";
+
 const TIE: &str = "has dialed you already";
 const JOINING: &str = "has not been let in by the other monitors yet: ask one of them";
 
@@ -138,7 +141,7 @@ impl Links {
                 Err(format!("{} {TIE}", self.me))
             }
             Some((_, _, Some((_, instance)))) if instance > hello.instance => {
-                Err(format!("a later life of {} is connected already", hello.from))
+                Err(format!("a later instance of {} {LATER}", hello.from))
             }
             _ => Ok(Some(old)),
         }
@@ -226,7 +229,8 @@ impl MonSession {
     }
     /// True: every monitor refuses us; there is no use in going on.
     pub fn on_refused(&mut self, by: Entity, why: &str) -> bool {
-        if why.ends_with(JOINING) {
+        // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map does.
+        if why.ends_with(LATER) || why.ends_with(JOINING) {
             return false;
         }
         if let Entity::Mon(mon) = by {
@@ -283,6 +287,20 @@ mod tests {
         assert_eq!(judge(&links, &hello(osd(2), osd(1)), open(3)), Ok(Some(10)));
         assert_eq!(judge(&links, &hello(osd(2), osd(1)), open(2)), Ok(Some(10)));
         assert!(judge(&links, &hello(osd(2), osd(1)), open(4)).is_err());
+    }
+
+    /// F61: one Hello with a larger instance, from anybody, ended the real daemon's process: it was refused by all monitors.
+    // Went red when `on_refused` did not look why.
+    #[test]
+    fn a_strangers_hello_ends_nobody() {
+        let mut links = Links::new(Entity::Mon(MonId(0)));
+        links.opened(osd(2), 10);
+        let stranger: Known = (State::Open, false, Some((osd(2), Instance(1000))));
+        let why = judge(&links, &hello(osd(2), Entity::Mon(MonId(0))), stranger).expect_err("an older instance");
+        let mut session = MonSession::default();
+        session.pick(Time(0), &[MonId(0)]);
+        assert!(!session.on_refused(Entity::Mon(MonId(0)), &why), "it tries again");
+        assert!(session.on_refused(Entity::Mon(MonId(0)), "belongs to cluster 9"), "the monitors' own word");
     }
 
     #[test]

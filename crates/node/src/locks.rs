@@ -98,7 +98,7 @@ fn sign(file: &mut File, who: &str) {
 impl Lock {
     fn new(config: &Config) -> Result<Self, StartError> {
         let run = run_folder(&config.dir);
-        std::fs::create_dir_all(&run).map_err(io("make", &run))?;
+        crate::creating::private_dir(&run).map_err(io("make", &run))?;
         Ok(Self { _files: Vec::new(), pids: Pids { run, written: Vec::new() } })
     }
 
@@ -152,7 +152,11 @@ impl Lock {
     /// The operating system's.
     pub fn add_pid(&mut self, who: &str) -> Result<(), StartError> {
         let path = self.pids.run.join(format!("{who}.pid"));
-        std::fs::write(&path, format!("{}\n", std::process::id())).map_err(io("write", &path))?;
+        // A hint: with a full disk daemons start without it, so that something can be deleted.
+        match std::fs::write(&path, format!("{}\n", std::process::id())) {
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io("write", &path)(error)),
+            _ => {}
+        }
         self.pids.written.push(path);
         Ok(())
     }
@@ -163,6 +167,23 @@ impl Lock {
         self.pids.written.retain(|written| *written != path);
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Whether nothing runs of a cluster whose directory is here: no lock is held, and nobody listens where its monitors should. A cluster of another machine,
+/// or one whose directory lies elsewhere, is none of which that can be said.
+#[must_use]
+pub fn nothing_runs(config: &Config) -> bool {
+    let is_here = config.mons.values().all(|entry| entry.path.exists());
+    let silent = |address: &str| {
+        let address = crate::net::parse(address).filter(|address| address.ip().is_loopback());
+        address.is_none_or(|address| {
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        })
+    };
+    is_here
+        && holders(&config.dir).is_ok_and(|holders| holders.is_empty())
+        && config.mons.values().all(|entry| silent(&entry.address))
 }
 
 /// What a process does in a folder.

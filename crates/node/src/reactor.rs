@@ -35,10 +35,12 @@ use crate::clock;
 use crate::conn::{Conn, Traffic};
 use crate::error::StartError;
 use crate::hosted::Hosted;
+use crate::last_words::LastWords;
 use crate::links::Links;
 use crate::moved::Moved;
 use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
+use crate::watchdog::{News, OnHung, Watchdog};
 use crate::workers::Workers;
 use nacre_store::{Event, SubmitError};
 use nacre_types::{ClusterId, Entity, MonId, Name, Time};
@@ -81,6 +83,8 @@ pub struct Node {
     /// What a client calls itself.
     name: Name,
     store: Option<Hosted>,
+    /// What its device is like.
+    device: Option<Arc<News>>,
     evaluator: Option<crate::evaluator::Evaluator>,
     links: Links,
     inbox: VecDeque<Input>,
@@ -136,6 +140,8 @@ pub struct Reactor {
     housekeeping_at: Time,
     said: VecDeque<String>,
     turns: u64,
+    /// A device that hangs ends the process, not only its daemon.
+    hung_ends_process: bool,
     /// Inputs that roles were given in this turn.
     given: usize,
     /// And since the last housekeeping.
@@ -143,6 +149,8 @@ pub struct Reactor {
     /// Housekeepings in a row with few of them.
     quiet_looks: u32,
     idle: Option<fn()>,
+    // Last: it watches the workers until they have ended.
+    watchdog: Watchdog,
 }
 
 /// How many descriptors this process may have.
@@ -174,6 +182,7 @@ impl Reactor {
             path: "the disks".into(),
             error,
         })?;
+        let watchdog = Watchdog::new(waker.clone());
         Ok(Self {
             cluster,
             mons,
@@ -199,16 +208,23 @@ impl Reactor {
             housekeeping_at: Time::ZERO,
             said: VecDeque::new(),
             turns: 0,
+            hung_ends_process: false,
             given: 0,
             given_since: 0,
             quiet_looks: 0,
             idle: None,
+            watchdog,
         })
     }
 
     /// What to call when a rest begins: [`crate::RunOptions::idle`].
     pub fn when_idle(&mut self, idle: Option<fn()>) {
         self.idle = idle;
+    }
+    /// What to do when a device hangs; it is called on another thread, since this one may hang, too. Without it the device's daemon halts.
+    pub fn when_hung(&mut self, what: OnHung) {
+        self.watchdog.on_hung(what);
+        self.hung_ends_process = true;
     }
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker
@@ -261,7 +277,7 @@ impl Reactor {
         self.local.keys().copied().collect()
     }
 
-    fn say(&mut self, line: String) {
+    pub fn say(&mut self, line: String) {
         if self.said.len() >= 1000 {
             self.said.pop_front();
         }
@@ -277,6 +293,7 @@ impl Reactor {
             role: parts.role,
             name: parts.name,
             store: parts.store,
+            device: None,
             evaluator: None,
             links: Links::new(parts.entity),
             inbox: VecDeque::new(),
@@ -292,6 +309,7 @@ impl Reactor {
         }
         let now = clock::now();
         let mut node = node;
+        self.watch_device(&mut node)?;
         let mut actions = std::mem::take(&mut self.actions);
         node.role.take_actions(now, &mut actions);
         self.perform(&mut node, at, &mut actions);
@@ -299,6 +317,34 @@ impl Reactor {
         self.nodes[at] = Some(node);
         self.introduce(at);
         Ok(())
+    }
+
+    /// Somebody looks whether the node's device answers.
+    fn watch_device(&mut self, node: &mut Node) -> Result<(), StartError> {
+        let Some(blocks) = node.store.as_ref().and_then(Hosted::blocks) else { return Ok(()) };
+        let device = blocks.path().display().to_string();
+        let news = self.watchdog.watch(node.entity, device, blocks).map_err(|error| StartError::Io {
+            doing: "start a thread for",
+            path: "the disks".into(),
+            error,
+        })?;
+        node.device = Some(news);
+        Ok(())
+    }
+
+    /// What the watchdog needs in case this thread hangs.
+    fn prepare_for_hang(&self, node: &Node) {
+        let (Some(news), Role::Osd(osd, _)) = (&node.device, &node.role) else { return };
+        let words = (self.hung_ends_process && osd.is_live()).then(|| {
+            let (beacon, report) = osd.last_words();
+            let hello = self.hello_of(node, None);
+            let mons = self.mons.iter().map(|(id, address)| (*id, address.clone())).collect();
+            LastWords { mons, epoch: osd.epoch(), hello, beacon, report }
+        });
+        news.tell(|for_watchdog| {
+            for_watchdog.timing = *osd.timing();
+            for_watchdog.words = words;
+        });
     }
 
     /// Where there is no connection there is no greeting: OSDs and clients of this process know each other's names from here.
@@ -483,6 +529,9 @@ impl Reactor {
             if let Some(store) = &mut node.store {
                 store.look_at_room();
                 store.rest();
+                if let Role::Osd(osd, _) = &mut node.role {
+                    osd.on_space(&store.space_text());
+                }
             }
             if let Some(evaluator) = &node.evaluator
                 && let Err(why) = evaluator.watch(now)
@@ -490,10 +539,14 @@ impl Reactor {
                 node.halt(why);
             }
         }
+        for node in self.nodes.iter().flatten() {
+            self.prepare_for_hang(node);
+        }
         self.rest();
         // Whoever waits at the listeners is heard again.
         self.deaf = false;
         self.end_slow_greetings();
+        self.end_stalled_frames();
         self.watch_sessions();
     }
 

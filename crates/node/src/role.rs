@@ -154,6 +154,14 @@ impl Role {
         self.take_actions(now, actions);
     }
 
+    /// The host looked at the store's device.
+    pub fn on_device(&mut self, now: Time, call: Option<&nacre_osd::DeviceCall>, actions: &mut Vec<Action>) {
+        if let Self::Osd(osd, out) = self {
+            osd.on_device(now, call, out);
+        }
+        self.take_actions(now, actions);
+    }
+
     pub fn on_evaluated(&mut self, now: Time, evaluated: nacre_osd::Evaluated, actions: &mut Vec<Action>) {
         if let Self::Osd(osd, out) = self {
             osd.on_evaluated(now, evaluated, out);

@@ -93,6 +93,12 @@ pub struct Timing {
     pub beacon_interval: Duration,
     /// An operation that waits for longer is explained to its client.
     pub complain_after: Duration,
+    /// A call of the store's device that takes longer is reported.
+    pub device_slow: Duration,
+    /// After this the OSD asks to be marked down: others serve meanwhile. It comes back when its device answers.
+    pub device_stall: Duration,
+    /// After this the host ends the daemon.
+    pub device_hung: Duration,
     /// Bound of the difference between two hosts' clock *rates*, in parts per million: leases are granted that much longer than they are used.
     pub drift_ppm: u32,
 }
@@ -105,6 +111,9 @@ impl Default for Timing {
             retry_interval: Duration::from_millis(400),
             beacon_interval: Duration::from_secs(2),
             complain_after: Duration::from_secs(2),
+            device_slow: Duration::from_secs(1),
+            device_stall: Duration::from_secs(2),
+            device_hung: Duration::from_secs(10),
             drift_ppm: 2000,
         }
     }

@@ -21,6 +21,7 @@ mod class_stories;
 mod company;
 #[cfg(test)]
 mod company_stories;
+mod device;
 mod evaluate;
 mod fetched;
 mod heartbeat;
@@ -52,6 +53,7 @@ mod view;
 mod watch_stories;
 
 pub use boot::{DaemonRecord, format};
+pub use device::DeviceCall;
 pub use io::{Limits, OsdConfig, Output, Timing};
 pub use methods::{EvaluateJob, Evaluated, Runtime, Ticket};
 #[cfg(feature = "mutants")]

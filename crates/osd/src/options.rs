@@ -60,6 +60,9 @@ pub const OPTIONS: &[OsdOption] = &[
     option!("osd.client_ops_max", 16, 1_000_000, client_ops: usize),
     option!("osd.complain_after_ms", 100, 3_600_000, ms complain_after),
     option!("osd.contexts_per_pg_max", 16, 1_000_000, contexts: usize),
+    option!("osd.device_hung_ms", 1000, 3_600_000, ms device_hung),
+    option!("osd.device_slow_ms", 100, 3_600_000, ms device_slow),
+    option!("osd.device_stall_ms", 500, 3_600_000, ms device_stall),
     OsdOption {
         name: "osd.lease_ms",
         min: 50,

@@ -13,6 +13,7 @@
 //! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check` asserts each group's.
 
 use crate::boot::{Loading, Progress};
+use crate::device::{DeviceCall, DeviceWatch};
 use crate::io::{OsdConfig, Output};
 use crate::key;
 use crate::methods::{Complaint, Evaluated};
@@ -22,7 +23,7 @@ use crate::pg::{Pg, StoreOutcome};
 use crate::programs::{Ask, Programs};
 use crate::shared::{Counters, Once, Shared};
 use bytes::Bytes;
-use nacre_store::{Event, Op, Token};
+use nacre_store::{DeviceError, Event, Op, StoreFailure, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::client::{OpFailure, OpReply};
@@ -36,6 +37,11 @@ use std::time::Duration;
 
 /// Beacon intervals between two reports of all groups.
 const REPORT_ALL_EVERY: u32 = 15;
+/// The system's number for a file system that is full.
+const ENOSPC: i32 = 28;
+/// Bytes of messages held, of one sender and of all. Always one, whatever its size.
+const HELD_BYTES_EACH: usize = 32 << 20;
+const HELD_BYTES: usize = 128 << 20;
 
 #[derive(Debug)]
 enum Phase {
@@ -72,6 +78,9 @@ pub struct Osd {
     /// Who leads the monitors, and in which term: it knows what was reported to it.
     led: Option<Led>,
     usage: (u64, u64),
+    /// What keeps the store from using all of its space, for people.
+    space: String,
+    device: DeviceWatch,
     ticked: Time,
     tick_due: Time,
     beacon_at: Time,
@@ -106,6 +115,8 @@ impl Osd {
             report_all_at: Time::ZERO,
             led: None,
             usage: (0, 0),
+            space: String::new(),
+            device: DeviceWatch::default(),
             ticked: now,
             tick_due: now,
             beacon_at: now,
@@ -161,10 +172,62 @@ impl Osd {
         self.pgs.values()
     }
 
-    /// Space: total and used bytes. The host says so now and then.
-    pub const fn on_usage(&mut self, total: u64, used: u64) {
+    /// Space: total and used bytes, of what the store and its host have. The host says so after every wake-up.
+    pub fn on_usage(&mut self, total: u64, used: u64) {
         self.usage = (total, used);
-        self.sh.nearly_full = used > total / 20 * 19;
+        let nearly_full = used > total / 20 * 19;
+        self.sh.failsafe = used > total / 100 * 98;
+        if nearly_full != self.sh.nearly_full {
+            self.sh.nearly_full = nearly_full;
+            self.beacon_soon();
+        }
+    }
+
+    /// What keeps the store from using all of its space, for people; empty: nothing. The host says so now and then.
+    pub fn on_space(&mut self, text: &str) {
+        if self.space != text {
+            text.clone_into(&mut self.space);
+            self.beacon_soon();
+        }
+    }
+
+    /// The monitors are told within a ping's time.
+    fn beacon_soon(&mut self) {
+        self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+        self.sh.wake_at(self.beacon_at);
+    }
+
+    /// The host looked at the store's device: its oldest call that has not ended, or one that just did. To be called a few times a second while a call
+    /// takes long, and once when none does any more.
+    pub fn on_device(&mut self, now: Time, call: Option<&DeviceCall>, out: &mut Vec<Output>) {
+        self.sh.now = now;
+        let news = self.device.look(now, call, &self.sh.config.timing);
+        if self.is_live() {
+            if news.stalled || news.answers_again {
+                self.report_stall(news.answers_again);
+            }
+            if news.tell {
+                self.beacon();
+            }
+        }
+        self.flush(out);
+    }
+
+    /// Protocol timing as it is now, options included.
+    #[must_use]
+    pub const fn timing(&self) -> &crate::io::Timing {
+        &self.sh.config.timing
+    }
+
+    /// A beacon as it would be now, without the groups: what the host sends if this thread hangs in its device.
+    #[must_use]
+    pub fn last_words(&self) -> (Beacon, FailureReport) {
+        let (total, used) = self.usage;
+        let (device, space) = (String::new(), self.space.clone());
+        let (osd, instance) = (self.id(), self.instance());
+        let beacon =
+            Beacon { osd, instance, total, used, pgs: Vec::new(), all: false, slow: Vec::new(), device, space };
+        (beacon, FailureReport { stalled: true, ..self.own_report() })
     }
 
     /// How many logged bytes (`nacre_store::Transaction::logged_size`) the store takes in one transaction. The host says so before the first tick;
@@ -316,10 +379,16 @@ impl Osd {
             Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
             Event::Failed(failure) => {
                 // A failed flush is never tried again: what the disk has is no longer known.
-                let why = format!(
-                    "{}: the store failed ({failure:?}); replace the disk, the cluster has other copies",
-                    self.id()
-                );
+                let why = match failure {
+                    StoreFailure::Device(DeviceError::Os(ENOSPC)) => format!(
+                        "{}: the file system of its store is full: free space there, then start it again. Nothing is lost",
+                        self.id()
+                    ),
+                    failure => format!(
+                        "{}: the store failed ({failure:?}). The other OSDs have its objects: check the disk, then start it again or replace it",
+                        self.id()
+                    ),
+                };
                 self.report_itself();
                 self.sh.out.push(Output::Halt { why });
             }
@@ -685,6 +754,29 @@ impl Osd {
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
+    /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats what finds none. A fence or an epoch of the far future must not
+    /// fill our memory.
+    fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
+        let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload());
+        let (mut all, mut theirs, mut count) = (0, 0, 0);
+        // Only what is held costs: usually nothing is.
+        for (_, _, sender, held) in &self.held {
+            all += bytes(held);
+            if *sender == from {
+                theirs += bytes(held);
+                count += 1;
+            }
+        }
+        let more = bytes(&message);
+        let first = count == 0 && all + more <= HELD_BYTES * 2;
+        let most = self.sh.config.limits.held_messages;
+        // Of one sender half of them.
+        let room = count < most.div_ceil(2) && theirs + more <= HELD_BYTES_EACH && all + more <= HELD_BYTES;
+        if self.held.len() < most && (first || room) {
+            self.held.push((needed, epoch, from, message));
+        }
+    }
+
     fn release_held(&mut self) {
         let epoch = self.epoch();
         let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, ..)| *needed <= epoch);
@@ -792,13 +884,6 @@ impl Osd {
             (Entity::Client(_), message) => self.on_watcher(from, epoch, message),
             (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
             _ => {}
-        }
-    }
-
-    /// Keeps a message until we have a map and may act on it; its sender repeats what finds no room.
-    fn hold(&mut self, needed: Epoch, theirs: Epoch, from: Entity, message: Message) {
-        if self.held.len() < self.sh.config.limits.held_messages {
-            self.held.push((needed, theirs, from, message));
         }
     }
 
@@ -969,6 +1054,7 @@ impl Osd {
                 alive: accusation.alive,
                 refused: accusation.refused,
                 itself: false,
+                stalled: false,
             };
             self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
         }
@@ -976,7 +1062,18 @@ impl Osd {
 
     /// Tells the monitors that this daemon stops.
     fn report_itself(&mut self) {
-        let report = FailureReport {
+        let report = self.own_report();
+        self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+    }
+
+    /// Tells the monitors that this daemon's device does not answer, or answers again.
+    fn report_stall(&mut self, alive: bool) {
+        let report = FailureReport { stalled: true, alive, ..self.own_report() };
+        self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+    }
+
+    const fn own_report(&self) -> FailureReport {
+        FailureReport {
             target: self.id(),
             instance: self.instance(),
             reporter: self.id(),
@@ -984,8 +1081,8 @@ impl Osd {
             alive: false,
             refused: false,
             itself: true,
-        };
-        self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+            stalled: false,
+        }
     }
 
     /// The host is about to stop the daemon: others need not find out the slow way.
@@ -999,6 +1096,10 @@ impl Osd {
         let every = self.sh.config.timing.retry_interval;
         self.phase = Phase::Waiting { at: self.sh.now + every };
         self.sh.wake_at(self.sh.now + every);
+        if self.device.is_stalled() {
+            // Up again, it would only be marked down again.
+            return;
+        }
         let config = &self.sh.config;
         let boot = Boot {
             osd: config.id,
@@ -1041,7 +1142,13 @@ impl Osd {
         let unfinished = reports.values().any(|report| report.state & nacre_wire::msg::monitor::pg_state::CLEAN == 0);
         self.reported = reports;
         let (total, used) = self.usage;
-        let beacon = Beacon { osd: self.id(), instance: self.instance(), total, used, pgs, all, slow: Vec::new() };
+        let limit = self.sh.config.timing.complain_after;
+        let mut slow = Vec::new();
+        for pg in self.pgs.values_mut() {
+            pg.slow(self.sh.config.id, now, limit, &mut slow);
+        }
+        let (device, space) = (self.device.text(now), self.space.clone());
+        let beacon = Beacon { osd: self.id(), instance: self.instance(), total, used, pgs, all, slow, device, space };
         self.sh.out.push(Output::SendMon { message: Message::Beacon(beacon) });
         if unfinished {
             self.beacon_at = now + self.sh.config.timing.beacon_interval / 8;

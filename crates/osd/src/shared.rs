@@ -49,6 +49,8 @@ pub struct Shared {
     pub acks: Vec<PgId>,
     /// Our own store is nearly full.
     pub nearly_full: bool,
+    /// So little is left that not even recovery may add to it.
+    pub failsafe: bool,
     /// Logged bytes that our own store takes in one transaction.
     pub logged_max: u64,
     /// Tick at this time at the latest.
@@ -151,6 +153,7 @@ impl Shared {
             log: Vec::new(),
             acks: Vec::new(),
             nearly_full: false,
+            failsafe: false,
             logged_max: u64::MAX,
             wake: Time::MAX,
             recovering: 0,

@@ -355,6 +355,13 @@ impl FrameReader {
         self.buffer.len() + self.large.as_ref().map_or(0, |large| large.payload.len())
     }
 
+    /// Bytes reserved for a frame whose end has not come; 0: no frame has begun.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        let head = self.header.map_or(0, |header| HEADER_LEN + header.meta_len + header.payload_len);
+        self.large.as_ref().map_or(head, |large| large.payload.capacity()).max(self.buffer.len())
+    }
+
     /// Bytes that had to be moved in memory since the last call: of frames that began at a buffer's end, and of large payloads' beginnings.
     pub fn take_copied(&mut self) -> u64 {
         std::mem::take(&mut self.copied)

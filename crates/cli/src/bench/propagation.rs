@@ -120,7 +120,10 @@ fn figures(found: &Propagation) -> Value {
 /// Real daemons, all on this thread; another one gives the orders, as a client over loopback.
 fn real(osds: u32, updates: u64) -> Result<Propagation> {
     let folder = Folder::new()?;
-    host::init(&folder.0, &host::Shape { mons: MONS, osds, base_port: Some(free_port(MONS + osds)?) })?;
+    host::init(
+        &folder.0,
+        &host::Shape { mons: MONS, osds, base_port: Some(free_port(MONS + osds)?), osd_bytes: None, first_pool: None },
+    )?;
     let mut daemons = Pipelined::embedded(&folder.0, &RunOptions::default())?;
     // So many are live everywhere: the next may come.
     let live = AtomicU64::new(0);

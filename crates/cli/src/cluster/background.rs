@@ -37,8 +37,11 @@ impl Ready {
     ///
     /// # Errors
     /// Never when nobody waits any more: the cluster goes on.
-    pub fn announce(&mut self, took: Duration) -> Result<()> {
-        println!("{} ready after {:.2} s", crate::clock::now_utc(), took.as_secs_f64());
+    pub fn announce(&mut self, took: Duration, missing: &[String]) -> Result<()> {
+        crate::say::to_stdout(&format!("{} ready after {:.2} s", crate::clock::now_utc(), took.as_secs_f64()));
+        for line in missing {
+            let _ = writeln!(self.0, "missing {}", line.replace('\n', " "));
+        }
         let _ = writeln!(self.0, "ready {}", took.as_secs_f64());
         let _ = self.0.shutdown(std::net::Shutdown::Both);
         Ok(())
@@ -71,8 +74,13 @@ pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Dur
     // Its end of the socket: once it is gone, reading ends.
     drop(command);
     ours.set_read_timeout(Some(SILENCE)).context("setting a time limit")?;
-    let mut line = String::new();
-    let heard = BufReader::new(ours).read_line(&mut line);
+    let (mut line, mut ours) = (String::new(), BufReader::new(ours));
+    let heard = loop {
+        line.clear();
+        let heard = ours.read_line(&mut line);
+        let Some(missing) = line.strip_prefix("missing ") else { break heard };
+        crate::say::line(&format!("nacre: {}", missing.trim()));
+    };
     if let Some(seconds) = line.strip_prefix("ready ").and_then(|seconds| seconds.trim().parse().ok()) {
         return Ok(Duration::from_secs_f64(seconds));
     }

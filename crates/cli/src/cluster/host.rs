@@ -41,8 +41,12 @@ pub struct Shape {
     pub mons: u32,
     /// OSDs.
     pub osds: u32,
-    /// The first port; daemons take the following ones. None: only inside one process.
+    /// The first port; daemons take the following ones. None: the first that are free.
     pub base_port: Option<u16>,
+    /// Size of an OSD's store. None: what fits on the disk, at most 10 GiB.
+    pub osd_bytes: Option<u64>,
+    /// Replicas of the pool `data`, which is to be made with the first start.
+    pub first_pool: Option<u32>,
 }
 
 fn run_options() -> RunOptions {
@@ -67,6 +71,8 @@ pub trait Running {
     fn news(&mut self) -> Vec<String>;
     /// OSDs that should be up.
     fn osds(&mut self) -> usize;
+    /// Daemons that should run and do not, and why.
+    fn missing(&mut self) -> Vec<String>;
     /// Why it will never be ready, if that is certain.
     fn hopeless(&mut self) -> Option<String>;
     /// Stops everything in order.
@@ -109,6 +115,9 @@ impl Running for Here {
     }
     fn osds(&mut self) -> usize {
         self.embedded.running().iter().filter(|who| matches!(who, Entity::Osd(_))).count()
+    }
+    fn missing(&mut self) -> Vec<String> {
+        self.embedded.halted().into_iter().map(|(who, why)| format!("{who} does not run: {why}")).collect()
     }
     fn hopeless(&mut self) -> Option<String> {
         None
@@ -428,7 +437,7 @@ pub fn metadata_on_ceph(conf: &Path, name: &str) -> Result<Box<dyn Metadata>> {
 /// # Errors
 /// When there is no cluster, or its file is wrong.
 pub fn client(place: &Place, name: &str) -> Result<Cluster> {
-    place.config()?;
+    place.config_of_running()?;
     Ok(Cluster::connect_as(place.path(), name)?)
 }
 
@@ -437,9 +446,26 @@ pub fn client(place: &Place, name: &str) -> Result<Cluster> {
 /// # Errors
 /// When the folder holds something.
 pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
-    let Shape { mons, osds, base_port } = *shape;
-    nacre_node::init(dir, &InitOptions { mons, osds, base_port, ..InitOptions::default() })?;
+    let Shape { mons, osds, base_port, osd_bytes, first_pool } = *shape;
+    let base_port = Some(match base_port {
+        Some(port) => port,
+        None => free_ports(nacre_node::directory::BASE_PORT, mons + osds)?,
+    });
+    let osd_bytes = osd_bytes.unwrap_or_else(|| nacre_node::space::default_osd_bytes(dir, osds));
+    nacre_node::init(dir, &InitOptions { mons, osds, base_port, osd_bytes, first_pool, ..InitOptions::default() })?;
     Ok(())
+}
+
+/// The first of `count` ports of 127.0.0.1 in a row that are free, from one on.
+///
+/// # Errors
+/// When there are none.
+pub fn free_ports(from: u16, count: u32) -> Result<u16> {
+    let is_free = |port: u32| nacre_node::port_is_free("a daemon", &format!("127.0.0.1:{port}")).is_ok();
+    let mut bases = (u32::from(from)..65_536 - count).step_by(20);
+    let base =
+        bases.find(|base| (*base..base + count).all(is_free)).context("no free ports were found on 127.0.0.1")?;
+    Ok(u16::try_from(base).expect("below 65536"))
 }
 
 /// Opens a log to write at its end; one of an earlier time that has grown large begins anew.
@@ -481,7 +507,7 @@ pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
 pub fn run_mon(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
     Ok(nacre_node::run_mon(&config, MonId(id), &run_options(), &mut |line| {
-        eprintln!("{} {}", crate::clock::now_utc(), shown(line))
+        crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
     })?)
 }
 
@@ -492,7 +518,7 @@ pub fn run_mon(config: &Path, id: u32) -> Result<()> {
 pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
     Ok(nacre_node::run_osd(&config, OsdId(id), &run_options(), &mut |line| {
-        eprintln!("{} {}", crate::clock::now_utc(), shown(line))
+        crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
     })?)
 }
 
@@ -515,7 +541,7 @@ impl Ending {
     pub fn wait(&mut self, daemons: &mut dyn Running) {
         while !self.has_come() {
             for line in daemons.news() {
-                eprintln!("nacre: {}", shown(&line));
+                crate::say::line(&format!("nacre: {}", shown(&line)));
             }
             std::thread::sleep(Duration::from_millis(200));
         }

@@ -15,7 +15,8 @@ use nacre_types::{Instance, MonId, OsdId};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-fn size(text: &str) -> Result<u64, String> {
+/// A size as people write it.
+pub fn size(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("`{text}` is no size; write it like 10GiB"))
 }
 

@@ -82,6 +82,8 @@ pub trait Session: Objects + Commands {}
 impl<T: Objects + Commands> Session for T {}
 
 /// What makes a name that of a Ceph cluster's configuration.
+/// How long a command waits for a cluster that is not there to start.
+const STARTING: std::time::Duration = std::time::Duration::from_secs(1);
 const CEPH: &[u8] = b"ceph:";
 
 /// A cluster, as the command line names it: its folder, or its file; or `ceph:` and the configuration of a Ceph cluster.
@@ -161,6 +163,23 @@ impl Place {
         }
         Ok(nacre_node::Config::load(&self.path)?)
     }
+    /// What its file says, unless nothing runs there.
+    ///
+    /// # Errors
+    /// As [`Self::config`]; also when nothing runs: waiting for an answer would be in vain.
+    pub fn config_of_running(&self) -> Result<nacre_node::Config> {
+        let config = self.config()?;
+        let begun = std::time::Instant::now();
+        // It may be about to start.
+        while nacre_node::locks::nothing_runs(&config) {
+            if begun.elapsed() > STARTING {
+                let dir = config.dir.display();
+                bail!("nothing runs in {dir}; `nacre up --dir {dir}` starts it");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        Ok(config)
+    }
     /// What its file says, for a command that is going to change it.
     ///
     /// # Errors
@@ -179,7 +198,7 @@ impl Place {
         if let Some(conf) = self.ceph() {
             return host::connect_ceph(conf, &self.name);
         }
-        self.config()?;
+        self.config_of_running()?;
         host::connect(&self.path, &self.name)
     }
     /// Connects for service metadata.

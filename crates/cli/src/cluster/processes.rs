@@ -165,6 +165,10 @@ impl Running for Keeper {
     fn osds(&mut self) -> usize {
         self.running.keys().filter(|who| who.starts_with("osd.")).count()
     }
+    fn missing(&mut self) -> Vec<String> {
+        self.look();
+        self.ended.values().cloned().collect()
+    }
     fn hopeless(&mut self) -> Option<String> {
         self.look();
         let mons = self.running.keys().filter(|who| who.starts_with("mon.")).count();

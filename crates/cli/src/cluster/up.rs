@@ -14,7 +14,7 @@ use super::processes::Keeper;
 use super::{Commands, Place, Session, admin, background};
 use crate::out::Out;
 use anyhow::{Result, bail, ensure};
-use nacre_node::{Config, locks};
+use nacre_node::{Config, creating, locks};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,16 +25,19 @@ pub const READY: Duration = Duration::from_secs(60);
 /// What a new cluster is made of.
 #[derive(Clone, Debug, clap::Args)]
 pub struct NewCluster {
-    /// OSDs of a new cluster; 3 without.
+    /// Number of OSDs in a new cluster [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub osds: Option<u32>,
-    /// Monitors of a new cluster; 1 without.
+    /// Number of monitors in a new cluster [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=5))]
     pub mons: Option<u32>,
-    /// First port of 127.0.0.1 of a new cluster, whose daemons take the following ones; 7400 without.
+    /// First port of 127.0.0.1 in a new cluster, whose daemons take the following ones [default: the first free ones from 7400 on].
     #[arg(long)]
     pub base_port: Option<u16>,
-    /// Copies of every object in a new cluster's pool `data`; as many as OSDs, at most 3, without.
+    /// Size of each OSD's store in a new cluster, such as 10GiB [default: what fits on the disk, at most 10GiB].
+    #[arg(long, value_parser = super::members::size)]
+    pub osd_size: Option<u64>,
+    /// Replicas of every object in a new cluster's pool `data` [default: as many as OSDs, at most 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10))]
     pub size: Option<u32>,
 }
@@ -81,20 +84,30 @@ pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
         let config = Config::load(dir)?;
         let differs = |given: Option<u32>, has: usize| given.is_some_and(|given| given as usize != has);
         if differs(new.osds, config.osds.len()) || differs(new.mons, config.mons.len()) {
-            eprintln!(
+            crate::say::line(&format!(
                 "nacre: {} holds a cluster of {} monitors and {} OSDs already, and keeps them: `nacre osd add` and `nacre mon add` add more",
                 dir.display(),
                 config.mons.len(),
                 config.osds.len()
+            ));
+        }
+        if let Some(port) = new.base_port
+            && !config.mons.values().any(|entry| entry.address.ends_with(&format!(":{port}")))
+        {
+            bail!(
+                "{} holds a cluster already; its ports are in {}/cluster.toml: change them there",
+                dir.display(),
+                dir.display()
             );
         }
-        return Ok(None);
+        // A creation that ended before its pool was made.
+        return Ok(creating::first_pool(dir));
     }
     let osds = new.osds.unwrap_or(3);
     let size = new.size.unwrap_or_else(|| osds.min(3));
     ensure!(size <= osds, "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}");
-    let base_port = Some(new.base_port.unwrap_or(7400));
-    host::init(dir, &Shape { mons: new.mons.unwrap_or(1), osds, base_port })?;
+    let (mons, base_port, osd_bytes) = (new.mons.unwrap_or(1), new.base_port, new.osd_size);
+    host::init(dir, &Shape { mons, osds, base_port, osd_bytes, first_pool: Some(size) })?;
     Ok(Some(size))
 }
 
@@ -137,18 +150,23 @@ fn await_serving(
     loop {
         ensure!(!is_ended(), "stopped before it was ready");
         for line in daemons.news() {
-            eprintln!("nacre: {}", crate::shown::shown(&line));
+            crate::say::line(&format!("nacre: {}", crate::shown::shown(&line)));
         }
         if let Some(why) = daemons.hopeless() {
             bail!(why);
         }
         let seen = match cluster.command(&json!({ "command": "status" })) {
             Ok(status) => {
-                let all_up = status["osds"]["up"].as_u64().unwrap_or(0) as usize >= daemons.osds();
+                // Not those that were up in an earlier run's map: those that this run's monitors have heard of.
+                let all_up = status["osds"]["reporting"].as_u64().unwrap_or(0) as usize >= daemons.osds();
                 if let (true, Some(size)) = (all_up, first_pool) {
                     let min_size = size.min(2);
                     let pool = json!({ "command": "pool create", "name": "data", "size": size, "min_size": min_size });
-                    cluster.command(&pool)?;
+                    let pools = cluster.command(&json!({ "command": "pool ls" }))?;
+                    if !pools["pools"].as_array().into_iter().flatten().any(|pool| pool["name"] == "data") {
+                        cluster.command(&pool)?;
+                    }
+                    creating::has_first_pool(dir);
                     first_pool = None;
                     continue;
                 }
@@ -178,7 +196,6 @@ pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
     let copies = if size == 1 { "1 copy".to_owned() } else { format!("{size} copies") };
     let spare = size.saturating_sub(min_size.max(1));
     let osds = match spare {
-        0 if size == 1 => "survives nothing: an OSD that is lost takes its data with it".to_owned(),
         0 => "keeps all data when an OSD is lost, but stops until it is back".to_owned(),
         1 => "survives a daemon".to_owned(),
         more => format!("survives {more} daemons"),
@@ -187,7 +204,20 @@ pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
         0 => String::new(),
         lost => format!(" (of the monitors {lost})"),
     };
+    if size == 1 {
+        return "one replica: losing its OSD or disk loses data".to_owned();
+    }
     format!("{copies} on 1 disk: {osds}{of_mons}, not the disk")
+}
+
+/// As a word of a shell's command.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// Prints what there is now.
@@ -217,7 +247,9 @@ pub fn introduce(
         }))?;
         return out.finish();
     }
-    let at = place.display();
+    // For another terminal, in whatever directory.
+    let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+    let at = shell_word(&place.display().to_string());
     let where_ = if detached { "next:" } else { "next, in another terminal:" };
     out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}\n\n{where_}"))?;
     out.line(&format!("  export NACRE_CLUSTER={at}"))?;
@@ -269,7 +301,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         start(&dir, first_pool)?
     };
     match &mut ready {
-        Some(ready) => ready.announce(up.took)?,
+        Some(ready) => ready.announce(up.took, &up.daemons.missing())?,
         None => introduce(&dir, &mut *up.session, up.took, false, out)?,
     }
     drop(up.session);
@@ -297,7 +329,13 @@ mod tests {
         assert_eq!(survives(3, 2, 1), "3 copies on 1 disk: survives a daemon, not the disk");
         assert_eq!(survives(5, 2, 3), "5 copies on 1 disk: survives 3 daemons (of the monitors 1), not the disk");
         assert!(survives(2, 2, 1).contains("stops until it is back"));
-        assert!(survives(1, 1, 1).contains("survives nothing"));
+        assert!(survives(1, 1, 1).contains("loses data"));
+    }
+
+    #[test]
+    fn what_is_to_be_exported_is_one_word() {
+        assert_eq!(shell_word("/home/me/nacre-data"), "/home/me/nacre-data");
+        assert_eq!(shell_word("/my disk/it's"), r"'/my disk/it'\''s'");
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         degraded += stat.degraded;
         misplaced += stat.misplaced;
     }
+    // An OSD that is up by the map of an earlier run has said nothing to this leader.
+    let reporting = view.stats.osds().filter(|(osd, _)| map.up_osd(*osd).is_some()).count();
     let (total, used) = space(view);
     read(json!({
         "cluster": map.cluster.to_string(),
@@ -58,7 +60,7 @@ pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
             "reachable": view.quorum.reachable.len(),
             "term": view.quorum.term,
         },
-        "osds": { "count": map.osds.len(), "up": up, "in": in_ },
+        "osds": { "count": map.osds.len(), "up": up, "in": in_, "reporting": reporting },
         "pools": map.pools.len(),
         "pgs": { "count": map.pgs.len(), "by_state": states },
         "data": { "objects": objects, "bytes": bytes, "degraded": degraded, "misplaced": misplaced },

@@ -12,7 +12,11 @@ use rustix::io::Errno;
 
 impl Reactor {
     pub(super) fn hello(&self, node: &Node, to: Option<Entity>) -> Message {
-        Message::Hello(Hello {
+        Message::Hello(self.hello_of(node, to))
+    }
+
+    pub(super) fn hello_of(&self, node: &Node, to: Option<Entity>) -> Hello {
+        Hello {
             cluster: self.cluster,
             from: node.entity,
             instance: node.role.instance(),
@@ -22,7 +26,7 @@ impl Reactor {
             address: node.address.clone(),
             auth: bytes::Bytes::new(),
             name: node.name.clone(),
-        })
+        }
     }
 
     /// The first frame of a connection.

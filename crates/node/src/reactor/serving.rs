@@ -3,8 +3,13 @@
 use super::{Node, Reactor, submit_failure};
 use crate::clock;
 use crate::evaluator::{self, Evaluator};
+use crate::hosted::Hosted;
 use crate::role::{Action, Input, Role};
+use crate::watchdog;
+use nacre_osd::{DeviceCall, Timing};
+use nacre_store::{DeviceError, Event, StoreFailure};
 use nacre_types::{Entity, Time};
+use rustix::io::Errno;
 
 impl Reactor {
     /// Gives every role what is in hand. Returns whether anything happened.
@@ -39,8 +44,19 @@ impl Reactor {
         }
         // After everything in hand was received, never before: leases are counted from it.
         let now = clock::now();
-        for event in events.drain(..) {
+        if let Some(call) = node.device.as_ref().and_then(|news| news.take()) {
             any = true;
+            self.on_device(node, now, call.as_ref(), &mut actions);
+            self.perform(node, at, &mut actions);
+        }
+        for mut event in events.drain(..) {
+            any = true;
+            if let (Event::Failed(failure), Some(blocks)) = (&mut event, node.store.as_ref().and_then(Hosted::blocks))
+                && blocks.ran_out()
+            {
+                // Whatever the store made of it.
+                *failure = StoreFailure::Device(DeviceError::Os(Errno::NOSPC.raw_os_error()));
+            }
             node.role.on_store(now, event, &mut actions);
             self.perform(node, at, &mut actions);
         }
@@ -80,6 +96,20 @@ impl Reactor {
         }
         self.actions = actions;
         any
+    }
+
+    /// The watchdog has seen something about a store's device.
+    fn on_device(&mut self, node: &mut Node, now: Time, call: Option<&DeviceCall>, actions: &mut Vec<Action>) {
+        let limit = match &node.role {
+            Role::Osd(osd, _) => osd.timing().device_hung,
+            _ => Timing::default().device_hung,
+        };
+        node.role.on_device(now, call, actions);
+        if let Some(call) = call.filter(|call| !call.ended && call.age >= limit) {
+            let why = watchdog::hung(node.entity, &call.to_text());
+            self.say(why.clone());
+            node.halt(why);
+        }
     }
 
     pub(super) fn give(

@@ -5,7 +5,7 @@
 
 use super::Reactor;
 use crate::clock;
-use crate::conn::State;
+use crate::conn::{Conn, State};
 use crate::role::Role;
 use crate::vigil::Look;
 use nacre_types::Entity;
@@ -17,7 +17,49 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 /// The same with a monitor while there are others to try: it may hang.
 const GREETING_MON_MAX: Duration = Duration::from_secs(2);
 
+/// A frame whose next byte does not come for so long ends its connection.
+const FRAME_STALL_MAX: Duration = Duration::from_secs(10);
+/// The same, while frames that stall reserve more than [`STALLED_BYTES_MAX`] together.
+const FRAME_STALL_MUCH: Duration = Duration::from_secs(1);
+/// What frames that stall may reserve together.
+const STALLED_BYTES_MAX: usize = 128 << 20;
+
+/// Which connections end, of those whose frames stall: `(connection, for how long, bytes reserved)`.
+fn stalled_too_long(mut stalled: Vec<(usize, Duration, usize)>) -> Vec<usize> {
+    // The longest first: whoever has a slow network makes progress at least.
+    stalled.sort_by_key(|(id, time, _)| (std::cmp::Reverse(*time), *id));
+    let mut reserved: usize = stalled.iter().map(|(_, _, bytes)| bytes).sum();
+    let mut ended = Vec::new();
+    for (id, time, bytes) in stalled {
+        let much = reserved > STALLED_BYTES_MAX && time > FRAME_STALL_MUCH;
+        if time > FRAME_STALL_MAX || much {
+            reserved -= bytes;
+            ended.push(id);
+        }
+    }
+    ended
+}
+
 impl Reactor {
+    /// Ends connections whose frames have begun and do not go on: each keeps the memory of a whole frame.
+    pub(super) fn end_stalled_frames(&mut self) {
+        let now = clock::now();
+        let open = self.conns.iter_mut().enumerate().filter_map(|(id, conn)| Some((id, conn.as_mut()?)));
+        let stalled = open.filter(|(_, conn)| conn.state == State::Open).map(|(id, conn)| {
+            let (time, bytes) = conn.stalled(now);
+            (id, time, bytes)
+        });
+        let stalled = stalled.filter(|(_, time, bytes)| *bytes > 0 && *time > FRAME_STALL_MUCH / 2).collect();
+        for id in stalled_too_long(stalled) {
+            let who = self.conns[id].as_ref().and_then(Conn::who);
+            let me = self.conns[id].as_ref().and_then(|conn| self.nodes[conn.owner].as_ref()).map(|node| node.entity);
+            if let (Some(me), Some(who)) = (me, who) {
+                self.say(format!("{me}: closed the connection of {who}: it began a message and did not go on"));
+            }
+            self.lost(id, None, "");
+        }
+    }
+
     /// Ends handshakes that take too long.
     pub(super) fn end_slow_greetings(&mut self) {
         let now = clock::now();
@@ -58,5 +100,21 @@ impl Reactor {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F61: eight frames that stalled pinned 504 MiB for ever.
+    // Went red, each, when its condition was taken out.
+    #[test]
+    fn frames_that_stall_end_sooner_when_they_reserve_much() {
+        let s = Duration::from_secs;
+        assert!(stalled_too_long(vec![(1, s(9), 64 << 20)]).is_empty());
+        assert_eq!(stalled_too_long(vec![(1, s(11), 100)]), [1]);
+        let eight = (0..8).map(|id| (id, s(2) + Duration::from_millis(id as u64), 63 << 20)).collect();
+        assert_eq!(stalled_too_long(eight), [7, 6, 5, 4, 3, 2], "until 128 MiB are left");
     }
 }

@@ -41,6 +41,7 @@ pub mod peering;
 pub mod recovery;
 pub mod repair;
 pub mod replication;
+mod slow;
 pub mod snapshots;
 pub mod transfer;
 pub mod trim;

@@ -150,8 +150,10 @@ pub struct FailureReport {
     pub refused: bool,
     /// The target says so itself: it is shutting down, or its disk failed.
     pub itself: bool,
+    /// With `itself`: it goes on, but its disk does not answer. With `alive`: the disk answers again.
+    pub stalled: bool,
 }
-wire_record!(FailureReport version 1 compat 1 { target, instance, reporter, silent_ms, alive, refused, itself });
+wire_record!(FailureReport version 2 compat 1 { target, instance, reporter, silent_ms, alive, refused, itself } since 2 { stalled });
 
 /// A primary has peered: commit the activation of the interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,8 +244,12 @@ pub struct Beacon {
     pub all: bool,
     /// Operations that have waited for long, for people.
     pub slow: Vec<String>,
+    /// What is wrong with the device, for people: it is slow or hangs. Empty: nothing.
+    pub device: String,
+    /// What keeps the store from using all of its space, for people: its host's file system has less. Empty: nothing.
+    pub space: String,
 }
-wire_record!(Beacon version 1 compat 1 { osd, instance, total, used, pgs, all, slow });
+wire_record!(Beacon version 2 compat 1 { osd, instance, total, used, pgs, all, slow } since 2 { device, space });
 
 /// A command line's request, as JSON: `{"command": "osd out", …}`. `docs/formats/commands.md` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]

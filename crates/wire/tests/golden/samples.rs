@@ -556,6 +556,7 @@ fn failure_report() -> FailureReport {
         alive: true,
         refused: true,
         itself: true,
+        stalled: true,
     }
 }
 fn pg_report() -> PgReport {
@@ -580,6 +581,8 @@ fn beacon() -> Beacon {
         pgs: vec![pg_report()],
         all: true,
         slow: vec!["a write waits".to_owned()],
+        device: "its disk hangs".to_owned(),
+        space: "its host is full".to_owned(),
     }
 }
 fn log_line() -> LogLine {
@@ -660,11 +663,13 @@ fn monitors() -> Vec<Sample> {
         value("record SessionPong v1", session_pong()),
         value("record Boot v1", Boot { process: 0, ..boot() }),
         value("record Boot v2", boot()),
-        value("record FailureReport v1", failure_report()),
+        value("record FailureReport v1", FailureReport { stalled: false, ..failure_report() }),
+        value("record FailureReport v2", failure_report()),
         value("fields PgActivateRequest", activate()),
         value("fields PgTemporaryRequest", temporary()),
         value("record PgReport v1", pg_report()),
-        value("record Beacon v1", beacon()),
+        value("record Beacon v1", Beacon { device: String::new(), space: String::new(), ..beacon() }),
+        value("record Beacon v2", beacon()),
         value("record Command v1", command()),
         value("record CommandReply v1", command_reply()),
         value("fields RaftStep", raft()),

@@ -1,0 +1,86 @@
+//! Faults of a device, for tests: what a disk does that is dying, at the place where its calls are made.
+//!
+//! With `NACRE_DEVICE_FAULTS` a process reads that file before each call of a device. A line is `STORE CALL FAULT [NUMBER]`: a part of the store's path
+//! (`osd.1/`, `mon.`), `read`, `write` or `flush`, and `hang MILLISECONDS`, `error ERRNO` or `panic`. Without it, a call costs one look at a pointer that is null.
+
+use crate::calls::What;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The environment's variable.
+pub const VARIABLE: &str = "NACRE_DEVICE_FAULTS";
+
+/// What a line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Hang(Duration),
+    Error(Errno),
+    Panic,
+}
+
+fn parse(line: &str, store: &str, call: What) -> Option<Fault> {
+    let mut words = line.split_whitespace();
+    let (part, name, fault) = (words.next()?, words.next()?, words.next()?);
+    let ours = store.contains(part) && call.to_text().ends_with(name);
+    let number: Option<u64> = words.next().and_then(|number| number.parse().ok());
+    match fault {
+        _ if !ours => None,
+        "hang" => Some(Fault::Hang(Duration::from_millis(number?))),
+        "error" => Some(Fault::Error(Errno::from_raw_os_error(i32::try_from(number?).ok()?))),
+        "panic" => Some(Fault::Panic),
+        _ => None,
+    }
+}
+
+/// Where the faults of one device are written.
+#[derive(Debug)]
+pub struct Faults {
+    file: PathBuf,
+    store: String,
+}
+
+impl Faults {
+    /// As the environment says.
+    pub fn of(store: &Path) -> Option<Box<Self>> {
+        std::env::var_os(VARIABLE).map(|file| Self::at(file.into(), store))
+    }
+
+    pub fn at(file: PathBuf, store: &Path) -> Box<Self> {
+        Box::new(Self { file, store: store.display().to_string() })
+    }
+
+    /// Does what the file asks for before a call of that kind.
+    pub fn meet(&self, call: What) -> Result<(), Errno> {
+        let Ok(text) = std::fs::read_to_string(&self.file) else { return Ok(()) };
+        match text.lines().find_map(|line| parse(line, &self.store, call)) {
+            Some(Fault::Hang(time)) => self.hang(time),
+            Some(Fault::Error(errno)) => return Err(errno),
+            Some(Fault::Panic) => panic!("{} panics, as a test wants it", call.to_text()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Until the time is over, or the test takes the faults away.
+    fn hang(&self, time: Duration) {
+        let begun = crate::clock::now();
+        while crate::clock::now().since(begun) < time && self.file.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_for_one_store_and_one_kind_of_call() {
+        let line = "osd.1/ flush hang 60000";
+        assert_eq!(parse(line, "/c/osd.1/store", What::Flush), Some(Fault::Hang(Duration::from_secs(60))));
+        assert_eq!(parse(line, "/c/osd.1/store", What::Write), None);
+        assert_eq!(parse(line, "/c/osd.2/store", What::Flush), None);
+        assert_eq!(parse("osd write error 28", "/osd.0/", What::Write), Some(Fault::Error(Errno::NOSPC)));
+    }
+}

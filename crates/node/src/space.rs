@@ -1,0 +1,150 @@
+//! What a store may really use: its own room, as far as the host's file system has it.
+//!
+//! ```text
+//!   store          ├── log ──┤├── used ──┤├── allocated before, free now ──┤├── never written: only promised ──┤
+//!   may be used                             all of it                     +  a share of the file system's free space
+//! ```
+//! The file system's free space is counted once: each of the OSDs' stores there may claim an equal share. Measured at every housekeeping, and when much was taken.
+
+use crate::config::{Config, OSD_BYTES};
+use crate::device::Blocks;
+use nacre_store::Usage;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Of a file system's free space, what no store counts on: directories, logs of daemons, the file system's own records.
+const LEFT_FREE: u64 = 8 << 20;
+
+/// What the host says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostSpace {
+    /// Free bytes of the store's file system.
+    pub free: u64,
+    /// OSDs' stores on it that may grow, this one among them.
+    pub stores: u64,
+    /// Bytes allocated to the store's file.
+    pub allocated: u64,
+    /// Bytes of the file that are neither objects nor index: superblocks and log.
+    pub fixed: u64,
+    /// The reserve (`reserve.rs`) is there.
+    pub reserved: bool,
+}
+
+/// A store's room as far as the host has it: total and free bytes. `None`: the host has more than the store could use.
+pub fn limited(usage: &Usage, host: &HostSpace) -> Option<(u64, u64)> {
+    let share = host.free.saturating_sub(LEFT_FREE) / host.stores.max(1);
+    let allocated = host.allocated.saturating_sub(host.fixed).saturating_sub(usage.used);
+    // With the reserve given up everything that is left is for deletes.
+    let may = if host.reserved { allocated.saturating_add(share) } else { 0 };
+    (may < usage.free).then(|| (usage.total - (usage.free - may), may))
+}
+
+/// The size of an OSD's store that nobody gave a size: what fits on the disk if all are filled, at most [`OSD_BYTES`].
+#[must_use]
+pub fn default_osd_bytes(dir: &Path, osds: u32) -> u64 {
+    let there = dir.ancestors().find(|dir| dir.exists()).filter(|dir| !dir.as_os_str().is_empty());
+    let Some(free) = free_bytes(there.unwrap_or(Path::new("."))) else { return OSD_BYTES };
+    let share = free / 10 * 8 / u64::from(osds.max(1));
+    (share / OSD_BYTES_STEP * OSD_BYTES_STEP).clamp(OSD_BYTES_MIN, OSD_BYTES)
+}
+const OSD_BYTES_STEP: u64 = 64 << 20;
+const OSD_BYTES_MIN: u64 = 128 << 20;
+
+/// Where a store lies, and who shares its file system.
+#[derive(Debug)]
+pub struct Place {
+    blocks: Arc<Blocks>,
+    path: PathBuf,
+    /// `cluster.toml`, and when it was last written: an OSD may have been added.
+    config: PathBuf,
+    seen: Option<(i64, i64)>,
+    stores: u64,
+}
+
+/// Free bytes of the file system that holds this, for everybody but root.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+impl Place {
+    /// Of a store in a file; a block device has its space for itself.
+    pub fn of(config: &Config, path: &Path, blocks: &Arc<Blocks>) -> Option<Self> {
+        path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let config = config.dir.join(crate::config::FILE_NAME);
+        Some(Self { blocks: blocks.clone(), path: path.to_owned(), config, seen: None, stores: 1 })
+    }
+
+    /// OSDs' stores on the same file system, from the configuration as it is now.
+    fn count(&mut self) {
+        let Ok(meta) = self.config.metadata() else { return };
+        let written = (meta.mtime(), meta.mtime_nsec());
+        if self.seen == Some(written) {
+            return;
+        }
+        let dir = self.config.parent().unwrap_or(Path::new("."));
+        let (Ok(config), Ok(own)) = (Config::load(dir), self.path.metadata()) else { return };
+        let there = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.dev() == own.dev());
+        let stores: BTreeSet<&PathBuf> =
+            config.osds.values().map(|entry| &entry.path).filter(|path| there(path)).collect();
+        self.stores = (stores.len() as u64).max(1);
+        self.seen = Some(written);
+    }
+
+    /// Asks the host.
+    pub fn look(&mut self, usage: &Usage) -> Option<HostSpace> {
+        self.count();
+        let free = free_bytes(&self.path)?;
+        let allocated = self.path.metadata().ok()?.blocks().saturating_mul(512);
+        let reserved = self.blocks.keep_reserve(free.saturating_sub(LEFT_FREE) / self.stores);
+        let fixed = self.blocks.len().saturating_sub(usage.total);
+        Some(HostSpace { free, stores: self.stores, allocated, fixed, reserved })
+    }
+
+    /// What to say to people when the host has less than the store promises.
+    pub fn to_text(&self, host: &HostSpace) -> String {
+        let at = self.path.display();
+        if host.reserved {
+            format!("the file system of {at} has {} MiB free for {} stores", host.free >> 20, host.stores)
+        } else {
+            format!("the file system of {at} is full")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn usage(total: u64, used: u64) -> Usage {
+        Usage { total: total * MIB, used: used * MIB, free: (total - used) * MIB, ..Usage::default() }
+    }
+    fn host(free: u64, stores: u64, allocated: u64) -> HostSpace {
+        HostSpace { free: free * MIB, stores, allocated: allocated * MIB, fixed: 100 * MIB, reserved: true }
+    }
+
+    /// F15: three sparse stores of 10 GiB on a disk with 299 MiB left said that 29 GiB were free.
+    #[test]
+    fn sparse_stores_share_what_the_host_has() {
+        let (total, free) = limited(&usage(10_000, 50), &host(308, 3, 150)).expect("the host has less");
+        assert_eq!((total, free), (150 * MIB, 100 * MIB), "a third of 300 MiB, and what is used");
+        assert_eq!(limited(&usage(10_000, 50), &host(40_000, 3, 150)), None, "a large disk: the store is the limit");
+    }
+
+    /// Went red when what had been allocated before was not counted: after deleting everything the cluster stayed full.
+    #[test]
+    fn what_was_freed_inside_the_store_is_there_without_the_host() {
+        let (total, free) = limited(&usage(10_000, 10), &host(8, 3, 1110)).expect("the host has less");
+        assert_eq!((total, free), (1010 * MIB, 1000 * MIB));
+    }
+
+    #[test]
+    fn without_the_reserve_nothing_is_free() {
+        let host = HostSpace { reserved: false, ..host(308, 3, 1110) };
+        assert_eq!(limited(&usage(10_000, 50), &host), Some((50 * MIB, 0)));
+    }
+}

@@ -1,0 +1,119 @@
+//! What the OSD makes of its device's answers, or of their absence (DESIGN §3: every device call has a deadline).
+//!
+//! ```text
+//!  oldest call takes    device_slow ─▶ the beacon says so: health names the device
+//!                       device_stall ─▶ "mark me down": others serve; no boot until the device answers
+//!                       device_hung ─▶ the host ends the daemon (`node/src/watchdog.rs`)
+//! ```
+//! The host measures ([`crate::Osd::on_device`]); what is decided is decided here. The monitors may disagree with "mark me down": when most OSDs say it, their
+//! common disk is slow, and taking all of them down would help nobody.
+
+use crate::io::Timing;
+use nacre_types::Time;
+use std::time::Duration;
+
+/// How long health goes on naming a device that was slow once.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// The oldest call of a device that has not ended, or one that just did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceCall {
+    /// The device or file, for people.
+    pub device: String,
+    /// The call: "a flush", "a write" or "a read".
+    pub what: &'static str,
+    /// How long it took so far.
+    pub age: Duration,
+    /// Whether it ended.
+    pub ended: bool,
+}
+
+impl DeviceCall {
+    /// For people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let Self { device, what, age, ended } = self;
+        let seconds = age.as_secs_f64();
+        match ended {
+            false => format!("device {device}: {what} has not ended for {seconds:.1} s"),
+            true => format!("device {device}: {what} took {seconds:.1} s"),
+        }
+    }
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct DeviceWatch {
+    text: String,
+    /// When `text` was last true.
+    at: Time,
+    stalled: bool,
+}
+
+/// What follows from a look at the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceNews {
+    /// A beacon is due at once.
+    pub tell: bool,
+    /// Ask to be marked down, now and with every further look.
+    pub stalled: bool,
+    /// Take that back.
+    pub answers_again: bool,
+}
+
+impl DeviceWatch {
+    /// The host looked: `call` is the oldest call under way, or one that ended and took long.
+    pub fn look(&mut self, now: Time, call: Option<&DeviceCall>, timing: &Timing) -> DeviceNews {
+        let stalled = call.is_some_and(|call| !call.ended && call.age >= timing.device_stall);
+        let mut news = DeviceNews { stalled, answers_again: self.stalled && !stalled, tell: self.stalled != stalled };
+        self.stalled = stalled;
+        if let Some(call) = call.filter(|call| call.age >= timing.device_slow) {
+            news.tell |= self.text.is_empty();
+            self.text = call.to_text();
+            self.at = now;
+        }
+        news
+    }
+
+    /// What health says of the device; empty: nothing.
+    pub fn text(&mut self, now: Time) -> String {
+        if !self.stalled && now.since(self.at) > REMEMBERED {
+            self.text.clear();
+        }
+        self.text.clone()
+    }
+
+    /// Whether it keeps us from serving.
+    #[must_use]
+    pub const fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flush(ms: u64, ended: bool) -> DeviceCall {
+        DeviceCall { device: "/dev/x".to_owned(), what: "a flush", age: Duration::from_millis(ms), ended }
+    }
+
+    // Each step went red when its condition in `look` was turned round.
+    #[test]
+    fn a_device_is_quick_then_slow_then_stalled_and_comes_back() {
+        let (mut watch, timing, at) = (DeviceWatch::default(), Timing::default(), |ms: u64| Time(ms * 1_000_000));
+        assert_eq!(watch.look(at(1), Some(&flush(999, false)), &timing), DeviceNews::default());
+        assert_eq!(watch.text(at(1)), "");
+        let news = watch.look(at(2), Some(&flush(1000, false)), &timing);
+        assert_eq!(news, DeviceNews { tell: true, ..DeviceNews::default() });
+        assert!(watch.text(at(2)).contains("/dev/x: a flush has not ended for 1.0 s"));
+        assert!(!watch.look(at(3), Some(&flush(1200, false)), &timing).tell, "told already");
+        let news = watch.look(at(4), Some(&flush(2000, false)), &timing);
+        assert!(news.stalled && news.tell && watch.is_stalled());
+        assert!(!watch.text(at(60_000)).is_empty(), "as long as it lasts");
+        let news = watch.look(at(60_000), Some(&flush(58_000, true)), &timing);
+        assert!(news.answers_again && !news.stalled);
+        assert!(watch.text(at(70_000)).contains("took 58.0 s"));
+        assert_eq!(watch.text(at(70_001)), "");
+    }
+}

@@ -1,0 +1,61 @@
+//! Operations that have waited for long, in words for health (`SLOW_OPS`).
+//!
+//! Two places hold an operation: its object's queue, and the updates that are not durable on all members. What an update waits for is known: the members
+//! whose acknowledgement is missing. Both are in order of age, so a look costs what is slow, not what is there.
+
+use super::Pg;
+use nacre_types::{OsdId, Time};
+use std::time::Duration;
+
+/// Lines of one group: a group that does not serve has one cause.
+const LINES_MAX: usize = 3;
+
+impl Pg {
+    /// Appends what clients have waited for longer than `limit`.
+    pub fn slow(&mut self, me: OsdId, now: Time, limit: Duration, lines: &mut Vec<String>) {
+        let id = self.id();
+        let logged_here = self.as_primary().map(|primary| primary.logged);
+        let Some(primary) = self.primary() else { return };
+        let peering = primary.waits_for();
+        let start = lines.len();
+        for update in &primary.in_flight {
+            if lines.len() >= start + LINES_MAX {
+                return;
+            }
+            let received = update.answers.iter().filter_map(|answer| answer.op.as_ref()).map(|op| op.received).min();
+            let Some(age) = received.map(|at| now.since(at)).filter(|age| *age >= limit) else { continue };
+            let behind = primary.peers.iter().filter(|(_, peer)| peer.acked < update.version).map(|(osd, _)| *osd);
+            let own = (logged_here < Some(update.version)).then_some(me);
+            let names: Vec<String> = own.into_iter().chain(behind).map(|osd| osd.to_string()).collect();
+            let seconds = age.as_secs_f64();
+            let on = if names.is_empty() {
+                "an earlier update".to_owned()
+            } else {
+                format!("the disk of {}", names.join(", "))
+            };
+            lines.push(format!("{id} {}: a write waits for {on} since {seconds:.1} s", update.object));
+        }
+        let mut waiting: Vec<(Time, String)> = primary
+            .objects
+            .pending_mut()
+            .filter(|(_, op)| op.is_clients() && now.since(op.received) >= limit)
+            .map(|(object, op)| (op.received, object.to_string()))
+            .collect();
+        waiting.sort();
+        let left = (start + LINES_MAX).saturating_sub(lines.len());
+        let more = waiting.len().saturating_sub(left);
+        for (at, object) in waiting.into_iter().take(left) {
+            let seconds = now.since(at).as_secs_f64();
+            let why = match &peering {
+                osds if !osds.is_empty() => {
+                    format!("{id} waits for {}", osds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+                }
+                _ => "its turn has not come".to_owned(),
+            };
+            lines.push(format!("{id} {object}: an operation waits since {seconds:.1} s ({why})"));
+        }
+        if more > 0 {
+            lines.push(format!("{id}: {more} more operations wait"));
+        }
+    }
+}
