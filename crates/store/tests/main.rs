@@ -2,7 +2,9 @@
 
 mod crash;
 mod damage;
+mod forged;
 mod full;
 mod model;
+mod never_fails;
 mod rig;
 mod space;
