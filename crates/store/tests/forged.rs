@@ -30,7 +30,6 @@ fn newest(rig: &Rig, before: u64) -> Vec<u8> {
 /// F3: a client that knows the format writes a block which holds a group for the log: right place one lap later, right epoch, right
 /// number, right checksum. Then the power fails when the log has come to it. Replay removed somebody else's object.
 #[test]
-#[ignore = "F3: red until mended"]
 fn a_group_in_somebodys_payload_is_never_replayed() {
     let mut rig = Rig::fresh(1);
     rig.must(Transaction::new().touch(key("victim")), 1);

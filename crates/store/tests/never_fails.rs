@@ -43,7 +43,6 @@ fn with_omap(rig: &mut Rig, object: &ObjectKey, count: u64, token: &mut u64) {
 /// F12: 4,000 single bytes carry 100 KB and change 16 MiB of blocks. The store chose the log for them by what they carry, and stopped
 /// because its log of 1 MiB does not take 16.
 #[test]
-#[ignore = "F12: red until mended"]
 fn scattered_bytes_are_counted_as_the_blocks_they_change() {
     let mut rig = Rig::open(Rig::format(96 << 20), &options(), 1);
     rig.must(Transaction::new().create_collection(C), 0);
@@ -62,7 +61,6 @@ fn scattered_bytes_are_counted_as_the_blocks_they_change() {
 
 /// F11: four metadata transactions of 455 KB, as monitors of the default size make them.
 #[test]
-#[ignore = "F11: red until mended"]
 fn large_values_fit_the_index_of_a_nearly_empty_store() {
     for (length, size, count) in [(256 << 20, 455_000, 4), (128 << 20, 1_000_000, 10), (64 << 20, 1_000_000, 20)] {
         let device = nacre_store::testing::TestDevice::new(length);
@@ -86,7 +84,6 @@ fn large_values_fit_the_index_of_a_nearly_empty_store() {
 
 /// F13: every second block is free, so no whole chunk of the index is: the store said full, and with less luck did not open.
 #[test]
-#[ignore = "F13: red until mended"]
 fn a_fragmented_store_takes_data_and_opens() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options(), 3);
     rig.must(Transaction::new().create_collection(C), 0);
@@ -127,7 +124,6 @@ fn a_fragmented_store_takes_data_and_opens() {
 
 /// F10: one write after a snapshot cloned an omap larger than the log, and every replica stopped.
 #[test]
-#[ignore = "F10: red until mended"]
 fn an_omap_larger_than_the_log_is_cloned_and_removed() {
     let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
     rig.must(Transaction::new().create_collection(C), 0);
@@ -142,7 +138,9 @@ fn an_omap_larger_than_the_log_is_cloned_and_removed() {
     let mut rig = reopen(rig, &options());
     assert_eq!(omap_length(&mut rig, &key("b")), 20_000);
     assert_eq!(omap_length(&mut rig, &key("a")), 20_000);
-    let get = |rig: &mut Rig, name: &'static str| match rig.ask(Read::OmapGet { object: key(name), keys: vec!["key-00000001".into()] }) {
+    let get = |rig: &mut Rig, name: &'static str| match rig
+        .ask(Read::OmapGet { object: key(name), keys: vec!["key-00000001".into()] })
+    {
         Ok(ReadReply::Omap { entries, .. }) => entries.len(),
         other => panic!("{other:?}"),
     };
@@ -161,12 +159,12 @@ fn an_omap_larger_than_the_log_is_cloned_and_removed() {
 
 /// One transaction may remove or clone more than the log takes the records of.
 #[test]
-#[ignore = "F10: red until mended"]
 fn records_larger_than_the_log_are_taken() {
     let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
     rig.must(Transaction::new().create_collection(C), 0);
     for n in 0..50 {
-        let t = (0..6).fold(Transaction::new(), |t, a| t.set_attr(key(format!("{n}")), format!("a{a}"), vec![7; 10_000]));
+        let t =
+            (0..6).fold(Transaction::new(), |t, a| t.set_attr(key(format!("{n}")), format!("a{a}"), vec![7; 10_000]));
         rig.must(t, n + 1);
     }
     rig.settle();
@@ -184,4 +182,104 @@ fn records_larger_than_the_log_are_taken() {
     }
     assert_eq!(rig.data(&key("data")), Ok(vec![5; 5000]));
     assert!(matches!(rig.ask(Read::Stat(key("after"))), Ok(ReadReply::Stat(Some(_)))));
+}
+
+/// F38: removing a large omap was one checkpoint of as many transactions of the index as it took; the log was not cut meanwhile, and
+/// everybody waited. Now each checkpoint removes a slice, and others go on.
+#[test]
+fn a_large_omap_is_removed_in_slices() {
+    let options = OpenOptions { removals_max: 200, ..options() };
+    let mut rig = Rig::open(Rig::format(64 << 20), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    let mut token = 0;
+    with_omap(&mut rig, &key("a"), 10_000, &mut token);
+    with_omap(&mut rig, &key("b"), 3_000, &mut token);
+    with_omap(&mut rig, &key("c"), 3_000, &mut token);
+    let before = rig.store.usage().checkpoints;
+    let t = Transaction::new().remove(key("a")).omap_clear(key("b"));
+    rig.must(t.omap_remove_range(key("c"), "key-00000100", Some("key-00002900".into())), token + 1);
+    token += 1;
+    // What is removed is gone at once, whatever the index still has, and can be set anew.
+    rig.must(Transaction::new().omap_set(key("a"), "new", "1").omap_set(key("c"), "key-00000500", "2"), token + 1);
+    token += 1;
+    rig.store.kick();
+    for _ in 0..3 {
+        rig.turn();
+        assert_eq!(omap_length(&mut rig, &key("a")), 1);
+        assert_eq!(omap_length(&mut rig, &key("b")), 0);
+        assert_eq!(omap_length(&mut rig, &key("c")), 201);
+    }
+    // Others write, and are committed, while it goes on.
+    for n in 0..40 {
+        token += 1;
+        rig.must(Transaction::new().write(key(format!("other-{n}")), 0, vec![n as u8; 5000]), token);
+        for _ in 0..1000 {
+            if rig.committed == token {
+                break;
+            }
+            rig.store.kick();
+            rig.turn();
+        }
+        assert_eq!(rig.committed, token);
+    }
+    // A crash in the middle, some times.
+    for life in 0..4 {
+        let device = rig.device.clone();
+        drop(rig);
+        rig = Rig::open(device, &options, life);
+        assert_eq!(omap_length(&mut rig, &key("a")), 1);
+        assert_eq!(omap_length(&mut rig, &key("b")), 0);
+        assert_eq!(omap_length(&mut rig, &key("c")), 201);
+        rig.turn();
+    }
+    rig.must(Transaction::new().omap_set(key("b"), "new", "3"), 0);
+    rig.settle();
+    assert_eq!(omap_length(&mut rig, &key("b")), 1);
+    assert!(rig.store.usage().checkpoints > 3, "{before} {:?}", rig.store.usage());
+    let device = rig.device.clone();
+    drop(rig);
+    assert_sound(&device);
+    let report = check(&device.blocking(), CheckOptions::default()).expect("readable");
+    assert_eq!(report.omap_entries, 203);
+}
+
+/// F54: what was deleted goes back to the host, and nobody writes there meanwhile.
+#[test]
+fn freed_space_goes_back_to_the_host() {
+    let options = OpenOptions { discard_bytes_min: 16 << 10, discard_bytes_max: 256 << 10, ..options() };
+    let mut rig = Rig::open(Rig::format(32 << 20), &options, 1).shuffled(3);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for n in 1..=20 {
+        rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![n as u8; 700_000]), n);
+    }
+    rig.settle();
+    assert_eq!(rig.device.discarded(), 0);
+    let full = rig.store.usage();
+    for n in 1..=20 {
+        rig.must(Transaction::new().remove(key(format!("o{n}"))), 20 + n);
+    }
+    rig.settle();
+    rig.must(Transaction::new().touch(key("last")), 41);
+    rig.settle();
+    rig.store.rest();
+    for n in 42..300 {
+        // Enough for a checkpoint, and writes into what was freed.
+        rig.must(
+            Transaction::new().set_attr(key("x"), "a", vec![n as u8; 2000]).write(
+                key("y"),
+                n * 4096,
+                vec![n as u8; 14_000],
+            ),
+            n,
+        );
+        rig.store.kick();
+        rig.turn();
+    }
+    rig.settle();
+    let usage = rig.store.usage();
+    assert_eq!(usage.discarded_bytes, rig.device.discarded());
+    assert!(usage.discarded_bytes > 9 << 20, "{usage:?}");
+    assert!(usage.used < full.used / 2, "{usage:?}");
+    assert_eq!(rig.data(&key("y")).expect("readable")[299 * 4096], 299_u64 as u8);
+    drop(reopen(rig, &options));
 }

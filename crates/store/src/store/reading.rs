@@ -80,6 +80,10 @@ impl Reads {
         let overlaps = |p: &Part| p.unit < unit + count && p.unit + p.blocks.len() as u64 > unit;
         self.in_flight.values().any(|read| read.parts.iter().any(overlaps))
     }
+    /// One more transaction comes before all after number `applied`.
+    pub(super) fn one_more_before(&mut self, applied: u64) {
+        self.waiting.values_mut().filter(|w| w.after > applied).for_each(|w| w.after += 1);
+    }
     pub(super) fn scanned(&mut self, read: u64, found: Scanned) {
         if let Some(waiter) = self.waiting.get_mut(&read) {
             waiter.scanned = Some(found);
@@ -463,9 +467,13 @@ impl<D: Device> Store<D> {
 
     /// Reads old contents for partial overwrites of the transaction that waits.
     pub(super) fn load_old_blocks(&mut self, blocks: Vec<(u64, u32)>) {
+        let under_way = |purpose: &Purpose| match purpose {
+            Purpose::Old { unit, .. } => Some(*unit),
+            _ => None,
+        };
+        let mut under_way: BTreeSet<u64> = self.ios.values().filter_map(under_way).collect();
         for (unit, crc) in blocks {
-            let under_way = |p: &Purpose| matches!(p, Purpose::Old { unit: u, .. } if *u == unit);
-            if !self.ios.values().any(under_way) {
+            if under_way.insert(unit) {
                 let read = IoKind::Read { offset: unit * BLOCK_U64, length: BLOCK };
                 self.io(Purpose::Old { unit, crc }, read);
             }
