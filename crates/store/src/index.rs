@@ -114,8 +114,16 @@ struct Ranges {
 
 impl Ranges {
     fn new(merge: &Merge<'_>) -> Self {
-        let new = merge.changes.ranges().map(|(from, to)| (from.clone(), to.clone()));
-        let all = merge.leftovers.iter().cloned().chain(new);
+        // Disjoint and not adjacent, as memory will know what is left over: what is written down must bear the same keys, or a part of it
+        // would stay there when its range is done, and take away what was set since.
+        let mut all = MemTable::default();
+        for (from, to) in merge.leftovers {
+            all.remove_range(from.clone(), to.clone());
+        }
+        for (from, to) in merge.changes.ranges() {
+            all.remove_range(from.clone(), to.clone());
+        }
+        let all = all.ranges().map(|(from, to)| (from.clone(), to.clone())).collect::<Vec<_>>().into_iter();
         let refilled =
             |(from, to): &(Bytes, Bytes)| merge.changes.records_in(from, to).any(|(_, value)| value.is_some());
         let (mut must, mut may): (Vec<_>, Vec<_>) = all.partition(refilled);

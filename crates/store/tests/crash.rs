@@ -111,7 +111,7 @@ fn survive(
     }
 }
 
-fn first_difference(found: &Dump, want: &Dump) -> String {
+pub fn first_difference(found: &Dump, want: &Dump) -> String {
     for key in found.keys().chain(want.keys()) {
         if found.get(key) != want.get(key) {
             return format!("{key:?}: found {:?}, want {:?}", brief(found.get(key)), brief(want.get(key)));

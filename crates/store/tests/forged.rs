@@ -8,7 +8,7 @@ const LOG: u64 = 256 << 10;
 const RING: u64 = 1 << 20;
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| c >> 1 ^ (c & 1) * 0x82f6_3b78))
+    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| (c >> 1) ^ ((c & 1) * 0x82f6_3b78)))
 }
 
 fn u64_at(block: &[u8], at: usize) -> u64 {

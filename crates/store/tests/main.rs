@@ -6,5 +6,6 @@ mod forged;
 mod full;
 mod model;
 mod never_fails;
+mod pressure;
 mod rig;
 mod space;

@@ -80,7 +80,7 @@ impl Attempt<'_> {
     /// reader now.
     fn overlay_copy(&mut self, source: u64, copy: u64) {
         let (first, end) = (keys::omap(source, &[]), keys::end(keys::TAG_OMAP, source));
-        let ranges: Vec<(Bytes, Bytes)> = self.out.change.ranges.iter().cloned().collect();
+        let ranges: Vec<(Bytes, Bytes)> = self.out.change.ranges.clone();
         for (from, to) in ranges {
             let (from, to) = (from.max(first.clone()), to.min(end.clone()));
             if from < to {
