@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     /// Records by key. `generation` tells results from before a checkpoint apart.
     Found { generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError> },
     /// Records by range.
-    Scanned { generation: u64, scan: ScanFor, found: Result<Scanned, IndexError> },
+    Scanned { generation: u64, scan: ScanFor, from: Bytes, found: Result<Scanned, IndexError> },
     /// The checkpoint is durable, or failed.
     Checkpointed(Result<Merged, IndexError>),
     /// Bytes below an object's number.

@@ -663,7 +663,7 @@ impl<D: Device> ObjectStore for Store<D> {
         }
         match done.outcome {
             Outcome::Found { generation, keys, found } => self.found(generation, keys, found),
-            Outcome::Scanned { generation, scan, found } => self.scanned(generation, scan, found),
+            Outcome::Scanned { generation, scan, from, found } => self.scanned(generation, scan, from, found),
             Outcome::Checkpointed(result) => self.checkpointed(result),
             Outcome::Weighed { generation, number, weight } => self.weighed(generation, number, weight),
         }

@@ -92,7 +92,7 @@ impl Work for ScanWork {
     fn run(self: Box<Self>) -> Outcome {
         let Scan { from, to, limit, bytes } = &self.scan;
         let found = self.index.scan(from, to, *limit, *bytes);
-        Outcome::Scanned { generation: self.generation, scan: self.what, found }
+        Outcome::Scanned { generation: self.generation, scan: self.what, from: self.scan.from, found }
     }
     fn name(&self) -> &'static str {
         "scan"
@@ -188,7 +188,13 @@ impl<D: Device> Store<D> {
         }
     }
 
-    pub(super) fn scanned(&mut self, generation: u64, what: ScanFor, found: Result<Scanned, IndexError>) {
+    pub(super) fn scanned(
+        &mut self,
+        generation: u64,
+        what: ScanFor,
+        from: Bytes,
+        found: Result<Scanned, IndexError>,
+    ) {
         self.lookups.scans_out.remove(&what);
         let found = match found {
             Ok(found) => found,
@@ -204,7 +210,7 @@ impl<D: Device> Store<D> {
                     filling.found = Some(found);
                 }
             }
-            ScanFor::Read(read) => self.reads.scanned(read, found),
+            ScanFor::Read(read) => self.reads.scanned(read, from, found),
         }
     }
 
