@@ -188,13 +188,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    pub(super) fn scanned(
-        &mut self,
-        generation: u64,
-        what: ScanFor,
-        from: Bytes,
-        found: Result<Scanned, IndexError>,
-    ) {
+    pub(super) fn scanned(&mut self, generation: u64, what: ScanFor, from: Bytes, found: Result<Scanned, IndexError>) {
         self.lookups.scans_out.remove(&what);
         let found = match found {
             Ok(found) => found,
