@@ -11,6 +11,8 @@
 //! that writer waits for. With more than one in hand the reactor has better things to do meanwhile.
 //! A large write whose memory lies as the disk wants it goes straight from there to the disk (`O_DIRECT`): through the page cache it would
 //! cost a copy and the kernel's work on a thousand pages. Received payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`).
+//! Freed space goes back by punching holes, which a file system and a block device (Linux makes it a discard with zeros) both know; one that
+//! does not is asked once. An opening store drops what the page cache has of it: see [`BlockingDevice::forget_cached`].
 //! Segments are written as they are (`pwritev`): no byte is copied by us. An error is reported, never retried; interruptions and short
 //! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
 //! Every call that may block is counted while it lasts (`calls.rs`); a write for which the file system has no room gets the reserve's (`reserve.rs`).
@@ -23,7 +25,7 @@ use crate::windows::{Way, Windows};
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
 use nacre_store::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
-use rustix::fs::OFlags;
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::{File, TryLockError};
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -56,6 +58,8 @@ pub struct Blocks {
     /// The same, opened for writes past the page cache; none where the file system or the disk does without.
     direct: Option<File>,
     direct_refused: AtomicBool,
+    /// Space cannot be given back.
+    punch_refused: AtomicBool,
     /// Who writes where and how.
     windows: Windows,
     length: u64,
@@ -165,6 +169,7 @@ impl Blocks {
             file,
             direct: open_direct(path),
             direct_refused: AtomicBool::new(false),
+            punch_refused: AtomicBool::new(false),
             windows: Windows::default(),
             length,
         })
@@ -183,6 +188,7 @@ impl Blocks {
             path: path.to_owned(),
             direct: None,
             direct_refused: AtomicBool::new(true),
+            punch_refused: AtomicBool::new(true),
             windows: Windows::default(),
             length,
             calls: Calls::default(),
@@ -324,6 +330,26 @@ impl Blocks {
             }
             IoKind::Write { offset, data } => self.write_segments(offset, &data).map(|()| Bytes::new()),
             IoKind::Flush => self.flush().map(|()| Bytes::new()),
+            IoKind::Discard { offset, length } => self.punch(offset, length).map(|()| Bytes::new()),
+        }
+    }
+
+    /// Gives a range back to the host.
+    fn punch(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.check(offset, usize::try_from(length).unwrap_or(usize::MAX))?;
+        if self.punch_refused.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // It drops the range from the page cache, as a write past it does.
+        let _writing = self.windows.enter(Way::Past, offset, length);
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, mode, offset, length) {
+            Ok(()) | Err(Errno::INTR) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::PERM) => {
+                self.punch_refused.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(errno) => Err(failed(errno)),
         }
     }
 }
@@ -387,6 +413,15 @@ impl BlockingDevice for Blocks {
     fn flush(&self) -> Result<(), DeviceError> {
         self.call(Call::Flush, On::Other, || sync(&self.file))
     }
+    /// After a failed flush Linux calls pages clean that it did not write. Clean pages are what this drops, wherever they are from; dirty ones
+    /// were written by the flush before. (Reading past the page cache would do the same for reads by this process only, and not everywhere.)
+    fn forget_cached(&self) -> Result<(), DeviceError> {
+        match rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed) {
+            // A file system in memory has nothing else.
+            Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => Ok(()),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
     fn length(&self) -> u64 {
         self.length
     }
@@ -448,6 +483,7 @@ impl FileDevice {
                 self.blocks.write_now(*offset, data).map(|result| result.map(|()| Bytes::new()))
             }
             IoKind::Flush => self.flush_at_once(),
+            IoKind::Discard { .. } => None,
         }
     }
 }
@@ -577,6 +613,32 @@ mod tests {
         blocks.read_at(AT, &mut out).expect("reads");
         assert!(out[..LARGE].iter().all(|byte| *byte == 199), "past the cache");
         assert!(out[LARGE..].iter().all(|byte| *byte == 7), "through it");
+    }
+
+    /// F54: the blocks of a file go back to its file system, and the file stays as long as it is. F5: what is cached can be forgotten.
+    #[test]
+    fn discarded_ranges_take_no_space() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = Folder::new("punch");
+        let path = folder.0.join("blocks");
+        let blocks = Blocks::open(&path, Some(16 << 20)).expect("opens");
+        blocks.write_at(0, &vec![7; 8 << 20]).expect("writes");
+        blocks.flush().expect("flushes");
+        let taken = || std::fs::metadata(&path).expect("is there").blocks() * 512;
+        let before = taken();
+        blocks.run(IoKind::Discard { offset: 1 << 20, length: 4 << 20 }).expect("punched or refused");
+        blocks.flush().expect("flushes");
+        blocks.forget_cached().expect("forgets");
+        if !blocks.punch_refused.load(Ordering::Relaxed) {
+            assert!(taken() + (3 << 20) < before, "{before} {}", taken());
+        }
+        assert_eq!(std::fs::metadata(&path).expect("is there").len(), 16 << 20);
+        let mut out = vec![0; 1 << 20];
+        for offset in [0, 5 << 20] {
+            blocks.read_at(offset, &mut out).expect("reads");
+            assert!(out.iter().all(|byte| *byte == 7), "at {offset}");
+        }
+        assert!(blocks.run(IoKind::Discard { offset: 15 << 20, length: 4 << 20 }).is_err(), "past the end");
     }
 
     /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not where the disk is slow.

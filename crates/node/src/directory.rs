@@ -321,7 +321,7 @@ fn make_store(
     failed: impl Fn(String) -> StartError + Copy,
 ) -> Result<(), StartError> {
     let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(path, Some(size)).map_err(opening(path))?);
-    let options = FormatOptions { identity: identity(cluster, who), wal_bytes: None };
+    let options = FormatOptions { identity: identity(cluster, who), ..FormatOptions::default() };
     nacre_store::format(&blocks, &options).map_err(|why| {
         failed(match why {
             FormatError::Device(error) => explain(&error),
@@ -364,9 +364,12 @@ fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry, after: Instance) 
 /// What to do about a store that does not open.
 fn remedy(why: &OpenError, who: Entity) -> &'static str {
     match (why, who) {
-        (OpenError::Root(RootError::UnknownVersion(_) | RootError::UnknownFeatures(_)) | OpenError::ReadOnly(_), _) => {
-            ""
-        }
+        (
+            OpenError::Root(RootError::UnknownVersion(_) | RootError::UnknownFeatures(_))
+            | OpenError::ReadOnly(_)
+            | OpenError::ForeignLog { .. },
+            _,
+        ) => "",
         (OpenError::Root(RootError::Shrunk { .. }), _) => "; give it back its length, nothing was changed",
         (OpenError::IndexFull, _) => "; give it a larger device",
         (_, Entity::Mon(_)) => {
@@ -405,7 +408,8 @@ pub fn open_hosted(
     let blocks = Arc::new(Blocks::open(path, None).map_err(opening(path))?);
     let mailbox = Mailbox::new(waker.clone());
     let device = FileDevice::new(blocks.clone(), workers.clone(), mailbox.clone());
-    let options = OpenOptions { identity: identity(cluster, who), ..OpenOptions::default() };
+    let salt = random_u128() as u64;
+    let options = OpenOptions { identity: identity(cluster, who), salt, ..OpenOptions::default() };
     let store = Store::open(device, blocks.clone(), &options).map_err(|why| match why {
         OpenError::WrongOwner { found, wanted } => StartError::WrongStore {
             path: path.to_owned(),

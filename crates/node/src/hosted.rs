@@ -25,12 +25,6 @@ const COMPANY_GROUPS: u32 = 3;
 /// A group waits for company at most this long, however long groups take.
 const COMPANY_MAX: Duration = Duration::from_micros(1200);
 
-/// Below this many bytes handed over and not committed a store that has room is never busy (its own bound is megabytes), so the
-/// transaction need not be kept for a second try.
-const SURELY_TAKEN: usize = 256 << 10;
-/// With less room than this a store may be busy at any time: it counts what it might need at most, until a checkpoint shows what it does.
-const ROOM_SURELY: u64 = 64 << 20;
-
 /// A store may rest at the second look after it was last written to.
 const RESTS_AFTER: u32 = 2;
 
@@ -61,10 +55,6 @@ impl Room {
     fn take(&mut self, size: usize) {
         self.taken += 4 * size as u64 + (16 << 10);
     }
-    /// The store may say busy although little is in hand.
-    fn is_tight(&self) -> bool {
-        self.inside.saturating_sub(self.taken) < ROOM_SURELY
-    }
     /// So much was taken that a store that had room may soon have none.
     fn is_stale(&self) -> bool {
         let distance = self.free.saturating_sub(self.total / 20).max(8 << 20);
@@ -78,9 +68,8 @@ pub struct Hosted {
     mailbox: Arc<Mailbox>,
     workers: WorkersHandle,
     waiting: VecDeque<Waiting>,
-    /// Sizes of what was handed over and has not been committed, in order.
-    handed: VecDeque<usize>,
-    handed_bytes: usize,
+    /// Transactions handed over and not committed.
+    handed: usize,
     room: Room,
     blocks: Option<Arc<Blocks>>,
     place: Option<Place>,
@@ -111,8 +100,7 @@ impl Hosted {
             mailbox,
             workers,
             waiting: VecDeque::new(),
-            handed: VecDeque::new(),
-            handed_bytes: 0,
+            handed: 0,
             room,
             blocks: None,
             place: None,
@@ -187,28 +175,24 @@ impl Hosted {
         }
     }
 
-    fn offer(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError> {
+    /// How much the store takes at once only the store counts: it leaves what it does not take.
+    fn offer(&mut self, mut transaction: Transaction, token: Token) -> Result<(), SubmitError> {
         let size = transaction.size();
-        let spare = (self.room.is_tight() || self.handed_bytes + size > SURELY_TAKEN).then(|| transaction.clone());
-        match (self.store.submit(transaction, token), spare) {
-            (Ok(()), _) => {
+        match self.store.offer(&mut transaction, token) {
+            Ok(()) => {
                 self.room.take(size);
                 self.looks = 0;
-                self.handed.push_back(size);
-                self.handed_bytes += size;
+                self.handed += 1;
                 self.touched = true;
                 self.unkicked += 1;
                 Ok(())
             }
-            (Err(SubmitError::Busy), Some(transaction)) => {
+            Err(SubmitError::Busy) => {
                 self.waiting.push_front(Waiting::Submit(transaction, token));
                 self.busy = true;
                 Ok(())
             }
-            (Err(SubmitError::Busy), None) => {
-                panic!("the store is busy with {} bytes in hand; it promises room for more", self.handed_bytes)
-            }
-            (Err(error), _) => Err(error),
+            Err(error) => Err(error),
         }
     }
 
@@ -242,7 +226,7 @@ impl Hosted {
     }
     /// Whether it has nothing to do and nothing in flight.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.handed.is_empty() && !self.is_ready()
+        self.waiting.is_empty() && self.handed == 0 && !self.is_ready()
     }
 
     /// Appends what happened; to be called in every round of a wake-up.
@@ -272,13 +256,13 @@ impl Hosted {
         for event in &events[start..] {
             if let Event::Committed(_) = event {
                 // Commits come in order of submission.
-                self.handed_bytes -= self.handed.pop_front().expect("what commits was handed over");
+                self.handed -= 1;
                 committed += 1;
             }
         }
         if committed > 0 {
             // A group also takes what was applied while it waited for the one before.
-            self.unkicked = self.unkicked.min(self.handed.len());
+            self.unkicked = self.unkicked.min(self.handed);
             if let Some(at) = self.kicked_at.take() {
                 self.last_group = (committed + self.unkicked, clock::now().since(at));
             }
@@ -305,8 +289,8 @@ impl Hosted {
     /// One log write and one flush for everything submitted, now or when it has company: see the module head. To be called at the end
     /// of every wake-up, and at [`Self::kick_at`]. `idle`: the host has nothing else to do, so it may as well wait for a single writer's flush.
     pub fn kick(&mut self, now: Time, idle: bool) {
-        self.mailbox.set_lone(idle && self.handed.len() == 1);
-        if std::mem::take(&mut self.busy) && self.handed.len() == self.unkicked {
+        self.mailbox.set_lone(idle && self.handed == 1);
+        if std::mem::take(&mut self.busy) && self.handed == self.unkicked {
             // Nothing is under way whose end would be noticed: what it is busy with, perhaps a checkpoint, must be begun now.
             if self.unkicked > 0 {
                 self.kick_now(now);
@@ -319,7 +303,7 @@ impl Hosted {
         if self.unkicked == 0 {
             return;
         }
-        if self.handed.len() > self.unkicked {
+        if self.handed > self.unkicked {
             return; // a group is under way; what arrives meanwhile becomes the next one
         }
         if self.unkicked_since == Time::ZERO {
@@ -355,7 +339,7 @@ impl Hosted {
     /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their
     /// place keep the buffers in memory that they were received in, many megabytes.
     pub fn rest(&mut self) {
-        self.looks = if self.handed.is_empty() { self.looks.saturating_add(1) } else { 1 };
+        self.looks = if self.handed == 0 { self.looks.saturating_add(1) } else { 1 };
         if self.looks == RESTS_AFTER {
             self.store.rest();
             self.begin_jobs();
@@ -423,7 +407,7 @@ mod tests {
     struct Store(Arc<Mutex<Told>>);
 
     impl ObjectStore for Store {
-        fn submit(&mut self, _: Transaction, token: Token) -> Result<(), SubmitError> {
+        fn offer(&mut self, _: &mut Transaction, token: Token) -> Result<(), SubmitError> {
             lock(&self.0).submitted.push(token);
             Ok(())
         }
@@ -536,5 +520,44 @@ mod tests {
         assert_eq!(bench.kicks(2), 1, "nothing is left");
         bench.submit(3);
         assert_eq!(bench.kicks(3), 2);
+    }
+
+    /// F12: a few puts, and single bytes scattered over cold blocks beside them: what they carry is little, what they change is blocks. The
+    /// host believed that so little is never refused, had kept no copy, and panicked.
+    #[test]
+    fn scattered_bytes_beside_puts_wait_for_their_turn() {
+        use nacre_store::testing::TestDevice;
+        use nacre_store::{CollectionId, FormatOptions, ObjectKey, OpenOptions};
+        let device = TestDevice::new(512 << 20);
+        nacre_store::format(&device.blocking(), &FormatOptions::default()).expect("a healthy device");
+        let store = nacre_store::Store::open(device.clone(), device.blocking(), &OpenOptions::default());
+        let workers = Workers::new(1).expect("threads");
+        let mailbox = Mailbox::new(Arc::new(Waker::new().expect("an event descriptor")));
+        let mut hosted = Hosted::new(Box::new(store.expect("sound")), mailbox, workers.handle());
+        let key = |n: u64| ObjectKey::new(CollectionId(1), format!("{n}"));
+        hosted.submit(Transaction::new().create_collection(CollectionId(1)), Token(0)).expect("taken");
+        let mut last = 0;
+        for n in 1..=8 {
+            last += 1;
+            hosted.submit(Transaction::new().write(key(n), 0, vec![1; 4 << 20]), Token(last)).expect("taken");
+        }
+        let committed = |hosted: &mut Hosted, token: u64| {
+            hosted.run_until(|event| (event == Event::Committed(Token(token))).then_some(())).expect("no failure");
+        };
+        committed(&mut hosted, last);
+        for round in 0..3 {
+            for n in 0..3000 {
+                last += 1;
+                let t = Transaction::new().write(key(1 + n % 8), n / 8 * 8192 + round, vec![2; 1]);
+                hosted.submit(t, Token(last)).expect("taken");
+                if n % 1000 == 0 {
+                    last += 1;
+                    let put = Transaction::new().write(key(100 + n), 0, vec![3; 40 << 10]);
+                    hosted.submit(put, Token(last)).expect("taken");
+                }
+            }
+            committed(&mut hosted, last);
+        }
+        assert_eq!(hosted.handed, 0);
     }
 }

@@ -101,6 +101,11 @@ impl Allocator {
         allocator
     }
 
+    /// Whether it has any units, free or taken.
+    pub(crate) fn knows_units(&self) -> bool {
+        self.units > 0
+    }
+
     /// Units nobody has.
     pub(crate) fn free(&self) -> u64 {
         self.free
@@ -206,15 +211,16 @@ impl Allocator {
         (unit, length)
     }
 
-    /// Takes `count` units (a power of two, at most a group) at a multiple of `count`.
-    pub(crate) fn take_aligned(&mut self, count: u64) -> Option<u64> {
-        let groups = (usize::from(class_of(count as usize))..CLASSES).flat_map(|c| self.bins[c].iter().copied());
-        for group in groups.collect::<BTreeSet<u32>>() {
-            let words = words(&self.groups[group as usize].bits);
-            for start in (0..GROUP_UNITS as usize).step_by(count as usize) {
-                if (start..start + count as usize).all(|bit| words[bit / 64] & (1 << (bit % 64)) == 0) {
-                    return Some(self.take_in(group, start, count as usize).0);
-                }
+    /// Takes `count` units (at most a group) in one run, if a group has one.
+    pub(crate) fn take_whole(&mut self, count: u64) -> Option<u64> {
+        let count = count as usize;
+        let surely = usize::from(class_of(count.next_power_of_two()));
+        let surely = (surely..CLASSES).filter_map(|c| self.bins[c].first()).min();
+        let perhaps = || self.bins[usize::from(class_of(count))].iter();
+        for &group in surely.into_iter().chain(perhaps()) {
+            let (start, length) = find_run(&words(&self.groups[group as usize].bits), 0, count);
+            if length >= count {
+                return Some(self.take_in(group, start, count).0);
             }
         }
         None
@@ -349,7 +355,9 @@ mod tests {
         assert_eq!(place(allocator.take(10, 5000)), [(5100, 10)]);
         assert_eq!(place(allocator.take(4096, 0)), [(2 * GROUP_UNITS, 4096)], "the first group with room for all");
         assert_eq!(place(allocator.take(1, 2 * GROUP_UNITS)), [(3 * GROUP_UNITS, 1)], "the next by place");
-        assert_eq!(allocator.take_aligned(256), Some(256));
+        assert_eq!(allocator.take_whole(256), Some(10));
+        assert_eq!(allocator.take_whole(4096), None, "no group is all free");
+        assert_eq!(allocator.take_whole(3000), Some(266));
         allocator.check();
     }
 }

@@ -16,7 +16,8 @@
 //! 3. After a power cut the store holds a prefix of the submitted transactions, each whole, at least up to the last
 //!    Committed.
 //! 4. A transaction that `submit` took is applied. What operations do to absent objects is defined below, so that
-//!    applying cannot fail and every replica does the same.
+//!    applying cannot fail and every replica does the same. What it takes is counted once, by `submit`: in blocks, not in the bytes
+//!    it carries. How much log it takes never matters: what the log is too small for goes past it (`store`).
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -522,7 +523,8 @@ pub enum SubmitError {
         /// Bytes left for it.
         available: u64,
     },
-    /// Too much is unfinished: submit again after the next [`Event::Committed`] (kick first).
+    /// Too much is unfinished, or has to be looked up first: submit again (kick first) after the next [`Event::Committed`], and after
+    /// every job that was handed back.
     Busy,
     /// Larger than the store can ever take in one piece: split it.
     TooLarge {
@@ -578,12 +580,10 @@ pub enum StoreFailure {
     Device(DeviceError),
     /// The index failed its checksums or cannot be read: run the offline check.
     IndexCorrupt,
-    /// The index found no room although the reserve was kept. A bug, or a device that shrank.
+    /// The index, or a transaction that was taken, found no room although the reserve was kept. A bug, or a device that shrank.
     IndexFull,
     /// The caller removed a collection that still holds objects.
     CollectionNotEmpty(CollectionId),
-    /// A transaction came to more than the whole log: an object with an omap of tens of megabytes was cloned.
-    TransactionTooLarge,
 }
 
 /// What happened. See the module head for the order.
@@ -624,6 +624,8 @@ pub struct Usage {
     pub blocks_cancelled: u64,
     /// Bytes of large writes that went straight to their extents.
     pub direct_bytes: u64,
+    /// Bytes given back to the device's host.
+    pub discarded_bytes: u64,
     /// Payload bytes the store copied in memory: only data kept inside the index (objects below 1 KiB).
     pub payload_bytes_copied: u64,
     /// Index lookups that needed a job.
@@ -643,7 +645,14 @@ pub trait ObjectStore {
     ///
     /// # Errors
     /// The transaction was not taken and nothing happened; each error says what to do.
-    fn submit(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError>;
+    fn submit(&mut self, mut transaction: Transaction, token: Token) -> Result<(), SubmitError> {
+        self.offer(&mut transaction, token)
+    }
+    /// The same, for who may have to offer it again: it is emptied if it is taken, and stays as it is otherwise.
+    ///
+    /// # Errors
+    /// As for [`Self::submit`].
+    fn offer(&mut self, transaction: &mut Transaction, token: Token) -> Result<(), SubmitError>;
     /// Asks a question; the answer comes as [`Event::Read`] and sees every transaction submitted before.
     fn read(&mut self, read: Read, token: Token);
     /// Groups everything submitted since the last call into one log write and one flush. Call once per wake-up.

@@ -33,8 +33,12 @@ pub(crate) enum Stop {
     Keys(Vec<Bytes>),
     /// All omap entries of this object number must be looked up.
     Omap(u64),
+    /// The omap of this object number must be copied for this operation: it is too large to be cloned in one piece.
+    Fill { op: usize, number: u64 },
     /// These blocks must be read: unit and expected checksum.
     Blocks(Vec<(u64, u32)>),
+    /// Both.
+    Missing(Vec<Bytes>, Vec<(u64, u32)>),
     /// Not enough free units right now.
     NoSpace,
     /// A record makes no sense.
@@ -54,14 +58,16 @@ pub(crate) struct World<'a> {
     pub(crate) next_number: u64,
     /// Old blocks read for partial overwrites, and whether they passed their checksum.
     pub(crate) old_blocks: &'a BTreeMap<u64, (Bytes, bool)>,
-    /// Index part of omaps being cloned, by object number.
-    pub(crate) omaps: &'a BTreeMap<u64, Vec<(Bytes, Bytes)>>,
+    /// Index part of omaps being cloned, by object number; `None`: too large for one piece.
+    pub(crate) omaps: &'a BTreeMap<u64, Option<Vec<(Bytes, Bytes)>>>,
+    /// Numbers of copies of omaps that were made for operations of this transaction.
+    pub(crate) filled: &'a BTreeMap<usize, u64>,
     /// Where the last allocation ended.
     pub(crate) cursor: u64,
     /// Larger writes go straight to fresh units.
     pub(crate) deferred_write_max: usize,
-    /// All writes of a larger transaction do.
-    pub(crate) deferred_transaction_max: usize,
+    /// All writes of a transaction do that may change more than so many bytes of blocks.
+    pub(crate) deferred_transaction_max: u64,
 }
 
 /// What applying came to.
@@ -143,12 +149,14 @@ pub(crate) struct Attempt<'a> {
     deferred: Few<u64, BlockData>,
     collections: BTreeMap<CollectionId, bool>,
     direct_now: bool,
+    /// Place of the operation under way.
+    at: usize,
     out: Applied,
 }
 
 impl<'a> Attempt<'a> {
-    /// Applies `transaction`, of this [`Transaction::size`], or says why not yet.
-    pub(crate) fn run(world: World<'a>, transaction: &Transaction, size: usize) -> Step<Applied> {
+    /// Applies `transaction`, which changes at most so many bytes of blocks, or says why not yet.
+    pub(crate) fn run(world: World<'a>, transaction: &Transaction, block_bytes: u64) -> Step<Applied> {
         let out = Applied { cursor: world.cursor, ..Applied::default() };
         let mut attempt = Self {
             objects: Few::default(),
@@ -156,11 +164,37 @@ impl<'a> Attempt<'a> {
             records: Few::default(),
             deferred: Few::default(),
             collections: BTreeMap::new(),
-            direct_now: size > world.deferred_transaction_max,
+            direct_now: block_bytes > world.deferred_transaction_max,
+            at: 0,
             out,
             world,
         };
-        let result = transaction.ops.iter().try_for_each(|op| attempt.op(op)).and_then(|()| attempt.finish());
+        let (mut keys, mut blocks) = (Vec::new(), Vec::new());
+        let mut result = Ok(());
+        for (at, op) in transaction.ops.iter().enumerate() {
+            attempt.at = at;
+            // What is missing for one operation stops the attempt, but not the search: a transaction of a thousand small writes to cold
+            // blocks would be begun a thousand times.
+            result = match attempt.op(op) {
+                Err(Stop::Keys(more)) => {
+                    keys.extend(more);
+                    Ok(())
+                }
+                Err(Stop::Blocks(more)) => {
+                    blocks.extend(more);
+                    Ok(())
+                }
+                other => other,
+            };
+            if result.is_err() {
+                break;
+            }
+        }
+        if !keys.is_empty() || !blocks.is_empty() {
+            // Later operations saw what an earlier one left undone: only what is missing counts.
+            result = Err(Stop::Missing(keys, blocks));
+        }
+        let result = result.and_then(|()| attempt.finish());
         match result {
             Ok(()) => Ok(attempt.out),
             Err(stop) => {

@@ -2,6 +2,7 @@
 //!
 //! It opens index and log as recovery would, in memory, then walks everything and counts references itself.
 
+use crate::alloc::Allocator;
 use crate::api::CollectionId;
 use crate::device::{BlockingDevice, DeviceError};
 use crate::format::checksum::crc32c;
@@ -10,8 +11,9 @@ use crate::format::object::{BlockRef, Head, REFERENCE_UNITS, References, SHARD_B
 use crate::format::root::{Identity, Root, RootError};
 use crate::format::{BLOCK, BLOCK_U64};
 use crate::index::backend::Backend;
-use crate::index::{Index, IndexError};
-use crate::open::{Loaded, OpenError, load, take_chunks};
+use crate::index::space::Space;
+use crate::index::{Index, IndexError, Merge};
+use crate::open::{Loaded, OpenError, leftovers, load, take_chunks};
 use crate::replay::replay;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,11 +119,17 @@ pub fn check(device: &Arc<dyn BlockingDevice>, options: CheckOptions) -> Result<
     if !root.copies_agree(&**device)? {
         report.add(Finding::RootCopy);
     }
-    let backend = Backend::new(device.clone(), root.clone(), true);
-    let walked = walk(device, &root, &backend, options, &mut report);
-    if let Some(block) = backend.bad_block() {
-        report.add(Finding::IndexBlock(block));
-    }
+    // Opening writes a little, in memory only; chunks for it lie past the device's end.
+    let units = root.layout.units();
+    let beyond = Space::new(Allocator::new(units + 4096 * root.layout.chunk_units(), units));
+    let walked =
+        Backend::new(device.clone(), root.clone(), beyond, true).map_err(OpenError::from).and_then(|backend| {
+            let walked = walk(device, &root, &backend, options, &mut report);
+            if let Some(block) = backend.bad_block() {
+                report.add(Finding::IndexBlock(block));
+            }
+            walked
+        });
     match walked {
         Ok(()) => Ok(report),
         Err(OpenError::Device(error)) => Err(error),
@@ -153,17 +161,16 @@ fn walk(
     report: &mut Report,
 ) -> Result<(), OpenError> {
     let layout = root.layout;
-    // Opening writes a little, in memory only; chunks for it lie past the device's end.
-    let beyond = layout.units().div_ceil(layout.chunk_units()) as u32;
     let index = Index::open(backend.clone(), 8 << 20)?;
     let Loaded { state, mut allocator } = load(&index, &layout)?;
-    let replay = replay(&**device, &layout, state, &mut allocator)?;
+    let mut replay = replay(&**device, &layout, state, &mut allocator)?;
     report.replayed = replay.state.transactions - state.transactions;
     let taken_by_data = |unit: u64, allocator: &crate::alloc::Allocator| allocator.is_taken(unit);
     let data_units: Vec<bool> = (0..layout.units()).map(|unit| taken_by_data(unit, &allocator)).collect();
-    take_chunks(&mut allocator, &index, &layout)?;
-    backend.add_places(beyond..beyond + 4096);
-    index.commit(&replay.changes, &[], usize::MAX)?;
+    take_chunks(&mut allocator, &index)?;
+    drop(allocator);
+    let leftovers = leftovers(&index, &mut replay.changes)?;
+    index.commit(&Merge { leftovers: &leftovers, ..Merge::all(&replay.changes, &[]) })?;
 
     let mut walk = Walk {
         report,
@@ -379,16 +386,14 @@ mod tests {
     fn after(change: impl FnOnce(&BTreeMap<Bytes, Bytes>) -> Vec<(Bytes, Option<Bytes>)>) -> Vec<Finding> {
         let device = sound();
         let root = Root::read(&device).expect("sound");
-        let backend = Backend::new(device.blocking(), root.clone(), false);
+        let space = Space::new(Allocator::new(0, 0));
+        let backend = Backend::new(device.blocking(), root.clone(), space.clone(), false).expect("sound");
         let index = Index::open(backend.clone(), 1 << 20).expect("sound");
         let mut allocator = load(&index, &root.layout).expect("sound").allocator;
-        take_chunks(&mut allocator, &index, &root.layout).expect("sound");
-        for _ in 0..8 {
-            let unit = allocator.take_aligned(root.layout.chunk_units()).expect("plenty");
-            backend.add_places([(unit / root.layout.chunk_units()) as u32]);
-        }
+        take_chunks(&mut allocator, &index).expect("sound");
+        *space.lock() = allocator;
         let records = index.scan(&[0], &[0xff], usize::MAX, usize::MAX).expect("sound").entries.into_iter().collect();
-        index.commit(&MemTable::default(), &change(&records), 1).expect("healthy");
+        index.commit(&Merge::all(&MemTable::default(), &change(&records))).expect("healthy");
         drop((index, backend));
         check(&device.blocking(), CheckOptions { data: true }).expect("healthy").findings
     }

@@ -6,6 +6,8 @@
 #![expect(clippy::disallowed_types, reason = "redb asks for a storage that several threads can share")]
 
 pub(crate) mod backend;
+mod place;
+pub(crate) mod space;
 
 use crate::device::DeviceError;
 use crate::format::keys;
@@ -74,6 +76,89 @@ pub(crate) struct Scanned {
     pub(crate) more: bool,
 }
 
+/// What a checkpoint merges: ranges removed by earlier checkpoints' changes, then `changes`, then `extra`. Transactions of redb have
+/// at most `batch_max` records, the last of them all of `extra`; or, if `atomic`, there is one.
+pub(crate) struct Merge<'a> {
+    pub(crate) changes: &'a MemTable,
+    /// Ranges that earlier checkpoints did not come to the end of. What the index holds in them does not exist any more, and
+    /// nothing newer is there.
+    pub(crate) leftovers: &'a [(Bytes, Bytes)],
+    pub(crate) extra: &'a [(Bytes, Option<Bytes>)],
+    pub(crate) batch_max: usize,
+    /// Records that the removal of ranges may take away now: the rest is left over, so that the log is cut meanwhile.
+    pub(crate) removals_max: usize,
+    pub(crate) atomic: bool,
+}
+
+impl<'a> Merge<'a> {
+    /// All of it, now.
+    pub(crate) fn all(changes: &'a MemTable, extra: &'a [(Bytes, Option<Bytes>)]) -> Self {
+        Self { changes, leftovers: &[], extra, batch_max: usize::MAX, removals_max: usize::MAX, atomic: false }
+    }
+}
+
+/// What a checkpoint came to.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    /// Of all records: tells how much of the index's space is free inside.
+    pub(crate) bytes: u64,
+    pub(crate) leftovers: Vec<(Bytes, Bytes)>,
+}
+
+/// Ranges still to be removed, those first that must be gone before a newer record can be set in them.
+struct Ranges {
+    must: Vec<(Bytes, Bytes)>,
+    may: Vec<(Bytes, Bytes)>,
+    removals_left: usize,
+}
+
+impl Ranges {
+    fn new(merge: &Merge<'_>) -> Self {
+        // Disjoint and not adjacent, as memory will know what is left over: what is written down must bear the same keys, or a part of it
+        // would stay there when its range is done, and take away what was set since.
+        let mut all = MemTable::default();
+        for (from, to) in merge.leftovers {
+            all.remove_range(from.clone(), to.clone());
+        }
+        for (from, to) in merge.changes.ranges() {
+            all.remove_range(from.clone(), to.clone());
+        }
+        let all = all.ranges().map(|(from, to)| (from.clone(), to.clone())).collect::<Vec<_>>().into_iter();
+        let refilled =
+            |(from, to): &(Bytes, Bytes)| merge.changes.records_in(from, to).any(|(_, value)| value.is_some());
+        let (mut must, mut may): (Vec<_>, Vec<_>) = all.partition(refilled);
+        // Taken from the end, in order of the keys.
+        must.reverse();
+        may.reverse();
+        Self { must, may, removals_left: merge.removals_max }
+    }
+    /// The next range, and how many records of it may go now, at most `left`.
+    fn next(&self, left: usize) -> Option<(Bytes, Bytes, usize)> {
+        let (range, most) = match self.must.last() {
+            Some(range) => (range, left),
+            None => (self.may.last()?, left.min(self.removals_left)),
+        };
+        (most > 0).then(|| (range.0.clone(), range.1.clone(), most))
+    }
+    /// So many of at most so many were there.
+    fn removed(&mut self, count: usize, most: usize, last: Option<&Vec<u8>>) {
+        let is_must = !self.must.is_empty();
+        if !is_must {
+            self.removals_left -= count;
+        }
+        let ranges = if is_must { &mut self.must } else { &mut self.may };
+        match last {
+            Some(last) if count == most => {
+                ranges.last_mut().expect("it was handed out").0 = Bytes::from([&last[..], &[0]].concat());
+            }
+            _ => drop(ranges.pop()),
+        }
+    }
+    fn left(&self) -> impl Iterator<Item = &(Bytes, Bytes)> {
+        self.must.iter().chain(&self.may)
+    }
+}
+
 /// The ordered, checkpointed key-value map.
 #[derive(Clone)]
 pub(crate) struct Index {
@@ -84,7 +169,10 @@ pub(crate) struct Index {
 impl Index {
     /// Opens (or, in an empty storage, creates) the index. Memory for redb's pages is bounded by `cache` bytes.
     pub(crate) fn open(backend: Backend, cache: usize) -> Result<Self, IndexError> {
-        let opened = Builder::new().set_cache_size(cache).create_with_backend(backend.clone());
+        let open = || Builder::new().set_cache_size(cache).create_with_backend(backend.clone());
+        // As in `with`.
+        let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(open));
+        let opened = opened.map_err(|_| backend.failure().unwrap_or(IndexError::Corrupt))?;
         let database = opened.map_err(|e| backend.failure().unwrap_or_else(|| from_redb(e.into())))?;
         Ok(Self { database: Arc::new(Mutex::new(Some(Arc::new(database)))), backend })
     }
@@ -149,29 +237,44 @@ impl Index {
         })
     }
 
-    /// Makes `changes` and then `extra` durable, in transactions of at most `batch_max` records, the last of which has
-    /// all of `extra`. After a crash in between, the log is replayed from the position before: its records are results,
-    /// so applying some of them twice changes nothing. Small transactions bound redb's memory, and let a nearly full
-    /// index get by with few free pages, since what one transaction frees the next but one can use. Returns the bytes of
-    /// all records, which tells how much of the index's space is free inside.
-    pub(crate) fn commit(
-        &self,
-        changes: &MemTable,
-        extra: &[(Bytes, Option<Bytes>)],
-        batch_max: usize,
-    ) -> Result<u64, IndexError> {
+    /// Bytes of the keys and values between `from` and `to`, up to a little more than `max`. In memory: one page at a time.
+    pub(crate) fn weigh(&self, from: &[u8], to: &[u8], max: u64) -> Result<u64, IndexError> {
+        self.with(|database| {
+            let read = database.begin_read()?;
+            let table = match read.open_table(RECORDS) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            };
+            let mut bytes = 0;
+            for entry in table.range(from..to)? {
+                let (key, value) = entry?;
+                bytes += (key.value().len() + value.value().len()) as u64;
+                if bytes > max {
+                    break;
+                }
+            }
+            Ok(bytes)
+        })
+    }
+
+    /// Makes a memtable durable: see [`Merge`]. After a crash between two transactions of redb the log is replayed from
+    /// the position before: its records are results, so applying some of them twice changes nothing. Small transactions
+    /// bound redb's memory, and let a nearly full index get by with few free pages, since what one transaction frees the
+    /// next but one can use.
+    pub(crate) fn commit(&self, merge: &Merge<'_>) -> Result<Merged, IndexError> {
         let bytes = self.get_many(&[Bytes::from_static(keys::INDEX_BYTES)])?.pop().flatten();
         let mut bytes = match bytes.map(|b| b[..].try_into()) {
             Some(Ok(bytes)) => u64::from_le_bytes(bytes),
             Some(Err(_)) => return Err(IndexError::Corrupt),
             None => 0,
         };
-        let mut ranges = changes.ranges().peekable();
-        let mut records = changes.records().peekable();
+        let mut ranges = Ranges::new(merge);
+        let mut records = merge.changes.records().peekable();
         loop {
             // A record may cost a few pages of its own, and some on the way to the root.
-            let mut pages = self.backend.blocks_left() / 2;
-            let mut left = batch_max.max(1);
+            let mut pages = if merge.atomic { u64::MAX } else { self.backend.blocks_left() / 2 };
+            let mut left = if merge.atomic { usize::MAX } else { merge.batch_max.max(1) };
             let mut done = false;
             self.with(|database| {
                 let mut write = database.begin_write()?;
@@ -179,8 +282,10 @@ impl Index {
                 write.set_quick_repair(true);
                 {
                     let mut table = write.open_table(RECORDS)?;
-                    while let Some((from, to)) = ranges.peek() {
-                        let keys = table.range(&from[..]..&to[..])?.take(left);
+                    while left > 0
+                        && let Some((from, to, most)) = ranges.next(left)
+                    {
+                        let keys = table.range(&from[..]..&to[..])?.take(most);
                         let keys =
                             keys.map(|entry| Ok(entry?.0.value().to_vec())).collect::<Result<Vec<_>, redb::Error>>()?;
                         for key in &keys {
@@ -188,11 +293,10 @@ impl Index {
                         }
                         left -= keys.len();
                         pages = pages.saturating_sub(keys.len() as u64 * 4);
-                        if left == 0 || pages == 0 {
+                        ranges.removed(keys.len(), most, keys.last());
+                        if pages == 0 {
                             left = 0;
-                            break;
                         }
-                        ranges.next();
                     }
                     while left > 0
                         && let Some((key, value)) = records.next()
@@ -203,9 +307,11 @@ impl Index {
                         pages = pages.saturating_sub(4 + 2 * (size / crate::format::BLOCK) as u64);
                         left = if pages == 0 { 0 } else { left - 1 };
                     }
-                    if ranges.peek().is_none() && records.peek().is_none() {
-                        for (key, value) in extra {
-                            let (more, less) = change(&mut table, key, value.as_ref())?;
+                    if ranges.next(1).is_none() && records.peek().is_none() {
+                        let before = merge.leftovers.iter().map(|(from, _)| (keys::leftover(from), None));
+                        let after = ranges.left().map(|(from, to)| (keys::leftover(from), Some(to.clone())));
+                        for (key, value) in before.chain(after).chain(merge.extra.iter().cloned()) {
+                            let (more, less) = change(&mut table, &key, value.as_ref())?;
                             bytes = bytes + more - less;
                         }
                         done = true;
@@ -216,7 +322,8 @@ impl Index {
                 Ok(())
             })?;
             if done {
-                return Ok(bytes);
+                let leftovers = ranges.left().map(|(from, to)| (from.clone(), to.clone())).collect();
+                return Ok(Merged { bytes, leftovers });
             }
         }
     }

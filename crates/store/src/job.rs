@@ -3,7 +3,7 @@
 //! A host runs jobs on worker threads; the simulator runs them when it likes, reorders them, and crashes inside them.
 //! The store reads nothing from a job but its [`JobDone`].
 
-use crate::index::{IndexError, Scanned};
+use crate::index::{IndexError, Merged, Scanned};
 use crate::store::ScanFor;
 use bytes::Bytes;
 use std::fmt;
@@ -22,9 +22,11 @@ pub(crate) enum Outcome {
     /// Records by key. `generation` tells results from before a checkpoint apart.
     Found { generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError> },
     /// Records by range.
-    Scanned { generation: u64, scan: ScanFor, found: Result<Scanned, IndexError> },
-    /// The checkpoint is durable (bytes of all records), or failed.
-    Checkpointed(Result<u64, IndexError>),
+    Scanned { generation: u64, scan: ScanFor, from: Bytes, found: Result<Scanned, IndexError> },
+    /// The checkpoint is durable, or failed.
+    Checkpointed(Result<Merged, IndexError>),
+    /// Bytes below an object's number.
+    Weighed { generation: u64, number: u64, weight: Result<u64, IndexError> },
 }
 
 /// One piece of blocking work.
@@ -44,7 +46,7 @@ impl Job {
     pub fn id(&self) -> u64 {
         self.id
     }
-    /// One word for logs: `lookup`, `scan` or `checkpoint`.
+    /// One word for logs: `lookup`, `scan`, `weigh` or `checkpoint`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.work.name()

@@ -10,15 +10,16 @@ use crate::CollectionId;
 use crate::alloc::Allocator;
 use crate::device::{BlockingDevice, Device, DeviceError};
 use crate::format::keys;
-use crate::format::root::{CHUNKS_MAX, Features, Identity, Layout, NO_CHUNK, Root, RootError, SLOT};
+use crate::format::root::{CHUNKS_MAX, FORMAT_VERSION, Features, Identity, Layout, Root, RootError, SLOT};
 use crate::format::{BLOCK, BLOCK_U64};
 use crate::index::backend::Backend;
-use crate::index::{Index, IndexError};
+use crate::index::space::Space;
+use crate::index::{Index, IndexError, Merge};
 use crate::memtable::MemTable;
 use crate::replay::{Replay, ReplayError, replay};
 use crate::store::{Recovered, StateRecord, Store};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub struct FormatOptions {
     pub identity: Identity,
     /// Bytes of the write-ahead log; by default a sixteenth of the device, from 1 to 128 MiB.
     pub wal_bytes: Option<u64>,
+    /// Bytes by which the index grows, a power of two from 64 KiB to 16 MiB; by default the device's length by 8192.
+    pub chunk_bytes: Option<u64>,
 }
 
 /// How to run a store. The defaults suit a daemon that should stay below 100 MiB.
@@ -53,6 +56,29 @@ pub struct OpenOptions {
     pub index_batch_max: usize,
     /// Bytes of transactions taken but not in the log after which `submit` says busy.
     pub queue_bytes_max: usize,
+    /// 64 random bits, drawn anew for every opening: what clients write cannot be a group of a log that bears them. See `format::log`.
+    pub salt: u64,
+    /// Largest transaction in bytes.
+    pub transaction_bytes_max: usize,
+    /// Bytes of blocks that a transaction may change in the log; all writes of a larger one go to fresh units. By default an eighth of the
+    /// log, at most 1 MiB.
+    pub deferred_transaction_max: Option<u64>,
+    /// Entries of a memtable after which a checkpoint starts; by default a 64th of the device's units, from 256 to 32,768.
+    pub memtable_records: Option<usize>,
+    /// Records that a checkpoint takes away for removed ranges: the rest is left to later ones.
+    pub removals_max: usize,
+    /// An omap of more bytes is cloned in slices of so many.
+    pub clone_slice_bytes: usize,
+    /// Blocks in one write of those that go to their place, and such writes in flight.
+    pub write_back_run_blocks: u64,
+    /// See [`Self::write_back_run_blocks`].
+    pub write_back_depth: usize,
+    /// Blocks in one write of those that go to fresh units.
+    pub direct_run_blocks: u64,
+    /// Fewest bytes of free space that are given back to the host in one piece.
+    pub discard_bytes_min: u64,
+    /// Most bytes in one piece. 0: nothing is given back.
+    pub discard_bytes_max: u64,
 }
 
 impl Default for OpenOptions {
@@ -66,6 +92,17 @@ impl Default for OpenOptions {
             deferred_bytes: 16 << 20,
             index_batch_max: 2048,
             queue_bytes_max: 8 << 20,
+            salt: 0,
+            transaction_bytes_max: 64 << 20,
+            deferred_transaction_max: None,
+            memtable_records: None,
+            removals_max: 16 << 10,
+            clone_slice_bytes: 256 << 10,
+            write_back_run_blocks: 256,
+            write_back_depth: 32,
+            direct_run_blocks: 1024,
+            discard_bytes_min: 64 << 10,
+            discard_bytes_max: 4 << 20,
         }
     }
 }
@@ -74,7 +111,7 @@ impl Default for OpenOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) deferred_write_max: usize,
-    pub(crate) deferred_transaction_max: usize,
+    pub(crate) deferred_transaction_max: u64,
     pub(crate) cache_bytes: usize,
     pub(crate) index_cache_bytes: usize,
     pub(crate) memtable_bytes: usize,
@@ -82,29 +119,46 @@ pub(crate) struct Limits {
     pub(crate) memtable_records: usize,
     pub(crate) deferred_blocks: usize,
     pub(crate) index_batch_max: usize,
+    pub(crate) removals_max: usize,
+    pub(crate) clone_slice_bytes: usize,
     pub(crate) queue_bytes_max: usize,
     pub(crate) transaction_bytes_max: usize,
-    /// Chunks kept free for the index: two checkpoints of full memtables, each entry on a page of its own.
-    pub(crate) reserve_chunks: usize,
+    pub(crate) write_back_run_blocks: u64,
+    pub(crate) write_back_depth: usize,
+    pub(crate) direct_run_blocks: u64,
+    pub(crate) discard_units_min: u64,
+    pub(crate) discard_units_max: u64,
+    /// Units kept free for the index: two checkpoints of full memtables, each entry on a page of its own.
+    pub(crate) reserve_units: u64,
 }
 
 impl Limits {
     fn new(options: &OpenOptions, layout: &Layout) -> Self {
-        let records = (layout.units() / 64).clamp(256, 32_768) as usize;
-        let pages = records as u64 * 2 + 128;
+        let most = (layout.units() / 64).clamp(256, 32_768) as usize;
+        let records = options.memtable_records.unwrap_or(most).clamp(1, most);
         let wal = usize::try_from(layout.wal_length).unwrap_or(usize::MAX);
+        let in_log = (layout.wal_length / 8).min(1 << 20);
+        // A checkpoint may begin with as much in each memtable, and a slice must fit beside it.
+        let memtable_bytes = options.memtable_bytes.min(wal / 2);
         Self {
-            deferred_write_max: options.deferred_write_max,
-            deferred_transaction_max: (wal / 8).clamp(options.deferred_write_max, 1 << 20),
+            deferred_write_max: options.deferred_write_max.min(wal / 8),
+            deferred_transaction_max: options.deferred_transaction_max.unwrap_or(in_log).min(in_log),
             cache_bytes: options.cache_bytes,
             index_cache_bytes: options.index_cache_bytes,
-            memtable_bytes: options.memtable_bytes.min(wal / 2),
+            memtable_bytes,
             memtable_records: records,
             deferred_blocks: options.deferred_bytes / BLOCK,
             index_batch_max: options.index_batch_max,
+            removals_max: options.removals_max.max(1),
+            clone_slice_bytes: options.clone_slice_bytes.min(wal / 8),
             queue_bytes_max: options.queue_bytes_max.min(wal / 2),
-            transaction_bytes_max: 64 << 20,
-            reserve_chunks: (pages.div_ceil(layout.chunk_units() - 1) + 1) as usize,
+            transaction_bytes_max: options.transaction_bytes_max,
+            write_back_run_blocks: options.write_back_run_blocks.max(1),
+            write_back_depth: options.write_back_depth.max(1),
+            direct_run_blocks: options.direct_run_blocks.max(1),
+            discard_units_min: (options.discard_bytes_min / BLOCK_U64).max(1),
+            discard_units_max: options.discard_bytes_max / BLOCK_U64,
+            reserve_units: most as u64 * 2 + 128 + 2 * layout.chunk_units(),
         }
     }
 }
@@ -150,6 +204,11 @@ pub enum OpenError {
     },
     /// Log and index contradict each other.
     Contradiction,
+    /// Another release wrote the end of the log, in a format of its own.
+    ForeignLog {
+        /// The format's version.
+        version: u16,
+    },
 }
 
 impl fmt::Display for OpenError {
@@ -158,12 +217,21 @@ impl fmt::Display for OpenError {
             Self::Root(RootError::Device(error)) | Self::Device(error) => error.fmt(f),
             Self::Root(RootError::NotAStore) => f.write_str("this is not a Nacre store; format it first"),
             Self::Root(RootError::Damaged) => f.write_str("both copies of the superblock are damaged"),
-            Self::Root(RootError::UnknownVersion(v)) => {
-                write!(f, "the store has format version {v}; use a newer release")
+            Self::Root(RootError::UnknownVersion(v)) if *v > FORMAT_VERSION => {
+                write!(
+                    f,
+                    "the store was made by a newer release (format version {v}, this one knows {FORMAT_VERSION}); use that release"
+                )
             }
-            Self::Root(RootError::UnknownFeatures(features)) => {
-                write!(f, "the store uses unknown formats (bits {:#x}); use a newer release", features.incompat)
-            }
+            Self::Root(RootError::UnknownVersion(v)) => write!(
+                f,
+                "the store was made by an older release (format version {v}, this one knows {FORMAT_VERSION}); use that release, or format it anew and let the cluster recover its objects"
+            ),
+            Self::Root(RootError::UnknownFeatures(features)) => write!(
+                f,
+                "the store was made by a newer release (it uses formats unknown to this one, bits {:#x}); use that release",
+                features.incompat
+            ),
             Self::Root(RootError::Shrunk { was, is }) => write!(f, "the device shrank from {was} to {is} bytes"),
             Self::WrongOwner { found, wanted } => write!(
                 f,
@@ -177,6 +245,10 @@ impl fmt::Display for OpenError {
             Self::IndexFull => f.write_str("no room is left to recover the index"),
             Self::LogDamaged { at } => write!(f, "an acknowledged part of the log is damaged at byte {at}"),
             Self::Contradiction => f.write_str("log and index contradict each other; run the offline check"),
+            Self::ForeignLog { version } => write!(
+                f,
+                "another release went on with this store (its log ends in format version {version}, which this one does not know); use that release"
+            ),
         }
     }
 }
@@ -197,6 +269,7 @@ impl From<ReplayError> for OpenError {
             ReplayError::Device(error) => Self::Device(error),
             ReplayError::Damaged { at } => Self::LogDamaged { at },
             ReplayError::Contradiction => Self::Contradiction,
+            ReplayError::Foreign { version } => Self::ForeignLog { version },
         }
     }
 }
@@ -204,7 +277,8 @@ impl From<ReplayError> for OpenError {
 fn layout(length: u64, options: &FormatOptions) -> Layout {
     let device_length = length / BLOCK_U64 * BLOCK_U64;
     let wal = options.wal_bytes.unwrap_or((device_length / 16).clamp(1 << 20, 128 << 20));
-    let chunk_length = (device_length / 8192).next_power_of_two().clamp(64 << 10, 16 << 20);
+    let chunk_length =
+        options.chunk_bytes.unwrap_or(device_length / 8192).next_power_of_two().clamp(64 << 10, 16 << 20);
     Layout { device_length, wal_offset: 2 * SLOT, wal_length: wal / BLOCK_U64 * BLOCK_U64, chunk_length }
 }
 
@@ -238,16 +312,12 @@ pub fn format(device: &Arc<dyn BlockingDevice>, options: &FormatOptions) -> Resu
         index_header: Box::new([0; BLOCK]),
         chunks: Vec::new(),
     };
-    let mut allocator = Allocator::new(layout.units(), layout.first_unit());
+    let space = Space::new(Allocator::new(layout.units(), layout.first_unit()));
     let make = || -> Result<(), IndexError> {
-        let backend = Backend::new(device.clone(), root, false);
-        for _ in 0..8 {
-            let unit = allocator.take_aligned(layout.chunk_units()).ok_or(IndexError::Full)?;
-            backend.add_places([(unit / layout.chunk_units()) as u32]);
-        }
-        let index = Index::open(backend, 1 << 20)?;
-        let state = StateRecord { epoch: 1, position: 0, transactions: 0, next_number: 1 };
-        index.commit(&MemTable::default(), &[(Bytes::from_static(keys::STATE), Some(state.encode()))], 1)?;
+        let index = Index::open(Backend::new(device.clone(), root, space, false)?, 1 << 20)?;
+        let state = StateRecord { epoch: 1, position: 0, transactions: 0, next_number: 1, salt: 0 };
+        let extra = [(Bytes::from_static(keys::STATE), Some(state.encode()))];
+        index.commit(&Merge::all(&MemTable::default(), &extra))?;
         Ok(())
     };
     make().map_err(|error| match error {
@@ -284,13 +354,33 @@ pub(crate) fn load(index: &Index, layout: &Layout) -> Result<Loaded, OpenError> 
 }
 
 /// Marks the index's own chunks as taken: not in its bitmaps, since it grows while it writes them.
-pub(crate) fn take_chunks(allocator: &mut Allocator, index: &Index, layout: &Layout) -> Result<(), OpenError> {
-    for place in index.backend().places() {
-        if !allocator.take_range(u64::from(place) * layout.chunk_units(), layout.chunk_units()) {
+pub(crate) fn take_chunks(allocator: &mut Allocator, index: &Index) -> Result<(), OpenError> {
+    for (unit, count) in index.backend().units() {
+        if !allocator.take_range(unit, count.into()) {
             return Err(OpenError::Contradiction);
         }
     }
     Ok(())
+}
+
+/// Ranges that are still to be removed. Copies of omaps that were never finished are removed from what replay found, too.
+pub(crate) fn leftovers(index: &Index, changes: &mut MemTable) -> Result<Vec<(Bytes, Bytes)>, OpenError> {
+    let scan = |tag: u8| index.scan(&[tag], &[tag + 1], usize::MAX, usize::MAX);
+    let ranges = scan(keys::TAG_LEFTOVER)?.entries.into_iter().map(|(from, to)| (from.slice(1..), to)).collect();
+    let mut filling: BTreeSet<Bytes> = scan(keys::TAG_FILLING)?.entries.into_iter().map(|(key, _)| key).collect();
+    let bounds = [keys::TAG_FILLING, keys::TAG_FILLING + 1].map(|tag| Bytes::from(vec![tag]));
+    for (key, value) in changes.records_in(&bounds[0], &bounds[1]) {
+        match value {
+            Some(_) => drop(filling.insert(key.clone())),
+            None => drop(filling.remove(key)),
+        }
+    }
+    for key in filling {
+        let number = keys::number(&key).ok_or(OpenError::IndexCorrupt)?;
+        changes.remove_range(keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
+        changes.set(key, None);
+    }
+    Ok(ranges)
 }
 
 /// Records of the allocation groups that replay changed.
@@ -315,30 +405,42 @@ impl<D: Device> Store<D> {
         if read_only.ro_compat != 0 {
             return Err(OpenError::ReadOnly(read_only));
         }
-        // What a killed process wrote may still be in the page cache: make it durable before anyone acts on it.
+        // What a killed process wrote may still be in the page cache: make it durable before anyone acts on it. What a failed flush left
+        // there is not on the medium, and no flush will write it any more, but reads would still show it: forget what is cached, always,
+        // since a mark that a flush has failed might not have become durable either. It costs the first reads of a warm start.
         blocking.flush().map_err(OpenError::Device)?;
+        blocking.forget_cached().map_err(OpenError::Device)?;
+        let root = Root::read(&*blocking).map_err(OpenError::Root)?;
         let layout = root.layout;
         let limits = Limits::new(options, &layout);
-        let index = Index::open(Backend::new(blocking.clone(), root, false), options.index_cache_bytes)?;
+        // Until it is known what is free, there is no room.
+        let space = Space::new(Allocator::new(0, 0));
+        let index =
+            Index::open(Backend::new(blocking.clone(), root, space.clone(), false)?, options.index_cache_bytes)?;
         let Loaded { state, mut allocator } = load(&index, &layout)?;
-        let replay = replay(&*blocking, &layout, state, &mut allocator)?;
+        let mut replay = replay(&*blocking, &layout, state, &mut allocator)?;
         let bitmaps = bitmaps(&replay, &allocator, &layout);
-        take_chunks(&mut allocator, &index, &layout)?;
-        while index.backend().places_left() < limits.reserve_chunks {
-            let Some(unit) = allocator.take_aligned(layout.chunk_units()) else { break };
-            index.backend().add_places([(unit / layout.chunk_units()) as u32]);
-        }
+        take_chunks(&mut allocator, &index)?;
+        let leftovers = leftovers(&index, &mut replay.changes)?;
+        *space.lock() = allocator;
         replay.write_back(&*blocking, &layout).map_err(OpenError::Device)?;
         blocking.flush().map_err(OpenError::Device)?;
-        let state = StateRecord { epoch: state.epoch + 1, ..replay.state };
+        let state = StateRecord { epoch: state.epoch + 1, salt: options.salt, ..replay.state };
         let mut extra = bitmaps;
         extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
-        let index_bytes = index.commit(&replay.changes, &extra, options.index_batch_max)?;
+        let merged = index.commit(&Merge {
+            changes: &replay.changes,
+            leftovers: &leftovers,
+            extra: &extra,
+            batch_max: options.index_batch_max,
+            removals_max: limits.removals_max,
+            atomic: false,
+        })?;
         drop(replay);
-        if index.backend().bytes_placed()
-            > (4 * index_bytes).max(4 * limits.reserve_chunks as u64 * layout.chunk_length / 3)
-        {
-            // Most of it is holes: give chunks back to data.
+        let holes = index.backend().bytes_placed().saturating_sub(4 * merged.bytes);
+        let reserve = limits.reserve_units * BLOCK_U64;
+        if holes > reserve && space.free() * BLOCK_U64 > reserve / 4 {
+            // Most of it is holes: give chunks back to data. It writes a little first, so with no room at all it must wait.
             index.compact()?;
         }
 
@@ -354,16 +456,15 @@ impl<D: Device> Store<D> {
             layout,
             limits,
             index,
-            allocator,
+            allocator: space,
             collections,
-            next_number: state.next_number,
-            epoch: state.epoch,
-            position: state.position,
-            transactions: state.transactions,
+            state,
+            leftovers: merged.leftovers,
+            index_bytes: merged.bytes,
         };
         Ok(Self::resume(device, recovered))
     }
 }
 
-/// Chunks a device of this layout can give to its index; the superblock's table must hold them.
-const _: () = assert!(CHUNKS_MAX > 16 * 1024 && NO_CHUNK as usize > CHUNKS_MAX);
+/// A device of up to 128 GiB can give all its chunks to its index, a larger one 240 GiB of them.
+const _: () = assert!(CHUNKS_MAX >= 15_000);

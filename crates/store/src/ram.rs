@@ -290,12 +290,12 @@ impl RamStore {
 }
 
 impl ObjectStore for RamStore {
-    fn submit(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError> {
+    fn offer(&mut self, transaction: &mut Transaction, token: Token) -> Result<(), SubmitError> {
         if self.failed {
             return Err(SubmitError::Failed);
         }
         transaction.validate()?;
-        self.check_collections(&transaction)?;
+        self.check_collections(transaction)?;
         let size = transaction.logged_size() as u64;
         if size > self.logged_max {
             return Err(SubmitError::TooLarge { size, max: self.logged_max });
@@ -308,6 +308,7 @@ impl ObjectStore for RamStore {
                 return Err(SubmitError::Full { needed, available });
             }
         }
+        let transaction = std::mem::take(transaction);
         if let Err(failure) = self.applied.apply_all(&transaction) {
             self.fail(failure);
             return Ok(());

@@ -5,7 +5,7 @@
 
 use crate::alloc::{Allocator, GROUP_UNITS};
 use crate::device::{BlockingDevice, DeviceError};
-use crate::format::log::{Change, GroupHeader, HEADER};
+use crate::format::log::{Change, GroupHeader, HEADER, Sign};
 use crate::format::root::Layout;
 use crate::format::{BLOCK, BLOCK_U64};
 use crate::memtable::MemTable;
@@ -26,6 +26,10 @@ pub(crate) enum ReplayError {
     },
     /// Groups pass their checksum but contradict the index.
     Contradiction,
+    /// Another release went on with this log, in a format of its own.
+    Foreign {
+        version: u16,
+    },
 }
 
 /// What the log adds to the last checkpoint.
@@ -48,17 +52,21 @@ fn read_ring(device: &dyn BlockingDevice, layout: &Layout, position: u64, out: &
     Ok(())
 }
 
-/// Reads the group at `position`, if there is a whole one of this epoch. Returns its meta part.
+/// Reads the group at `position`, if there is a whole one of this epoch and salt. Returns its meta part.
 fn read_group(
     device: &dyn BlockingDevice,
     layout: &Layout,
     position: u64,
-    epoch: u64,
-) -> Result<Option<(GroupHeader, Bytes)>, DeviceError> {
+    state: &StateRecord,
+) -> Result<Option<(GroupHeader, Bytes)>, ReplayError> {
     let mut block = vec![0; BLOCK];
-    read_ring(device, layout, position, &mut block)?;
+    read_ring(device, layout, position, &mut block).map_err(ReplayError::Device)?;
+    if let Some(sign) = Sign::decode(&block).filter(|sign| sign.is_foreign(state.epoch, position, state.salt)) {
+        return Err(ReplayError::Foreign { version: sign.version });
+    }
     let Some(header) = GroupHeader::decode(&block) else { return Ok(None) };
-    if header.epoch != epoch || header.position != position || header.length() > layout.wal_length {
+    let ours = (header.epoch, header.salt) == (state.epoch, state.salt);
+    if !ours || header.position != position || header.length() > layout.wal_length {
         return Ok(None);
     }
     let meta_length = header.meta_length as usize;
@@ -69,7 +77,8 @@ fn read_group(
     let mut piece = vec![0; PIECE.min(covered)];
     while done < covered {
         let count = PIECE.min(covered - done);
-        read_ring(device, layout, position + (HEADER + done) as u64, &mut piece[..count])?;
+        read_ring(device, layout, position + (HEADER + done) as u64, &mut piece[..count])
+            .map_err(ReplayError::Device)?;
         crc.update(&piece[..count]);
         let of_meta = count.min(meta_length.saturating_sub(done));
         meta.extend_from_slice(&piece[..of_meta]);
@@ -87,9 +96,7 @@ pub(crate) fn replay(
 ) -> Result<Replay, ReplayError> {
     let mut replay =
         Replay { changes: MemTable::default(), blocks: BTreeMap::new(), dirty_groups: BTreeSet::new(), state };
-    while let Some((header, meta)) =
-        read_group(device, layout, replay.state.position, state.epoch).map_err(ReplayError::Device)?
-    {
+    while let Some((header, meta)) = read_group(device, layout, replay.state.position, &state)? {
         let end = header.position + header.length();
         if header.first != replay.state.transactions + 1 || end - state.position > layout.wal_length {
             return Err(ReplayError::Contradiction);
@@ -151,10 +158,10 @@ impl Replay {
             read_ring(device, layout, position, &mut piece[..count]).map_err(ReplayError::Device)?;
             for (i, block) in piece[..count].chunks_exact(BLOCK).enumerate() {
                 let at = position + (i * BLOCK) as u64;
-                let candidate =
-                    GroupHeader::decode(block).is_some_and(|h| h.epoch == self.state.epoch && h.position == at);
+                let same = |sign: Sign| (sign.epoch, sign.salt) == (self.state.epoch, self.state.salt);
+                let candidate = Sign::decode(block).is_some_and(|sign| same(sign) && sign.position == at);
                 if candidate && at > self.state.position {
-                    let group = read_group(device, layout, at, self.state.epoch).map_err(ReplayError::Device)?;
+                    let group = read_group(device, layout, at, &self.state)?;
                     if group.is_some() {
                         let at = layout.wal_offset + self.state.position % layout.wal_length;
                         return Err(ReplayError::Damaged { at });

@@ -11,6 +11,8 @@
 //! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it is in `building`.
 //! * A *group* is everything in `building` at a kick: one log write, one flush ([`commit`]). Large writes have gone to
 //!   fresh units before; they are flushed before the log refers to them.
+//! * What the log is too small for goes past it: once the log is empty, its large writes go to fresh units and its records into the
+//!   index in one transaction of redb, which commits it. An omap is cloned in steps before ([`filling`]).
 //! * A *cycle* ([`cycle`]) writes blocks that are in the log only to their place, and, when the log or the memtable has
 //!   filled up, freezes the memtable and hands it to a job that merges it into the index; then that part of the log is
 //!   free.
@@ -34,10 +36,12 @@
 
 mod commit;
 mod cycle;
+mod discards;
+mod filling;
 mod lookup;
 mod reading;
+mod room;
 
-use crate::alloc::Allocator;
 use crate::api::{
     CollectionId, Event, Job, JobDone, ObjectStore, Op, Read, StoreFailure, SubmitError, Token, Transaction, Usage,
 };
@@ -45,8 +49,9 @@ use crate::apply::{Attempt, Stop, World};
 use crate::device::{Device, DeviceError, Io, IoDone, IoId, IoKind};
 use crate::format::BLOCK_U64;
 use crate::format::keys;
-use crate::format::log::group_length;
+use crate::format::log::{Change, group_length};
 use crate::format::root::Layout;
+use crate::index::space::Space;
 use crate::index::{Index, IndexError};
 use crate::job::Outcome;
 use crate::open::Limits;
@@ -55,10 +60,13 @@ use bytes::Bytes;
 use commit::{Building, Group};
 use cycle::Cycle;
 pub(crate) use cycle::StateRecord;
+use discards::Discards;
+use filling::Filling;
 use indexmap::IndexMap;
 use lookup::Lookups;
 pub(crate) use lookup::ScanFor;
 use reading::Reads;
+use room::{Measure, Promise};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What an operation on the device was for.
@@ -88,6 +96,11 @@ enum Purpose {
         blocks: Vec<(u64, u64)>,
     },
     CycleFlush,
+    /// Of so many units from there on.
+    Discard {
+        unit: u64,
+        count: u32,
+    },
 }
 
 /// Units given back that may not be used yet.
@@ -99,56 +112,6 @@ struct Waiting {
     reads: u64,
     /// This cycle may be writing to them.
     cycle: Option<u64>,
-}
-
-/// What a transaction may take, at most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Promise {
-    /// Units for data.
-    units: u64,
-    /// Bytes the index may grow by.
-    index: u64,
-}
-
-/// What there is to know about a transaction's size, from one look at its operations.
-#[derive(Clone, Copy, Debug, Default)]
-struct Measure {
-    /// [`Transaction::size`].
-    size: usize,
-    /// [`Transaction::logged_size`].
-    logged: usize,
-    promise: Promise,
-}
-
-impl Measure {
-    fn of(transaction: &Transaction) -> Self {
-        let blocks = |bytes: u64| bytes.div_ceil(BLOCK_U64) + 1;
-        let mut all = Self::default();
-        for op in &transaction.ops {
-            let size = op.size();
-            let (data, units) = match op {
-                Op::Write { data, .. } => {
-                    let data = data.iter().map(|d| d.len() as u64).sum();
-                    // One more for inline data that moves to a block.
-                    (data, blocks(data) + 1)
-                }
-                Op::CloneRange { length, .. } => (0, blocks(*length) + 3),
-                Op::Zero { .. } => (0, 2),
-                Op::Truncate { .. } => (0, 1),
-                _ => (0, 0),
-            };
-            all.size += size;
-            if op.is_logged_whole() {
-                all.logged += size;
-            }
-            all.promise.units += units;
-            // Pages of the index are half full at worst; a block of data takes some 10 bytes of records.
-            if !op.is_removal() {
-                all.promise.index += 2 * (size as u64 - data + 256 + data / 256);
-            }
-        }
-        all
-    }
 }
 
 /// Submitted, not yet applied.
@@ -167,7 +130,7 @@ pub struct Store<D> {
     index: Index,
     tables: Tables,
     pending: PendingBlocks,
-    allocator: Allocator,
+    allocator: Space,
     waiting: VecDeque<Waiting>,
     collections: BTreeMap<CollectionId, u64>,
     /// As they will be when everything submitted is applied.
@@ -175,8 +138,11 @@ pub struct Store<D> {
     dirty_groups: BTreeSet<u32>,
     next_number: u64,
     cursor: u64,
-    /// Chunks set aside for the index, as of the last time it was not being written.
-    places: usize,
+    /// Bytes that the index can grow by inside its chunks, as of the last checkpoint.
+    index_spare: u64,
+    /// Bytes in the index below the objects of transactions being weighed, as of the last checkpoint.
+    weights: BTreeMap<u64, u64>,
+    discards: Discards,
     /// Space was refused that a checkpoint may show to be there.
     wants_checkpoint: bool,
 
@@ -187,13 +153,21 @@ pub struct Store<D> {
     /// Index bytes that the active and the frozen memtable may need.
     index_owed: [u64; 2],
     old_blocks: BTreeMap<u64, (Bytes, bool)>,
-    omaps: BTreeMap<u64, Vec<(Bytes, Bytes)>>,
+    /// Omaps to be cloned; `None`: too large for one piece.
+    omaps: BTreeMap<u64, Option<Vec<(Bytes, Bytes)>>>,
+    /// An omap is being copied for the next transaction.
+    filling: Option<Filling>,
+    /// Copied for the next transaction: by the place of the operation, the number of the copy.
+    filled: BTreeMap<usize, u64>,
+    /// The next transaction, or the one just applied, goes past the log.
+    past_log: bool,
     submitted: u64,
     applied: u64,
     committed: u64,
     kicked: u64,
 
     epoch: u64,
+    salt: u64,
     head: u64,
     tail: u64,
     building: Building,
@@ -222,12 +196,12 @@ pub(crate) struct Recovered {
     pub(crate) layout: Layout,
     pub(crate) limits: Limits,
     pub(crate) index: Index,
-    pub(crate) allocator: Allocator,
+    pub(crate) allocator: Space,
     pub(crate) collections: BTreeMap<CollectionId, u64>,
-    pub(crate) next_number: u64,
-    pub(crate) epoch: u64,
-    pub(crate) position: u64,
-    pub(crate) transactions: u64,
+    pub(crate) state: StateRecord,
+    pub(crate) leftovers: Vec<(Bytes, Bytes)>,
+    /// Bytes of all records of the index.
+    pub(crate) index_bytes: u64,
 }
 
 impl<D: Device> Store<D> {
@@ -241,9 +215,10 @@ impl<D: Device> Store<D> {
                 cache,
                 active: Default::default(),
                 frozen: None,
+                leftovers: Default::default(),
                 staged: BTreeMap::new(),
                 omap_numbers: IndexMap::default(),
-                indexed_numbers: from.next_number,
+                indexed_numbers: from.state.next_number,
             },
             pending: PendingBlocks::default(),
             allocator: from.allocator,
@@ -251,9 +226,11 @@ impl<D: Device> Store<D> {
             known_collections: from.collections.keys().copied().collect(),
             collections: from.collections,
             dirty_groups: BTreeSet::new(),
-            next_number: from.next_number,
+            next_number: from.state.next_number,
             cursor: first_unit,
-            places: 0,
+            index_spare: 0,
+            weights: BTreeMap::new(),
+            discards: Discards::default(),
             wants_checkpoint: false,
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -261,13 +238,17 @@ impl<D: Device> Store<D> {
             index_owed: [0; 2],
             old_blocks: BTreeMap::new(),
             omaps: BTreeMap::new(),
-            submitted: from.transactions,
-            applied: from.transactions,
-            committed: from.transactions,
-            kicked: from.transactions,
-            epoch: from.epoch,
-            head: from.position,
-            tail: from.position,
+            filling: None,
+            filled: BTreeMap::new(),
+            past_log: false,
+            submitted: from.state.transactions,
+            applied: from.state.transactions,
+            committed: from.state.transactions,
+            kicked: from.state.transactions,
+            epoch: from.state.epoch,
+            salt: from.state.salt,
+            head: from.state.position,
+            tail: from.state.position,
             building: Building::default(),
             group: None,
             cycle: None,
@@ -286,7 +267,8 @@ impl<D: Device> Store<D> {
             index: from.index,
             limits: from.limits,
         };
-        store.refill_places();
+        store.tables.set_leftovers(&from.leftovers);
+        store.look_at_index(from.index_bytes);
         store
     }
 
@@ -311,53 +293,6 @@ impl<D: Device> Store<D> {
             IndexError::Corrupt => StoreFailure::IndexCorrupt,
             IndexError::Full => StoreFailure::IndexFull,
         });
-    }
-
-    /// Takes chunks of free space aside for the index, so that it can always grow, also when the store is full.
-    fn refill_places(&mut self) {
-        let units = self.layout.chunk_units();
-        for place in self.index.backend().give_back(self.limits.reserve_chunks) {
-            assert!(self.allocator.give_range(u64::from(place) * units, units), "the index's chunks are taken");
-        }
-        self.places = self.index.backend().places_left();
-        while self.places < self.limits.reserve_chunks && self.allocator.free() >= self.promised.units + units {
-            let Some(unit) = self.allocator.take_aligned(units) else { break };
-            self.index.backend().add_places([(unit / units) as u32]);
-            self.places += 1;
-        }
-    }
-
-    /// The index could not take a few checkpoints any more without the places that are kept for deletes.
-    fn is_low_on_places(&self) -> bool {
-        self.places * 4 < self.limits.reserve_chunks * 3
-    }
-
-    /// Bytes left for data and growth of the index together when `promised` and `owed` are met. What lies in `places` is
-    /// not among them: it lets the index work when all else is full.
-    fn available(&self, promised: Promise, owed: u64) -> u64 {
-        if self.is_low_on_places() {
-            return 0;
-        }
-        let free = self.allocator.free().saturating_sub(promised.units) * BLOCK_U64;
-        // Free space inside the index does not count: redb grows before it has filled all its holes.
-        free.saturating_sub(promised.index + owed)
-    }
-
-    /// Whether there is room for a transaction that does not only remove.
-    fn admit(&mut self, promise: Promise) -> Result<(), SubmitError> {
-        let owed = self.index_owed[0] + self.index_owed[1];
-        let needed = promise.units * BLOCK_U64 + promise.index;
-        let room = |promised: Promise, owed: u64| needed <= self.available(promised, owed);
-        if room(self.promised, owed) {
-            return Ok(());
-        }
-        let settling = self.promised != Promise::default() || owed > 0 || !self.waiting.is_empty();
-        if settling && room(Promise::default(), 0) || !self.waiting.is_empty() {
-            // What is promised is an upper bound: once it is settled there may be room.
-            self.wants_checkpoint = owed > 0;
-            return Err(SubmitError::Busy);
-        }
-        Err(SubmitError::Full { needed, available: self.available(self.promised, owed) })
     }
 
     fn check_collections(&self, transaction: &Transaction) -> Result<(), SubmitError> {
@@ -389,41 +324,40 @@ impl<D: Device> Store<D> {
     /// Applies what can be applied, in order.
     fn apply_queue(&mut self) {
         while !self.queue.is_empty() && !self.failed && !self.must_stall() {
+            if self.filling.is_some() && !self.fill() {
+                return;
+            }
             let queued = self.queue.front().expect("not empty");
+            let mut allocator = self.allocator.lock();
             let world = World {
                 tables: &mut self.tables,
                 pending: &self.pending,
-                allocator: &mut self.allocator,
+                allocator: &mut allocator,
                 collections: &self.collections,
                 next_number: self.next_number,
                 old_blocks: &self.old_blocks,
                 omaps: &self.omaps,
+                filled: &self.filled,
                 cursor: self.cursor,
                 deferred_write_max: self.limits.deferred_write_max,
-                deferred_transaction_max: self.limits.deferred_transaction_max,
+                // What goes past the log has no payload in it.
+                deferred_transaction_max: if self.past_log { 0 } else { self.limits.deferred_transaction_max },
             };
             let Queued { token, size, promise, .. } = *queued;
-            match Attempt::run(world, &queued.transaction, size) {
+            let tried = Attempt::run(world, &queued.transaction, promise.units * BLOCK_U64);
+            drop(allocator);
+            match tried {
                 Ok(applied) => {
-                    let mut meta = std::mem::take(&mut self.building.meta);
-                    let start = meta.len();
-                    applied.change.encode_into(&mut meta);
-                    let blocks = self.building.payload.len() + applied.payload.len();
-                    let fits = self.head - self.tail + group_length(meta.len(), blocks) <= self.layout.wal_length;
-                    if !fits {
-                        meta.truncate(start);
-                        self.building.meta = meta;
-                        for &(unit, count) in &applied.change.allocated {
-                            assert!(self.allocator.give_range(unit, count.into()), "taken by this attempt");
-                        }
+                    if !self.past_log && !self.log(&applied.change, applied.payload.len()) {
+                        self.give_back(&applied.change.allocated);
                         if self.tail == self.head && self.building.is_empty() && self.cycle.is_none() {
-                            // Even an empty log is too small: an object with an enormous omap was cloned.
-                            return self.fail(StoreFailure::TransactionTooLarge);
+                            // Even the empty log is too small: it goes past it.
+                            self.past_log = true;
+                            continue;
                         }
                         self.stalled = true;
                         return;
                     }
-                    self.building.meta = meta;
                     self.promised.units -= promise.units;
                     self.promised.index -= promise.index;
                     self.index_owed[0] += promise.index;
@@ -432,9 +366,19 @@ impl<D: Device> Store<D> {
                     self.adopt(token, applied);
                 }
                 Err(Stop::Keys(keys)) => return self.lookups.want_keys(keys),
-                Err(Stop::Omap(number)) => return self.lookups.want_omap(number),
+                Err(Stop::Omap(number)) => return self.lookups.want_omap(number, self.limits.clone_slice_bytes),
+                Err(Stop::Fill { op, number }) => self.start_filling(op, number),
                 Err(Stop::Blocks(blocks)) => return self.load_old_blocks(blocks),
+                Err(Stop::Missing(keys, blocks)) => {
+                    if !keys.is_empty() {
+                        self.lookups.want_keys(keys);
+                    }
+                    return self.load_old_blocks(blocks);
+                }
                 Err(Stop::NoSpace) => {
+                    if self.is_settled() {
+                        return self.fail(StoreFailure::IndexFull);
+                    }
                     // Promised units may still wait for commits and readers.
                     self.stalled = true;
                     return;
@@ -442,6 +386,37 @@ impl<D: Device> Store<D> {
                 Err(Stop::Corrupt) => return self.fail(StoreFailure::IndexCorrupt),
                 Err(Stop::NotEmpty(id)) => return self.fail(StoreFailure::CollectionNotEmpty(id)),
             }
+        }
+    }
+
+    /// Adds a change to the group being built, if the log takes it.
+    fn log(&mut self, change: &Change, blocks: usize) -> bool {
+        let mut meta = std::mem::take(&mut self.building.meta);
+        let start = meta.len();
+        change.encode_into(&mut meta);
+        let blocks = self.building.payload.len() + blocks;
+        let fits = self.head - self.tail + group_length(meta.len(), blocks) <= self.layout.wal_length;
+        if !fits {
+            meta.truncate(start);
+        }
+        self.building.meta = meta;
+        fits
+    }
+
+    /// Nothing is under way whose end could give space back.
+    fn is_settled(&self) -> bool {
+        self.waiting.is_empty()
+            && self.building.is_empty()
+            && self.group.is_none()
+            && self.cycle.is_none()
+            && self.discards.is_idle()
+            && self.head == self.tail
+    }
+
+    fn give_back(&mut self, runs: &[(u64, u32)]) {
+        let mut allocator = self.allocator.lock();
+        for &(unit, count) in runs {
+            assert!(allocator.give_range(unit, count.into()), "it was taken");
         }
     }
 
@@ -494,7 +469,8 @@ impl<D: Device> Store<D> {
             self.waiting.push_back(Waiting { transaction, runs: change.freed, reads, cycle });
         }
         self.building.payload.extend(applied.payload);
-        self.building.tokens.push(token);
+        self.building.tokens.push(Some(token));
+        self.filled.clear();
         // Clearing an empty tree is not free.
         if !self.old_blocks.is_empty() {
             self.old_blocks.clear();
@@ -519,15 +495,16 @@ impl<D: Device> Store<D> {
                 return;
             }
             let first = self.waiting.pop_front().expect("just looked at");
-            for (unit, count) in first.runs {
-                assert!(self.allocator.give_range(unit, count.into()), "a waiting unit is still taken");
-            }
+            self.give_back(&first.runs);
+            self.discards.freed(&first.runs);
         }
     }
 
     fn handle(&mut self, done: IoDone) {
         let Some(purpose) = self.ios.remove(&done.id.0) else { return };
         match (purpose, done.result) {
+            // Whether the host got its space back or not.
+            (Purpose::Discard { unit, count }, _) => self.discarded(unit, count),
             (Purpose::Read { read, part }, result) => self.read_part_done(read, part, result),
             (Purpose::Old { unit, crc }, result) => {
                 let (bytes, whole) = match result {
@@ -571,6 +548,7 @@ impl<D: Device> Store<D> {
             self.retry_reads();
             self.drive_group();
             self.drive_cycle();
+            self.drive_discards();
             if before == (self.applied, self.committed, self.next_io, self.reads.next_id(), self.cycles) {
                 break;
             }
@@ -582,27 +560,31 @@ impl<D: Device> Store<D> {
 }
 
 impl<D: Device> ObjectStore for Store<D> {
-    fn submit(&mut self, transaction: Transaction, token: Token) -> Result<(), SubmitError> {
+    fn offer(&mut self, transaction: &mut Transaction, token: Token) -> Result<(), SubmitError> {
         if self.failed {
             return Err(SubmitError::Failed);
         }
         transaction.validate()?;
-        self.check_collections(&transaction)?;
-        let Measure { size, logged, promise } = Measure::of(&transaction);
+        self.check_collections(transaction)?;
+        let Measure { size, logged, mut promise, clones, removes_only } = Measure::of(transaction);
         let most = self.limits.transaction_bytes_max as u64;
         for (size, max) in [(size as u64, most), (logged as u64, self.logged_bytes_max())] {
             if size > max {
                 return Err(SubmitError::TooLarge { size, max });
             }
         }
-        // A single one, however large, is taken by a store that has nothing else in hand.
-        let in_hand = self.queue_bytes + self.building.bytes();
-        if in_hand > 0 && in_hand + size > self.limits.queue_bytes_max {
+        // A single one, however large, is taken by a store that has nothing else in flight.
+        let in_flight = self.queue_bytes + self.building.bytes();
+        if in_flight > 0 && in_flight + size > self.limits.queue_bytes_max {
             return Err(SubmitError::Busy);
         }
-        if !transaction.ops.iter().all(Op::is_removal) {
+        if clones {
+            promise.index += self.weigh_clones(transaction)?;
+        }
+        if !removes_only {
             self.admit(promise)?;
         }
+        let transaction = std::mem::take(transaction);
         for op in &transaction.ops {
             match op {
                 Op::CreateCollection(id) => drop(self.known_collections.insert(*id)),
@@ -681,8 +663,9 @@ impl<D: Device> ObjectStore for Store<D> {
         }
         match done.outcome {
             Outcome::Found { generation, keys, found } => self.found(generation, keys, found),
-            Outcome::Scanned { generation, scan, found } => self.scanned(generation, scan, found),
+            Outcome::Scanned { generation, scan, from, found } => self.scanned(generation, scan, from, found),
             Outcome::Checkpointed(result) => self.checkpointed(result),
+            Outcome::Weighed { generation, number, weight } => self.weighed(generation, number, weight),
         }
         self.advance();
     }
@@ -694,7 +677,10 @@ impl<D: Device> ObjectStore for Store<D> {
 
     fn usage(&self) -> Usage {
         let total = self.layout.units() - self.layout.first_unit();
-        let reserve = self.places as u64 * self.layout.chunk_units();
+        let (free, allocator_memory) = {
+            let allocator = self.allocator.lock();
+            (allocator.free(), allocator.memory())
+        };
         let memory = self.tables.cache.bytes()
             + self.tables.active.bytes()
             + self.tables.frozen.as_ref().map_or(0, |t| t.bytes())
@@ -703,9 +689,9 @@ impl<D: Device> ObjectStore for Store<D> {
             + self.limits.index_cache_bytes;
         Usage {
             total: total * BLOCK_U64,
-            used: (total - self.allocator.free() - reserve) * BLOCK_U64,
+            used: (total - free - u64::from(self.discards.units())) * BLOCK_U64,
             free: self.available(self.promised, self.index_owed[0] + self.index_owed[1]),
-            memory: memory as u64 + self.allocator.memory(),
+            memory: memory as u64 + allocator_memory,
             committed: self.usage.committed,
             blocks_cancelled: self.pending.cancelled,
             ..self.usage
@@ -724,6 +710,7 @@ impl<D: Device> Store<D> {
                 || !self.building.is_empty()
                 || self.group.is_some()
                 || self.cycle.is_some()
+                || self.tables.leftovers.count() > 0
                 || !self.reads.none_wait())
     }
 }

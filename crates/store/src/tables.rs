@@ -16,6 +16,8 @@ pub(crate) struct Tables {
     pub(crate) active: MemTable,
     /// Being checkpointed; unchanging.
     pub(crate) frozen: Option<Arc<MemTable>>,
+    /// Ranges whose removal no checkpoint has finished: what the index holds in them does not exist.
+    pub(crate) leftovers: MemTable,
     /// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
     pub(crate) staged: BTreeMap<Bytes, Option<Bytes>>,
     /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is here is what the heads say.
@@ -46,7 +48,8 @@ impl Tables {
         if let Some(value) = self.cache.get(key) {
             return Some(value);
         }
-        for table in std::iter::once(&self.active).chain(self.frozen.as_deref()) {
+        let leftovers = (self.leftovers.count() > 0).then_some(&self.leftovers);
+        for table in [&self.active].into_iter().chain(self.frozen.as_deref()).chain(leftovers) {
             if let Known::Value(value) = table.get(key) {
                 return Some(value);
             }
@@ -56,7 +59,7 @@ impl Tables {
 
     /// Lays the memtables over entries of the index between `from` and `to`.
     pub(crate) fn overlay(&self, entries: &mut BTreeMap<Bytes, Bytes>, from: &Bytes, to: &Bytes) {
-        for table in self.frozen.as_deref().into_iter().chain([&self.active]) {
+        for table in [&self.leftovers].into_iter().chain(self.frozen.as_deref()).chain([&self.active]) {
             entries.retain(|key, _| !table.removes(key));
             for (key, value) in table.records_in(from, to) {
                 match value {
@@ -64,6 +67,20 @@ impl Tables {
                     None => drop(entries.remove(key)),
                 }
             }
+        }
+    }
+
+    /// Bytes of keys and values that the memtables set between `from` and `to`.
+    pub(crate) fn weigh(&self, from: &Bytes, to: &Bytes) -> u64 {
+        let records = self.frozen.as_deref().into_iter().chain([&self.active]).flat_map(|t| t.records_in(from, to));
+        records.filter_map(|(key, value)| Some((key.len() + value.as_ref()?.len()) as u64)).sum()
+    }
+
+    /// Remembers what a checkpoint left over.
+    pub(crate) fn set_leftovers(&mut self, ranges: &[(Bytes, Bytes)]) {
+        self.leftovers = MemTable::default();
+        for (from, to) in ranges {
+            self.leftovers.remove_range(from.clone(), to.clone());
         }
     }
 

@@ -105,6 +105,10 @@ struct State {
     fuse: Option<u64>,
     /// Blocks of objects that were written last: offsets.
     blocks: VecDeque<u64>,
+    /// Bytes discarded.
+    discarded: u64,
+    /// What is on the medium, and whether a failed flush made the cache before it lie. See [`TestDevice::cache_writes`].
+    medium: Option<(Image, bool)>,
 }
 
 impl State {
@@ -118,6 +122,17 @@ impl State {
             Some(end) if end <= self.length => Ok(()),
             _ => Err(DeviceError::OutOfRange { offset, length, device: self.length }),
         }
+    }
+    fn flushed(&mut self) -> Result<(), DeviceError> {
+        let burnt = self.burn();
+        if let Some((medium, lost)) = &mut self.medium {
+            match burnt {
+                Ok(()) if !*lost => *medium = self.live.clone(),
+                // What was dirty counts as clean from now on: later flushes do not write it.
+                _ => *lost = true,
+            }
+        }
+        burnt
     }
     fn burn(&mut self) -> Result<(), DeviceError> {
         match &mut self.fuse {
@@ -156,8 +171,14 @@ impl State {
                     Bytes::new()
                 })
             }
-            IoKind::Flush => self.burn().map(|()| {
+            IoKind::Flush => self.flushed().map(|()| {
                 self.step(Step::Flushed(id));
+                Bytes::new()
+            }),
+            IoKind::Discard { offset, length } => self.check(offset, length).map(|()| {
+                self.live.write(offset, &discarded(length));
+                self.discarded += length;
+                self.step(Step::Written(id));
                 Bytes::new()
             }),
         };
@@ -172,6 +193,11 @@ impl State {
         self.live.read(offset, out);
         Ok(())
     }
+}
+
+/// What a discarded range reads as: anything but what was there, or zeros.
+fn discarded(length: u64) -> Bytes {
+    Bytes::from(vec![0xd5; length as usize])
 }
 
 /// The device. Clones are the same device; both faces are on it.
@@ -201,6 +227,8 @@ impl TestDevice {
             unreadable: BTreeSet::new(),
             fuse: None,
             blocks: VecDeque::new(),
+            discarded: 0,
+            medium: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -272,6 +300,21 @@ impl TestDevice {
     pub fn make_unreadable(&self, offset: u64) {
         self.lock().unreadable.insert(offset / PAGE as u64);
     }
+    /// From now on there is a cache before the medium: what a flush failed to write stays readable, and is not on the medium, as on
+    /// Linux after a failed `fsync`.
+    pub fn cache_writes(&self) {
+        let mut state = self.lock();
+        state.medium = Some((state.live.clone(), false));
+    }
+    /// Writes and flushes succeed again.
+    pub fn mend(&self) {
+        self.lock().fuse = None;
+    }
+    /// Bytes discarded so far.
+    #[must_use]
+    pub fn discarded(&self) -> u64 {
+        self.lock().discarded
+    }
     /// Lets every write and flush fail after `count` more have been taken.
     pub fn fail_after(&self, count: u64) {
         self.lock().fuse = Some(count);
@@ -293,6 +336,11 @@ impl Device for TestDevice {
                 state.begin(|id| Step::Write { id, offset, data })
             }
             IoKind::Flush => state.begin(Step::Flush),
+            IoKind::Discard { offset, length } => {
+                assert!(offset % PAGE as u64 == 0 && length % PAGE as u64 == 0, "whole pages are discarded");
+                let (offset, data) = (*offset, discarded(*length));
+                state.begin(|id| Step::Write { id, offset, data })
+            }
         };
         state.in_flight.push((io, id));
     }
@@ -347,9 +395,18 @@ impl BlockingDevice for TestDevice {
     }
     fn flush(&self) -> Result<(), DeviceError> {
         let mut state = self.lock();
-        state.burn()?;
+        state.flushed()?;
         let id = state.begin(Step::Flush);
         state.step(Step::Flushed(id));
+        Ok(())
+    }
+    fn forget_cached(&self) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        if let Some((medium, lost @ true)) = &mut state.medium {
+            *lost = false;
+            let medium = medium.clone();
+            state.live = medium;
+        }
         Ok(())
     }
     fn length(&self) -> u64 {

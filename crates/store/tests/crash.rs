@@ -20,7 +20,18 @@ const LENGTH: u64 = 16 << 20;
 
 /// Checkpoints every dozen transactions.
 fn small() -> OpenOptions {
-    OpenOptions { memtable_bytes: 6 << 10, deferred_bytes: 48 << 10, index_batch_max: 12, ..options() }
+    OpenOptions {
+        memtable_bytes: 6 << 10,
+        deferred_bytes: 48 << 10,
+        index_batch_max: 12,
+        // A slice of an omap is two or three entries; a checkpoint leaves most of a range; freed blocks are discarded one by one.
+        clone_slice_bytes: 60,
+        removals_max: 2,
+        write_back_depth: 2,
+        discard_bytes_min: 4096,
+        discard_bytes_max: 16 << 10,
+        ..options()
+    }
 }
 
 /// A recorded life of a store.
@@ -100,7 +111,7 @@ fn survive(
     }
 }
 
-fn first_difference(found: &Dump, want: &Dump) -> String {
+pub fn first_difference(found: &Dump, want: &Dump) -> String {
     for key in found.keys().chain(want.keys()) {
         if found.get(key) != want.get(key) {
             return format!("{key:?}: found {:?}, want {:?}", brief(found.get(key)), brief(want.get(key)));

@@ -184,17 +184,172 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
+/// Gives a superblock the checksum of what it covers.
+fn seal(bytes: &mut [u8]) {
+    let covered = u32::from_le_bytes(bytes[112..116].try_into().expect("four bytes")) as usize;
+    bytes[12..16].fill(0);
+    let crc = crc32c(&bytes[..covered]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// F6: a newer release wrote the superblock last, or went on with the log. The older copy of the one must not win, the other is not the
+/// log's end: what was acknowledged since would be gone without a word.
+#[test]
+fn what_a_newer_release_wrote_is_refused() {
+    let mut rig = Rig::fresh(1);
+    for number in 1..=3 {
+        rig.must(Transaction::new().set_attr(key("a"), "n", vec![number as u8]), number);
+        rig.settle();
+    }
+    let live = rig.device.live();
+    drop(rig);
+    for slot in [0, 128 << 10] {
+        let mut image = live.clone();
+        let mut bytes = vec![0; 128 << 10];
+        image.read(slot, &mut bytes);
+        bytes[8] = 3;
+        let sequence = u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes")) + 1;
+        bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
+        seal(&mut bytes);
+        image.write(slot, &bytes);
+        let device = TestDevice::with_image(LENGTH, image.clone());
+        let error = open(&device, &options()).err().expect("not ours");
+        assert_eq!(error, OpenError::Root(RootError::UnknownVersion(3)));
+        assert!(error.to_string().contains("made by a newer release"), "{error}");
+        assert_eq!(device.live(), image, "and nothing was written");
+        // The same, torn: it is no superblock, and the other one serves.
+        bytes[600] ^= 1;
+        image.write(slot, &bytes);
+        assert!(open(&TestDevice::with_image(LENGTH, image.clone()), &options()).is_ok());
+    }
+    // An older release's: it has no length of what it covers.
+    let mut image = live.clone();
+    for slot in [0, 128 << 10] {
+        image.write(slot + 8, &1_u32.to_le_bytes());
+        image.write(slot + 112, &0_u32.to_le_bytes());
+    }
+    let error = open(&TestDevice::with_image(LENGTH, image), &options()).err().expect("not ours");
+    assert_eq!(error, OpenError::Root(RootError::UnknownVersion(1)));
+    assert!(error.to_string().contains("made by an older release"), "{error}");
+
+    // The newest two groups of the log.
+    const LOG: u64 = 256 << 10;
+    let mut groups: Vec<(u64, u64)> = Vec::new();
+    for at in (LOG..LOG + (1 << 20)).step_by(4096) {
+        let mut block = [0; 4096];
+        live.read(at, &mut block);
+        if block.starts_with(b"NCWL") {
+            groups.push((u64::from_le_bytes(block[16..24].try_into().expect("eight bytes")), at));
+        }
+    }
+    groups.sort_unstable();
+    for &(_, at) in groups.iter().rev().take(2) {
+        let mut image = live.clone();
+        image.write(at + 4, &3_u16.to_le_bytes());
+        let device = TestDevice::with_image(LENGTH, image.clone());
+        let error = open(&device, &options()).err().expect("not ours");
+        assert_eq!(error, OpenError::ForeignLog { version: 3 });
+        assert!(error.to_string().contains("another release"), "{error}");
+        // Of another salt it is somebody's data, and the end of the log.
+        let mut data = image.clone();
+        data.write(at + 40, &[1]);
+        let after = open(&TestDevice::with_image(LENGTH, data), &options());
+        assert!(!matches!(after, Err(OpenError::ForeignLog { .. })));
+    }
+}
+
+/// F5: a flush failed, the daemon stopped, and was started again. The page cache still had what is not on the medium, and no flush
+/// writes it any more: the store must not go on from there.
+#[test]
+fn what_a_failed_flush_lost_is_not_believed() {
+    for fuse in 0..12 {
+        let mut rig = Rig::fresh(1);
+        rig.must(Transaction::new().write(key("a"), 0, vec![1; 30_000]), 1);
+        rig.settle();
+        let device = rig.device.clone();
+        device.cache_writes();
+        device.fail_after(fuse);
+        rig.store.submit(Transaction::new().write(key("a"), 0, vec![2; 30_000]), Token(2)).expect("taken");
+        let (mut events, mut jobs) = (Vec::new(), Vec::new());
+        for _ in 0..20 {
+            rig.store.kick();
+            rig.store.jobs(&mut jobs);
+            jobs.drain(..).for_each(|job| rig.store.on_job(job.run()));
+            rig.store.poll(&mut events);
+        }
+        let committed = events.contains(&Event::Committed(Token(2)));
+        drop(rig);
+        device.mend();
+        // Once the store is open the medium is what counts: the power may fail at any time.
+        drop(Rig::open(device.clone(), &options(), 1));
+        let _ = device.blocking().forget_cached();
+        let mut rig = Rig::open(device.clone(), &options(), 1);
+        let data = rig.data(&key("a")).expect("whole");
+        assert!(data == vec![2; 30_000] || !committed && data == vec![1; 30_000], "fuse {fuse}");
+        drop(rig);
+        assert_sound(&device);
+    }
+}
+
+/// F25: a block of an index chunk's checksums reads as zeros. Zero was "never written", so the index's pages read as zeros too, and redb
+/// panicked.
+#[test]
+fn zeroed_checksums_of_the_index_are_noticed() {
+    let mut rig = Rig::fresh(1);
+    for number in 1..=200 {
+        rig.must(Transaction::new().set_attr(key(format!("object-{number:03}")), "name", vec![7; 400]), number);
+    }
+    rig.settle();
+    let device = rig.device.clone();
+    drop(rig);
+    drop(Rig::open(device.clone(), &options(), 1));
+    let live = device.live();
+    let mut root = vec![0; 128 << 10];
+    live.read(0, &mut root);
+    let chunks = u32::from_le_bytes(root[68..72].try_into().expect("four bytes")) as usize;
+    let mut noticed = 0;
+    for n in 0..chunks {
+        let place = u64::from_le_bytes(root[4608 + 8 * n..][..8].try_into().expect("eight bytes"));
+        if place == u64::MAX {
+            continue;
+        }
+        let device = TestDevice::with_image(LENGTH, {
+            let mut image = live.clone();
+            image.write(place * 4096, &[0; 4096]);
+            image
+        });
+        let found = findings(&device);
+        if found.is_empty() {
+            continue; // no page that a commit refers to
+        }
+        assert!(matches!(found[..], [Finding::IndexBlock(_), ..]), "{found:?}");
+        noticed += 1;
+        if let Ok(mut store) = open(&device, &options()) {
+            // Then some record of it cannot be read.
+            let (mut jobs, mut events) = (Vec::new(), Vec::new());
+            for number in 1..=200 {
+                store.read(Read::Stat(key(format!("object-{number:03}"))), Token(number));
+            }
+            for _ in 0..3 {
+                store.jobs(&mut jobs);
+                jobs.drain(..).for_each(|job| store.on_job(job.run()));
+                store.poll(&mut events);
+            }
+            let wrong = |e: &Event| matches!(e, Event::Read(_, Ok(ReadReply::Stat(None))));
+            assert!(!events.iter().any(wrong), "an object that is there is not found");
+        }
+    }
+    assert!(noticed > 0);
+}
+
 /// Sets a feature bit in both superblocks, validly.
 fn with_feature(image: &Image, field: usize) -> TestDevice {
     let mut image = image.clone();
     for slot in [0, 128 << 10] {
         let mut bytes = vec![0; 128 << 10];
         image.read(slot, &mut bytes);
-        let chunks = u32::from_le_bytes(bytes[68..72].try_into().expect("four bytes")) as usize;
         bytes[field] |= 2;
-        bytes[12..16].fill(0);
-        let crc = crc32c(&bytes[..4608 + chunks * 4]);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut bytes);
         image.write(slot, &bytes);
     }
     TestDevice::with_image(LENGTH, image)

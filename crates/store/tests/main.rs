@@ -2,7 +2,10 @@
 
 mod crash;
 mod damage;
+mod forged;
 mod full;
 mod model;
+mod never_fails;
+mod pressure;
 mod rig;
 mod space;

@@ -38,6 +38,7 @@ pub fn options() -> OpenOptions {
         memtable_bytes: 24 << 10,
         deferred_bytes: 96 << 10,
         queue_bytes_max: 512 << 10,
+        salt: 0x5a17_5a17_5a17_5a17,
         ..OpenOptions::default()
     }
 }

@@ -44,6 +44,12 @@ impl Attempt<'_> {
             copy.head.attrs = source.head.attrs.clone();
             copy.head.inline = source.head.inline.clone();
             if source.head.has_omap {
+                if let Some(&number) = a.world.filled.get(&a.at) {
+                    copy.head.number = number;
+                    copy.head.has_omap = true;
+                    a.overlay_copy(source.head.number, number);
+                    return Ok(());
+                }
                 for (key, value) in a.whole_omap(source.head.number)? {
                     a.records.insert(keys::omap(copy.head.number, &key), Some(value));
                     copy.head.has_omap = true;
@@ -70,12 +76,33 @@ impl Attempt<'_> {
         Ok(block)
     }
 
+    /// What this transaction did to an omap before it was cloned, done to the copy made before the transaction. The copy has a
+    /// reader now.
+    fn overlay_copy(&mut self, source: u64, copy: u64) {
+        let (first, end) = (keys::omap(source, &[]), keys::end(keys::TAG_OMAP, source));
+        let ranges: Vec<(Bytes, Bytes)> = self.out.change.ranges.clone();
+        for (from, to) in ranges {
+            let (from, to) = (from.max(first.clone()), to.min(end.clone()));
+            if from < to {
+                let last = if to == end { keys::end(keys::TAG_OMAP, copy) } else { keys::omap(copy, &keys::rest(&to)) };
+                self.remove_range(keys::omap(copy, &keys::rest(&from)), last);
+            }
+        }
+        let changed: Vec<(Bytes, Option<Bytes>)> =
+            self.records.range(&first, &end).map(|(key, value)| (keys::rest(key), value.clone())).collect();
+        for (key, value) in changed {
+            self.records.insert(keys::omap(copy, &key), value);
+        }
+        self.records.insert(keys::filling(copy), None);
+    }
+
     /// All omap entries of an object at this point of the transaction.
     fn whole_omap(&mut self, number: u64) -> Step<BTreeMap<Bytes, Bytes>> {
         let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
         let mut entries = BTreeMap::new();
         if number < self.world.tables.indexed_numbers {
             let indexed = self.world.omaps.get(&number).ok_or(Stop::Omap(number))?;
+            let indexed = indexed.as_ref().ok_or(Stop::Fill { op: self.at, number })?;
             entries.extend(indexed.iter().cloned());
         }
         self.world.tables.overlay(&mut entries, &from, &to);

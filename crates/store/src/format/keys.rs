@@ -6,6 +6,8 @@
 //! 03 group(u32)                   allocation bitmap of 4096 units
 //! 04 group(u64)                   reference counts above 1 of 256 units
 //! 05                              bytes of keys and values of all records but 01 and 05
+//! 06 key…                         first key of a range still to be removed; value: first key kept
+//! 07 number(u64)                  an omap is being copied under this number: nothing refers to it yet
 //! 10 collection(u64) key…         object head: size, attributes, inline data, first shard
 //! 11 number(u64) shard(u32)       blocks of one further shard (128 KiB of data)
 //! 12 number(u64) key…             omap entry
@@ -20,6 +22,8 @@ pub(crate) const TAG_COLLECTION: u8 = 2;
 pub(crate) const TAG_BITMAP: u8 = 3;
 pub(crate) const TAG_REFERENCES: u8 = 4;
 pub(crate) const INDEX_BYTES: &[u8] = &[5];
+pub(crate) const TAG_LEFTOVER: u8 = 6;
+pub(crate) const TAG_FILLING: u8 = 7;
 pub(crate) const TAG_HEAD: u8 = 0x10;
 pub(crate) const TAG_SHARD: u8 = 0x11;
 pub(crate) const TAG_OMAP: u8 = 0x12;
@@ -43,6 +47,12 @@ pub(crate) fn bitmap(group: u32) -> Bytes {
 }
 pub(crate) fn references(group: u64) -> Bytes {
     tagged(TAG_REFERENCES, group, &[])
+}
+pub(crate) fn leftover(from: &[u8]) -> Bytes {
+    Bytes::from([&[TAG_LEFTOVER], from].concat())
+}
+pub(crate) fn filling(number: u64) -> Bytes {
+    tagged(TAG_FILLING, number, &[])
 }
 pub(crate) fn head(object: &ObjectKey) -> Bytes {
     head_parts(object.collection, &object.key)

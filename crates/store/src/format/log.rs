@@ -5,8 +5,13 @@
 //!  ┌ header 64 B ┬ transaction records ┬ payload blocks, 4 KiB each, in order of mention ┬ zeros to 4 KiB ┐
 //! ```
 //! A group is accepted only if its checksum holds, its position is the one it is found at (a recycled ring holds
-//! groups of earlier laps), and its epoch is the current one (an earlier life of the daemon may have left groups
-//! behind that were never acknowledged and must not be resurrected behind newer ones).
+//! groups of earlier laps), and its epoch is the current one (an earlier instance of the daemon may have left groups
+//! behind that were never acknowledged and must not be resurrected behind newer ones). It also names the *salt* of its
+//! epoch, 64 random bits that were drawn when the store was opened: the ring holds what clients wrote, and without it
+//! a client could write a block that is a valid group.
+//!
+//! Magic, version, epoch, position and salt have their place in every version: a group of this epoch in another version
+//! is not the end of the log, it is a reason to refuse.
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
@@ -14,8 +19,9 @@ use super::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::Bytes;
 
 const MAGIC: u32 = 0x4c57_434e; // "NCWL"
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 pub(crate) const HEADER: usize = 64;
+const SALT_AT: usize = 40;
 const CRC_AT: usize = 56;
 const TOMBSTONE: u32 = u32::MAX;
 
@@ -105,9 +111,9 @@ impl Change {
 }
 
 /// A group's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
-    /// The daemon's life that wrote it.
+    /// The daemon's instance that wrote it.
     pub(crate) epoch: u64,
     /// Bytes ever logged before it: its place in the ring, and which lap.
     pub(crate) position: u64,
@@ -117,7 +123,32 @@ pub(crate) struct GroupHeader {
     pub(crate) meta_length: u32,
     /// Blocks of payload.
     pub(crate) blocks: u32,
+    /// Of its epoch.
+    pub(crate) salt: u64,
     pub(crate) crc: u32,
+}
+
+/// Which log, and where in it: the same in every version of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sign {
+    pub(crate) version: u16,
+    pub(crate) epoch: u64,
+    pub(crate) position: u64,
+    pub(crate) salt: u64,
+}
+
+impl Sign {
+    /// `None` if no version of the log begins a group like this.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..HEADER).filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"));
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        Some(Self { version, epoch: number(8), position: number(16), salt: number(SALT_AT) })
+    }
+    /// It belongs to this log here, and this release cannot read it.
+    pub(crate) fn is_foreign(&self, epoch: u64, position: u64, salt: u64) -> bool {
+        self.version != VERSION && (self.epoch, self.position, self.salt) == (epoch, position, salt)
+    }
 }
 
 impl GroupHeader {
@@ -136,6 +167,7 @@ impl GroupHeader {
         out.u64(self.first);
         out.u32(self.meta_length);
         out.u32(self.blocks);
+        out.u64(self.salt);
         out.resize(CRC_AT, 0);
         out.u32(crc);
         out.resize(HEADER, 0);
@@ -154,8 +186,9 @@ impl GroupHeader {
         take.u16()?;
         let (epoch, position, first) = (take.u64()?, take.u64()?, take.u64()?);
         let (meta_length, blocks) = (take.u32()?, take.u32()?);
-        take.take(CRC_AT - 40)?;
-        Some(Self { epoch, position, first, meta_length, blocks, crc: take.u32()? })
+        let salt = take.u64()?;
+        take.take(CRC_AT - SALT_AT - 8)?;
+        Some(Self { epoch, position, first, meta_length, blocks, salt, crc: take.u32()? })
     }
 
     /// The checksum so far, to be continued over meta and payload.
@@ -171,15 +204,12 @@ pub(crate) fn group_length(meta: usize, blocks: usize) -> u64 {
     ((HEADER + meta) as u64 + blocks as u64 * BLOCK_U64).next_multiple_of(BLOCK_U64)
 }
 
-/// A group as the segments to write.
-pub(crate) fn encode_group(epoch: u64, position: u64, first: u64, meta: Vec<u8>, payload: &[BlockData]) -> Vec<Bytes> {
+/// A group as the segments to write: `header` says epoch, salt, position and first transaction.
+pub(crate) fn encode_group(header: GroupHeader, meta: Vec<u8>, payload: &[BlockData]) -> Vec<Bytes> {
     let header = GroupHeader {
-        epoch,
-        position,
-        first,
         meta_length: u32::try_from(meta.len()).expect("a group is smaller than the log"),
         blocks: u32::try_from(payload.len()).expect("a group is smaller than the log"),
-        crc: 0,
+        ..header
     };
     let mut encoded = header.encode(0);
     let mut crc = Crc::new();
@@ -223,7 +253,12 @@ mod tests {
         Change::default().encode_into(&mut meta);
         let block = BlockData::Many(vec![vec![1; 96].into(), vec![2; 4000].into()]);
         let meta_length = meta.len();
-        let mut group = encode_group(3, 8192, 77, meta, &[block]).concat();
+        let mut group = encode_group(
+            GroupHeader { epoch: 3, position: 8192, first: 77, salt: 5, ..GroupHeader::default() },
+            meta,
+            &[block],
+        )
+        .concat();
         assert_eq!(group.len() as u64, group_length(meta_length, 1));
         let crc_of = |group: &[u8]| {
             let header = GroupHeader::decode(group)?;
@@ -232,12 +267,17 @@ mod tests {
             (crc.finish() == header.crc).then_some(header)
         };
         let header = crc_of(&group).expect("as it was written");
-        assert_eq!((header.epoch, header.position, header.first, header.blocks), (3, 8192, 77, 1));
+        assert_eq!((header.epoch, header.position, header.first, header.blocks, header.salt), (3, 8192, 77, 1, 5));
+        let sign = Sign::decode(&group).expect("a group's");
+        assert!(!sign.is_foreign(3, 8192, 5));
+        assert!(
+            Sign { version: 9, ..sign }.is_foreign(3, 8192, 5) && !Sign { version: 9, ..sign }.is_foreign(3, 8192, 6)
+        );
         let changes = Change::decode_all(Bytes::copy_from_slice(&group[HEADER..HEADER + meta_length])).expect("whole");
         assert_eq!(format!("{changes:?}"), format!("{:?}", [change, Change::default()]));
         let used = HEADER + meta_length + BLOCK;
         // Reserved bytes are not read back and therefore not covered.
-        for at in (0..used).filter(|at| !(6..8).contains(at) && !(40..56).contains(at) && !(60..64).contains(at)) {
+        for at in (0..used).filter(|at| !(6..8).contains(at) && !(48..56).contains(at) && !(60..64).contains(at)) {
             group[at] ^= 4;
             assert!(crc_of(&group).is_none(), "byte {at}");
             group[at] ^= 4;

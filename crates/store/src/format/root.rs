@@ -17,15 +17,22 @@ use bytes::Bytes;
 use nacre_types::{ClusterId, OsdId};
 
 const MAGIC: &[u8; 8] = b"NACRESTO";
-const VERSION: u32 = 1;
+/// The format of this release.
+pub const FORMAT_VERSION: u32 = 2;
+const VERSION: u32 = FORMAT_VERSION;
 /// Bytes of one superblock slot.
 pub(crate) const SLOT: u64 = 128 << 10;
 const HEADER_AT: usize = 512;
 const TABLE_AT: usize = HEADER_AT + BLOCK;
 /// Most chunks the table can hold.
-pub(crate) const CHUNKS_MAX: usize = (SLOT as usize - TABLE_AT) / 4;
+pub(crate) const CHUNKS_MAX: usize = (SLOT as usize - TABLE_AT) / 8;
 /// A chunk of the index that has no place on the device yet.
-pub(crate) const NO_CHUNK: u32 = u32::MAX;
+pub(crate) const NO_CHUNK: u64 = u64::MAX;
+/// In the table: the chunk lies in pieces, and the unit is that of the list of them.
+pub(crate) const SCATTERED: u64 = 1 << 63;
+/// Where the length of what the checksum covers lies. Magic, version, checksum, sequence and this field keep their place in every
+/// version, so that a release can tell a superblock that is newer from one that is damaged.
+const COVERED_AT: usize = 112;
 
 /// What a store uses of formats that came later than the first. A store with an unknown incompatible bit cannot be
 /// opened; with an unknown read-only-compatible bit it can be checked but not opened for writing.
@@ -86,8 +93,8 @@ pub(crate) struct Root {
     pub(crate) index_length: u64,
     /// The index's first block.
     pub(crate) index_header: Box<[u8; BLOCK]>,
-    /// Place of each chunk of the index, in chunks from the device's start.
-    pub(crate) chunks: Vec<u32>,
+    /// Place of each chunk of the index: its first unit; or, with [`SCATTERED`], the first unit of the list of its pieces.
+    pub(crate) chunks: Vec<u64>,
 }
 
 /// Why there is no usable superblock.
@@ -99,7 +106,7 @@ pub enum RootError {
     NotAStore,
     /// A store was here, but neither slot passes its checksum.
     Damaged,
-    /// Written by a version with another layout of the superblock.
+    /// Written by a release with another format: newer if the number is larger than [`FORMAT_VERSION`].
     UnknownVersion(u32),
     /// The store uses formats this version does not know: use a newer one. The bits are those not known.
     UnknownFeatures(Features),
@@ -114,7 +121,7 @@ pub enum RootError {
 
 impl Root {
     fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(TABLE_AT + self.chunks.len() * 4 + BLOCK);
+        let mut out = Vec::with_capacity(TABLE_AT + self.chunks.len() * 8 + BLOCK);
         out.extend_from_slice(MAGIC);
         out.u32(VERSION);
         out.u32(0); // checksum, below
@@ -130,10 +137,11 @@ impl Root {
         out.u64(self.layout.wal_length);
         out.u64(self.layout.chunk_length);
         out.u64(self.index_length);
+        out.u32((TABLE_AT + self.chunks.len() * 8) as u32);
         out.resize(HEADER_AT, 0);
         out.extend_from_slice(&self.index_header[..]);
         for &chunk in &self.chunks {
-            out.u32(chunk);
+            out.u64(chunk);
         }
         let crc = crc32c_always(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -146,16 +154,24 @@ impl Root {
             return Err(RootError::NotAStore);
         }
         let number = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("four bytes were taken"));
+        let covered = number(COVERED_AT) as usize;
+        if number(8) < 2 && covered == 0 {
+            // Before the covered length was written down: nothing else has a zero there.
+            return Err(RootError::UnknownVersion(number(8)));
+        }
+        if !(COVERED_AT + 4..=slot.len()).contains(&covered) {
+            return Err(RootError::Damaged);
+        }
+        let mut covered = slot[..covered].to_vec();
+        covered[12..16].fill(0);
+        if crc32c_always(&covered) != number(12) {
+            return Err(RootError::Damaged);
+        }
         if number(8) != VERSION {
             return Err(RootError::UnknownVersion(number(8)));
         }
         let chunk_count = number(68) as usize;
-        if chunk_count > CHUNKS_MAX || TABLE_AT + chunk_count * 4 > slot.len() {
-            return Err(RootError::Damaged);
-        }
-        let mut covered = slot[..TABLE_AT + chunk_count * 4].to_vec();
-        covered[12..16].fill(0);
-        if crc32c_always(&covered) != number(12) {
+        if chunk_count > CHUNKS_MAX || TABLE_AT + chunk_count * 8 != covered.len() {
             return Err(RootError::Damaged);
         }
         let mut take = Take::new(Bytes::from(covered));
@@ -176,10 +192,10 @@ impl Root {
             chunk_length: take.u64()?,
         };
         let index_length = take.u64()?;
-        take.take(HEADER_AT - 112)?;
+        take.take(HEADER_AT - COVERED_AT)?;
         let header = take.take(BLOCK)?;
         let index_header = Box::new(header[..].try_into().expect("a block was taken"));
-        let chunks = (0..chunk_count).map(|_| take.u32()).collect::<Option<Vec<u32>>>()?;
+        let chunks = (0..chunk_count).map(|_| take.u64()).collect::<Option<Vec<u64>>>()?;
         Some(Self { sequence, features, identity, layout, index_length, index_header, chunks })
     }
 
@@ -203,7 +219,8 @@ impl Root {
         Ok(agree)
     }
 
-    /// The newest superblock that is whole.
+    /// The newest superblock that is whole, of whatever version: one that a newer release wrote must not lose against the one
+    /// before it, or all that was acknowledged since would be gone without a word.
     pub(crate) fn read(device: &dyn BlockingDevice) -> Result<Self, RootError> {
         if device.length() < 2 * SLOT {
             return Err(RootError::NotAStore);
@@ -211,10 +228,15 @@ impl Root {
         let mut slots = [0, SLOT].map(|at| {
             let mut slot = vec![0; SLOT as usize];
             device.read_at(at, &mut slot).map_err(RootError::Device)?;
-            Self::decode(&slot)
+            let sequence = u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes were taken"));
+            Ok((sequence, Self::decode(&slot)))
         });
-        slots.sort_by_key(|slot| slot.as_ref().map_or(0, |root| root.sequence));
-        let [other, best] = slots;
+        // What is whole decides, by its sequence.
+        slots.sort_by_key(|slot| match slot {
+            Ok((sequence, Ok(_) | Err(RootError::UnknownVersion(_)))) => (1, *sequence),
+            _ => (0, 0),
+        });
+        let [other, best] = slots.map(|slot| slot.and_then(|(_, root)| root));
         let root = match (best, other) {
             (Ok(root), _) => root,
             // "Damaged" says more than "not a store": one slot did start as a store's does.

@@ -3,11 +3,12 @@
 //! ```text
 //!  redb's bytes   │ block 0 │ block 1 … block n │ block n+1 … │        redb doubles its length; a chunk gets a place
 //!                     │           │                  │              only when something is first written to it
-//!                 superblock   chunk a            chunk b
+//!                 superblock   chunk a            chunk b             (in pieces if need be: `place`)
 //!                              ├ checksums ┬ blocks ┤
 //! ```
 //! redb does not verify its pages when it reads them. Here every block has a CRC32C in the first blocks of its chunk,
-//! checked on every read.
+//! checked on every read. redb reads no page that it has not written, so a checksum of 0, *never written*, is an error too:
+//! a block of checksums that was zeroed must not be believed.
 //!
 //! Why a power cut cannot separate a block from its checksum: redb never overwrites a block that its last commit
 //! uses, with one exception, block 0, which therefore lives in the superblock and is replaced atomically at
@@ -15,6 +16,8 @@
 //! block, so even a torn write of it keeps them.
 
 use super::IndexError;
+use super::place::Place;
+use super::space::Space;
 use crate::device::BlockingDevice;
 use crate::format::checksum::crc32c_always;
 use crate::format::root::{CHUNKS_MAX, NO_CHUNK, Root};
@@ -43,10 +46,12 @@ struct State {
     root_dirty: bool,
     written: bool,
     sums: BTreeMap<u32, Sums>,
-    /// Places for new chunks, given by the store; in chunks from the device's start.
-    pool: Vec<u32>,
+    /// Of the chunks that have one.
+    places: BTreeMap<u32, Place>,
+    /// Where places for new chunks come from.
+    space: Space,
     /// Places of chunks that were cut off, until that is durable.
-    released: Vec<u32>,
+    released: Vec<Place>,
     /// For the offline check: blocks by place that were "written" without touching the device.
     overlay: Option<BTreeMap<u64, Box<[u8; BLOCK]>>>,
     /// The first thing that went wrong: redb reports some of it as panics or other errors.
@@ -100,19 +105,49 @@ impl State {
         (((block - 1) / content) as u32, ((block - 1) % content) as usize)
     }
 
-    fn place(&self, chunk: u32) -> Option<u64> {
-        match self.root.chunks.get(chunk as usize) {
-            Some(&at) if at != NO_CHUNK => Some(u64::from(at) * self.root.layout.chunk_units()),
-            _ => None,
+    /// Reads from unit `at` of a chunk on.
+    fn read_chunk(&self, chunk: u32, at: u64, out: &mut [u8]) -> Result<(), IndexError> {
+        let place = self.places.get(&chunk).ok_or(IndexError::Corrupt)?;
+        for (at, out) in (at..).zip(out.chunks_exact_mut(BLOCK)) {
+            self.read_device(place.unit(at), out)?;
         }
+        Ok(())
+    }
+
+    /// Writes from unit `at` of a chunk on.
+    fn write_chunk(&mut self, chunk: u32, at: u64, data: &[u8]) -> Result<(), IndexError> {
+        for (at, data) in (at..).zip(data.chunks_exact(BLOCK)) {
+            let unit = self.places.get(&chunk).ok_or(IndexError::Corrupt)?.unit(at);
+            self.write_device(unit, data)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a chunk its place.
+    fn place(&mut self, chunk: u32) -> Result<(), IndexError> {
+        if chunk as usize >= CHUNKS_MAX {
+            return Err(IndexError::Full);
+        }
+        let place = Place::take(&mut self.space.lock(), self.root.layout.chunk_units()).ok_or(IndexError::Full)?;
+        for (unit, list) in place.list() {
+            self.write_device(unit, &list)?;
+        }
+        if self.root.chunks.len() <= chunk as usize {
+            self.root.chunks.resize(chunk as usize + 1, NO_CHUNK);
+        }
+        self.root.chunks[chunk as usize] = place.entry();
+        self.root_dirty = true;
+        self.places.insert(chunk, place);
+        let (_, content) = self.chunk_shape();
+        self.sums.insert(chunk, Sums { crcs: vec![0; content as usize], dirty: true });
+        Ok(())
     }
 
     fn sums(&mut self, chunk: u32) -> Result<&mut Sums, IndexError> {
         if !self.sums.contains_key(&chunk) {
-            let place = self.place(chunk).ok_or(IndexError::Corrupt)?;
             let (blocks, content) = self.chunk_shape();
             let mut bytes = vec![0; blocks as usize * BLOCK];
-            self.read_device(place, &mut bytes)?;
+            self.read_chunk(chunk, 0, &mut bytes)?;
             let number = |b: &[u8]| u32::from_le_bytes(b.try_into().expect("four bytes"));
             let crcs = bytes.chunks_exact(4).take(content as usize).map(number).collect();
             let held: usize = self.sums.values().map(|s| s.crcs.len() * 4).sum();
@@ -124,28 +159,35 @@ impl State {
         Ok(self.sums.get_mut(&chunk).expect("just loaded"))
     }
 
-    fn read_block(&mut self, block: u64, out: &mut [u8]) -> Result<(), IndexError> {
+    /// `false`: it was never written.
+    fn read_written(&mut self, block: u64, out: &mut [u8]) -> Result<bool, IndexError> {
         if block == 0 {
             out.copy_from_slice(&self.root.index_header[..]);
-            return Ok(());
+            return Ok(true);
         }
         let (chunk, at) = self.locate(block);
-        let Some(place) = self.place(chunk) else {
-            out.fill(0);
-            return Ok(());
-        };
+        if !self.places.contains_key(&chunk) {
+            return Ok(false);
+        }
         let expected = self.sums(chunk)?.crcs[at];
         if expected == 0 {
-            out.fill(0);
-            return Ok(());
+            return Ok(false);
         }
         let (sums, _) = self.chunk_shape();
-        self.read_device(place + sums + at as u64, out)?;
+        self.read_chunk(chunk, sums + at as u64, out)?;
         if mark(crc32c_always(out)) != expected {
             self.bad_block.get_or_insert(block);
             return Err(IndexError::Corrupt);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    fn read_block(&mut self, block: u64, out: &mut [u8]) -> Result<(), IndexError> {
+        if self.read_written(block, out)? {
+            return Ok(());
+        }
+        self.bad_block.get_or_insert(block);
+        Err(IndexError::Corrupt)
     }
 
     fn write_block(&mut self, block: u64, data: &[u8]) -> Result<(), IndexError> {
@@ -155,25 +197,14 @@ impl State {
             return Ok(());
         }
         let (chunk, at) = self.locate(block);
-        if self.place(chunk).is_none() {
-            let place = self.pool.pop().ok_or(IndexError::Full)?;
-            if chunk as usize >= CHUNKS_MAX {
-                return Err(IndexError::Full);
-            }
-            if self.root.chunks.len() <= chunk as usize {
-                self.root.chunks.resize(chunk as usize + 1, NO_CHUNK);
-            }
-            self.root.chunks[chunk as usize] = place;
-            self.root_dirty = true;
-            let (_, content) = self.chunk_shape();
-            self.sums.insert(chunk, Sums { crcs: vec![0; content as usize], dirty: true });
+        if !self.places.contains_key(&chunk) {
+            self.place(chunk)?;
         }
-        let place = self.place(chunk).expect("just given one");
         let sums = self.sums(chunk)?;
         sums.crcs[at] = mark(crc32c_always(data));
         sums.dirty = true;
         let (sums, _) = self.chunk_shape();
-        self.write_device(place + sums + at as u64, data)
+        self.write_chunk(chunk, sums + at as u64, data)
     }
 
     fn set_len(&mut self, length: u64) -> Result<(), IndexError> {
@@ -185,7 +216,7 @@ impl State {
         while block < last {
             let (chunk, at) = self.locate(block);
             let end = (block + content - at as u64).min(last);
-            if self.place(chunk).is_some() {
+            if self.places.contains_key(&chunk) {
                 let sums = self.sums(chunk)?;
                 let count = (end - block) as usize;
                 sums.crcs[at..at + count].fill(0);
@@ -195,11 +226,8 @@ impl State {
         }
         // Chunks wholly behind the end are let go of; not used again before a superblock without them is durable.
         let keep = (first - 1).div_ceil(content) as usize;
-        for at in self.root.chunks.drain(keep.min(self.root.chunks.len())..) {
-            if at != NO_CHUNK {
-                self.released.push(at);
-            }
-        }
+        self.root.chunks.truncate(keep);
+        self.released.extend(self.places.split_off(&(keep as u32)).into_values());
         self.sums.split_off(&(keep as u32));
         self.root.index_length = length;
         self.root_dirty = true;
@@ -209,13 +237,12 @@ impl State {
     fn sync(&mut self) -> Result<(), IndexError> {
         let dirty: Vec<u32> = self.sums.iter().filter(|(_, s)| s.dirty).map(|(&chunk, _)| chunk).collect();
         for chunk in dirty {
-            let place = self.place(chunk).ok_or(IndexError::Corrupt)?;
             let (blocks, _) = self.chunk_shape();
             let sums = self.sums.get_mut(&chunk).expect("listed from the same map");
             sums.dirty = false;
             let mut bytes: Vec<u8> = sums.crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
             bytes.resize(blocks as usize * BLOCK, 0);
-            self.write_device(place, &bytes)?;
+            self.write_chunk(chunk, 0, &bytes)?;
         }
         if self.overlay.is_some() {
             return Ok(());
@@ -230,7 +257,12 @@ impl State {
             self.root.write(&*self.device).map_err(IndexError::Device)?;
             self.written = true;
             self.root_dirty = false;
-            self.pool.append(&mut self.released);
+            let mut space = self.space.lock();
+            if !space.knows_units() {
+                // The store is being opened: that they are free will be known with all else.
+                return Ok(());
+            }
+            self.released.drain(..).for_each(|place| place.give(&mut space));
         }
         Ok(())
     }
@@ -242,21 +274,35 @@ fn mark(crc: u32) -> u32 {
 }
 
 impl Backend {
-    /// The storage that `root` describes. With `dry`, nothing is ever written to the device.
-    pub(crate) fn new(device: Arc<dyn BlockingDevice>, root: Root, dry: bool) -> Self {
+    /// The storage that `root` describes, which grows into `space`. With `dry`, nothing is ever written to the device.
+    pub(crate) fn new(
+        device: Arc<dyn BlockingDevice>,
+        root: Root,
+        space: Space,
+        dry: bool,
+    ) -> Result<Self, IndexError> {
+        let mut places = BTreeMap::new();
+        let (count, units) = (root.layout.chunk_units(), root.layout.units());
+        for (chunk, &entry) in (0..).zip(&root.chunks) {
+            if entry != NO_CHUNK {
+                let read = |at: u64, out: &mut [u8]| device.read_at(at, out).map_err(IndexError::Device);
+                places.insert(chunk, Place::read(entry, count, units, read)?);
+            }
+        }
         let state = State {
             device,
             root,
             root_dirty: false,
             written: false,
             sums: BTreeMap::new(),
-            pool: Vec::new(),
+            places,
+            space,
             released: Vec::new(),
             overlay: dry.then(BTreeMap::new),
             failure: None,
             bad_block: None,
         };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -279,47 +325,23 @@ impl Backend {
         self.lock().failure
     }
 
-    /// Gives places for new chunks.
-    pub(crate) fn add_places(&self, places: impl IntoIterator<Item = u32>) {
-        self.lock().pool.extend(places);
-    }
-
-    /// Takes back what exceeds `keep` places.
-    pub(crate) fn give_back(&self, keep: usize) -> Vec<u32> {
-        let mut state = self.lock();
-        let keep = keep.min(state.pool.len());
-        state.pool.split_off(keep)
-    }
-
-    /// Places not used yet.
-    pub(crate) fn places_left(&self) -> usize {
-        self.lock().pool.len()
-    }
-
-    /// Blocks that fit into those places.
+    /// Blocks that the index could grow by.
     pub(crate) fn blocks_left(&self) -> u64 {
-        let state = self.lock();
-        state.pool.len() as u64 * state.chunk_shape().1
+        self.lock().space.free()
     }
 
     /// Bytes of blocks in chunks that have a place.
     pub(crate) fn bytes_placed(&self) -> u64 {
         let state = self.lock();
-        let placed = state.root.chunks.iter().filter(|&&at| at != NO_CHUNK).count() as u64;
-        placed * state.chunk_shape().1 * BLOCK_U64
+        state.places.len() as u64 * state.chunk_shape().1 * BLOCK_U64
     }
 
-    /// Places the index uses or may use.
-    pub(crate) fn places(&self) -> Vec<u32> {
+    /// Units that the index occupies, in runs, by place.
+    pub(crate) fn units(&self) -> Vec<(u64, u32)> {
         let state = self.lock();
-        state
-            .root
-            .chunks
-            .iter()
-            .copied()
-            .filter(|&at| at != NO_CHUNK)
-            .chain(state.pool.iter().chain(&state.released).copied())
-            .collect()
+        let mut runs: Vec<(u64, u32)> = state.places.values().chain(&state.released).flat_map(Place::units).collect();
+        runs.sort_unstable();
+        runs
     }
 
     /// The first of redb's blocks that failed its checksum. (Blocks that no commit refers to may well fail after a power
@@ -373,7 +395,7 @@ impl StorageBackend for Backend {
                     state.write_block(block, &data[done..done + BLOCK])?;
                 } else {
                     let mut whole = [0; BLOCK];
-                    state.read_block(block, &mut whole)?;
+                    state.read_written(block, &mut whole)?;
                     whole[start..start + count].copy_from_slice(&data[done..done + count]);
                     state.write_block(block, &whole)?;
                 }

@@ -12,20 +12,18 @@ use crate::api::{Event, Token};
 use crate::device::{Device, IoKind};
 use crate::format::BLOCK_U64;
 use crate::format::checksum::BlockData;
-use crate::format::log::{encode_group, group_length};
+use crate::format::log::{GroupHeader, encode_group, group_length};
 use crate::tables::Pending;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-
-/// Longest single write of a large write's blocks.
-const DIRECT_RUN_MAX: u64 = 1024;
 
 /// Applied, not yet in a group.
 #[derive(Default)]
 pub(super) struct Building {
     pub(super) meta: Vec<u8>,
     pub(super) payload: Vec<BlockData>,
-    pub(super) tokens: Vec<Token>,
+    /// A transaction each; none for a slice of an omap that is copied for the next one.
+    pub(super) tokens: Vec<Option<Token>>,
     direct_left: usize,
     has_direct: bool,
 }
@@ -48,6 +46,8 @@ enum State {
     Writing(usize),
     /// Its record is being flushed.
     Flushing,
+    /// It goes past the log: the checkpoint with it is to begin, or has begun.
+    PastLog { begun: bool },
 }
 
 /// On its way to the log.
@@ -67,7 +67,7 @@ impl<D: Device> Store<D> {
             let mut segments = data.segments().to_vec();
             self.pending.insert(unit, Pending { data, transaction, direct: true });
             let mut count = 1;
-            while count < DIRECT_RUN_MAX
+            while count < self.limits.direct_run_blocks
                 && let Some((next, data)) = blocks.next_if(|&(next, _)| next == unit + count)
             {
                 segments.extend_from_slice(data.segments());
@@ -93,15 +93,19 @@ impl<D: Device> Store<D> {
     pub(super) fn drive_group(&mut self) {
         if self.group.is_none() && !self.building.is_empty() {
             let first = self.committed + 1;
-            let due = self.kicked >= first || self.stalled;
+            let due = self.kicked >= first || self.stalled || self.past_log;
             if due {
                 let what = std::mem::take(&mut self.building);
-                let length = group_length(what.meta.len(), what.payload.len());
+                let past_log = self.past_log;
+                assert!(!past_log || what.meta.is_empty() && what.payload.is_empty(), "it is alone");
+                let length = if past_log { 0 } else { group_length(what.meta.len(), what.payload.len()) };
                 let position = self.head;
                 self.head += length;
                 assert!(self.head - self.tail <= self.layout.wal_length, "apply admits only what the log can take");
                 self.group = Some(Group { what, first, position, length, state: State::WaitDirect });
-                self.maybe_freeze();
+                if !past_log {
+                    self.maybe_freeze();
+                }
             }
         }
         if let Some(group) = &mut self.group
@@ -119,9 +123,15 @@ impl<D: Device> Store<D> {
 
     pub(super) fn write_group(&mut self) {
         let group = self.group.as_mut().expect("only a group under way is written");
+        if self.past_log {
+            group.state = State::PastLog { begun: false };
+            return self.drive_past_log();
+        }
         let meta = std::mem::take(&mut group.what.meta);
         let payload = std::mem::take(&mut group.what.payload);
-        let segments = encode_group(self.epoch, group.position, group.first, meta, &payload);
+        let (position, first) = (group.position, group.first);
+        let header = GroupHeader { epoch: self.epoch, salt: self.salt, position, first, ..GroupHeader::default() };
+        let segments = encode_group(header, meta, &payload);
         let at = group.position % self.layout.wal_length;
         let until_end = (self.layout.wal_length - at).min(group.length);
         let pieces = split_at(segments, until_end as usize);
@@ -130,6 +140,17 @@ impl<D: Device> Store<D> {
         group.state = State::Writing(pieces.len());
         for (offset, data) in [at, 0].into_iter().zip(pieces) {
             self.io(Purpose::Log, IoKind::Write { offset: self.layout.wal_offset + offset, data });
+        }
+    }
+
+    /// A transaction past the log is committed by the checkpoint it is in.
+    pub(super) fn drive_past_log(&mut self) {
+        if let Some(group) = &mut self.group
+            && let State::PastLog { begun: begun @ false } = &mut group.state
+            && self.cycle.is_none()
+        {
+            *begun = true;
+            self.freeze(true);
         }
     }
 
@@ -147,8 +168,9 @@ impl<D: Device> Store<D> {
     pub(super) fn log_flushed(&mut self) {
         let group = self.group.take().expect("a log flush belongs to the group under way");
         self.committed += group.what.tokens.len() as u64;
-        self.usage.committed += group.what.tokens.len() as u64;
-        self.events.extend(group.what.tokens.into_iter().map(Event::Committed));
+        let before = self.events.len();
+        self.events.extend(group.what.tokens.into_iter().flatten().map(Event::Committed));
+        self.usage.committed += (self.events.len() - before) as u64;
     }
 }
 

@@ -13,15 +13,10 @@ use crate::device::{Device, IoKind};
 use crate::format::BLOCK_U64;
 use crate::format::codec::Put;
 use crate::format::keys;
-use crate::index::IndexError;
+use crate::index::{IndexError, Merged};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Longest single write-back.
-const RUN_MAX: u64 = 256;
-/// Write-backs in flight.
-const DEPTH: usize = 32;
 
 enum State {
     WaitCommit,
@@ -42,22 +37,32 @@ pub(crate) struct StateRecord {
     /// Transactions before it.
     pub(crate) transactions: u64,
     pub(crate) next_number: u64,
+    /// In every group of this epoch: see `format::log`.
+    pub(crate) salt: u64,
 }
 
 impl StateRecord {
     pub(crate) fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(32);
-        for number in [self.epoch, self.position, self.transactions, self.next_number] {
+        let mut out = Vec::with_capacity(40);
+        for number in [self.epoch, self.position, self.transactions, self.next_number, self.salt] {
             out.u64(number);
         }
         Bytes::from(out)
     }
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
         let mut take = crate::format::codec::Take::new(record.clone());
-        let state =
-            Self { epoch: take.u64()?, position: take.u64()?, transactions: take.u64()?, next_number: take.u64()? };
+        let (epoch, position, transactions) = (take.u64()?, take.u64()?, take.u64()?);
+        let state = Self { epoch, position, transactions, next_number: take.u64()?, salt: take.u64()? };
         take.is_empty().then_some(state)
     }
+}
+
+/// Those of some runs, sorted and disjoint, that touch an allocation group.
+fn near<C: Copy + Into<u64>>(runs: &[(u64, C)], group: u32) -> impl Iterator<Item = (u64, u64)> {
+    let base = u64::from(group) * GROUP_UNITS;
+    let from = runs.partition_point(|&(unit, count)| unit + count.into() <= base);
+    let near = runs[from..].iter().take_while(move |&&(unit, _)| unit < base + GROUP_UNITS);
+    near.map(|&(unit, count)| (unit, count.into()))
 }
 
 /// First unit, content, and unit and transaction of each block.
@@ -69,6 +74,8 @@ struct Checkpoint {
     last: u64,
     state: StateRecord,
     extra: Vec<(Bytes, Option<Bytes>)>,
+    /// It commits the transaction that went past the log.
+    past_log: bool,
 }
 
 pub(super) struct Cycle {
@@ -98,12 +105,14 @@ impl<D: Device> Store<D> {
             || self.tables.active.count() > 2 * self.limits.memtable_records
             || self.pending.deferred > 2 * self.limits.deferred_blocks;
         self.stalled |= full;
-        full
+        // Nothing is applied beside a transaction that goes past the log.
+        full || self.past_log && (!self.building.is_empty() || self.group.is_some())
     }
 
     fn checkpoint_is_due(&self) -> bool {
         self.stalled
             || self.wants_checkpoint
+            || self.tables.leftovers.count() > 0
             || self.head - self.tail > self.layout.wal_length / 2
             || self.tables.active.bytes() > self.limits.memtable_bytes
             || self.tables.active.count() > self.limits.memtable_records
@@ -111,36 +120,45 @@ impl<D: Device> Store<D> {
 
     /// At a group's start everything applied is in the log or in this group: the memtable is a state of the store.
     pub(super) fn maybe_freeze(&mut self) {
-        if self.cycle.is_some() || !self.checkpoint_is_due() || self.head == self.tail {
-            return;
+        let empty = self.head == self.tail && self.tables.leftovers.count() == 0;
+        if self.cycle.is_none() && self.checkpoint_is_due() && !empty {
+            self.freeze(false);
         }
-        assert!(self.building.is_empty(), "frozen only between groups");
+    }
+
+    /// Begins a checkpoint of everything applied. `past_log`: it also commits the group under way, which is not in the log.
+    pub(super) fn freeze(&mut self, past_log: bool) {
+        assert!(self.building.is_empty() && self.cycle.is_none(), "frozen only between groups");
         let state = StateRecord {
             epoch: self.epoch,
             position: self.head,
             transactions: self.applied,
             next_number: self.next_number,
+            salt: self.salt,
         };
-        let places = self.index.backend().places();
-        let units = self.layout.chunk_units();
+        let chunks = self.index.backend().units();
         let groups = std::mem::take(&mut self.dirty_groups);
         let mut extra: Vec<(Bytes, Option<Bytes>)> = Vec::with_capacity(groups.len() + 1);
+        // To the index a waiting unit is free: the transactions that gave it back are in this checkpoint.
+        let mut waiting: Vec<(u64, u64)> =
+            self.waiting.iter().flat_map(|w| w.runs.iter().map(|&(unit, count)| (unit, count.into()))).collect();
+        waiting.extend(self.discards.in_flight());
+        waiting.sort_unstable();
+        let allocator = self.allocator.lock();
         for group in groups {
-            let base = u64::from(group) * GROUP_UNITS;
-            let near = |&(unit, count): &(u64, u64)| unit < base + GROUP_UNITS && unit + count > base;
             let own = [(0, self.layout.first_unit()), (self.layout.units(), u64::MAX - self.layout.units())];
-            let chunks = places.iter().map(|&at| (u64::from(at) * units, units));
-            // To the index a waiting unit is free: the transactions that gave it back are in this checkpoint.
-            let waiting = self.waiting.iter().flat_map(|w| w.runs.iter().map(|&(unit, count)| (unit, count.into())));
-            let except = own.into_iter().chain(chunks).chain(waiting).filter(near);
-            let record = self.allocator.encode_group(group, except);
+            let except = own.into_iter().chain(near(&chunks, group)).chain(near(&waiting, group));
+            let record = allocator.encode_group(group, except);
             extra.push((keys::bitmap(group), record.map(Bytes::from)));
         }
+        drop(allocator);
         extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
         self.tables.frozen = Some(Arc::new(std::mem::take(&mut self.tables.active)));
         self.index_owed = [0, self.index_owed[0]];
         self.wants_checkpoint = false;
-        self.start_cycle(State::WaitCommit, Some(Checkpoint { last: self.applied, state, extra }));
+        // What went past the log was alone: there is nothing in the log to be written to its place.
+        let first = if past_log { State::Ready } else { State::WaitCommit };
+        self.start_cycle(first, Some(Checkpoint { last: self.applied, state, extra, past_log }));
     }
 
     fn start_cycle(&mut self, state: State, checkpoint: Option<Checkpoint>) {
@@ -155,6 +173,7 @@ impl<D: Device> Store<D> {
             // Nothing is between the log and the memtable: it can be frozen without waiting for a group.
             self.maybe_freeze();
         }
+        self.drive_past_log();
         let many = self.pending.deferred > self.limits.deferred_blocks || self.resting;
         if self.cycle.is_none() && many && self.planned_at != self.committed {
             // Once per commit: if all of them wait for the log, there is nothing to write yet.
@@ -187,7 +206,9 @@ impl<D: Device> Store<D> {
                 continue;
             }
             match runs.back_mut() {
-                Some((start, count)) if *start + *count == unit && *count < RUN_MAX => *count += 1,
+                Some((start, count)) if *start + *count == unit && *count < self.limits.write_back_run_blocks => {
+                    *count += 1
+                }
                 _ => runs.push_back((unit, 1)),
             }
         }
@@ -197,7 +218,7 @@ impl<D: Device> Store<D> {
     fn write_back_more(&mut self) {
         loop {
             let Some(cycle) = &mut self.cycle else { return };
-            if !matches!(cycle.state, State::Writing) || cycle.in_flight >= DEPTH {
+            if !matches!(cycle.state, State::Writing) || cycle.in_flight >= self.limits.write_back_depth {
                 return;
             }
             // A read that started before the block was overwritten still expects the old content at its place.
@@ -269,15 +290,19 @@ impl<D: Device> Store<D> {
         Some(super::lookup::CheckpointWork {
             index: self.index.clone(),
             frozen,
+            leftovers: self.tables.leftovers.ranges().map(|(from, to)| (from.clone(), to.clone())).collect(),
             extra: std::mem::take(&mut checkpoint.extra),
             batch_max: self.limits.index_batch_max,
+            removals_max: self.limits.removals_max,
+            atomic: checkpoint.past_log,
         })
     }
 
-    pub(super) fn checkpointed(&mut self, result: Result<u64, IndexError>) {
-        if let Err(error) = result {
-            return self.fail_index(error);
-        }
+    pub(super) fn checkpointed(&mut self, result: Result<Merged, IndexError>) {
+        let merged = match result {
+            Ok(merged) => merged,
+            Err(error) => return self.fail_index(error),
+        };
         let cycle = self.cycle.take().expect("a checkpoint that comes back was sent");
         let checkpoint = cycle.checkpoint.expect("a cycle with a job has a checkpoint");
         self.tail = checkpoint.state.position;
@@ -288,8 +313,18 @@ impl<D: Device> Store<D> {
         // has just forgotten.
         self.lookups.generation += 1;
         self.tables.staged.clear();
+        self.tables.set_leftovers(&merged.leftovers);
         self.omaps.clear();
+        self.weights.clear();
+        if let Some(filling) = &mut self.filling {
+            filling.found = None;
+        }
         self.usage.checkpoints += 1;
-        self.refill_places();
+        self.look_at_index(merged.bytes);
+        self.discards.checkpointed();
+        if checkpoint.past_log {
+            self.past_log = false;
+            self.log_flushed();
+        }
     }
 }

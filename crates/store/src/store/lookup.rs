@@ -4,7 +4,7 @@ use super::Store;
 use crate::api::{Job, StoreFailure};
 use crate::device::Device;
 use crate::format::keys;
-use crate::index::{Index, IndexError, Scanned};
+use crate::index::{Index, IndexError, Merge, Scanned};
 use crate::job::{Outcome, Work};
 use crate::memtable::MemTable;
 use bytes::Bytes;
@@ -18,6 +18,8 @@ pub(crate) enum ScanFor {
     Read(u64),
     /// The whole omap of an object being cloned.
     Clone(u64),
+    /// A slice of one that is copied for a transaction.
+    Fill,
 }
 
 /// Range and bounds of a scan.
@@ -35,6 +37,8 @@ pub(super) struct Lookups {
     out: BTreeSet<Bytes>,
     scans: BTreeMap<ScanFor, Scan>,
     scans_out: BTreeSet<ScanFor>,
+    weights: BTreeSet<u64>,
+    weights_out: BTreeSet<u64>,
     /// Checkpoints so far; results of another generation are dropped.
     pub(super) generation: u64,
     next_job: u64,
@@ -44,9 +48,17 @@ impl Lookups {
     pub(super) fn want_keys(&mut self, keys: Vec<Bytes>) {
         self.wanted.extend(keys.into_iter().filter(|key| !self.out.contains(key)));
     }
-    pub(super) fn want_omap(&mut self, number: u64) {
+    pub(super) fn want_omap(&mut self, number: u64, bytes: usize) {
         let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
-        self.want_scan(ScanFor::Clone(number), Scan { from, to, limit: usize::MAX, bytes: usize::MAX });
+        self.want_scan(ScanFor::Clone(number), Scan { from, to, limit: usize::MAX, bytes });
+    }
+    pub(super) fn want_weight(&mut self, number: u64) {
+        if !self.weights_out.contains(&number) {
+            self.weights.insert(number);
+        }
+    }
+    pub(super) fn weighed(&mut self, number: u64) {
+        self.weights_out.remove(&number);
     }
     pub(super) fn want_scan(&mut self, what: ScanFor, scan: Scan) {
         if !self.scans_out.contains(&what) {
@@ -80,22 +92,44 @@ impl Work for ScanWork {
     fn run(self: Box<Self>) -> Outcome {
         let Scan { from, to, limit, bytes } = &self.scan;
         let found = self.index.scan(from, to, *limit, *bytes);
-        Outcome::Scanned { generation: self.generation, scan: self.what, found }
+        Outcome::Scanned { generation: self.generation, scan: self.what, from: self.scan.from, found }
     }
     fn name(&self) -> &'static str {
         "scan"
     }
 }
 
+struct WeighWork {
+    index: Index,
+    generation: u64,
+    number: u64,
+    max: u64,
+}
+impl Work for WeighWork {
+    fn run(self: Box<Self>) -> Outcome {
+        let (from, to) = (keys::omap(self.number, &[]), keys::end(keys::TAG_OMAP, self.number));
+        let weight = self.index.weigh(&from, &to, self.max);
+        Outcome::Weighed { generation: self.generation, number: self.number, weight }
+    }
+    fn name(&self) -> &'static str {
+        "weigh"
+    }
+}
+
 pub(super) struct CheckpointWork {
     pub(super) index: Index,
     pub(super) frozen: Arc<MemTable>,
+    pub(super) leftovers: Vec<(Bytes, Bytes)>,
     pub(super) extra: Vec<(Bytes, Option<Bytes>)>,
     pub(super) batch_max: usize,
+    pub(super) removals_max: usize,
+    pub(super) atomic: bool,
 }
 impl Work for CheckpointWork {
     fn run(self: Box<Self>) -> Outcome {
-        Outcome::Checkpointed(self.index.commit(&self.frozen, &self.extra, self.batch_max))
+        let Self { index, frozen, leftovers, extra, batch_max, removals_max, atomic } = *self;
+        let (changes, leftovers, extra) = (&*frozen, &leftovers[..], &extra[..]);
+        Outcome::Checkpointed(index.commit(&Merge { changes, leftovers, extra, batch_max, removals_max, atomic }))
     }
     fn name(&self) -> &'static str {
         "checkpoint"
@@ -116,6 +150,13 @@ impl<D: Device> Store<D> {
             self.lookups.scans_out.insert(what);
             self.usage.index_misses += 1;
             works.push(Box::new(ScanWork { index: self.index.clone(), generation, what, scan }));
+        }
+        for number in std::mem::take(&mut self.lookups.weights) {
+            self.lookups.weights_out.insert(number);
+            self.usage.index_misses += 1;
+            // Beyond what is free it does not matter any more.
+            let max = self.layout.device_length;
+            works.push(Box::new(WeighWork { index: self.index.clone(), generation, number, max }));
         }
         if let Some(work) = self.take_checkpoint() {
             works.push(Box::new(work));
@@ -147,7 +188,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    pub(super) fn scanned(&mut self, generation: u64, what: ScanFor, found: Result<Scanned, IndexError>) {
+    pub(super) fn scanned(&mut self, generation: u64, what: ScanFor, from: Bytes, found: Result<Scanned, IndexError>) {
         self.lookups.scans_out.remove(&what);
         let found = match found {
             Ok(found) => found,
@@ -157,13 +198,18 @@ impl<D: Device> Store<D> {
             return;
         }
         match what {
-            ScanFor::Clone(number) => drop(self.omaps.insert(number, found.entries)),
-            ScanFor::Read(read) => self.reads.scanned(read, found),
+            ScanFor::Clone(number) => drop(self.omaps.insert(number, (!found.more).then_some(found.entries))),
+            ScanFor::Fill => {
+                if let Some(filling) = &mut self.filling {
+                    filling.found = Some(found);
+                }
+            }
+            ScanFor::Read(read) => self.reads.scanned(read, from, found),
         }
     }
 
     /// Reads could go on without the index no better than writes could.
-    fn lookup_failed(&mut self, error: IndexError) {
+    pub(super) fn lookup_failed(&mut self, error: IndexError) {
         if error == IndexError::Corrupt {
             self.fail_reads();
             return self.fail(StoreFailure::IndexCorrupt);

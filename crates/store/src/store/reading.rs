@@ -26,8 +26,9 @@ struct Waiter {
     token: Token,
     /// It must see this transaction.
     after: u64,
-    /// What the index said, for reads of a range.
-    scanned: Option<Scanned>,
+    /// What the index said from this key on, for reads of a range. The object may have been replaced meanwhile: then it says nothing of
+    /// the one that has its name now.
+    scanned: Option<(Bytes, Scanned)>,
     /// Where the next scan starts, when everything found so far was removed again in memory.
     resume: Option<Bytes>,
 }
@@ -80,9 +81,13 @@ impl Reads {
         let overlaps = |p: &Part| p.unit < unit + count && p.unit + p.blocks.len() as u64 > unit;
         self.in_flight.values().any(|read| read.parts.iter().any(overlaps))
     }
-    pub(super) fn scanned(&mut self, read: u64, found: Scanned) {
+    /// One more transaction comes before all after number `applied`.
+    pub(super) fn one_more_before(&mut self, applied: u64) {
+        self.waiting.values_mut().filter(|w| w.after > applied).for_each(|w| w.after += 1);
+    }
+    pub(super) fn scanned(&mut self, read: u64, from: Bytes, found: Scanned) {
         if let Some(waiter) = self.waiting.get_mut(&read) {
-            waiter.scanned = Some(found);
+            waiter.scanned = Some((from, found));
         }
     }
 }
@@ -360,7 +365,7 @@ impl<D: Device> Store<D> {
         to: Option<&Bytes>,
         limit_entries: usize,
         limit_bytes: usize,
-        scanned: Option<Scanned>,
+        scanned: Option<(Bytes, Scanned)>,
         resume: &mut Option<Bytes>,
     ) -> Tried {
         let head = match self.head(object)? {
@@ -378,7 +383,10 @@ impl<D: Device> Store<D> {
         let end = to.map_or_else(|| keys::end(keys::TAG_OMAP, number), |to| keys::omap(number, to));
         let scanned = match head.has_omap && number < self.tables.indexed_numbers {
             true => scanned,
-            false => Some(Scanned { entries: Vec::new(), more: false }),
+            false => {
+                *resume = None;
+                Some((start.clone(), Scanned { entries: Vec::new(), more: false }))
+            }
         };
         let (found, mut more) = self.merge(start, end, limit_entries, limit_bytes, scanned, resume)?;
         let mut entries = Vec::new();
@@ -402,7 +410,7 @@ impl<D: Device> Store<D> {
         from: &Bytes,
         to: Option<&Bytes>,
         limit: usize,
-        scanned: Option<Scanned>,
+        scanned: Option<(Bytes, Scanned)>,
         resume: &mut Option<Bytes>,
     ) -> Tried {
         if !self.collections.contains_key(&collection) {
@@ -427,14 +435,14 @@ impl<D: Device> Store<D> {
         to: Bytes,
         limit: usize,
         bytes: usize,
-        scanned: Option<Scanned>,
+        scanned: Option<(Bytes, Scanned)>,
         resume: &mut Option<Bytes>,
     ) -> Result<(BTreeMap<Bytes, Bytes>, bool), Later> {
         if from >= to {
             return Ok((BTreeMap::new(), false));
         }
-        let start = resume.clone().unwrap_or_else(|| from.clone());
-        let Some(scanned) = scanned else {
+        let start = resume.clone().filter(|at| from <= *at && *at < to).unwrap_or_else(|| from.clone());
+        let Some((_, scanned)) = scanned.filter(|(at, _)| *at == start) else {
             let limit = limit.saturating_add(1);
             let limit = limit.saturating_add(self.tables.hidden(&start, &to, limit.min(4096)));
             return Err(Later::Scan(Scan { from: start, to, limit, bytes }));
@@ -463,9 +471,13 @@ impl<D: Device> Store<D> {
 
     /// Reads old contents for partial overwrites of the transaction that waits.
     pub(super) fn load_old_blocks(&mut self, blocks: Vec<(u64, u32)>) {
+        let under_way = |purpose: &Purpose| match purpose {
+            Purpose::Old { unit, .. } => Some(*unit),
+            _ => None,
+        };
+        let mut under_way: BTreeSet<u64> = self.ios.values().filter_map(under_way).collect();
         for (unit, crc) in blocks {
-            let under_way = |p: &Purpose| matches!(p, Purpose::Old { unit: u, .. } if *u == unit);
-            if !self.ios.values().any(under_way) {
+            if under_way.insert(unit) {
                 let read = IoKind::Read { offset: unit * BLOCK_U64, length: BLOCK };
                 self.io(Purpose::Old { unit, crc }, read);
             }

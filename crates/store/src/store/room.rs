@@ -1,0 +1,200 @@
+//! What a transaction takes, and whether there is room for it: counted here once, when it is submitted, in blocks and in bytes of the
+//! index, and never again.
+//!
+//! ```text
+//!  │ data and chunks of the index │ promised, owed │      available      │ reserve │        spare: inside the index's chunks
+//! ```
+//! *Promised* is what the queue may take, *owed* what applied transactions may cost the index at the next checkpoints; both are upper
+//! bounds. The *reserve* is what two checkpoints may write at most before they give anything back: transactions that only remove, the
+//! log and opening need no more than that. It is a number of units, not a place: a fragmented store has it like any other.
+
+use super::Store;
+use crate::api::{ObjectKey, Op, SubmitError, Transaction};
+use crate::device::Device;
+use crate::format::object::Head;
+use crate::format::{BLOCK_U64, keys};
+use crate::index::IndexError;
+use std::collections::BTreeMap;
+
+/// What a transaction may take, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Promise {
+    /// Units for data: also the blocks that the log must take if none is fresh.
+    pub(super) units: u64,
+    /// Bytes the index may grow by.
+    pub(super) index: u64,
+}
+
+/// What there is to know about a transaction's size, from one look at its operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measure {
+    /// [`Transaction::size`].
+    pub(super) size: usize,
+    /// [`Transaction::logged_size`].
+    pub(super) logged: usize,
+    pub(super) promise: Promise,
+    /// It clones objects: what that takes is not in it.
+    pub(super) clones: bool,
+    pub(super) removes_only: bool,
+}
+
+impl Measure {
+    pub(super) fn of(transaction: &Transaction) -> Self {
+        let blocks = |bytes: u64| bytes.div_ceil(BLOCK_U64) + 1;
+        let mut all = Self { removes_only: true, ..Self::default() };
+        for op in &transaction.ops {
+            let size = op.size();
+            let (data, units) = match op {
+                Op::Write { data, .. } => {
+                    let data = data.iter().map(|d| d.len() as u64).sum();
+                    // One more for inline data that moves to a block.
+                    (data, blocks(data) + 1)
+                }
+                Op::CloneRange { length, .. } => {
+                    // Reference counts, and blocks that lie apart.
+                    all.promise.index += length / 64;
+                    (0, blocks(*length) + 3)
+                }
+                Op::Zero { .. } => (0, 2),
+                Op::Truncate { .. } => (0, 1),
+                _ => (0, 0),
+            };
+            all.size += size;
+            if op.is_logged_whole() {
+                all.logged += size;
+            }
+            all.promise.units += units;
+            // Pages of the index are half full at worst; a block of data takes some 10 bytes of records.
+            all.clones |= matches!(op, Op::Clone { .. });
+            if !op.is_removal() {
+                all.removes_only = false;
+                all.promise.index += 2 * (size as u64 - data + 256 + data / 256);
+            }
+        }
+        all
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Looks how much room the index has inside.
+    pub(super) fn look_at_index(&mut self, bytes: u64) {
+        // Pages are half full at worst, and holes are not filled to the last: redb grows before it looks for all of them.
+        self.index_spare = self.index.backend().bytes_placed().saturating_sub(3 * bytes) / 2;
+    }
+
+    /// Bytes left for data and growth of the index together when `promised` and `owed` are met.
+    pub(super) fn available(&self, promised: Promise, owed: u64) -> u64 {
+        let free = self.allocator.free().saturating_sub(promised.units) * BLOCK_U64;
+        let spare = self.index_spare.saturating_sub(promised.index + owed);
+        let index = (promised.index + owed).saturating_sub(self.index_spare);
+        let reserve = (self.limits.reserve_units * BLOCK_U64).saturating_sub(spare);
+        free.saturating_sub(index + reserve)
+    }
+
+    /// Whether there is room for a transaction that does not only remove.
+    pub(super) fn admit(&mut self, promise: Promise) -> Result<(), SubmitError> {
+        let owed = self.index_owed[0] + self.index_owed[1];
+        let with = |p: Promise| Promise { units: p.units + promise.units, index: p.index + promise.index };
+        let free = self.allocator.free();
+        let room = |promised: Promise, owed: u64| {
+            let all = with(promised);
+            all.units <= free && (promise == Promise::default() || self.available(all, owed) > 0)
+        };
+        if room(self.promised, owed) {
+            return Ok(());
+        }
+        let settling = self.promised != Promise::default() || owed > 0;
+        let coming = !self.waiting.is_empty() || !self.discards.is_idle() || self.tables.leftovers.count() > 0;
+        if settling && room(Promise::default(), 0) || coming {
+            // What is promised is an upper bound: once it is settled there may be room.
+            self.wants_checkpoint = owed > 0;
+            return Err(SubmitError::Busy);
+        }
+        let needed = promise.units * BLOCK_U64 + promise.index;
+        Err(SubmitError::Full { needed, available: self.available(self.promised, owed).min(needed.saturating_sub(1)) })
+    }
+
+    /// Bytes the index may grow by for what a transaction clones: as much as there is of it. Busy as long as that is not known.
+    pub(super) fn weigh_clones(&mut self, transaction: &Transaction) -> Result<u64, SubmitError> {
+        if !self.queue.is_empty() {
+            // What they change is not in the tables yet.
+            return Err(SubmitError::Busy);
+        }
+        let mut all = 0;
+        // Of objects replaced by this transaction; and what it adds to objects besides.
+        let mut replaced: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
+        let mut added: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
+        for op in &transaction.ops {
+            match op {
+                Op::Clone { from, to } | Op::Rename { from, to } if from != to => {
+                    let before = match replaced.get(from) {
+                        Some(&weight) => weight,
+                        None => self.weight_of(from)?,
+                    };
+                    let weight = before + added.get(from).copied().unwrap_or(0);
+                    replaced.insert(to, weight);
+                    added.remove(to);
+                    match op {
+                        Op::Clone { .. } => all += 2 * weight,
+                        _ => {
+                            replaced.insert(from, 0);
+                            added.remove(from);
+                        }
+                    }
+                }
+                Op::Remove(object) => {
+                    replaced.insert(object, 0);
+                    added.remove(object);
+                }
+                Op::Write { object, .. } | Op::SetAttr { object, .. } | Op::OmapSet { object, .. } => {
+                    *added.entry(object).or_default() += op.size() as u64;
+                }
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
+    fn weight_of(&mut self, object: &ObjectKey) -> Result<u64, SubmitError> {
+        if self.collections.get(&object.collection).is_none_or(|&objects| objects == 0) {
+            return Ok(0);
+        }
+        let key = keys::head(object);
+        let Some(record) = self.tables.get(&key) else {
+            self.lookups.want_keys(vec![key]);
+            return Err(SubmitError::Busy);
+        };
+        let Some(record) = record else { return Ok(0) };
+        // A damaged one will be found when it is applied.
+        let Some(head) = Head::decode(&record) else { return Ok(0) };
+        let shards: u64 = head.shards.iter().map(|&(_, count)| u64::from(count) + 1).sum();
+        // A shard's record, and reference counts of its blocks wherever they lie.
+        let mut weight = record.len() as u64 + 1024 + shards * 2048;
+        if head.has_omap {
+            weight += self.omap_weight(head.number)?;
+        }
+        Ok(weight)
+    }
+
+    fn omap_weight(&mut self, number: u64) -> Result<u64, SubmitError> {
+        let indexed = match self.weights.get(&number) {
+            Some(&weight) => weight,
+            None if number >= self.tables.indexed_numbers => 0,
+            None => {
+                self.lookups.want_weight(number);
+                return Err(SubmitError::Busy);
+            }
+        };
+        let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
+        Ok(indexed + self.tables.weigh(&from, &to))
+    }
+
+    pub(super) fn weighed(&mut self, generation: u64, number: u64, weight: Result<u64, IndexError>) {
+        self.lookups.weighed(number);
+        match weight {
+            Ok(weight) if generation == self.lookups.generation => drop(self.weights.insert(number, weight)),
+            Ok(_) => {}
+            Err(error) => self.lookup_failed(error),
+        }
+    }
+}
