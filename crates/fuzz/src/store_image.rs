@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nacre_store::testing::{Image, TestDevice};
 use nacre_store::{
     CheckOptions, CollectionId, Event, FormatOptions, Job, ObjectKey, ObjectStore, OpenOptions, Read, ReadError,
-    ReadReply, Store, Token, Transaction, check, format,
+    ReadReply, Store, SubmitError, Token, Transaction, check, format,
 };
 use std::ops::Bound;
 use std::sync::OnceLock;
@@ -47,15 +47,20 @@ impl Driver {
         Some(Self { store, jobs: Vec::new(), events: Vec::new(), next: 1 })
     }
 
+    /// Jobs that wait are done.
+    fn turn(&mut self) {
+        self.store.kick();
+        self.store.jobs(&mut self.jobs);
+        for job in std::mem::take(&mut self.jobs) {
+            let done = job.run();
+            self.store.on_job(done);
+        }
+    }
+
     /// Turns until `done` finds its event; `None` when the store stopped.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         for _ in 0..10_000 {
-            self.store.kick();
-            self.store.jobs(&mut self.jobs);
-            for job in std::mem::take(&mut self.jobs) {
-                let done = job.run();
-                self.store.on_job(done);
-            }
+            self.turn();
             self.store.poll(&mut self.events);
             let events = std::mem::take(&mut self.events);
             if let Some(found) = events.iter().find_map(&mut done) {
@@ -83,7 +88,14 @@ impl Driver {
     fn commit(&mut self, transaction: Transaction) -> Option<()> {
         let token = Token(self.next);
         self.next += 1;
-        self.store.submit(transaction, token).ok()?;
+        // A clone is weighed by a job before it is taken: until then the store is busy.
+        for _ in 0..1000 {
+            match self.store.submit(transaction.clone(), token) {
+                Ok(()) => break,
+                Err(SubmitError::Busy) => self.turn(),
+                Err(_) => return None,
+            }
+        }
         self.until("a transaction", |event| matches!(event, Event::Committed(of) if *of == token).then_some(()))
     }
 }

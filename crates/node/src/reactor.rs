@@ -43,7 +43,7 @@ use crate::wake::Waker;
 use crate::watchdog::{News, OnHung, Watchdog};
 use crate::workers::Workers;
 use nacre_store::{Event, SubmitError};
-use nacre_types::{ClusterId, Entity, MonId, Name, Time};
+use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
 use nacre_wire::map::Address;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -85,6 +85,8 @@ pub struct Node {
     store: Option<Hosted>,
     /// What its device is like.
     device: Option<Arc<News>>,
+    /// What the watchdog was last told for: a daemon that has just come up may hang at once.
+    prepared: (Epoch, bool),
     evaluator: Option<crate::evaluator::Evaluator>,
     links: Links,
     inbox: VecDeque<Input>,
@@ -294,6 +296,7 @@ impl Reactor {
             name: parts.name,
             store: parts.store,
             device: None,
+            prepared: (Epoch::NONE, false),
             evaluator: None,
             links: Links::new(parts.entity),
             inbox: VecDeque::new(),
@@ -330,6 +333,21 @@ impl Reactor {
         })?;
         node.device = Some(news);
         Ok(())
+    }
+
+    /// Before anything that may hang, the watchdog knows who would.
+    fn prepare_changed(&mut self) {
+        for at in 0..self.nodes.len() {
+            let Some(node) = &self.nodes[at] else { continue };
+            let now = match &node.role {
+                Role::Osd(osd, _) if node.device.is_some() => (osd.epoch(), osd.is_live()),
+                _ => continue,
+            };
+            if now != node.prepared {
+                self.prepare_for_hang(node);
+                self.nodes[at].as_mut().expect("just seen").prepared = now;
+            }
+        }
     }
 
     /// What the watchdog needs in case this thread hangs.
@@ -426,6 +444,7 @@ impl Reactor {
         self.flush();
         // Behind it: a queue that was just written may have been what its client waited for, and nothing else would wake us.
         self.resume_paused();
+        self.prepare_changed();
         self.kick_stores();
         self.free.append(&mut self.freed);
         self.reap();
