@@ -64,6 +64,24 @@ impl Pg {
         }
     }
 
+    /// An update was still reading when it was noted that its object is missing somewhere, and has been ordered since: that is what is missing now.
+    /// (Otherwise updates of such objects wait.)
+    pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
+        let acting = std::mem::take(&mut self.interval.acting);
+        if let Some(primary) = self.primary() {
+            for (_, peer) in
+                primary.peers.iter_mut().filter(|(osd, peer)| !peer.missing.is_empty() && !acting.contains(osd))
+            {
+                if update.entry.deleted {
+                    peer.missing.swap_remove(&update.object);
+                } else if let Some(missing) = peer.missing.get_mut(&update.object) {
+                    missing.need = update.version;
+                }
+            }
+        }
+        self.interval.acting = acting;
+    }
+
     /// The log begins after what the target has: it begins anew.
     fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
         self.abandon_range_to(osd, sh);

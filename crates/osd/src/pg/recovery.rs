@@ -177,9 +177,12 @@ impl Pg {
     }
 
     /// A member has it now.
-    pub(super) fn on_pushed(&mut self, to: OsdId, object: &ObjectId, _version: Version, sh: &mut Shared) {
+    pub(super) fn on_pushed(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
         let primary = self.primary().expect("checked by the caller");
-        if let Some(peer) = primary.peers.get_mut(&to) {
+        // It may miss a newer one by now (`catchup.rs`).
+        if let Some(peer) = primary.peers.get_mut(&to)
+            && peer.missing.get(object).is_some_and(|missing| missing.need <= version)
+        {
             peer.missing.swap_remove(object);
         }
         self.note_repaired(to, object, sh);

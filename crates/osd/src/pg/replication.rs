@@ -221,6 +221,9 @@ impl Pg {
                 self.send_update(*osd, update, trim, sh);
             }
         }
+        for Ordered { update, .. } in &ordered {
+            self.miss_newer(update);
+        }
         // Commits come in order: the last one's stands for all.
         sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(last));
         let primary = self.primary().expect("only primaries update");
@@ -244,7 +247,8 @@ impl Pg {
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
         // Backfill brings what lies beyond the target's cursor, recovery what it has lost.
         let has = cursor.is_none_or(|cursor| key::position(&update.object)[..] < cursor[..])
-            && peer.is_none_or(|peer| peer.catching.is_none() || !peer.missing.contains_key(&update.object));
+            && (self.interval.acting.contains(&to)
+                || peer.is_none_or(|peer| !peer.missing.contains_key(&update.object)));
         let message = Replicate {
             pg: self.id(),
             interval: self.interval.since,
