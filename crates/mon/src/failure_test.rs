@@ -382,7 +382,6 @@ fn a_report_about_an_earlier_life_is_dropped() {
 }
 
 /// F30: a hung flush was never noticed. One stalled disk takes its OSD down at once; most of them at a time take nobody down: it is one disk, or one cause.
-// Went red, each half, when the comparison with half of the OSDs was taken out or turned round.
 #[test]
 fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     let map = map_with_osds(3);

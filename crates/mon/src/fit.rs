@@ -110,7 +110,7 @@ mod tests {
         stats
     }
 
-    // F24: 78 % full, HEALTH_OK; one OSD died, and recovery filled the others. Went red when the lost OSD's own room counted as room.
+    // F24: 78 % full, HEALTH_OK; one OSD died, and recovery filled the others.
     #[test]
     fn four_osds_at_78_percent_have_no_room_for_one_of_them() {
         let map = with_pool(map_with_osds(4), 8);

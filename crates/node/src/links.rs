@@ -290,7 +290,6 @@ mod tests {
     }
 
     /// F61: one Hello with a larger instance, from anybody, ended the real daemon's process: it was refused by all monitors.
-    // Went red when `on_refused` did not look why.
     #[test]
     fn a_strangers_hello_ends_nobody() {
         let mut links = Links::new(Entity::Mon(MonId(0)));

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(limited(&usage(10_000, 50), &host(40_000, 3, 150)), None, "a large disk: the store is the limit");
     }
 
-    /// Went red when what had been allocated before was not counted: after deleting everything the cluster stayed full.
+    /// What had been allocated before counts: otherwise, after deleting everything the cluster stayed full.
     #[test]
     fn what_was_freed_inside_the_store_is_there_without_the_host() {
         let (total, free) = limited(&usage(10_000, 10), &host(8, 3, 1110)).expect("the host has less");

@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Went red when the time that passed was not bounded: after SIGCONT every call under way was a minute old, and the daemon ended.
+    /// The time that passed is bounded: otherwise, after SIGCONT every call under way was a minute old, and the daemon ended.
     #[test]
     fn a_process_that_was_stopped_does_not_blame_its_disk() {
         let mut watch = Watch::default();

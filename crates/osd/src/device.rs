@@ -98,7 +98,6 @@ mod tests {
         DeviceCall { device: "/dev/x".to_owned(), what: "a flush", age: Duration::from_millis(ms), ended }
     }
 
-    // Each step went red when its condition in `look` was turned round.
     #[test]
     fn a_device_is_quick_then_slow_then_stalled_and_comes_back() {
         let (mut watch, timing, at) = (DeviceWatch::default(), Timing::default(), |ms: u64| Time(ms * 1_000_000));

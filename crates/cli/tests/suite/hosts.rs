@@ -103,7 +103,7 @@ fn a_full_host_refuses_growth_and_everything_else_goes_on() {
 }
 
 /// F23: a monitor whose output could not be written ended at its first line, exit code 101; all of a machine's at once.
-// Went red with `eprintln!` in `run_mon`.
+// Printing itself must not be able to fail.
 #[test]
 fn a_daemon_whose_output_cannot_be_written_goes_on() {
     let mut site = Site::new("mute", 33);

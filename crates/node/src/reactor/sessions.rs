@@ -108,7 +108,6 @@ mod tests {
     use super::*;
 
     /// F61: eight frames that stalled pinned 504 MiB for ever.
-    // Went red, each, when its condition was taken out.
     #[test]
     fn frames_that_stall_end_sooner_when_they_reserve_much() {
         let s = Duration::from_secs;
