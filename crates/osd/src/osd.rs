@@ -625,9 +625,8 @@ impl Osd {
             // A number that the store has had before was granted by monitors that forgot it: they are told of it with the next boot.
             (_, Some(instance)) if instance > self.instance() => {
                 self.leave_live();
-                let record = nacre_store::Transaction { ops: self.sh.record_of(instance).save().ops };
-                let token = self.sh.submit(PgId::default(), Epoch::NONE, record.ops, crate::pg::Awaited::Nothing);
-                self.taking = Some(token);
+                let ops = self.sh.record_of(instance).save().ops;
+                self.taking = Some(self.sh.submit(PgId::default(), Epoch::NONE, ops, crate::pg::Awaited::Nothing));
                 self.phase = Phase::Taking { instance };
                 return;
             }

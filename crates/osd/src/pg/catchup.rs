@@ -11,7 +11,7 @@
 //!
 //! What the target misses is noted at once, so that no later update of these objects counts on them; it is pushed when the target has the entries.
 
-use super::{Pg, peering::PeerState};
+use super::{Pg, Role, peering::PeerState};
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Version};
@@ -26,11 +26,15 @@ impl Pg {
     pub(super) fn catch_up_tick(&mut self, sh: &mut Shared) {
         let (now, patience) = (sh.now, sh.config.timing.retry_interval * 2);
         let (head, tail) = (self.local.log.head(), self.local.log.tail());
-        let Some(primary) = self.primary().filter(|primary| primary.is_peered()) else { return };
-        let committed = primary.committed;
-        let lagging = |peer: &PeerState| peer.acked < committed && now.since(peer.moved) >= patience;
-        let late: Vec<OsdId> = primary.peers.iter().filter(|(_, peer)| lagging(peer)).map(|(osd, _)| *osd).collect();
-        for osd in late.into_iter().filter(|osd| !self.interval.acting.contains(osd)).collect::<Vec<_>>() {
+        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
+        if !primary.is_peered() {
+            return;
+        }
+        let lagging = |(osd, peer): &(&OsdId, &PeerState)| {
+            peer.acked < primary.committed && now.since(peer.moved) >= patience && !interval.acting.contains(osd)
+        };
+        let late: Vec<OsdId> = primary.peers.iter().filter(lagging).map(|(osd, _)| *osd).collect();
+        for osd in late {
             let peer = self.primary().and_then(|primary| primary.peers.get_mut(&osd)).expect("just listed");
             peer.moved = now;
             if peer.acked >= tail {
@@ -67,19 +71,15 @@ impl Pg {
     /// An update was still reading when it was noted that its object is missing somewhere, and has been ordered since: that is what is missing now.
     /// (Otherwise updates of such objects wait.)
     pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
-        let acting = std::mem::take(&mut self.interval.acting);
-        if let Some(primary) = self.primary() {
-            for (_, peer) in
-                primary.peers.iter_mut().filter(|(osd, peer)| !peer.missing.is_empty() && !acting.contains(osd))
-            {
-                if update.entry.deleted {
-                    peer.missing.swap_remove(&update.object);
-                } else if let Some(missing) = peer.missing.get_mut(&update.object) {
-                    missing.need = update.version;
-                }
+        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
+        let outside = primary.peers.iter_mut().filter(|(osd, _)| !interval.acting.contains(osd));
+        for peer in outside.map(|(_, peer)| peer) {
+            if update.entry.deleted {
+                peer.missing.swap_remove(&update.object);
+            } else if let Some(missing) = peer.missing.get_mut(&update.object) {
+                missing.need = update.version;
             }
         }
-        self.interval.acting = acting;
     }
 
     /// The log begins after what the target has: it begins anew.

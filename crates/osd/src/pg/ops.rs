@@ -178,9 +178,8 @@ impl Pg {
     fn is_waiting(&mut self, from: Entity, request: &OpRequest) -> bool {
         let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
         let live = ObjectId { snapshot: SnapId::HEAD, ..request.object.clone() };
-        let listed = primary.objects.listings.values_mut().map(|listing| &mut listing.op);
-        let listed = listed.into_iter().find(|op| op.request.request == request.request);
-        let waiting = match listed {
+        let mut listed = primary.objects.listings.values_mut().map(|listing| &mut listing.op);
+        let waiting = match listed.find(|op| op.request.request == request.request) {
             Some(op) => Some(op),
             None => primary.objects.queued_mut(&live, &request.request),
         };
