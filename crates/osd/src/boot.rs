@@ -56,6 +56,8 @@ pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
 /// Reading what there is.
 #[derive(Debug, Default)]
 pub struct Loading {
+    /// Pages read after the first ones of groups.
+    pub pages: u64,
     record: Option<DaemonRecord>,
     groups: BTreeMap<PgId, Group>,
     awaited: BTreeMap<Token, Step>,
@@ -150,6 +152,7 @@ impl Loading {
                 group.omap.extend(entries);
                 let last = group.omap.last().map(|(key, _)| key.clone());
                 if more {
+                    self.pages += 1;
                     self.read_omap(pg, last, reads);
                 }
             }

@@ -13,6 +13,7 @@
 
 mod allowance;
 mod boot;
+pub mod borders;
 mod builtin;
 mod claims;
 #[cfg(test)]
@@ -48,6 +49,7 @@ mod snaps;
 mod spread;
 #[cfg(test)]
 mod stories;
+mod turned_away;
 mod view;
 #[cfg(test)]
 mod watch_stories;

@@ -45,11 +45,15 @@ pub enum Mutant {
     FailedPartKeepsEarlier,
     /// A method that calls another class runs what is loaded of that, though the map names a newer version.
     CalledProgramOld,
+    /// An unknown operation is executed although its client's later ones on the object have been.
+    OvertakenExecuted,
+    /// A copy of an operation that changed nothing is executed: what it was answered is not remembered.
+    AnswerForgotten,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -69,6 +73,8 @@ impl Mutant {
         Self::NeededCloneTrimmed,
         Self::FailedPartKeepsEarlier,
         Self::CalledProgramOld,
+        Self::OvertakenExecuted,
+        Self::AnswerForgotten,
     ];
 }
 

@@ -22,6 +22,7 @@ use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
 use crate::programs::{Ask, Programs};
 use crate::shared::{Counters, Once, Shared};
+use crate::turned_away::TurnedAway;
 use bytes::Bytes;
 use nacre_store::{DeviceError, Event, Op, StoreFailure, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
@@ -68,6 +69,8 @@ pub struct Osd {
     deltas: VecDeque<(Epoch, Bytes)>,
     /// The epoch that each needs, its sender's, its sender, and it.
     held: Vec<(Epoch, Epoch, Entity, Message)>,
+    /// By group: clients' operations that found no room among what is held.
+    turned_away: BTreeMap<PgId, TurnedAway>,
     told: BTreeMap<Entity, (Epoch, Time)>,
     collections: BTreeSet<PoolId>,
     /// The transaction that stores the instance being taken.
@@ -108,6 +111,7 @@ impl Osd {
             busy: 0,
             deltas: VecDeque::new(),
             held: Vec::new(),
+            turned_away: BTreeMap::new(),
             told: BTreeMap::new(),
             collections: BTreeSet::new(),
             taking: None,
@@ -429,7 +433,9 @@ impl Osd {
     fn on_loading(&mut self, event: Event) {
         let Phase::Loading(loading) = &mut self.phase else { return };
         let (mut reads, mut cleanup) = (Vec::new(), Vec::new());
+        let before = loading.pages;
         let progress = loading.on_event(event, &mut reads, &mut cleanup);
+        self.sh.counters.borders.boot_pages += loading.pages - before;
         self.sh.out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
         if !cleanup.is_empty() {
             self.sh.submit(PgId::default(), Epoch::NONE, cleanup, crate::pg::Awaited::Nothing);
@@ -708,6 +714,8 @@ impl Osd {
         for (id, pg_num) in due {
             let parent = self.pgs.get_mut(&id).expect("just listed");
             let old = parent.local.pg_num;
+            self.sh.counters.borders.splits += 1;
+            self.sh.counters.borders.splits_in_backfill += u64::from(parent.local.backfill.is_some());
             let mut ops = Vec::new();
             let seeds = (old..pg_num).filter(|seed| key::seed(*seed, old) == id.seed);
             let children: Vec<Local> =
@@ -771,7 +779,19 @@ impl Osd {
         let most = self.sh.config.limits.held_messages;
         // Of one sender half of them.
         let room = count < most.div_ceil(2) && theirs + more <= HELD_BYTES_EACH && all + more <= HELD_BYTES;
-        if self.held.len() < most && (first || room) {
+        let room = self.held.len() < most && (first || room);
+        // A client's operations keep their order, those that find no room too.
+        if let Message::OpRequest(request, _) = &message {
+            let away = self.turned_away.entry(request.pg).or_default();
+            if away.must_wait(&request.request, request.answered_below) || !room {
+                away.refuse(self.sh.now, &request.request);
+                self.sh.counters.borders.held_refused += 1;
+                return;
+            }
+            away.take(&request.request);
+        }
+        if room {
+            self.sh.counters.borders.held += 1;
             self.held.push((needed, epoch, from, message));
         }
     }
@@ -801,6 +821,7 @@ impl Osd {
                 self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
             Message::MapDeltas(MapDeltas { deltas, newest: ours, root: None })
         } else {
+            self.sh.counters.borders.full_maps_sent += 1;
             let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
             Message::MapFull(nacre_wire::msg::monitor::MapFull { map })
         };
@@ -925,6 +946,16 @@ impl Osd {
         } else if let Some(why) = denied(map, name, &request) {
             Some(OpFailure::Denied { why })
         } else {
+            if let Some(away) = self.turned_away.get_mut(&request.pg) {
+                if away.must_wait(&id, request.answered_below) {
+                    away.refuse(self.sh.now, &id);
+                    return;
+                }
+                away.take(&id);
+                if away.is_empty() {
+                    self.turned_away.remove(&request.pg);
+                }
+            }
             match self.pgs.get_mut(&request.pg) {
                 Some(pg) if right_group(&request, pg.local.pg_num) => {
                     pg.on_request(from, name, epoch, request, payload, &mut self.sh);

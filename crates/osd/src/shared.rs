@@ -111,6 +111,8 @@ impl Expected {
 /// Counts since start, for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
+    /// Limits and rare paths.
+    pub borders: crate::borders::Borders,
     /// Client operations answered.
     pub ops: u64,
     /// Of these, with an update.

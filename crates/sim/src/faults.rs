@@ -8,7 +8,7 @@ use crate::plan::{MS, SECOND};
 use crate::workload::{Aim, register};
 use crate::world::{Event, World};
 use nacre_osd::key;
-use nacre_types::{Entity, OsdId, PgId};
+use nacre_types::{Entity, ObjectId, OsdId, PgId};
 use serde_json::json;
 
 /// Longest pause, in nanoseconds, of a client that is told what to do.
@@ -38,6 +38,9 @@ impl World {
             self.order(
                 &json!({"command": "program activate", "kind": "class", "name": name, "version": version, "client": "admin"}),
             );
+        }
+        if self.plan.without & (1 << which) != 0 {
+            return;
         }
         match which {
             0..=3 => {
@@ -220,9 +223,12 @@ impl World {
 
     /// The registers of a group.
     pub(crate) fn registers(&self, pg: PgId) -> Vec<u64> {
-        let Some(pool) = self.ledger.map().and_then(|map| map.pools.get(&pg.pool)) else { return Vec::new() };
-        let inside = |key: &u64| key::seed(key::hash(&register(*key)), pool.pg_num) == pg.seed;
-        (0..self.plan.keys).filter(inside).collect()
+        (0..self.plan.keys).filter(|key| self.is_home(pg, &register(*key))).collect()
+    }
+    /// Whether an object of the group's pool is in the group.
+    pub(crate) fn is_home(&self, pg: PgId, object: &ObjectId) -> bool {
+        let pool = self.ledger.map().and_then(|map| map.pools.get(&pg.pool));
+        pool.is_some_and(|pool| key::seed(key::hash(object), pool.pg_num) == pg.seed)
     }
 
     fn aim(&mut self, client: usize, key: u64, reads: bool, think_ns: u64, wait: u64) {
@@ -345,6 +351,7 @@ impl World {
         let now = self.now();
         self.must_answer_from = now + 10 * SECOND;
         self.work.calm = true;
+        self.work.streams.calm = true;
         self.after(16 * SECOND, Event::Calm);
     }
 

@@ -69,11 +69,19 @@ impl World {
     }
 
     /// Looks at what clients gave up on since `ended`: nothing may hang when there are no faults.
-    pub(crate) fn must_have_answered(&self, ended: usize) {
+    pub(crate) fn must_have_answered(&self, ended: usize, hung: usize) {
         if self.must_answer_from == u64::MAX || self.plan.rot {
             return;
         }
         let able = self.groups_that_can_serve();
+        for (object, begun) in &self.work.streams.hung[hung..] {
+            let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, object));
+            assert!(
+                !home || *begun < self.must_answer_from,
+                "nothing is wrong, and no answer came for what was asked of {object} at {begun}: {}",
+                self.unclean()
+            );
+        }
         for record in &self.work.history[ended..] {
             let late = record.unknown && record.invoke_ns >= self.must_answer_from;
             let Some(key) = record.key.parse().ok().filter(|_| late) else { continue };

@@ -1,7 +1,8 @@
 //! Which messages arrive, and when.
 //!
 //! Between daemons of one kind messages are delayed, lost, doubled and overtake each other; on the connection of a client, or of an OSD with
-//! its monitor, they are delayed, lost and doubled, and overtake nothing. Across a cut nothing arrives; through a narrow path only what is
+//! its monitor, they are delayed, lost and doubled, and overtake nothing. Between a client and an OSD nothing arrives any more after a loss, until
+//! the client has noticed that the connection is gone: as TCP has it, what arrives is the beginning of what was sent. Across a cut nothing arrives; through a narrow path only what is
 //! short (a path whose largest packet somebody has set too small loses every long message, and no short one).
 
 use crate::plan::{MS, SECOND};
@@ -22,6 +23,8 @@ pub struct Network {
     cuts: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
     narrow: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
     next_cut: u64,
+    /// Clients and OSDs whose connections have lost something.
+    lost: BTreeSet<(Entity, Entity)>,
     /// When the last message of a pair arrives.
     fifo: BTreeMap<(Entity, Entity), u64>,
 }
@@ -63,6 +66,15 @@ impl Network {
         self.narrow.clear();
     }
 
+    /// The connection of a client with an OSD loses something. Whether it is the first loss.
+    pub fn lose(&mut self, client: Entity, osd: Entity) -> bool {
+        self.lost.insert((client, osd))
+    }
+    /// They have a new one.
+    pub fn connect(&mut self, client: Entity, osd: Entity) {
+        self.lost.remove(&(client, osd));
+    }
+
     /// When a message of so many bytes sent now arrives: not at all, once or twice.
     pub fn route(
         &mut self,
@@ -73,7 +85,8 @@ impl Network {
         bytes: usize,
     ) -> (Option<u64>, Option<u64>) {
         let lost = bytes > SHORT && self.narrow.values().any(|path| path.contains(&(from, to)));
-        if lost || self.is_cut(from, to) {
+        let over = self.lost.contains(&(from, to)) || self.lost.contains(&(to, from));
+        if lost || over || self.is_cut(from, to) {
             return (None, None);
         }
         let peers = matches!((from, to), (Entity::Osd(_), Entity::Osd(_)) | (Entity::Mon(_), Entity::Mon(_)));

@@ -73,6 +73,12 @@ pub struct Plan {
     pub spans: bool,
     /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
     pub snaps: bool,
+    /// Operations that a client keeps in flight on one object; 0: none does.
+    pub depth: usize,
+    /// Operations that a client has in flight at most.
+    pub client_ops: usize,
+    /// Kinds of faults that do not happen, a bit each ([`crate::shrink`]).
+    pub without: u32,
     /// Page sizes and bounds of the OSDs.
     pub pages: Pages,
 }
@@ -97,6 +103,10 @@ impl Pages {
             held_messages: rng.between(4, 64) as usize,
             deltas_kept: rng.between(1, 16) as usize,
             scan_objects: rng.between(1, 8) as u32,
+            recovery_objects_total: rng.between(1, 6) as usize,
+            backfill_groups: rng.between(1, 2) as usize,
+            client_ops: rng.between(8, 128) as usize,
+            client_bytes: rng.between(32 << 10, 4 << 20),
             ..all
         })
     }
@@ -147,6 +157,9 @@ impl Plan {
             randoms: rng.one_in(3),
             library: rng.one_in(4),
             spans: rng.one_in(3),
+            depth: if rng.one_in(2) { rng.between(2, 12) as usize } else { 0 },
+            client_ops: if rng.one_in(4) { rng.between(2, 8) as usize } else { 1024 },
+            without: 0,
             pages: Pages::any(&mut rng),
         }
     }
@@ -174,8 +187,21 @@ impl Plan {
             randoms: false,
             library: false,
             spans: false,
+            depth: 0,
             ..Self::of(seed)
         }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { digest, events, operations, unknown, epochs, crashes, .. } = self;
+        write!(
+            f,
+            "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; "
+        )?;
+        write!(f, "{}; {}; {}; ", self.claims, self.programs, self.randoms)?;
+        write!(f, "{}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams)
     }
 }
 
@@ -206,4 +232,12 @@ pub struct Report {
     pub spans: crate::spanning::Counts,
     /// What happened at snapshots.
     pub snaps: crate::snapshots::SnapCounts,
+    /// What happened to streams.
+    pub streams: crate::streams::Counts,
+    /// Limits and rare paths of the OSDs.
+    pub borders: nacre_osd::borders::Borders,
+    /// Virtual nanoseconds that it lasted.
+    pub simulated_ns: u64,
+    /// Comparisons of a member with its primary while faults went on.
+    pub surveyed: u64,
 }

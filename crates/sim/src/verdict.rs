@@ -3,6 +3,7 @@
 use crate::disk::Disk;
 use crate::workload::{register, value_of};
 use crate::world::World;
+use bytes::Bytes;
 use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record};
 use nacre_osd::key;
@@ -11,17 +12,26 @@ use nacre_types::{ObjectId, OsdId, PgId, SnapId};
 use nacre_wire::Wire;
 use nacre_wire::msg::snap::SnapSet;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
-/// One copy of an object: attributes, and data unless it is damaged.
-type Copy = (ObjectStat, Option<Vec<u8>>);
+/// One copy of an object: attributes, omap, and data unless it is damaged.
+type Copy = (ObjectStat, BTreeMap<Bytes, Bytes>, Option<Vec<u8>>);
 
 /// Whether two copies are the same as far as they can be read.
 fn same(a: &Copy, b: &Copy) -> bool {
-    a.0 == b.0 && a.1.as_ref().zip(b.1.as_ref()).is_none_or(|(a, b)| a == b)
+    a.0 == b.0 && a.1 == b.1 && a.2.as_ref().zip(b.2.as_ref()).is_none_or(|(a, b)| a == b)
 }
 
 fn ask(disk: &mut Disk, read: Read) -> ReadReply {
     disk.ask(read).unwrap_or_else(|why| panic!("what was repaired cannot be read: {why:?}"))
+}
+
+/// An object's whole omap.
+fn omap(disk: &mut Disk, object: ObjectKey) -> BTreeMap<Bytes, Bytes> {
+    let all =
+        Read::Omap { object, from: Bound::Unbounded, to: None, limit_entries: usize::MAX, limit_bytes: usize::MAX };
+    let ReadReply::Omap { entries, .. } = ask(disk, all) else { panic!("an omap is answered with an omap") };
+    entries.into_iter().collect()
 }
 
 /// Everything that a disk has of a group.
@@ -35,13 +45,14 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
     for position in keys {
         let object = ObjectKey::new(collection, position.clone());
         let ReadReply::Stat(Some(stat)) = ask(disk, Read::Stat(object.clone())) else { panic!("listed but absent") };
+        let omap = omap(disk, object.clone());
         let data = match disk.ask(Read::Data { object, offset: 0, length: stat.size }) {
             Ok(ReadReply::Data(data)) => Some(data.concat()),
             // What nobody has read since it was damaged nobody has healed: that is for scrub.
             Err(ReadError::Corrupt { .. } | ReadError::Device { .. }) if disk.rotten => None,
             other => panic!("data is answered with {other:?}"),
         };
-        copies.insert(position, (stat, data));
+        copies.insert(position, (stat, omap, data));
     }
     copies
 }
@@ -131,6 +142,43 @@ pub fn any_survivor(world: &mut World) {
     }
 }
 
+/// Each replica alone has of every stream what its writer was answered.
+///
+/// # Panics
+/// When it has not.
+pub fn streams_survive(world: &mut World) {
+    let map = world.ledger.map().expect("a clean cluster has a map").clone();
+    let Some((pool_id, pool)) = map.pool_named(&crate::world::POOL.into()) else { return };
+    let known = world.work.streams.all.iter().filter(|stream| stream.is_known());
+    let known: Vec<_> = known.map(|stream| (stream.object.clone(), stream.last().clone())).collect();
+    for (object, expected) in known {
+        let pg = PgId::replicated(pool_id, key::seed(key::hash(&object), pool.pg_num));
+        for osd in map.pgs[&pg].acting.clone() {
+            let disk = world.disk(osd);
+            let store_key = key::store_key(pg, &object);
+            let found = match disk.ask(Read::Stat(store_key.clone())) {
+                Ok(ReadReply::Stat(stat)) => stat.filter(|stat| {
+                    let set = stat.attrs.get(&b"s"[..]).map(|set| SnapSet::from_bytes(set).expect("it was stored"));
+                    set.is_none_or(|set| !set.whiteout)
+                }),
+                Err(ReadError::NotFound) => None,
+                other => panic!("a look at {object} is answered with {other:?}"),
+            };
+            let Some(stat) = found else {
+                assert!(expected.is_none(), "{osd} has no {object}, which is {expected:?}");
+                continue;
+            };
+            let expected = expected.as_ref().unwrap_or_else(|| panic!("{osd} has {object}, which was deleted"));
+            assert_eq!(omap(disk, store_key.clone()), expected.omap, "the omap of {object} on {osd}");
+            match disk.ask(Read::Data { object: store_key, offset: 0, length: stat.size }) {
+                Ok(ReadReply::Data(data)) => assert_eq!(data.concat(), expected.data, "{object} on {osd}"),
+                Err(_) if disk.rotten => {}
+                other => panic!("data is answered with {other:?}"),
+            }
+        }
+    }
+}
+
 /// Every clone is named by the live object of its name and preserves a snapshot that exists; whiteouts are there for clones only.
 ///
 /// # Panics
@@ -142,7 +190,7 @@ pub fn clones_are_wanted(world: &mut World) {
         let osd = *record.acting.first().expect("a clean group is served");
         let mut wanted: BTreeMap<ObjectId, u64> = BTreeMap::new();
         let mut found: BTreeMap<ObjectId, u64> = BTreeMap::new();
-        for (position, (stat, _)) in contents(world.disk(osd), *pg, pool.pg_num) {
+        for (position, (stat, ..)) in contents(world.disk(osd), *pg, pool.pg_num) {
             let object = key::object_at(&position).expect("a position");
             if object.snapshot != SnapId::HEAD {
                 found.insert(object, stat.size);

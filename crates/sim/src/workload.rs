@@ -11,6 +11,7 @@ use crate::programs::{Book, Calls};
 use crate::rng::Rng;
 use crate::snapshots::{Album, Snapper};
 use crate::spanning::{Span, Spanner};
+use crate::streams::{Streamer, Streams};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_history::record::Outcome;
@@ -72,6 +73,7 @@ pub struct SimClient {
     patron: Patron,
     spanner: Spanner,
     snapper: Snapper,
+    streamer: Streamer,
     next_at: u64,
     think_ns: u64,
     /// No new operations.
@@ -97,12 +99,16 @@ pub struct Workload {
     pub span: Span,
     /// What happened at snapshots.
     pub album: Album,
+    /// What happened to streams.
+    pub streams: Streams,
     claims: bool,
     programs: bool,
     randoms: bool,
     library: bool,
     spans: bool,
     snaps: bool,
+    depth: usize,
+    client_ops: usize,
     /// All faults have ended.
     pub calm: bool,
     keys: u64,
@@ -116,7 +122,7 @@ impl Workload {
     /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
-        let crate::Plan { seed, keys, claims, programs, randoms, library, spans, snaps, .. } = *plan;
+        let crate::Plan { seed, keys, claims, programs, randoms, library, spans, snaps, depth, client_ops, .. } = *plan;
         Self {
             history: Vec::new(),
             notices: Notices::default(),
@@ -125,12 +131,15 @@ impl Workload {
             shelf: Shelf::default(),
             span: Span::default(),
             album: Album::default(),
+            streams: Streams::default(),
             claims,
             programs,
             randoms,
             library,
             spans,
             snaps,
+            depth,
+            client_ops,
             calm: false,
             keys,
             next_value: 0,
@@ -143,6 +152,7 @@ impl Workload {
     pub fn client(&mut self, index: u64, rng: &mut Rng, now: Time) -> SimClient {
         let mut config = ClientConfig::new(ClientId(1000 + index));
         config.retry_interval = Duration::from_millis(rng.between(300, 1500));
+        config.ops_max = self.client_ops;
         self.next_name += 1;
         SimClient {
             role: Client::new(config, now),
@@ -154,6 +164,7 @@ impl Workload {
             patron: Patron::new(self.library),
             spanner: Spanner::new(self.spans),
             snapper: Snapper::new(self.snaps),
+            streamer: Streamer::new(self.depth > 0, self.depth),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
             finished: false,
@@ -174,7 +185,7 @@ impl SimClient {
         let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
         let calls = self.calls.next_at(self.finished).min(self.caller.next_at(self.finished));
         let others = self.patron.next_at(self.finished).min(self.spanner.next_at(self.finished));
-        own.min(chores).min(calls).min(others)
+        own.min(chores).min(calls).min(others).min(self.streamer.next_at(self.finished))
     }
 
     /// Whether an operation is under way.
@@ -192,6 +203,7 @@ impl SimClient {
             && self.patron.is_settled()
             && self.spanner.is_settled()
             && self.snapper.is_settled()
+            && self.streamer.is_settled()
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -208,6 +220,7 @@ impl SimClient {
                 || self.caller.on_completion(&ended, now, &mut work.diary)
                 || self.patron.on_completion(&ended, now, &mut work.shelf)
                 || self.spanner.on_completion(&ended, &mut work.span)
+                || self.streamer.on_completion(&ended, &self.role, &mut work.streams)
             {
                 continue;
             }
@@ -221,6 +234,7 @@ impl SimClient {
         self.caller.advance(now, local, self.finished, &mut self.role, &mut work.diary, rng);
         self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
         self.spanner.advance(now, local, self.finished, &mut self.role, &mut work.span, rng);
+        self.streamer.advance(now, local, self.finished, &mut self.role, &mut work.streams, rng);
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
         {

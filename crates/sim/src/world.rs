@@ -136,6 +136,8 @@ pub struct World {
     pub(crate) last: Option<Entity>,
     /// The class that clients call has been ordered.
     installed: bool,
+    /// Borders crossed by daemons that are gone.
+    pub(crate) borders: nacre_osd::borders::Borders,
     /// Comparisons of a member with its primary.
     pub(crate) surveyed: u64,
     /// From then on, in virtual nanoseconds, every operation that is begun must be answered.
@@ -158,6 +160,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::clones_are_wanted(&mut world);
     crate::verdict::stores_are_sound(&world);
     crate::verdict::any_survivor(&mut world);
+    crate::verdict::streams_survive(&mut world);
     world.work.notices.check();
     world.work.book.check();
     world.work.diary.check();
@@ -228,6 +231,7 @@ impl World {
             mon_to_osd: 0,
             last: None,
             installed: false,
+            borders: nacre_osd::borders::Borders::default(),
             surveyed: 0,
             must_answer_from: u64::MAX,
             ordered: BTreeSet::new(),
@@ -280,7 +284,10 @@ impl World {
         &mut self.process(Entity::Osd(osd)).disk
     }
 
-    fn report(self) -> Report {
+    fn report(mut self) -> Report {
+        for osd in self.processes.values().filter_map(Process::osd) {
+            self.borders.add(&osd.counters().borders);
+        }
         let unknown = self.work.history.iter().filter(|record| record.unknown).count();
         Report {
             digest: self.digest.digest128(),
@@ -295,6 +302,10 @@ impl World {
             library: self.work.shelf.counts(),
             spans: self.work.span.counts(),
             snaps: self.work.album.counts,
+            streams: self.work.streams.counts,
+            borders: self.borders,
+            simulated_ns: self.schedule.now,
+            surveyed: self.surveyed,
         }
     }
 
@@ -375,6 +386,7 @@ impl World {
             Event::ToClient { to, from, epoch, message } => self.hand_to_client(to, from, epoch, message),
             Event::ClientReset { client, osd } => {
                 let now = Time(self.now());
+                self.network.connect(Entity::Client(self.clients[client].role.id()), Entity::Osd(osd));
                 self.clients[client].role.on_peer_reset(now, osd);
                 self.flush_client(client);
             }
@@ -456,6 +468,9 @@ impl World {
     /// The daemon is gone at once. Whether it ran.
     pub(crate) fn crash(&mut self, who: Entity) -> bool {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if let Some(osd) = process.osd() {
+            self.borders.add(&osd.counters().borders);
+        }
         if process.role.take().is_none() {
             return false;
         }
@@ -734,6 +749,7 @@ impl World {
     pub(crate) fn flush_client(&mut self, index: usize) {
         let now = self.now();
         let ended = self.work.history.len();
+        let hung = self.work.streams.hung.len();
         self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
         self.install_programs();
         self.install_randoms();
@@ -741,7 +757,7 @@ impl World {
             let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
             self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));
         }
-        self.must_have_answered(ended);
+        self.must_have_answered(ended, hung);
         let client = &mut self.clients[index];
         let mut out = Vec::new();
         client.role.take_outputs(&mut out);
@@ -837,7 +853,10 @@ impl World {
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
         let bytes = meta.len() + nacre_wire::msg::payload_len(message.payload());
-        let (Some(at), again) = self.network.route(&mut self.rng, bad, now, (from, to), bytes) else { return };
+        let (Some(at), again) = self.network.route(&mut self.rng, bad, now, (from, to), bytes) else {
+            self.break_path(from, to);
+            return;
+        };
         self.digest.update(&meta);
         let (kind, _, compat) = message.kind();
         let payload: Payload = message.payload().to_vec();
@@ -847,6 +866,21 @@ impl World {
             self.deliver(again, from, to, epoch, message.clone());
         }
         self.deliver(at, from, to, epoch, message);
+    }
+
+    /// What is lost between a client and an OSD is lost with its connection: nothing sent later on it arrives either. Both ends notice some time later.
+    fn break_path(&mut self, from: Entity, to: Entity) {
+        let (client, osd) = match (from, to) {
+            (Entity::Client(_), Entity::Osd(osd)) => (from, osd),
+            (Entity::Osd(osd), Entity::Client(_)) => (to, osd),
+            _ => return,
+        };
+        if self.network.lose(client, Entity::Osd(osd))
+            && let Some(client) = self.client_of(client)
+        {
+            let wait = self.rng.between(MS, 4 * SECOND);
+            self.after(wait, Event::ClientReset { client, osd });
+        }
     }
 
     fn deliver(&mut self, at: u64, from: Entity, to: Entity, epoch: Epoch, message: Message) {

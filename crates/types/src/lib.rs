@@ -3,12 +3,14 @@
 //! Each number that crosses a crate border has a type of its own, with only the operations that make
 //! sense for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has neither.
 //!
+//! * [`borders`]: counters of limits and rare paths;
 //! * [`id`]: who is who (daemons, instances, pools, placement groups);
 //! * [`name`]: object names;
 //! * [`time`]: the host's clock as plain values;
 //! * [`version`]: positions in the cluster's and a placement group's history.
 #![forbid(unsafe_code)]
 
+pub mod borders;
 pub mod id;
 pub mod name;
 pub mod time;

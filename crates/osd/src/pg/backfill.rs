@@ -137,6 +137,7 @@ impl Pg {
         }
         primary.backfill.pause_until = None;
         if !self.counted_range && sh.backfilling >= sh.config.limits.backfill_groups {
+            sh.counters.borders.backfill_waits += 1;
             sh.backfill_waits.insert(pg);
             return;
         }
@@ -236,6 +237,7 @@ impl Pg {
             return;
         }
         work.theirs = Some(message.objects.into_iter().collect());
+        sh.counters.borders.scan_pages += u64::from(message.to.is_some());
         work.end = message.to;
         let read = self.range_read(message.from, limit);
         sh.read(self.id(), self.interval.since, read, Awaited::BackfillList);

@@ -38,6 +38,7 @@ impl Pg {
             let peer = self.primary().and_then(|primary| primary.peers.get_mut(&osd)).expect("just listed");
             peer.moved = now;
             if peer.acked >= tail {
+                sh.counters.borders.caught_up += 1;
                 peer.catching = Some(head);
                 self.send_entries(osd, sh);
             } else {

@@ -111,6 +111,7 @@ impl Pg {
         };
         page.end = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
         page.waiting = keys.len();
+        sh.counters.borders.count_pages += u64::from(more);
         let collection = key::collection(pg.pool, pg.shard);
         for position in keys {
             let read = Read::Stat(ObjectKey::new(collection, position.clone()));

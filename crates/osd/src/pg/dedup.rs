@@ -115,6 +115,14 @@ impl DedupTable {
         }
     }
 
+    /// Whether a later operation of the same client changed the object: one that is unknown has had its turn then, and changed nothing (what it was
+    /// answered went with its interval). Executed now it would come after what its client sent later: a guard that did not hold might hold.
+    #[must_use]
+    pub fn is_overtaken(&self, request: &RequestId, object: &ObjectId) -> bool {
+        let Some(client) = self.clients.get(&(request.client, request.instance)) else { return false };
+        client.done.range(request.sequence + 1..).any(|(_, done)| done.object() == object)
+    }
+
     /// Remembers an update.
     ///
     /// Returns the sequence numbers that it confirms and that have stored records to be removed.

@@ -80,6 +80,7 @@ impl Pg {
         let collection = key::collection(self.id().pool, self.id().shard);
         let mut ops: Vec<Op> = keys.into_iter().map(|key| Op::Remove(ObjectKey::new(collection, key))).collect();
         if more {
+            sh.counters.borders.erase_pages += 1;
             sh.submit(self.id(), self.interval.since, ops, Awaited::Erased);
         } else {
             self.local.erase(&mut ops);

@@ -75,6 +75,7 @@ impl Pg {
             self.look_at_listed(number, unknown, sh);
             return;
         }
+        sh.counters.borders.list_pages += u64::from(next.is_some());
         let Listing { op, known, .. } = primary.objects.listings.remove(&number).expect("just seen");
         let there = |object: &ObjectId| !snaps::is_clone(object) && known.get(object).copied().unwrap_or(true);
         let results = vec![SubReply::Objects { objects: all.into_iter().filter(there).collect(), next }];

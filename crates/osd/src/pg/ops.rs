@@ -189,23 +189,20 @@ impl Pg {
     }
 
     /// Whether a group that does not serve has no room for the operation: it may hold a share of what the daemon holds for clients, and the other groups
-    /// go on. What a client sends after an operation that was refused is refused too, until that one is here: it comes again, in order.
-    fn is_beyond_share(&mut self, request: &OpRequest, bytes: u64, serving: bool, sh: &Shared) -> bool {
+    /// go on. What a client sends after an operation that was refused is refused too, until that one is here: all come again, in order.
+    fn is_beyond_share(&mut self, request: &OpRequest, bytes: u64, serving: bool, sh: &mut Shared) -> bool {
         let limits = &sh.config.limits;
         let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
         let most = (limits.client_ops / BLOCKED_SHARE, limits.client_bytes / BLOCKED_SHARE as u64);
         // One operation has room whatever its size.
         let full = !serving && held.0 > 0 && (held.0 >= most.0.max(1) || held.1 + bytes > most.1);
         let Some(primary) = self.primary() else { return false };
-        let (who, sequence) = ((request.request.client, request.request.instance), request.request.sequence);
-        let first = primary.refused.get(&who).copied().filter(|first| request.answered_below <= *first);
-        if full || first.is_some_and(|first| sequence > first) {
-            primary.refused.insert(who, first.unwrap_or(sequence).min(sequence));
+        if primary.turned_away.must_wait(&request.request, request.answered_below) || full {
+            primary.turned_away.refuse(sh.now, &request.request);
+            sh.counters.borders.share_refused += 1;
             return true;
         }
-        if first.is_none_or(|first| first == sequence) {
-            primary.refused.remove(&who);
-        }
+        primary.turned_away.take(&request.request);
         false
     }
 
@@ -471,6 +468,7 @@ impl Pg {
 
     /// Nobody has the object in a form that can be read.
     fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
+        sh.counters.borders.unfound += 1;
         for op in self.primary().expect("only primaries have clients").objects.take_queue(object) {
             self.fail(op, OpFailure::Corrupt { offset }, sh);
         }
@@ -492,6 +490,7 @@ impl Pg {
             _ => None,
         };
         if let Some(Answered { failure, results, seen }) = known {
+            sh.counters.borders.answered_again += 1;
             // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
             let attempt = op.request.attempt;
             let reply = OpReply { request: id, failure, version: Version::NONE, results, attempt };
@@ -500,9 +499,19 @@ impl Pg {
             return true;
         }
         let (version, results) = match self.local.dedup.seen(&id) {
-            super::dedup::Seen::New => return false,
+            super::dedup::Seen::New => {
+                // Order (DESIGN §3): what its client sent after it may not happen before it.
+                let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object);
+                if !overtaken || mutant(Mutant::OvertakenExecuted) {
+                    return false;
+                }
+                sh.counters.borders.overtaken += 1;
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
             super::dedup::Seen::Superseded if mutant(Mutant::SupersededExecuted) => return false,
             super::dedup::Seen::Superseded => {
+                sh.counters.borders.superseded += 1;
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }

@@ -118,8 +118,8 @@ pub struct Primary {
     pub watching: super::watch::Watching,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
-    /// The first operation of each client that found no room here.
-    pub refused: BTreeMap<(nacre_types::ClientId, nacre_types::Instance), u64>,
+    /// Operations that found no room here.
+    pub turned_away: crate::turned_away::TurnedAway,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.
     leases_end: Option<Time>,
 }
@@ -149,7 +149,7 @@ impl Primary {
             trimming: super::trim::Trimming::default(),
             watching: super::watch::Watching::default(),
             retry_at: now,
-            refused: BTreeMap::new(),
+            turned_away: Default::default(),
             leases_end: None,
         }
     }
@@ -462,6 +462,7 @@ impl Pg {
             self.peering_ask(sh);
             return;
         }
+        sh.counters.borders.divergent += u64::from(from < self.local.log.head());
         self.local.adopt(from, entries, head, &dedup, interval, &mut ops);
         self.submit_adopted(ops, sh);
     }
@@ -494,7 +495,7 @@ impl Pg {
         let primary = self.as_primary().expect("the primary sends it");
         let info = primary.infos.get(&to).cloned().unwrap_or_default();
         // By the authority's log, as it was judged. Ours says the same by now, but its spans may say less: where it had parted from the authority's
-        // there is a position that is no entry, if the other half of a split has that one (simulator, `--library`, seed 74).
+        // there is a position that is no entry, if the other half of a split has that one (simulator, `--set library=1`, seed 74).
         let shared = common(&info.spans, &primary.truth);
         let fits = shared >= log.tail() && shared >= info.tail && (info.exists || log.tail() == Version::NONE);
         self.send_adopt_from(to, if fits { Some(shared) } else { None }, sh);
@@ -546,9 +547,12 @@ impl Pg {
         let mut ops = Ops::new();
         let interval = message.interval;
         if message.restart {
+            sh.counters.borders.started_over += 1;
             let Adopt { tail, totals, entries, head, dedup, .. } = message;
             self.local.restart(tail, totals, entries, head, &dedup, interval, &mut ops);
         } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
+            sh.counters.borders.divergent += u64::from(message.from < self.local.log.head());
+            sh.counters.borders.recovered_by_log += u64::from(message.from < message.head);
             self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
         } else {
             // Cannot be: it was computed from what we said in this interval, and nothing changed since.
@@ -649,6 +653,7 @@ impl Pg {
                 ends.expect("the authority is a member of the old interval: we are, or it told us")
             }
         };
+        sh.counters.borders.waited_for_leases += u64::from(primary.serve_after > sh.now);
         sh.wake_at(primary.serve_after);
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
         if acting < min_size {
@@ -705,6 +710,7 @@ impl Pg {
                 }
             }
             Phase::Remap(acting) => {
+                sh.counters.borders.temporary += 1;
                 let message = PgTemporaryRequest { pg, interval, acting: acting.clone() };
                 sh.out.push(crate::Output::SendMon { message: Message::PgTemporaryRequest(message) });
             }
@@ -748,6 +754,7 @@ impl Pg {
 
     /// Ends a temporary acting set whose backfill is done, or asks for the first one.
     pub(super) fn request_acting(&mut self, acting: Vec<OsdId>, sh: &mut Shared) {
+        sh.counters.borders.temporary += 1;
         let message = PgTemporaryRequest { pg: self.id(), interval: self.interval.since, acting };
         sh.out.push(crate::Output::SendMon { message: Message::PgTemporaryRequest(message) });
     }

@@ -88,6 +88,7 @@ impl Pg {
         let together = sh.config.limits.recovery_objects_total.saturating_sub(sh.recovering + here - self.counted);
         let room = limit.saturating_sub(here).min(together);
         if !stopped && room == 0 && here < limit {
+            sh.counters.borders.recovery_waits += 1;
             sh.recovery_waits.insert(self.id());
         }
         if !stopped && room > 0 {
@@ -133,7 +134,9 @@ impl Pg {
     fn recover_object(&mut self, object: &ObjectId, sh: &mut Shared) {
         if let Some(missing) = self.local.missing.get(object) {
             let version = missing.need;
-            let source = self.sources(object).next().or_else(|| self.last_resort(object));
+            let source = self.sources(object).next();
+            sh.counters.borders.last_resorts += u64::from(source.is_none());
+            let source = source.or_else(|| self.last_resort(object));
             let until = sh.now + sh.config.timing.retry_interval * 4;
             let (pg, interval) = (self.id(), self.interval.since);
             let pulls = &mut self.primary().expect("recovering").recovery.pulls;

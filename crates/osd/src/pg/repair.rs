@@ -63,6 +63,7 @@ impl Pg {
         let pg = self.id();
         let Some(primary) = self.primary() else { return };
         if primary.damage.suspects.entry(object.clone()).or_default().insert(whose, version).is_none() {
+            sh.counters.borders.damaged += 1;
             sh.say(
                 Severity::Error {},
                 format!("{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"),

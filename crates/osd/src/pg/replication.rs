@@ -213,6 +213,11 @@ impl Pg {
     pub(super) fn launch(&mut self, ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
         let last = ordered.last().expect("something was ordered").update.version;
         let trim = self.trim_point(sh);
+        if trim > self.local.log.tail() {
+            let here = self.interval.acting.len() >= self.interval.size;
+            sh.counters.borders.log_short += u64::from(here);
+            sh.counters.borders.log_long += u64::from(!here);
+        }
         self.local.trim(trim, &mut ops);
         let me = sh.me();
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();

@@ -241,6 +241,8 @@ impl Pg {
         push.offset = outgoing.offset;
         push.omap.clone_from(omap);
         push.last = end >= stat.size && !more;
+        sh.counters.borders.push_data_parts += u64::from(end < stat.size);
+        sh.counters.borders.push_omap_parts += u64::from(*more);
         if outgoing.part == 0 {
             push.attrs = stat.attrs.iter().map(|(name, value)| (Name::copy(name), value.clone())).collect();
         }

@@ -101,6 +101,7 @@ impl Pg {
             // Not now: the page is read again.
             _ => return,
         };
+        sh.counters.borders.trim_pages += u64::from(more);
         trimming.from = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
         for clone in keys.iter().filter_map(|key| key::object_at(key)).filter(snaps::is_clone) {
             let live = snaps::live(&clone);

@@ -1,119 +1,144 @@
-//! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and prints what it found.
+//! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and prints what it found; seeds that fail are made smaller.
 #![allow(clippy::disallowed_methods, reason = "a command line: reads its arguments, measures its time")]
 
 use std::process::ExitCode;
 
-/// Snapshots whatever the seed says.
-static SNAPSHOTS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-/// Watches and locks whatever the seed says.
-static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-/// Classes of the library whatever the seed says.
-static LIBRARY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-/// Writes of several objects whatever the seed says.
-static SPANS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-/// Random classes whatever the seed says.
-static RANDOMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Runs that making a failing seed smaller may take.
+const SHRINK_RUNS: usize = 60;
+/// Failing seeds that are made smaller.
+const SHRUNK: usize = 3;
 
-fn main() -> ExitCode {
+const USAGE: &str = "sim [--seed N | --seeds N [--from N]] [--set NAME=VALUE]… [--verbose] [--borders] [--no-shrink] | --mutants | --mutant NAME | --propagation OSDS";
+
+#[derive(Default)]
+struct Arguments {
+    seed: Option<u64>,
+    seeds: Option<u64>,
+    from: u64,
+    verbose: bool,
+    borders: bool,
+    no_shrink: bool,
+    mutants: bool,
+    mutant: Option<String>,
+    propagation: Option<u64>,
+    /// What is set whatever the seed says.
+    settings: Vec<(String, u64)>,
+}
+
+impl Arguments {
+    /// The plan of a seed, and what is set.
+    fn plan(&self, seed: u64) -> nacre_sim::Plan {
+        let mut plan = nacre_sim::Plan::of(seed);
+        for (name, value) in &self.settings {
+            plan.set(name, *value).expect("checked when it was given");
+        }
+        plan
+    }
+}
+
+fn parse() -> Result<Arguments, String> {
+    let mut given = Arguments::default();
     let mut arguments = std::env::args().skip(1);
-    let (mut seed, mut seeds, mut from, mut verbose, mut mutants, mut mutant) =
-        (None, None, 0u64, false, false, None::<String>);
     let number = |name: &str, value: Option<String>| -> Result<u64, String> {
-        value.and_then(|text| text.parse().ok()).ok_or_else(|| format!("sim: {name} takes a number"))
+        value.and_then(|text| text.parse().ok()).ok_or_else(|| format!("{name} takes a number"))
     };
     while let Some(argument) = arguments.next() {
-        let outcome = match argument.as_str() {
-            "--seed" => number("--seed", arguments.next()).map(|n| seed = Some(n)),
-            "--seeds" => number("--seeds", arguments.next()).map(|n| seeds = Some(n)),
-            "--from" => number("--from", arguments.next()).map(|n| from = n),
-            "--verbose" => {
-                verbose = true;
-                Ok(())
+        match argument.as_str() {
+            "--seed" => given.seed = Some(number("--seed", arguments.next())?),
+            "--seeds" => given.seeds = Some(number("--seeds", arguments.next())?),
+            "--from" => given.from = number("--from", arguments.next())?,
+            "--verbose" => given.verbose = true,
+            "--borders" => given.borders = true,
+            "--no-shrink" => given.no_shrink = true,
+            "--mutants" => given.mutants = true,
+            "--mutant" => given.mutant = Some(arguments.next().ok_or("--mutant takes a name")?),
+            "--propagation" => given.propagation = Some(number("--propagation", arguments.next())?),
+            "--set" => {
+                let text = arguments.next().ok_or("--set takes NAME=VALUE")?;
+                let (name, value) = text.split_once('=').ok_or("--set takes NAME=VALUE")?;
+                let value = number(name, Some(value.to_owned()))?;
+                nacre_sim::Plan::of(0).set(name, value)?;
+                given.settings.push((name.to_owned(), value));
             }
-            "--snapshots" => {
-                SNAPSHOTS.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(())
-            }
-            "--randoms" => {
-                RANDOMS.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(())
-            }
-            "--library" => {
-                LIBRARY.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(())
-            }
-            "--spans" => {
-                SPANS.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(())
-            }
-            "--claims" => {
-                CLAIMS.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(())
-            }
-            "--mutants" => {
-                mutants = true;
-                Ok(())
-            }
-            "--mutant" => {
-                mutant = arguments.next();
-                mutant.as_ref().map(|_| ()).ok_or_else(|| "sim: --mutant takes a name".to_owned())
-            }
-            "--propagation" => {
-                let osds = number("--propagation", arguments.next());
-                return match osds {
-                    Ok(osds) => propagate(osds as u32, seeds.unwrap_or(1000)),
-                    Err(why) => {
-                        eprintln!("{why}");
-                        ExitCode::from(2)
-                    }
-                };
-            }
-            other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --spans, --snapshots, --verbose"
-            )),
-        };
-        if let Err(why) = outcome {
-            eprintln!("{why}");
-            return ExitCode::from(2);
+            other => return Err(format!("unknown argument `{other}`; usage: {USAGE}")),
         }
     }
-    if mutants || mutant.is_some() {
+    Ok(given)
+}
+
+fn main() -> ExitCode {
+    let given = match parse() {
+        Ok(given) => given,
+        Err(why) => {
+            eprintln!("sim: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(osds) = given.propagation {
+        return propagate(osds as u32, given.seeds.unwrap_or(1000));
+    }
+    let Arguments { seed, seeds, from, verbose, .. } = given;
+    if given.mutants || given.mutant.is_some() {
         let (from, seeds) = seed.map_or((from, seeds.unwrap_or(600)), |seed| (seed, 1));
-        return hunt(seeds, from, mutant.as_deref(), verbose);
+        return hunt(&given, seeds, from);
     }
     let range = match (seed, seeds) {
         (Some(seed), _) => seed..seed + 1,
         (None, seeds) => from..from + seeds.unwrap_or(100),
     };
-    let (mut passed, mut failed) = (0, 0);
+    let begun = std::time::Instant::now();
+    let mut borders = nacre_osd::borders::Borders::default();
+    let (mut passed, mut failed, mut simulated_ns) = (0u64, 0, 0);
     for seed in range {
-        match attempt(seed, verbose) {
+        match attempt(&given.plan(seed), verbose) {
             Ok(report) => {
                 passed += 1;
-                println!(
-                    "seed {seed}: {:032x} {} events, {} operations ({} unknown), {} epochs, {} crashes; {}; {}; {}; {}; {}; {}",
-                    report.digest,
-                    report.events,
-                    report.operations,
-                    report.unknown,
-                    report.epochs,
-                    report.crashes,
-                    report.claims,
-                    report.programs,
-                    report.randoms,
-                    report.library,
-                    report.spans,
-                    report.snaps
-                );
+                borders.add(&report.borders);
+                simulated_ns += report.simulated_ns;
+                println!("seed {seed}: {report}");
             }
             Err(why) => {
                 failed += 1;
                 println!("seed {seed}: FAILED: {why}");
+                if failed <= SHRUNK && !given.no_shrink && !verbose {
+                    shrink(&given, seed, why);
+                }
             }
+        }
+    }
+    let hours = begun.elapsed().as_secs_f64() / 3600.0;
+    println!(
+        "{:.0} seeds an hour, {:.1} simulated hours an hour",
+        (passed + failed as u64) as f64 / hours,
+        simulated_ns as f64 / 3.6e12 / hours
+    );
+    if given.borders {
+        for (name, count) in borders.counts() {
+            println!("border {name}: {count}");
         }
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says what of a seed's plan is enough to fail.
+fn shrink(given: &Arguments, seed: u64, why: String) {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (kept, last) =
+        nacre_sim::shrink::shrink(&given.plan(seed), why, SHRINK_RUNS, |plan| attempt(plan, false).err());
+    std::panic::set_hook(hook);
+    let settings: Vec<String> = kept.iter().map(|(name, value)| format!("--set {name}={value}")).collect();
+    let line: String = last.lines().next().unwrap_or_default().chars().take(300).collect();
+    println!("seed {seed}: smaller: sim --seed {seed} {}: {line}", settings.join(" "));
+}
+
+fn attempt(plan: &nacre_sim::Plan, verbose: bool) -> Result<nacre_sim::Report, String> {
+    let run = std::panic::catch_unwind(|| nacre_sim::run(plan, verbose));
+    run.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "panicked".into())
+    })
 }
 
 /// Prints how soon updates of a class are live on so many OSDs.
@@ -134,30 +159,16 @@ fn propagate(osds: u32, updates: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
-    let plan = nacre_sim::Plan::of(seed);
-    let claims = plan.claims || CLAIMS.load(std::sync::atomic::Ordering::Relaxed);
-    let snaps = plan.snaps || SNAPSHOTS.load(std::sync::atomic::Ordering::Relaxed);
-    let randoms = plan.randoms || RANDOMS.load(std::sync::atomic::Ordering::Relaxed);
-    let library = plan.library || LIBRARY.load(std::sync::atomic::Ordering::Relaxed);
-    let spans = plan.spans || SPANS.load(std::sync::atomic::Ordering::Relaxed);
-    let plan = nacre_sim::Plan { claims, snaps, randoms, library, spans, ..plan };
-    let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
-    run.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "panicked".into())
-    })
-}
-
 #[cfg(feature = "mutants")]
-fn hunt(seeds: u64, from: u64, only: Option<&str>, verbose: bool) -> ExitCode {
+fn hunt(given: &Arguments, seeds: u64, from: u64) -> ExitCode {
+    let (only, verbose) = (given.mutant.as_deref(), given.verbose);
     std::panic::set_hook(Box::new(|_| {}));
     let (mut survivors, mut caught_all) = (0, 0);
     let all = nacre_osd::Mutant::ALL.into_iter();
     for mutant in all.filter(|mutant| only.is_none_or(|name| format!("{mutant:?}").eq_ignore_ascii_case(name))) {
         nacre_osd::set_mutant(Some(mutant));
-        let caught =
-            (from..from + seeds).find_map(|seed| attempt(seed, verbose).err().map(|why| (seed - from + 1, seed, why)));
+        let caught = (from..from + seeds)
+            .find_map(|seed| attempt(&given.plan(seed), verbose).err().map(|why| (seed - from + 1, seed, why)));
         match caught {
             Some((tried, seed, why)) => {
                 caught_all += 1;
@@ -176,7 +187,7 @@ fn hunt(seeds: u64, from: u64, only: Option<&str>, verbose: bool) -> ExitCode {
 }
 
 #[cfg(not(feature = "mutants"))]
-fn hunt(_: u64, _: u64, _: Option<&str>, _: bool) -> ExitCode {
+fn hunt(_: &Arguments, _: u64, _: u64) -> ExitCode {
     eprintln!("sim: built without the feature `mutants`; use `./x mutants`");
     ExitCode::from(2)
 }

@@ -1,0 +1,64 @@
+//! The limits and rare paths of an OSD, counted ([`nacre_types::borders`]).
+
+nacre_types::borders! {
+    /// Pages of a stray that were erased with more to come.
+    erase_pages,
+    /// Pages of a count of a group's objects with more to come.
+    count_pages,
+    /// Pages of a pass that trims clones with more to come.
+    trim_pages,
+    /// Listings that end before their group does.
+    list_pages,
+    /// Parts of objects that were pushed with more data to come.
+    push_data_parts,
+    /// Parts of objects that were pushed with more of their omap to come.
+    push_omap_parts,
+    /// Ranges that backfill compared and that ended before the group.
+    scan_pages,
+    /// Pages of a group's metadata read at a start, after its first.
+    boot_pages,
+    /// Times that a group found no room to recover more objects.
+    recovery_waits,
+    /// Times that a group found no room to compare a range.
+    backfill_waits,
+    /// Messages held for a newer map.
+    held,
+    /// Operations of clients that found no room among what is held, or came after one.
+    held_refused,
+    /// Operations of clients that found no room in a group that does not serve, or came after one.
+    share_refused,
+    /// Full maps sent to somebody whom the kept changes do not help.
+    full_maps_sent,
+    /// Times that the log was shortened to its least length.
+    log_short,
+    /// Times that the log was at its greatest length while a member was away.
+    log_long,
+    /// Members and targets that go on by the log.
+    recovered_by_log,
+    /// Members and targets whose log does not reach: they start over by backfill.
+    started_over,
+    /// Divergent updates that were undone.
+    divergent,
+    /// Temporary acting sets asked for.
+    temporary,
+    /// Activations that waited for the old interval's read leases.
+    waited_for_leases,
+    /// Groups that split.
+    splits,
+    /// Of these, while a cursor of backfill was inside.
+    splits_in_backfill,
+    /// Receivers outside the acting set that were sent the log again.
+    caught_up,
+    /// Unknown operations refused because later ones of their client have been executed.
+    overtaken,
+    /// Operations refused because nobody knows any more whether they were executed.
+    superseded,
+    /// Operations answered from memory.
+    answered_again,
+    /// Copies found damaged.
+    damaged,
+    /// Objects looked for on members that are not known to have them.
+    last_resorts,
+    /// Operations that waited for a damaged or missing object, and failed.
+    unfound,
+}

@@ -1,0 +1,101 @@
+//! Operations of clients that found no room, so that what was sent after them does not overtake them (DESIGN §3, Order).
+//!
+//! ```text
+//!  3 4 5 ─▶ no room: {3 4 5}     6 ─▶ waits for 3: {3 4 5 6}     3 again ─▶ taken: {4 5 6}     7 ─▶ waits for 4 …
+//! ```
+//! A connection keeps order, and a client sends again in order; who turns one operation away and takes a later one breaks it.
+//!
+//! Invariant: nothing is taken of a client while an earlier operation of it is written down here, unless that client has given it up: it is then below what
+//! the client says it has answers for. A client that is not heard any more is forgotten: its operations have waited long enough to come again.
+
+use nacre_types::{ClientId, Instance, Time};
+use nacre_wire::msg::client::RequestId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A client that says nothing for so long does not repeat anything any more.
+const GONE: Duration = Duration::from_secs(120);
+/// Clients looked through for such when there are more.
+const CLIENTS: usize = 256;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct TurnedAway {
+    clients: BTreeMap<(ClientId, Instance), (Time, BTreeSet<u64>)>,
+}
+
+impl TurnedAway {
+    /// Whether the operation must wait for an earlier one. Forgets what its client has given up: what is below the lowest one that it awaits.
+    pub fn must_wait(&mut self, request: &RequestId, answered_below: u64) -> bool {
+        let who = (request.client, request.instance);
+        let Some((_, waiting)) = self.clients.get_mut(&who) else { return false };
+        *waiting = waiting.split_off(&answered_below);
+        if waiting.is_empty() {
+            self.clients.remove(&who);
+            return false;
+        }
+        waiting.first().is_some_and(|first| *first < request.sequence)
+    }
+
+    /// There is no room for it, or it must wait.
+    pub fn refuse(&mut self, now: Time, request: &RequestId) {
+        if self.clients.len() >= CLIENTS {
+            self.clients.retain(|_, (heard, _)| now.since(*heard) < GONE);
+        }
+        let who = (request.client, request.instance);
+        let (heard, waiting) = self.clients.entry(who).or_default();
+        *heard = now;
+        waiting.insert(request.sequence);
+    }
+
+    /// It is taken.
+    pub fn take(&mut self, request: &RequestId) {
+        let who = (request.client, request.instance);
+        if let Some((_, waiting)) = self.clients.get_mut(&who) {
+            waiting.remove(&request.sequence);
+            if waiting.is_empty() {
+                self.clients.remove(&who);
+            }
+        }
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(sequence: u64) -> RequestId {
+        RequestId { sequence, ..RequestId::default() }
+    }
+
+    /// Only the lowest one used to be written down: when that came again and was taken, whatever came next was taken too, before the others.
+    #[test]
+    fn nothing_overtakes_what_was_turned_away() {
+        let mut away = TurnedAway::default();
+        for sequence in [3, 4] {
+            assert_eq!(away.must_wait(&request(sequence), 1), sequence > 3);
+            away.refuse(Time(0), &request(sequence));
+        }
+        assert!(!away.must_wait(&request(3), 1));
+        away.take(&request(3));
+        assert!(away.must_wait(&request(5), 1), "4 has not come again");
+        assert!(!away.must_wait(&request(4), 1));
+        away.take(&request(4));
+        assert!(!away.must_wait(&request(5), 1) && away.is_empty());
+    }
+
+    #[test]
+    fn what_its_client_gave_up_holds_nobody_back() {
+        let mut away = TurnedAway::default();
+        away.refuse(Time(0), &request(3));
+        assert!(away.must_wait(&request(5), 3));
+        assert!(!away.must_wait(&request(5), 4));
+        assert!(away.is_empty());
+    }
+}

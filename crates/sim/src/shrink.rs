@@ -1,0 +1,155 @@
+//! Makes a failing plan smaller: what is left over still fails, and is what one has to look at.
+//!
+//! Each step takes something away (a workload, a kind of fault, half of the time) and is kept if the plan still fails, whatever it then fails with: a smaller
+//! plan draws other dice, so it may meet the same bug at another place. The result is a list of settings beside the seed, which
+//! `sim --seed N --set …` takes again.
+
+use crate::plan::{Disks, Plan, SECOND};
+
+/// One setting of a plan: a name and a value, as `--set` takes them.
+pub type Setting = (&'static str, u64);
+
+/// Names of settings.
+const NAMES: &[&str] = &[
+    "claims",
+    "programs",
+    "randoms",
+    "library",
+    "spans",
+    "snaps",
+    "depth",
+    "client_ops",
+    "rot",
+    "bad_network",
+    "splits",
+    "clients",
+    "keys",
+    "mons",
+    "ram",
+    "faults_s",
+    "without",
+    "small_pages",
+];
+
+impl Plan {
+    /// Changes one thing.
+    ///
+    /// # Errors
+    /// The names that there are.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), String> {
+        let yes = value != 0;
+        match name {
+            "claims" => self.claims = yes,
+            "programs" => self.programs = yes,
+            "randoms" => self.randoms = yes,
+            "library" => self.library = yes,
+            "spans" => self.spans = yes,
+            "snaps" => self.snaps = yes,
+            "depth" => self.depth = value as usize,
+            "client_ops" => self.client_ops = value as usize,
+            "rot" => self.rot = yes,
+            "bad_network" => self.bad_network = yes,
+            "splits" => self.splits = value as u32,
+            "clients" => self.clients = value,
+            "keys" => self.keys = value,
+            "mons" => self.mons = value as u32,
+            "ram" => self.disks = if yes { Disks::Ram } else { Disks::Real },
+            "faults_s" => self.faults_ns = value * SECOND,
+            "without" => self.without = value as u32,
+            "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
+            _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
+        }
+        Ok(())
+    }
+}
+
+/// What may be taken away from a plan, most helpful first.
+fn steps(plan: &Plan) -> Vec<Setting> {
+    let mut steps: Vec<Setting> = Vec::new();
+    for (name, on) in [
+        ("claims", plan.claims),
+        ("programs", plan.programs),
+        ("randoms", plan.randoms),
+        ("library", plan.library),
+        ("spans", plan.spans),
+        ("snaps", plan.snaps),
+        ("depth", plan.depth > 0),
+        ("rot", plan.rot),
+        ("bad_network", plan.bad_network),
+        ("splits", plan.splits > 0),
+        ("small_pages", plan.pages.0 != nacre_osd::Limits::default()),
+    ] {
+        if on {
+            steps.push((name, 0));
+        }
+    }
+    if plan.disks == Disks::Real {
+        steps.push(("ram", 1));
+    }
+    if plan.mons > 1 {
+        steps.push(("mons", 1));
+    }
+    if plan.clients > 2 {
+        steps.push(("clients", 2));
+    }
+    if plan.client_ops < 1024 {
+        steps.push(("client_ops", 1024));
+    }
+    let seconds = plan.faults_ns / SECOND;
+    if seconds > 2 {
+        steps.push(("faults_s", seconds / 2));
+        steps.push(("faults_s", seconds * 3 / 4));
+    }
+    for kind in (0..26).filter(|kind| plan.without & (1 << kind) == 0) {
+        steps.push(("without", u64::from(plan.without | 1 << kind)));
+    }
+    steps
+}
+
+/// Takes away what can be, in at most so many runs. `fails` runs a plan and says why it failed, if it did.
+pub fn shrink(
+    plan: &Plan,
+    why: String,
+    runs: usize,
+    mut fails: impl FnMut(&Plan) -> Option<String>,
+) -> (Vec<Setting>, String) {
+    let (mut best, mut last, mut kept): (Plan, String, Vec<Setting>) = (plan.clone(), why, Vec::new());
+    let mut left = runs;
+    let mut progress = true;
+    while progress && left > 0 {
+        progress = false;
+        for (name, value) in steps(&best) {
+            // A step that was taken makes others moot.
+            if left == 0 || !steps(&best).iter().any(|(other, _)| *other == name) {
+                continue;
+            }
+            let value = if name == "without" { value | u64::from(best.without) } else { value };
+            let mut smaller = best.clone();
+            smaller.set(name, value).expect("its own name");
+            left -= 1;
+            if let Some(why) = fails(&smaller) {
+                (best, last, progress) = (smaller, why, true);
+                kept.retain(|(other, _)| *other != name);
+                kept.push((name, value));
+            }
+        }
+    }
+    (kept, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_what_the_failure_needs() {
+        let plan = Plan { claims: true, snaps: true, depth: 4, mons: 3, bad_network: true, ..Plan::of(7) };
+        let needs = |plan: &Plan| (plan.snaps && plan.without & (1 << 4) == 0).then(|| "found".to_owned());
+        let (kept, why) = shrink(&plan, "at first".into(), 500, needs);
+        let mut smaller = plan;
+        kept.iter().for_each(|(name, value)| smaller.set(name, *value).expect("a name"));
+        assert_eq!(why, "found");
+        assert!(smaller.snaps && !smaller.claims && smaller.depth == 0 && smaller.mons == 1);
+        assert_eq!(smaller.without, (1 << 26) - 1 - (1 << 4));
+    }
+}

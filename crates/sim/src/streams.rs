@@ -1,0 +1,552 @@
+//! Clients that keep several operations on one object in flight, and what must be true of that (DESIGN §3, Order; FINDINGS §8).
+//!
+//! ```text
+//!  its one writer ─▶ op 1, op 2, op 3 … without waiting     values recur: a guard that held once holds again later
+//!                      │     │     └ expects state 2 ┐
+//!                      │     └ expects state 1       ├ the states that program order gives, computed before anything is sent
+//!                      └ expects state 0 ────────────┘
+//!  other clients ──▶ read it, list its group
+//! ```
+//! An object, here a stream, has one writer, so its states are known. Checked with every answer:
+//! 1. an update is answered as its place in the writer's order demands: data, omap, guards, existence; a doubled, lost, overtaken or forgotten
+//!    one shows in the next. A read may have been executed again, and see later ones: never earlier ones;
+//! 2. versions grow in that order;
+//! 3. others read a state that is not older than what was answered, or read, when they asked, and not newer than what had been sent when they were answered;
+//! 4. a listing of all groups names each stream that was there all the while, and none that was not, each once.
+//!
+//! An operation whose end cannot be known ends its stream: nothing is said about it any more, and its writer goes on with another.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_types::{ObjectId, PoolId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply, op_flag};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+const MS: u64 = 1_000_000;
+/// The pool of the streams: the registers'.
+const POOL: PoolId = PoolId(1);
+/// Operations of a stream, at most: then its writer goes on with another.
+const LENGTH: usize = 80;
+/// Values that recur.
+const VALUES: u64 = 3;
+/// How long an operation may take before its client gives up.
+const PATIENCE: u64 = 12_000 * MS;
+
+/// How much there was of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations that were answered as they had to be.
+    pub answers: usize,
+    /// Most of one writer that were in flight at once.
+    pub deepest: usize,
+    /// Answers before durability.
+    pub acks: usize,
+    /// Streams of which an operation's end is not known.
+    pub ended: usize,
+    /// Reads by others.
+    pub reads: usize,
+    /// Whole listings.
+    pub listings: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { answers, deepest, acks, ended, reads, listings } = self;
+        write!(
+            f,
+            "{answers} in streams (depth {deepest}, {acks} acks, {ended} ended), {reads} by others, {listings} listings"
+        )
+    }
+}
+
+/// What is in an object.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Body {
+    /// Its data.
+    pub data: Vec<u8>,
+    /// Its omap.
+    pub omap: BTreeMap<Bytes, Bytes>,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { data, omap } = self;
+        let (first, last) = (data.first().copied().unwrap_or_default(), data.iter().rev().nth(7).copied());
+        write!(f, "{} bytes {first}…{}, {} keys", data.len(), last.unwrap_or_default(), omap.len())
+    }
+}
+
+/// What an object is; `None` if it is not there.
+pub type Value = Option<Body>;
+
+/// One object with one writer.
+#[derive(Debug)]
+pub struct Stream {
+    /// Which object.
+    pub object: ObjectId,
+    /// Before the first operation, and after each that was sent.
+    states: Vec<Value>,
+    /// Versions of updates, by their place.
+    versions: BTreeMap<usize, Version>,
+    /// The state that is known to have been reached.
+    reached: usize,
+    /// Nobody knows any more what it is.
+    pub ended: bool,
+}
+
+impl Stream {
+    /// What it is when nothing is under way.
+    #[must_use]
+    pub fn last(&self) -> &Value {
+        self.states.last().expect("it began with a state")
+    }
+    /// Whether all that was sent is known to have happened.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        !self.ended && self.reached + 1 == self.states.len()
+    }
+    /// The answer to an update gave it this version.
+    fn has_version(&mut self, place: usize, version: Version) {
+        let before = self.versions.range(..place).next_back().is_none_or(|(_, other)| *other < version);
+        let after = self.versions.range(place + 1..).next().is_none_or(|(_, other)| *other > version);
+        assert!(before && after, "{}: update {place} is {version}, others are {:?}", self.object, self.versions);
+        self.versions.insert(place, version);
+    }
+    /// Somebody read this, who asked when the stream had reached a state.
+    fn was_read(&mut self, from: usize, found: &Value) {
+        let at = (from..self.states.len()).find(|place| self.states[*place] == *found);
+        let Some(at) = at else {
+            panic!(
+                "{} is read as {found:?}: state {:?}, not one of {from} to {}, which are {:?}",
+                self.object,
+                self.states.iter().rposition(|state| state == found),
+                self.states.len() - 1,
+                &self.states[from..],
+            );
+        };
+        self.reached = self.reached.max(at);
+    }
+}
+
+/// What all clients know, and write down.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Every stream that there was.
+    pub all: Vec<Stream>,
+    /// All faults have ended: nothing more is to be found by asking often.
+    pub calm: bool,
+    /// What there was.
+    pub counts: Counts,
+    /// What clients gave up on: the object, and when it was asked for.
+    pub hung: Vec<(ObjectId, u64)>,
+}
+
+impl Streams {
+    fn begin(&mut self) -> usize {
+        let object = ObjectId::named(&format!("stream-{}", self.all.len()));
+        let (states, versions) = (vec![None], BTreeMap::new());
+        self.all.push(Stream { object, states, versions, reached: 0, ended: false });
+        self.all.len() - 1
+    }
+    fn end(&mut self, at: usize) {
+        if !std::mem::replace(&mut self.all[at].ended, true) {
+            self.counts.ended += 1;
+        }
+    }
+}
+
+/// What the answer must be.
+#[derive(Clone, Debug)]
+enum Expected {
+    Done,
+    /// The state of its place, or a later one.
+    Read,
+    NotFound,
+    Guard,
+    Exists,
+}
+
+#[derive(Debug)]
+struct Flight {
+    stream: usize,
+    place: usize,
+    expected: Expected,
+    updates: bool,
+    begun: u64,
+}
+
+/// A walk through all groups.
+#[derive(Debug)]
+struct Listing {
+    /// Groups when it began.
+    groups: u32,
+    group: u32,
+    after: Bytes,
+    found: BTreeSet<ObjectId>,
+    /// The state that each stream had reached when it began; those that began later are not in it.
+    reached: Vec<usize>,
+    begun: u64,
+}
+
+/// What one client does. Disabled, it does nothing.
+#[derive(Debug)]
+pub struct Streamer {
+    enabled: bool,
+    depth: usize,
+    stream: Option<usize>,
+    flying: BTreeMap<OpId, Flight>,
+    reads: BTreeMap<OpId, (usize, usize, u64)>,
+    listing: Option<(Option<OpId>, Listing)>,
+    /// Given up: their ends say nothing.
+    forgotten: BTreeSet<OpId>,
+    next_at: u64,
+}
+
+fn word(value: u64) -> Vec<u8> {
+    // Lengths differ, and some are longer than what is written through the log.
+    value.to_le_bytes().repeat(1 + (value * value * 170) as usize)
+}
+
+fn whole() -> Vec<SubOp> {
+    vec![SubOp::Read { offset: 0, length: 1 << 20 }, SubOp::OmapList { after: Bytes::new(), limit: 10_000 }]
+}
+
+fn body_of(done: &Done) -> Body {
+    let [SubReply::Data { .. }, SubReply::Entries { entries, more: false }] = &done.results[..] else {
+        panic!("a read of everything is answered with {:?}", done.results)
+    };
+    Body { data: done.payload.concat(), omap: entries.iter().cloned().collect() }
+}
+
+impl Streamer {
+    /// Nothing done yet; so many operations in flight at most.
+    #[must_use]
+    pub const fn new(enabled: bool, depth: usize) -> Self {
+        Self {
+            enabled,
+            depth,
+            stream: None,
+            flying: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            listing: None,
+            forgotten: BTreeSet::new(),
+            next_at: 0,
+        }
+    }
+
+    /// When it next has something to do, in virtual nanoseconds.
+    #[must_use]
+    pub fn next_at(&self, finished: bool) -> u64 {
+        if !self.enabled {
+            return u64::MAX;
+        }
+        let begun = self.flying.values().map(|flight| flight.begun).chain(self.reads.values().map(|read| read.2));
+        let listed = self.listing.iter().map(|(_, listing)| listing.begun);
+        let give_up = begun.chain(listed).min().map_or(u64::MAX, |begun| begun + PATIENCE);
+        if finished { give_up } else { give_up.min(self.next_at) }
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.flying.is_empty() && self.reads.is_empty() && self.listing.is_none()
+    }
+
+    /// Does what is due.
+    pub fn advance(
+        &mut self,
+        now: u64,
+        local: Time,
+        finished: bool,
+        role: &mut Client,
+        all: &mut Streams,
+        rng: &mut Rng,
+    ) {
+        if !self.enabled {
+            return;
+        }
+        self.give_up(now, role, all);
+        if let Some((None, _)) = self.listing {
+            self.list_on(local, role);
+        }
+        if finished || self.next_at > now {
+            return;
+        }
+        let mut acks = Vec::new();
+        role.acks(&mut acks);
+        all.counts.acks += acks.iter().filter(|id| self.flying.contains_key(id)).count();
+        // In bursts: what is sent without waiting is what order is about.
+        self.next_at = now + rng.between(MS, if all.calm { 3000 } else { 250 } * MS);
+        for _ in 0..rng.between(1, self.depth as u64) {
+            if self.flying.len() >= self.depth || !self.write(now, local, role, all, rng) {
+                break;
+            }
+        }
+        all.counts.deepest = all.counts.deepest.max(self.flying.len());
+        if rng.one_in(3) && self.reads.is_empty() && !all.all.is_empty() {
+            let stream = all.all.len() - 1 - rng.below(all.all.len().min(6) as u64) as usize;
+            let object = all.all[stream].object.clone();
+            if let Ok(id) = role.submit(local, Operation { pool: POOL, object, ops: whole(), ..Operation::default() }) {
+                self.reads.insert(id, (stream, all.all[stream].reached, now));
+            }
+        }
+        if rng.one_in(12) && self.listing.is_none() {
+            self.begin_listing(now, role, all);
+            self.list_on(local, role);
+        }
+    }
+
+    fn give_up(&mut self, now: u64, role: &mut Client, all: &mut Streams) {
+        let late = |begun: u64| begun + PATIENCE <= now;
+        let flying: Vec<OpId> =
+            self.flying.iter().filter(|(_, flight)| late(flight.begun)).map(|(id, _)| *id).collect();
+        for id in flying {
+            let flight = self.flying.remove(&id).expect("just seen");
+            all.hung.push((all.all[flight.stream].object.clone(), flight.begun));
+            all.end(flight.stream);
+            self.forget(id, role);
+        }
+        let reads: Vec<OpId> = self.reads.iter().filter(|(_, read)| late(read.2)).map(|(id, _)| *id).collect();
+        for id in reads {
+            let (stream, _, begun) = self.reads.remove(&id).expect("just seen");
+            all.hung.push((all.all[stream].object.clone(), begun));
+            self.forget(id, role);
+        }
+        if let Some((id, _)) = self.listing.take_if(|(_, listing)| late(listing.begun))
+            && let Some(id) = id
+        {
+            self.forget(id, role);
+        }
+    }
+
+    fn forget(&mut self, id: OpId, role: &mut Client) {
+        self.forgotten.insert(id);
+        role.abandon(id);
+    }
+
+    /// One more operation on the stream. Whether the client took it.
+    fn write(&mut self, now: u64, local: Time, role: &mut Client, all: &mut Streams, rng: &mut Rng) -> bool {
+        let usable = |at: &usize| !all.all[*at].ended && all.all[*at].states.len() <= LENGTH;
+        let at = self.stream.filter(usable).unwrap_or_else(|| all.begin());
+        self.stream = Some(at);
+        let stream = &mut all.all[at];
+        let before = stream.last().clone();
+        let (ops, payload, expected, after) = act(&before, stream.states.len() as u64, rng);
+        let updates = ops.iter().any(SubOp::is_write) && matches!(expected, Expected::Done);
+        let flags = if rng.one_in(3) { op_flag::ACK } else { 0 };
+        let object = stream.object.clone();
+        let Ok(id) = role.submit(local, Operation { pool: POOL, object, ops, payload, flags, ..Operation::default() })
+        else {
+            return false;
+        };
+        stream.states.push(after);
+        let place = stream.states.len() - 1;
+        self.flying.insert(id, Flight { stream: at, place, expected, updates, begun: now });
+        true
+    }
+
+    /// An operation has ended. Whether it was one of these.
+    pub fn on_completion(&mut self, done: &Completion, role: &Client, all: &mut Streams) -> bool {
+        let Completion { id, result } = done;
+        if let Some(flight) = self.flying.remove(id) {
+            self.ended(&flight, result, all);
+        } else if let Some((stream, from, _)) = self.reads.remove(id) {
+            let found = match result {
+                Ok(done) => Some(body_of(done)),
+                Err(Failure::Refused(OpFailure::NotFound {})) => None,
+                Err(failure) => {
+                    assert!(says_nothing(failure), "{} cannot be read: {failure}", all.all[stream].object);
+                    return true;
+                }
+            };
+            all.counts.reads += 1;
+            if !all.all[stream].ended {
+                all.all[stream].was_read(from, &found);
+            }
+        } else if self.listing.as_ref().is_some_and(|(asked, _)| *asked == Some(*id)) {
+            self.listed(result, role, all);
+        } else {
+            return self.forgotten.remove(id);
+        }
+        true
+    }
+
+    fn ended(&mut self, flight: &Flight, result: &Result<Done, Failure>, all: &mut Streams) {
+        let Flight { stream: at, place, expected, updates, .. } = flight;
+        if all.all[*at].ended {
+            return;
+        }
+        let right = match (expected, result) {
+            (_, Err(failure)) if says_nothing(failure) => {
+                all.end(*at);
+                return;
+            }
+            (Expected::Done, Ok(_)) => true,
+            (Expected::Read, Ok(done)) => {
+                all.all[*at].was_read(*place, &Some(body_of(done)));
+                true
+            }
+            (Expected::Read, Err(Failure::Refused(OpFailure::NotFound {}))) => {
+                all.all[*at].was_read(*place, &None);
+                true
+            }
+            (Expected::NotFound, Err(Failure::Refused(OpFailure::NotFound {}))) => true,
+            (Expected::Guard, Err(Failure::Refused(OpFailure::Guard { .. }))) => true,
+            (Expected::Exists, Err(Failure::Refused(OpFailure::AlreadyExists {}))) => true,
+            _ => false,
+        };
+        let stream = &mut all.all[*at];
+        assert!(
+            right,
+            "{}: operation {place}, expected {expected:?}, is answered with {:?}; states before: {:?}",
+            stream.object,
+            result.as_ref().map(|done| (done.version, (!done.payload.is_empty()).then(|| body_of(done)))),
+            &stream.states[place.saturating_sub(6)..*place],
+        );
+        all.counts.answers += 1;
+        stream.reached = stream.reached.max(*place);
+        if let (true, Ok(done)) = (updates, result) {
+            stream.has_version(*place, done.version);
+        }
+    }
+
+    // ── listings ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn begin_listing(&mut self, now: u64, role: &Client, all: &Streams) {
+        let Some(groups) = role.map().and_then(|map| map.pools.get(&POOL)).map(|pool| pool.pg_num) else { return };
+        let reached = all.all.iter().map(|stream| stream.reached).collect();
+        let listing = Listing { groups, group: 0, after: Bytes::new(), found: BTreeSet::new(), reached, begun: now };
+        self.listing = Some((None, listing));
+    }
+
+    /// Asks for the next page.
+    fn list_on(&mut self, local: Time, role: &mut Client) {
+        let Some((asked, listing)) = &mut self.listing else { return };
+        let operation = Operation {
+            pool: POOL,
+            ops: vec![SubOp::ListObjects { after: listing.after.clone(), limit: 100 }],
+            group: Some(listing.group),
+            ..Operation::default()
+        };
+        // A client with all its hands full tries again.
+        if let Ok(id) = role.submit(local, operation) {
+            *asked = Some(id);
+        }
+    }
+
+    fn listed(&mut self, result: &Result<Done, Failure>, role: &Client, all: &mut Streams) {
+        let (_, mut listing) = self.listing.take().expect("just seen");
+        // Objects have moved between groups while it went through them: a walk over pages of groups does not promise anything then.
+        if role.map().and_then(|map| map.pools.get(&POOL)).is_none_or(|pool| pool.pg_num != listing.groups) {
+            return;
+        }
+        let done = match result {
+            Ok(done) => done,
+            Err(failure) => {
+                let split = matches!(failure, Failure::Refused(OpFailure::Invalid { .. }));
+                assert!(says_nothing(failure) || split, "a listing fails: {failure}");
+                return;
+            }
+        };
+        let [SubReply::Objects { objects, next }] = &done.results[..] else {
+            panic!("a listing is answered with {:?}", done.results)
+        };
+        for object in objects {
+            assert!(listing.found.insert(object.clone()), "{object} is listed twice");
+        }
+        match next {
+            Some(next) => listing.after = next.clone(),
+            None => (listing.group, listing.after) = (listing.group + 1, Bytes::new()),
+        }
+        if listing.group < listing.groups {
+            self.listing = Some((None, listing));
+            return;
+        }
+        all.counts.listings += 1;
+        for (at, reached) in listing.reached.iter().enumerate().filter(|(at, _)| !all.all[*at].ended) {
+            let stream = &all.all[at];
+            let mut possible = stream.states[*reached..].iter().map(Option::is_some);
+            let listed = listing.found.contains(&stream.object);
+            assert!(
+                possible.any(|there| there == listed),
+                "{} is listed: {listed}; from state {reached} on it was always otherwise",
+                stream.object
+            );
+        }
+    }
+}
+
+/// Whether it leaves open whether the operation happened, or was refused for a reason of the moment: what came after it may have happened.
+fn says_nothing(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Unknown
+            | Failure::Refused(
+                OpFailure::Superseded {}
+                    | OpFailure::Corrupt { .. }
+                    | OpFailure::Full {}
+                    | OpFailure::Expired {}
+                    | OpFailure::Fenced {}
+            )
+    )
+}
+
+/// An operation, what its answer must be, and what is there after it.
+fn act(before: &Value, number: u64, rng: &mut Rng) -> (Vec<SubOp>, Vec<Bytes>, Expected, Value) {
+    let body = before.clone().unwrap_or_default();
+    let full = |data: Vec<u8>| (SubOp::WriteFull { length: data.len() as u64 }, Bytes::from(data));
+    match rng.below(12) {
+        0..=2 => {
+            let data = number.to_le_bytes().to_vec();
+            let after = Body { data: [&body.data[..], &data].concat(), ..body };
+            (vec![SubOp::Append { length: 8 }], vec![data.into()], Expected::Done, Some(after))
+        }
+        3 | 4 => {
+            let (op, data) = full(word(rng.below(VALUES)));
+            let after = Body { data: data.to_vec(), ..body };
+            (vec![op], vec![data], Expected::Done, Some(after))
+        }
+        // A guard on a value that comes again and again.
+        5 | 6 => {
+            let expected = Bytes::from(word(rng.below(VALUES)));
+            let (op, data) = full(word(rng.below(VALUES)));
+            let guards =
+                [SubOp::AssertExists { exists: true }, SubOp::CompareData { offset: 0, length: expected.len() as u64 }];
+            let holds = before.as_ref().is_some_and(|body| body.data.starts_with(&expected));
+            let ops = guards.into_iter().chain([op]).collect();
+            let after = Body { data: data.to_vec(), ..body };
+            match holds {
+                true => (ops, vec![expected, data], Expected::Done, Some(after)),
+                false => (ops, vec![expected, data], Expected::Guard, before.clone()),
+            }
+        }
+        7 => match before {
+            Some(_) => (vec![SubOp::Delete {}], vec![], Expected::Done, None),
+            None => (vec![SubOp::Delete {}], vec![], Expected::NotFound, None),
+        },
+        8 => {
+            let expected = if before.is_some() { Expected::Exists } else { Expected::Done };
+            (vec![SubOp::Create { exclusive: true }], vec![], expected, Some(body))
+        }
+        9 | 10 => {
+            let count = rng.between(1, 30);
+            let entries: Vec<(Bytes, Bytes)> = (0..count)
+                .map(|_| (Bytes::from(format!("k{}", rng.below(60))), Bytes::from(number.to_le_bytes().repeat(3))))
+                .collect();
+            let mut after = body;
+            if rng.one_in(3) {
+                let keys: Vec<Bytes> = entries.into_iter().map(|(key, _)| key).collect();
+                if before.is_none() {
+                    return (vec![SubOp::OmapRemove { keys }], vec![], Expected::NotFound, None);
+                }
+                keys.iter().for_each(|key| drop(after.omap.remove(key)));
+                return (vec![SubOp::OmapRemove { keys }], vec![], Expected::Done, Some(after));
+            }
+            after.omap.extend(entries.iter().cloned());
+            (vec![SubOp::OmapSet { entries }], vec![], Expected::Done, Some(after))
+        }
+        _ => (whole(), vec![], Expected::Read, before.clone()),
+    }
+}
