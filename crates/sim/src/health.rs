@@ -52,14 +52,19 @@ impl World {
         self.put_in_order();
     }
 
-    /// Groups whose interval is old enough that it ought to serve, and has enough members.
+    /// Groups whose interval is old enough that it ought to serve, and has enough members, or could have: OSDs that are up and were members when the group
+    /// last served, out or not.
     fn groups_that_can_serve(&self) -> Vec<PgId> {
         let Some(map) = self.ledger.map() else { return Vec::new() };
         let enough = |pg: &PgId, members: usize| {
             map.pools.get(&pg.pool).is_some_and(|pool| members >= usize::from(pool.min_size))
         };
         let old = |since: Epoch| self.ledger.seen_at(since).is_some_and(|at| self.now() >= at + SETTLE_NS);
-        let able = map.pgs.iter().filter(|(pg, record)| enough(pg, record.acting.len()) && old(record.since));
+        let there = |record: &nacre_wire::map::PgRecord| {
+            let known = record.activated.members.iter().filter(|osd| map.up_osd(**osd).is_some()).count();
+            if record.up.is_empty() { 0 } else { record.acting.len().max(known) }
+        };
+        let able = map.pgs.iter().filter(|(pg, record)| enough(pg, there(record)) && old(record.since));
         able.map(|(pg, _)| *pg).collect()
     }
 

@@ -105,7 +105,7 @@ impl Pg {
         let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
         let (pg, interval, limit) = (self.id(), self.interval.since, sh.config.limits.scan_objects);
         let acting_is_up = self.interval.acting == self.interval.up;
-        let up = self.interval.up.clone();
+        let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
         let Some(primary) = self.primary() else { return };
         if !primary.is_peered() || primary.backfill.work.is_some() {
             return;
@@ -115,11 +115,11 @@ impl Pg {
             peer.backfill.clone().map(|cursor| (*osd, cursor))
         });
         let Some((target, from)) = next else {
-            // Everybody in `up` is complete: they should act.
+            // Everybody in `up` is complete, and they are enough: they should act.
             let follows = |osd: &OsdId| {
                 primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none())
             };
-            let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
+            let complete = up.len() >= min_size && up.iter().all(|osd| *osd == sh.config.id || follows(osd));
             if !acting_is_up && !up.is_empty() && complete && primary.backfill.ask_at <= now {
                 primary.backfill.ask_at = now + ask_again;
                 primary.backfill.asked = true;

@@ -365,11 +365,14 @@ impl Pg {
         if mutant(Mutant::BackfillTargetComplete) {
             want.clone_from(&self.interval.up);
         }
-        if want.len() < self.interval.up.len() || want.is_empty() {
-            // Others who have everything cover for those who must be backfilled.
+        // Others who have everything cover for those who must be backfilled; and where the map gives fewer members than it takes to serve, because OSDs
+        // are out, those who are out serve until others have their data: all of it is there.
+        let covers = want.len() < self.interval.up.len() || want.is_empty();
+        let most = if covers { self.interval.size } else { self.interval.min_size };
+        if want.len() < most {
             let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
             let others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
-            let room = self.interval.size.saturating_sub(want.len());
+            let room = most - want.len();
             want.extend(others.into_iter().take(room));
         }
         // Whoever takes over serves beside somebody of the last activated interval first: the monitors commit no activation without one.
