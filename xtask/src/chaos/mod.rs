@@ -83,17 +83,17 @@ pub fn run(arguments: &[String]) -> Result<()> {
         }
         return Ok(());
     }
-    let workspace = Workspace::load()?;
+    // Not asked for when everything is given: cargo may not be this user's.
     let nacre = match &wish.nacre {
         Some(given) => given.canonicalize().with_context(|| format!("finding {}", given.display()))?,
         None => {
             crate::build()?;
-            workspace.binary()
+            Workspace::load()?.binary()
         }
     };
     let above = match &wish.dir {
         Some(dir) => std::path::absolute(dir).context("finding --dir")?,
-        None => workspace.target.join("nacre-chaos"),
+        None => Workspace::load()?.target.join("nacre-chaos"),
     };
     let dir = above.join(format!("seed-{}", wish.seed));
     guard::clean(&nacre, &dir)?;
