@@ -11,8 +11,9 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// No command that only asks or changes the map takes this long, whatever else the machine does.
@@ -106,6 +107,19 @@ impl Cluster {
         Ok(killed)
     }
 
+    /// Tells a daemon to end, and waits for that.
+    ///
+    /// # Errors
+    /// When it does not run, does not end, or not well.
+    pub fn end(&mut self, who: &str) -> Result<Instant> {
+        let mut child = self.daemons.remove(who).with_context(|| format!("{who} was not started"))?;
+        ensure!(child.try_wait().context("waiting for a daemon")?.is_none(), "{who} had ended by itself: see its log");
+        signal(child.id(), "TERM")?;
+        let status = bounded::ended(&mut child, COMMAND_MAX).with_context(|| format!("{who} was told to end"))?;
+        ensure!(ended_well(status), "{who} was told to end and ended badly ({status}): see its log");
+        Ok(Instant::now())
+    }
+
     /// Sends a signal such as `STOP`.
     ///
     /// # Errors
@@ -192,6 +206,11 @@ impl Drop for Cluster {
             let _ = daemon.wait();
         }
     }
+}
+
+/// Whether a daemon that was told to end did so. One that had only just begun does not watch for the signal yet, and that ends it as well.
+pub fn ended_well(status: ExitStatus) -> bool {
+    status.success() || status.signal() == Some(15)
 }
 
 /// Sends a signal to a process.

@@ -9,6 +9,7 @@
 //!                  ├─▶ bench     figures, with their baselines
 //!                  ├─▶ versus/   the same client on Nacre and on Ceph
 //!                  ├─▶ show/     what is claimed, tried on clusters of processes
+//!                  ├─▶ chaos/    processes, networks and disks mistreated as a seed says
 //!                  └─▶ dist      what is shipped
 //! ```
 //! A host crate: it runs programs and reads files, so clippy's disallowed lists do not apply here.
@@ -19,6 +20,7 @@
 mod bench;
 mod bounded;
 mod ceph;
+mod chaos;
 mod cluster;
 mod dist;
 mod fuzz;
@@ -72,9 +74,15 @@ const VERBS: &[Verb] = &[
     ),
     (
         "show",
-        "[NAME…|all] [--seconds S] [--dir DIR] [--base-port PORT] [--nacre FILE] [--record]",
+        "[NAME…|all] [--seconds S] [--rounds N] [--dir DIR] [--base-port PORT] [--nacre FILE] [--record]",
         "clusters of processes mistreated: what is claimed, with what was found; without a name, the list",
         show::run,
+    ),
+    (
+        "chaos",
+        "[--seconds N] [--seed S] [--only KIND,…] [--plan] [--dir DIR] [--base-port PORT] [--nacre FILE]",
+        "processes killed, stopped, cut off, with failing, full and rotten disks, as the seed says: nothing lost, stale or silent",
+        chaos::run,
     ),
     ("fuzz", "NAME [SECONDS]", "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)", fuzz::run),
     ("dist", "", "dist/: a stripped binary, a systemd unit, a container file", |_| dist::dist()),

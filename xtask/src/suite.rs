@@ -2,7 +2,7 @@
 
 use crate::step::{self, Tally, cargo};
 use crate::workspace::Workspace;
-use crate::{build, ceph, install, sim, verify};
+use crate::{build, ceph, chaos, install, sim, verify};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,13 @@ pub fn test(arguments: &[String]) -> Result<()> {
     match sim::mutants_available(&workspace) {
         Ok(()) => suite.step("mutants", sim::mutants),
         Err(why) => suite.skip("mutants", &why.to_string()),
+    }
+    match tour_available(&workspace) {
+        Ok(()) => suite.step("chaos --seed 1 --seconds 120", || {
+            let words = ["--seed", "1", "--seconds", "120", "--nacre"].map(str::to_owned);
+            chaos::run(&[&words[..], &[workspace.binary().to_string_lossy().into_owned()]].concat())
+        }),
+        Err(why) => suite.skip("chaos", &why.to_string()),
     }
     match tour_available(&workspace) {
         Ok(()) => suite.step("tour", || tour(&workspace, true, None)),

@@ -137,6 +137,9 @@ enum Cluster {
         /// First port of 127.0.0.1; the daemons take the following ones [default: the first free ones from 7400 on].
         #[arg(long)]
         base_port: Option<u16>,
+        /// The first daemon's address, such as 127.0.7.1; the others listen on the following ones [default: all on 127.0.0.1].
+        #[arg(long)]
+        host: Option<std::net::Ipv4Addr>,
         /// Size of each OSD's store, such as 10GiB [default: what fits on the disk, at most 10GiB].
         #[arg(long, value_parser = members::size)]
         osd_size: Option<u64>,
@@ -239,8 +242,8 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Down(arguments) => down::run(&arguments, place, out)?,
         Command::Doctor => return doctor::run(place, out),
         Command::Store(command) => return store::run(&command, out),
-        Command::Cluster(Cluster::Init { dir, mons, osds, base_port, osd_size }) => {
-            let shape = host::Shape { mons, osds, base_port, osd_bytes: osd_size, first_pool: None };
+        Command::Cluster(Cluster::Init { dir, mons, osds, base_port, host, osd_size }) => {
+            let shape = host::Shape { mons, osds, base_port, host, osd_bytes: osd_size, first_pool: None };
             host::init(&dir, &shape)?;
             out.say(&format!(
                 "made {0}; `nacre up --dir {0} --processes` starts it, or each daemon alone with `nacre mon run` and `nacre osd run`",

@@ -44,6 +44,17 @@ impl Beacons {
         self.heard.insert(osd, (instance, awake));
     }
 
+    /// OSDs that count as up and have not been heard of for two beacons and half a second. They are not blamed for it yet, but what they serve may
+    /// not be served: if all of them die at once, none is left that reports another.
+    pub fn silent<'a>(&'a self, awake: Time, map: &'a ClusterMap) -> impl Iterator<Item = (OsdId, Duration)> + 'a {
+        let needed = options::duration(map, "osd.beacon_interval_ms") * 2 + Duration::from_millis(500);
+        let up = |osd: &OsdId, instance| map.up_osd(*osd).is_some_and(|info| info.instance == instance);
+        let since = self.heard.iter().map(move |(osd, (instance, at))| (*osd, *instance, awake.since(*at)));
+        since
+            .filter(move |(osd, instance, silent)| *silent >= needed && up(osd, *instance))
+            .map(|(osd, _, silent)| (osd, silent))
+    }
+
     /// Who is to be marked down now. To be called every second or so: an OSD's time begins when it is first seen up here.
     pub fn verdicts(&mut self, awake: Time, map: &ClusterMap) -> Vec<Down> {
         let up: BTreeMap<OsdId, Instance> =
@@ -137,6 +148,21 @@ mod tests {
         assert_eq!(beacons.verdicts(start + TIMEOUT, &map), []);
         beacons.heard(start + TIMEOUT * 2, OsdId(3), map.osds[&OsdId(3)].instance);
         assert_eq!(who(&beacons.verdicts(start + TIMEOUT * 2, &map)), [0, 1, 2]);
+    }
+
+    // All OSDs were killed at once: for a minute nothing was answered, and health said that all was well.
+    #[test]
+    fn silence_is_said_long_before_anybody_is_blamed_for_it() {
+        let (mut map, mut beacons, start) = led(3);
+        let silent = |beacons: &Beacons, map: &ClusterMap, after: Duration| -> Vec<u32> {
+            beacons.silent(start + after, map).map(|(osd, _)| osd.0).collect()
+        };
+        assert_eq!(silent(&beacons, &map, Duration::from_millis(4_499)), [0; 0]);
+        assert_eq!(silent(&beacons, &map, Duration::from_millis(4_500)), [0, 1, 2]);
+        assert_eq!(beacons.verdicts(start + Duration::from_millis(4_500), &map), [], "it is far too early for that");
+        beacons.heard(start + Duration::from_secs(4), OsdId(1), map.osds[&OsdId(1)].instance);
+        map.osds.get_mut(&OsdId(2)).expect("there").up = false;
+        assert_eq!(silent(&beacons, &map, Duration::from_secs(5)), [0], "one was heard of, one is known to be down");
     }
 
     #[test]

@@ -160,6 +160,14 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
     }
     parted(view, found);
+    if let Some(longest) = view.silent.iter().map(|(_, silent)| silent.as_secs()).max() {
+        let (up, silent) = (map.osds.values().filter(|info| info.up).count(), view.silent.len());
+        let summary = format!("{silent} of {up} OSDs that count as up have not been heard of for up to {longest} s");
+        let detail = view.silent.iter().map(|(osd, silent)| format!("{osd} for {} s", silent.as_secs())).collect();
+        let todo = "See whether their daemons and hosts run. OSDs that others miss are marked down within seconds; if all are silent, after twice \
+                    mon.osd_beacon_timeout_ms.";
+        found.push(check("OSD_SILENT", Level::Warn, summary, detail, todo));
+    }
     let slow: Vec<String> = view
         .stats
         .osds()

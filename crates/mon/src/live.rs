@@ -824,6 +824,7 @@ impl Live {
             suspects: leader.filter.suspects(),
             parted: leader.filter.parted(),
             held: leader.filter.held(self.awake).collect(),
+            silent: leader.beacons.silent(self.awake, self.state.map()).collect(),
             rejects: &leader.rejects,
             down_since: &self.down_since,
             overruns: &leader.meta.overruns,

@@ -27,6 +27,7 @@ use nacre_wire::map::{Address, Change};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct InitOptions {
     pub osds: u32,
     /// The daemons listen on 127.0.0.1 from this port on, monitors first. None: only inside an embedded cluster.
     pub base_port: Option<u16>,
+    /// The first daemon's address, the others listen on the following ones. None: all on 127.0.0.1.
+    pub host: Option<Ipv4Addr>,
     /// Size of an OSD's store in bytes; the file is sparse.
     pub osd_bytes: u64,
     /// Size of a monitor's store in bytes; the file is sparse.
@@ -62,6 +65,7 @@ impl Default for InitOptions {
             mons: 1,
             osds: 3,
             base_port: Some(BASE_PORT),
+            host: None,
             osd_bytes: OSD_BYTES,
             mon_bytes: MON_BYTES,
             class: "ssd".to_owned(),
@@ -103,7 +107,11 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
     let mut address = || -> Result<String, StartError> {
         let Some(now) = port else { return Ok(String::new()) };
         port = Some(now.checked_add(1).ok_or_else(|| bad("there are not that many ports".to_owned()))?);
-        Ok(format!("127.0.0.1:{now}"))
+        let host = options.host.map_or(Ok(Ipv4Addr::LOCALHOST), |first| {
+            let next = u32::from(first).checked_add(u32::from(now - options.base_port.unwrap_or(now)));
+            next.map(Ipv4Addr::from).ok_or_else(|| bad("there are not that many addresses".to_owned()))
+        })?;
+        Ok(format!("{host}:{now}"))
     };
     let mut mons = BTreeMap::new();
     for id in (0..options.mons).map(MonId) {

@@ -205,6 +205,7 @@ impl MonSession {
     /// True: it is the session.
     pub fn on_open(&mut self, mon: MonId) -> bool {
         let ours = self.session == Session::Dialing(mon);
+        self.refused.remove(&mon);
         if ours {
             self.session = Session::Up(mon);
             self.vigil = Vigil::default();
@@ -227,16 +228,17 @@ impl MonSession {
             self.retry_at = now + delay;
         }
     }
-    /// True: every monitor refuses us; there is no use in going on.
-    pub fn on_refused(&mut self, by: Entity, why: &str) -> bool {
-        // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map does.
-        if why.ends_with(LATER) || why.ends_with(JOINING) {
+    /// True: every monitor refuses us; there is no use in going on. A monitor, which chooses none, has so many others.
+    pub fn on_refused(&mut self, by: Entity, why: &str, others: usize) -> bool {
+        // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map does. Nor does what passes by itself.
+        if why.ends_with(LATER) || is_passing(why) {
             return false;
         }
         if let Entity::Mon(mon) = by {
             self.refused.insert(mon);
         }
-        matches!(by, Entity::Mon(_)) && self.refused.len() >= self.candidates.max(1)
+        matches!(by, Entity::Mon(_))
+            && self.refused.len() >= if self.candidates > 0 { self.candidates } else { others.max(1) }
     }
 }
 
@@ -298,8 +300,30 @@ mod tests {
         let why = judge(&links, &hello(osd(2), Entity::Mon(MonId(0))), stranger).expect_err("an older instance");
         let mut session = MonSession::default();
         session.pick(Time(0), &[MonId(0)]);
-        assert!(!session.on_refused(Entity::Mon(MonId(0)), &why), "it tries again");
-        assert!(session.on_refused(Entity::Mon(MonId(0)), "belongs to cluster 9"), "the monitors' own word");
+        assert!(!session.on_refused(Entity::Mon(MonId(0)), &why, 0), "it tries again");
+        assert!(session.on_refused(Entity::Mon(MonId(0)), "belongs to cluster 9", 0), "the monitors' own word");
+    }
+
+    /// A monitor that had been stopped dialed another one whose own attempt was lost in a cut network: both had dialed, it was refused for that, and
+    /// since a monitor has no session with monitors, the one refusal counted as that of all of them: it ended.
+    #[test]
+    fn of_two_that_dialed_each_other_none_ends() {
+        let (mon, other) = (Entity::Mon(MonId(0)), Entity::Mon(MonId(1)));
+        let mut links = Links::new(mon);
+        links.dialed(other, 10);
+        let why = judge(&links, &hello(other, mon), (State::Connecting, true, None)).expect_err("both have dialed");
+        assert!(!MonSession::default().on_refused(mon, &why, 1), "{why}");
+    }
+
+    /// One wrong address was enough to end a monitor, though the others knew it: what listens there now refused it.
+    #[test]
+    fn a_monitor_ends_when_all_others_refuse_it() {
+        let (why, mut session) = ("this is osd.5, not mon.2: the address is out of date", MonSession::default());
+        assert!(!session.on_refused(Entity::Mon(MonId(2)), why, 2));
+        assert!(!session.on_refused(Entity::Mon(MonId(2)), why, 2), "it is still one");
+        session.on_open(MonId(2));
+        assert!(!session.on_refused(Entity::Mon(MonId(1)), why, 2), "the other one has taken it since");
+        assert!(session.on_refused(Entity::Mon(MonId(2)), why, 2));
     }
 
     #[test]
@@ -340,8 +364,8 @@ mod tests {
     fn a_monitor_that_has_not_joined_is_passed_over_and_is_no_verdict() {
         let mut session = MonSession::default();
         session.pick(Time(0), &[MonId(0)]);
-        assert!(!session.on_refused(Entity::Mon(MonId(0)), &joining(Entity::Mon(MonId(0)))));
-        assert!(session.on_refused(Entity::Mon(MonId(0)), "you belong to another cluster"));
+        assert!(!session.on_refused(Entity::Mon(MonId(0)), &joining(Entity::Mon(MonId(0))), 0));
+        assert!(session.on_refused(Entity::Mon(MonId(0)), "you belong to another cluster", 0));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod million;
 mod moves;
 mod programs;
 mod register;
+mod rolling;
 mod saturate;
 mod site;
 mod tree;
@@ -92,6 +93,11 @@ const SCENARIOS: &[Scenario] = &[
         run: hostile::run,
     },
     Scenario {
+        name: "rolling",
+        about: "fresh clusters under load, members restarted in any order (--rounds, 500 without): every group is written within 5 s",
+        run: rolling::run,
+    },
+    Scenario {
         name: "tree",
         about: "10,000 files and 500 MB through the tour: every hash equal, and how much memory is needed",
         run: tree::run,
@@ -105,14 +111,22 @@ struct Wish {
     dir: Option<PathBuf>,
     base_port: u16,
     seconds: Option<u64>,
+    rounds: Option<u64>,
     nacre: Option<PathBuf>,
     record: bool,
 }
 
 impl Wish {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut wish =
-            Self { names: Vec::new(), dir: None, base_port: 17_500, seconds: None, nacre: None, record: false };
+        let mut wish = Self {
+            names: Vec::new(),
+            dir: None,
+            base_port: 17_500,
+            seconds: None,
+            rounds: None,
+            nacre: None,
+            record: false,
+        };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
@@ -125,6 +139,7 @@ impl Wish {
                     ensure!((10..=86_400).contains(&seconds), "--seconds must be from 10 to 86,400");
                     wish.seconds = Some(seconds);
                 }
+                "--rounds" => wish.rounds = Some(next()?.parse().context("--rounds takes a whole number")?),
                 "--record" => wish.record = true,
                 "all" => wish.names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned())),
                 name if SCENARIOS.iter().any(|scenario| scenario.name == name) => wish.names.push(name.to_owned()),
@@ -172,6 +187,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         println!("\n── {}: {} ──", scenario.name, scenario.about);
         let begun = Instant::now();
         let mut site = Site::new(scenario.name, &nacre, &above, wish.base_port, wish.seconds)?;
+        site.rounds = wish.rounds;
         let result = (scenario.run)(&mut site);
         if let Err(why) = &result {
             eprintln!("  ERROR {why:#}");

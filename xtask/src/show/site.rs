@@ -21,6 +21,8 @@ pub struct Site {
     pub base_port: u16,
     /// `--seconds`.
     pub seconds: Option<u64>,
+    /// `--rounds`.
+    pub rounds: Option<u64>,
     /// What it found.
     pub figures: Figures,
     /// Where logs go when it fails.
@@ -44,7 +46,7 @@ impl Site {
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let guard = Guard::start(nacre, &dir)?;
         let figures = Figures::default();
-        Ok(Self { nacre: nacre.to_owned(), dir, base_port, seconds, figures, kept, guard })
+        Ok(Self { nacre: nacre.to_owned(), dir, base_port, seconds, rounds: None, figures, kept, guard })
     }
 
     /// Makes a cluster of processes and starts it.

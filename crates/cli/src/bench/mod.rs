@@ -3,6 +3,7 @@
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU; [`workset`]: the objects;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
+//! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from those that are left;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`scripts`]: scripts that mean no good, one after the other;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
@@ -15,6 +16,7 @@ pub mod cpu;
 pub mod disk;
 pub mod histories;
 pub mod keys;
+pub mod ledger;
 pub mod meta;
 pub mod object;
 pub mod propagation;
@@ -38,6 +40,9 @@ pub enum Command {
     Register(register::Arguments),
     /// Reads, changes and watches of a few keys of metadata, written down as a history.
     Keys(keys::Arguments),
+    /// Objects of which is written down what was acknowledged; and reading them back.
+    #[command(subcommand)]
+    Ledger(ledger::Command),
     /// Methods of classes; without arguments, what Lua costs over Rust.
     Call(call::Arguments),
     /// Scripts run on objects one after the other, whatever they do.
@@ -83,6 +88,11 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             object::run(arguments, &mut *session, pool, Some(&place.run_folder()), out)
+        }
+        Command::Ledger(command) => {
+            let pool = pool(&mut *session, command.pool())?;
+            drop(session);
+            ledger::run(command, place, pool, out)
         }
         Command::Register(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;

@@ -122,7 +122,14 @@ fn real(osds: u32, updates: u64) -> Result<Propagation> {
     let folder = Folder::new()?;
     host::init(
         &folder.0,
-        &host::Shape { mons: MONS, osds, base_port: Some(free_port(MONS + osds)?), osd_bytes: None, first_pool: None },
+        &host::Shape {
+            mons: MONS,
+            osds,
+            base_port: Some(free_port(MONS + osds)?),
+            host: None,
+            osd_bytes: None,
+            first_pool: None,
+        },
     )?;
     let mut daemons = Pipelined::embedded(&folder.0, &RunOptions::default())?;
     // So many are live everywhere: the next may come.

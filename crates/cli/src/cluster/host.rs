@@ -21,6 +21,7 @@ use signal_hook::iterator::Signals;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +44,8 @@ pub struct Shape {
     pub osds: u32,
     /// The first port; daemons take the following ones. None: the first that are free.
     pub base_port: Option<u16>,
+    /// The first daemon's address; the others have the following ones. None: all on 127.0.0.1.
+    pub host: Option<Ipv4Addr>,
     /// Size of an OSD's store. None: what fits on the disk, at most 10 GiB.
     pub osd_bytes: Option<u64>,
     /// Replicas of the pool `data`, which is to be made with the first start.
@@ -446,13 +449,16 @@ pub fn client(place: &Place, name: &str) -> Result<Cluster> {
 /// # Errors
 /// When the folder holds something.
 pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
-    let Shape { mons, osds, base_port, osd_bytes, first_pool } = *shape;
+    let Shape { mons, osds, base_port, host, osd_bytes, first_pool } = *shape;
     let base_port = Some(match base_port {
         Some(port) => port,
         None => free_ports(nacre_node::directory::BASE_PORT, mons + osds)?,
     });
     let osd_bytes = osd_bytes.unwrap_or_else(|| nacre_node::space::default_osd_bytes(dir, osds));
-    nacre_node::init(dir, &InitOptions { mons, osds, base_port, osd_bytes, first_pool, ..InitOptions::default() })?;
+    nacre_node::init(
+        dir,
+        &InitOptions { mons, osds, base_port, host, osd_bytes, first_pool, ..InitOptions::default() },
+    )?;
     Ok(())
 }
 

@@ -107,7 +107,7 @@ pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
     let size = new.size.unwrap_or_else(|| osds.min(3));
     ensure!(size <= osds, "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}");
     let (mons, base_port, osd_bytes) = (new.mons.unwrap_or(1), new.base_port, new.osd_size);
-    host::init(dir, &Shape { mons, osds, base_port, osd_bytes, first_pool: Some(size) })?;
+    host::init(dir, &Shape { mons, osds, base_port, host: None, osd_bytes, first_pool: Some(size) })?;
     Ok(Some(size))
 }
 

@@ -66,6 +66,8 @@ pub struct View<'a> {
     pub parted: &'a BTreeSet<Parted>,
     /// Who was marked down for that, and for how long it is not let up yet.
     pub held: Vec<(OsdId, Duration)>,
+    /// OSDs that count as up and have not been heard of for so long.
+    pub silent: Vec<(OsdId, Duration)>,
     /// Refusals by reason.
     pub rejects: &'a BTreeMap<&'static str, u64>,
     /// Since when OSDs have been down, on this monitor's clock.

@@ -113,7 +113,8 @@ impl Reactor {
         let owner = self.conns[id].as_ref().expect("it just received").owner;
         let Some(node) = &mut self.nodes[owner] else { return };
         let me = node.entity;
-        let fatal = node.links.mon.on_refused(by, &why);
+        let others = self.mons.keys().filter(|mon| Entity::Mon(**mon) != me).count();
+        let fatal = node.links.mon.on_refused(by, &why, others);
         let line = format!("{me}: {by} refused: {why}");
         if fatal {
             node.halt(line.clone());

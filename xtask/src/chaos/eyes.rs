@@ -1,0 +1,167 @@
+//! Looks every second: does health say so while somebody waits; and does a daemon's memory stay within its bound.
+//!
+//! An operation that has waited for longer than the bound while nothing that could explain it is in `health`, twice in a row, is a finding.
+
+use crate::bounded;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// For how long an operation may wait while health says nothing of it.
+pub const BOUND: Duration = Duration::from_secs(5);
+/// Without an answer for so long health says enough: there is no majority.
+const HEALTH_MAX: Duration = Duration::from_secs(6);
+/// Most memory of a daemon, in KiB.
+const MEMORY_MAX: u64 = 1 << 20;
+/// What explains no waiting of operations on objects.
+const BESIDE: [&str; 9] = [
+    "FLAGS_SET",
+    "MON_COUNT",
+    "MON_DOWN",
+    "MON_JOINING",
+    "OSD_LOSS_NO_ROOM",
+    "OSD_NEARFULL",
+    "POOL_NO_REDUNDANCY",
+    "TOO_FEW_OSDS",
+    "META_PROGRAM_SUSPENDED",
+];
+
+/// What was seen.
+#[derive(Default)]
+pub struct Seen {
+    /// Findings.
+    pub findings: Vec<String>,
+    /// Most memory, in KiB, by daemon.
+    pub memory: BTreeMap<String, u64>,
+    /// The longest that an operation was seen to wait, in milliseconds, and what it was.
+    pub longest: (u64, String),
+    /// How often was looked, and how often health said that all is well.
+    pub looks: (u64, u64),
+}
+
+/// The thread that looks.
+pub struct Eyes {
+    seen: Arc<Mutex<Seen>>,
+    over: Arc<AtomicBool>,
+    /// Processes now, by daemon; the plan's thread keeps them.
+    pub pids: Arc<Mutex<Vec<(String, u32)>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The operation that waits longest.
+fn oldest(files: &[PathBuf]) -> Option<(u64, String)> {
+    let read = |file: &PathBuf| -> Option<(u64, String)> {
+        let value: Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+        let first = value.get(0)?;
+        Some((first["ms"].as_u64()?, first["what"].as_str()?.to_owned()))
+    };
+    files.iter().filter_map(read).max()
+}
+
+/// The codes of an answer of `health`.
+fn codes(health: &Value) -> Vec<String> {
+    let checks = health["checks"].as_array().into_iter().flatten();
+    checks.filter_map(|check| check["code"].as_str()).map(str::to_owned).collect()
+}
+
+/// Whether nothing in health could be why an operation waits.
+fn says_nothing(codes: &[String]) -> bool {
+    codes.iter().all(|code| BESIDE.contains(&code.as_str()))
+}
+
+fn memory(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+impl Eyes {
+    /// Begins to look; `health` is what to ask the program, the files say who waits.
+    pub fn open(program: OsString, health: Vec<OsString>, files: Vec<PathBuf>, mut log: File) -> Self {
+        let (seen, over) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+        let pids: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
+        let (shared, end, daemons) = (seen.clone(), over.clone(), pids.clone());
+        let thread = std::thread::spawn(move || {
+            let begun = Instant::now();
+            let mut last: Option<(String, u64)> = None;
+            while !end.load(Ordering::Relaxed) {
+                let answer = bounded::output(Command::new(&program).args(&health), HEALTH_MAX).ok();
+                let answer: Option<Value> = answer.and_then(|output| serde_json::from_slice(&output.stdout).ok());
+                let oldest = oldest(&files).unwrap_or_default();
+                let codes = answer.as_ref().map(codes);
+                let at = begun.elapsed().as_secs_f64();
+                let said = codes.as_ref().map_or("no answer".to_owned(), |codes| codes.join(" "));
+                let _ = writeln!(log, "{at:7.1} s  oldest {:5} ms  {said}  {}", oldest.0, oldest.1);
+                let mut seen = shared.lock().expect("nobody panics with it");
+                seen.looks.0 += 1;
+                seen.looks.1 += u64::from(said.is_empty());
+                seen.longest = seen.longest.clone().max(oldest.clone());
+                let silent = oldest.0 > u64::try_from(BOUND.as_millis()).expect("small")
+                    && codes.as_deref().is_some_and(says_nothing);
+                let again = last.take().is_some_and(|(what, ms)| what == oldest.1 && ms < oldest.0);
+                if silent && again {
+                    let finding =
+                        format!("{:.1} s: {} waits for {} ms, and health says only [{said}]", at, oldest.1, oldest.0);
+                    seen.findings.push(finding);
+                }
+                last = silent.then(|| (oldest.1.clone(), oldest.0));
+                for (who, pid) in daemons.lock().expect("nobody panics with it").iter() {
+                    let Some(now) = memory(*pid) else { continue };
+                    let most = seen.memory.entry(who.clone()).or_default();
+                    *most = (*most).max(now);
+                    if now > MEMORY_MAX {
+                        seen.findings.push(format!("{at:.1} s: {who} takes {now} KiB of memory"));
+                    }
+                }
+                drop(seen);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        Self { seen, over, pids, thread: Some(thread) }
+    }
+
+    /// What was found until now.
+    pub fn finding(&self) -> Option<String> {
+        self.seen.lock().expect("nobody panics with it").findings.first().cloned()
+    }
+
+    /// Ends looking.
+    pub fn close(mut self) -> Seen {
+        self.end();
+        std::mem::take(&mut *self.seen.lock().expect("nobody panics with it"))
+    }
+
+    fn end(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Eyes {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_explains_no_waiting_counts_as_silence() {
+        let codes = codes(&json!({ "checks": [{ "code": "MON_DOWN" }, { "code": "FLAGS_SET" }] }));
+        assert!(says_nothing(&codes) && says_nothing(&[]));
+        assert!(!says_nothing(&["MON_DOWN".to_owned(), "SLOW_OPS".to_owned()]));
+    }
+}

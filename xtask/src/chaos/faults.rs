@@ -1,0 +1,271 @@
+//! What a turn of the plan does, and how it is undone.
+
+use super::disks::{Small, flip};
+use super::plan::{Fault, Region, Turn, Who};
+use super::town::{Town, clean, last_words};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+/// Until everything is in order again, with nothing wrong any more.
+const WELL_MAX: Duration = Duration::from_secs(150);
+/// Most groups of a pool: more say nothing new.
+const GROUPS_MAX: u64 = 32;
+
+/// See the module head.
+pub struct Faults {
+    /// Lines of the devices' faults, by OSD.
+    lines: BTreeMap<Who, String>,
+    smalls: Vec<Small>,
+    snapshots: Vec<(&'static str, String)>,
+    split: Vec<(&'static str, u64)>,
+    /// Stores that were put aside damaged.
+    pub rotten: u32,
+}
+
+impl Faults {
+    /// Before anything runs: disks of their own, where that is possible.
+    pub fn new(town: &Town) -> Self {
+        let mut smalls = Vec::new();
+        for (osd, image) in [(2, None), (3, Some(town.dir.join("osd.3.image")))] {
+            match Small::under(&town.dir.join(format!("osd.{osd}")), image.as_deref()) {
+                Ok(small) => smalls.push(small),
+                Err(why) => println!("SKIPPED: osd.{osd} has no small disk of its own: {why:#}"),
+            }
+        }
+        Self {
+            lines: BTreeMap::new(),
+            smalls,
+            snapshots: Vec::new(),
+            split: vec![("data", 8), ("small", 4)],
+            rotten: 0,
+        }
+    }
+
+    fn write_lines(&self, town: &Town) -> Result<()> {
+        // Without the file, whoever hangs goes on.
+        let _ = fs::remove_file(town.faults_file());
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        let text: String = self.lines.values().map(|line| format!("{line}\n")).collect();
+        let new = town.faults_file().with_extension("new");
+        fs::write(&new, text).and_then(|()| fs::rename(&new, town.faults_file())).context("writing devices' faults")
+    }
+
+    /// Begins a turn's faults.
+    ///
+    /// # Errors
+    /// What is wrong with Nacre; a fault that cannot be made now is said.
+    pub fn begin(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
+        for fault in &turn.faults {
+            match fault {
+                Fault::Kill(all) => all.iter().for_each(|who| town.kill(*who)),
+                Fault::Stop(who) => town.signal(*who, "STOP"),
+                Fault::Roll(all, gap) => {
+                    for (at, who) in all.iter().enumerate() {
+                        // Told to end, or killed, by turns.
+                        if at % 2 == 0 {
+                            town.end(*who)?
+                        } else {
+                            town.kill(*who)
+                        }
+                        town.start(*who)?;
+                        town.wait(Duration::from_millis(*gap))?;
+                    }
+                }
+                Fault::RestartAll => {
+                    let all: Vec<Who> = Town::all().collect();
+                    for who in all.iter().rev() {
+                        town.end(*who)?;
+                    }
+                    for who in all {
+                        town.start(who)?;
+                    }
+                }
+                Fault::Cut(cut) => match town.net.why_not() {
+                    Some(why) => println!("      SKIPPED: no cut: {why}"),
+                    None => town.net.cut(cut)?,
+                },
+                Fault::Disk(who, call, what) => {
+                    self.lines.insert(*who, format!("{who}/ {call} {what}"));
+                    town.may_end.insert(*who);
+                    self.write_lines(town)?;
+                }
+                Fault::Full(osd) => {
+                    match self.smalls.iter().find(|small| small.has(&town.dir.join(format!("osd.{osd}")))) {
+                        Some(small) => {
+                            let bytes = small.fill()?;
+                            println!("      {} KiB taken", bytes >> 10);
+                        }
+                        None => println!("      SKIPPED: osd.{osd} has no disk of its own"),
+                    }
+                }
+                Fault::Rot(osd, region, seed) => {
+                    let who = Who::Osd(*osd);
+                    town.end(who)?;
+                    let flipped = flip(&town.dir.join(format!("{who}/store")), *region, *seed)?;
+                    println!("      flipped a bit at {flipped:?}");
+                    town.may_end.insert(who);
+                    town.start(who)?;
+                }
+                Fault::Out(osd) => said(town.ask(&["osd", "out", &osd.to_string()])),
+                Fault::Down(osd) => said(town.ask(&["osd", "down", &osd.to_string()])),
+                Fault::Replace(mon) => {
+                    let who = Who::Mon(*mon);
+                    town.ask(&["mon", "rm", &mon.to_string()])?;
+                    // What is left of it ends by itself, or is told to.
+                    town.may_end.insert(who);
+                    town.wait(Duration::from_millis(500))?;
+                    town.end(who)?;
+                    let aside = town.dir.join(format!("{who}.removed-{}", turn.number));
+                    fs::rename(town.dir.join(who.to_string()), aside).context("putting a store aside")?;
+                }
+                Fault::Snapshot(pool) => {
+                    let name = format!("snap-{}", turn.number);
+                    match town.ask(&["pool", "snap", "create", pool, &name]) {
+                        Ok(_) => self.snapshots.push((pool, name)),
+                        why => said(why),
+                    }
+                }
+                Fault::Split(pool) => {
+                    let (_, groups) = self.split.iter_mut().find(|(name, _)| name == pool).context("a pool of ours")?;
+                    // Odd numbers, too.
+                    let more = *groups + 1 + *groups / 3;
+                    if more <= GROUPS_MAX {
+                        match town.ask(&["pool", "set", pool, "pg_num", &more.to_string()]) {
+                            Ok(_) => *groups = more,
+                            why => said(why),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes them.
+    ///
+    /// # Errors
+    /// What is wrong with Nacre.
+    pub fn end(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
+        // What an operator does needs a majority: processes, network and disks come first.
+        let is_operators = |fault: &&Fault| matches!(fault.kind(), "admin" | "pool");
+        let (later, first): (Vec<&Fault>, Vec<&Fault>) = turn.faults.iter().partition(is_operators);
+        for fault in first.into_iter().chain(later) {
+            match fault {
+                Fault::Kill(all) => all.iter().try_for_each(|who| town.start(*who))?,
+                Fault::Stop(who) => town.signal(*who, "CONT"),
+                Fault::Cut(cut) => town.net.heal(cut),
+                Fault::Disk(who, ..) => {
+                    self.lines.remove(who);
+                    self.write_lines(town)?;
+                    // It may have met its fault a moment ago.
+                    town.wait(Duration::from_millis(1_500))?;
+                    if town.ended.remove(who) {
+                        town.start(*who)?;
+                    }
+                    town.may_end.remove(who);
+                }
+                Fault::Full(osd) => {
+                    let folder = town.dir.join(format!("osd.{osd}"));
+                    self.smalls.iter().filter(|small| small.has(&folder)).for_each(Small::free);
+                }
+                Fault::Rot(osd, region, _) => self.replace(town, *osd, *region)?,
+                Fault::Out(osd) => {
+                    insist(town, &["osd", "in", &osd.to_string()])?;
+                }
+                Fault::Replace(mon) => {
+                    let who = Who::Mon(*mon);
+                    town.ended.remove(&who);
+                    let address = town.net.address(who);
+                    town.ask_at(who, &["mon", "add", &mon.to_string(), &address])?;
+                    town.may_end.remove(&who);
+                    town.start(who)?;
+                }
+                Fault::Snapshot(pool) => {
+                    for (_, name) in self.snapshots.extract_if(.., |(of, _)| of == pool) {
+                        insist(town, &["pool", "snap", "rm", pool, &name])?;
+                    }
+                }
+                Fault::Roll(..) | Fault::RestartAll | Fault::Down(_) | Fault::Split(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// An OSD whose store is damaged is replaced as an operator would do it.
+    fn replace(&mut self, town: &mut Town, osd: u32, region: Region) -> Result<()> {
+        let (who, id) = (Who::Osd(osd), osd.to_string());
+        town.check()?;
+        if !town.runs(who) {
+            println!("      {who} does not run any more; {region:?}: {}", last_words(&town.log(who)));
+        } else if region == Region::Superblock {
+            // The other copy serves.
+            town.may_end.remove(&who);
+            return Ok(());
+        }
+        insist(town, &["osd", "out", &id])?;
+        let elsewhere = move |status: &Value| clean(status);
+        town.wait(Duration::from_secs(2))?;
+        town.until(&format!("everything clean without {who}"), WELL_MAX, elsewhere)?;
+        town.end(who)?;
+        town.ended.remove(&who);
+        // Down it may not be yet, if it hung or was killed.
+        said(town.ask(&["osd", "down", &id]));
+        town.wait(Duration::from_secs(1))?;
+        town.ask(&["osd", "rm", &id]).context("nothing needs it any more")?;
+        let folder = town.dir.join(who.to_string());
+        let aside = town.dir.join(format!("{who}.rotten-{}", self.rotten));
+        if let Some(at) = self.smalls.iter().position(|small| small.has(&folder)) {
+            // Its small disk goes with it.
+            drop(self.smalls.swap_remove(at));
+        }
+        fs::rename(&folder, &aside).context("putting a store aside")?;
+        self.rotten += 1;
+        let address = town.net.address(who);
+        town.ask_at(who, &["osd", "add", "--id", &id, "--address", &address, "--size", "512MiB"])?;
+        town.may_end.remove(&who);
+        town.start(who)?;
+        Ok(())
+    }
+}
+
+/// An operator asks again when there was no majority.
+fn insist(town: &mut Town, words: &[&str]) -> Result<()> {
+    let mut last = None;
+    for _ in 0..20 {
+        match town.ask(words) {
+            Ok(_) => return Ok(()),
+            Err(why) => last = Some(why),
+        }
+        town.wait(Duration::from_millis(500))?;
+    }
+    bail!("{} was refused 20 times: {:#}", words.join(" "), last.expect("it was tried"))
+}
+
+/// A command that fails during a fault is no finding; what it said is shown.
+fn said(result: Result<Value>) {
+    if let Err(why) = result {
+        println!("      {why:#}");
+    }
+}
+
+/// Runs a turn.
+///
+/// # Errors
+/// What is wrong with Nacre.
+pub fn turn(town: &mut Town, faults: &mut Faults, turn: &Turn) -> Result<()> {
+    town.wait(Duration::from_millis(turn.pause_ms))?;
+    if turn.calm {
+        let took = town.until_well(WELL_MAX).context("before a turn that needs calm")?;
+        println!("      all was well after {:.1} s", took.as_secs_f64());
+    }
+    faults.begin(town, turn)?;
+    town.wait(Duration::from_millis(turn.lasts_ms))?;
+    faults.end(town, turn)?;
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! After the faults: everything is in order, answers in time, is what was acknowledged, from every member alone, and every store is whole.
+
+use super::load::POOLS;
+use super::plan::{OSDS, Who};
+use super::town::{Town, clean, last_words};
+use crate::cluster::succeeds;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+/// Until everything is in order after the last fault.
+const WELL_MAX: Duration = Duration::from_secs(180);
+const VERIFY_MAX: Duration = Duration::from_mins(5);
+/// Until groups serve with one member: leases run out, interval after interval is activated.
+const ALONE_MAX: Duration = Duration::from_secs(60);
+const CHECK_MAX: Duration = Duration::from_mins(10);
+
+fn ledgers() -> [&'static str; 2] {
+    ["data", "small"]
+}
+
+/// All groups answer.
+///
+/// # Errors
+/// Which does not.
+pub fn serves(town: &Town) -> Result<u64> {
+    let mut worst = 0;
+    for (pool, ..) in POOLS {
+        let words = ["bench", "ledger", "probe", "--pool", pool, "--bound-ms", "5000"];
+        let found = succeeds(town.command().args(words), VERIFY_MAX).with_context(|| format!("groups of {pool}"))?;
+        worst = worst.max(found["worst_ms"].as_u64().unwrap_or(u64::MAX));
+    }
+    Ok(worst)
+}
+
+/// What was acknowledged is there; with groups, only of those.
+fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<u64> {
+    let mut objects = 0;
+    for pool in ledgers() {
+        let mut command = town.command();
+        command.args(["bench", "ledger", "verify", "--pool", pool]).arg(town.dir.join(format!("{pool}.ledger")));
+        if let Some(groups) = groups {
+            let Some(these) = groups.get(pool) else { continue };
+            command.args(["--groups", &these.join(",")]);
+        }
+        let found = succeeds(&mut command, VERIFY_MAX)?;
+        objects += found["objects"].as_u64().unwrap_or(0);
+    }
+    Ok(objects)
+}
+
+/// Groups of an OSD, as numbers in hexadecimal, by pool.
+fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut all = BTreeMap::new();
+    for pool in ledgers() {
+        let listed = town.ask(&["pg", "ls", "--pool", pool])?;
+        let groups = listed["pgs"].as_array().context("pg ls has no pgs")?.iter();
+        let has = |group: &&serde_json::Value| {
+            group["acting"].as_array().is_some_and(|acting| acting.iter().any(|id| id.as_u64() == Some(osd.into())))
+        };
+        let name = |group: &serde_json::Value| Some(group["pg"].as_str()?.split_once('.')?.1.to_owned());
+        let these: Vec<String> = groups.filter(has).filter_map(name).collect();
+        if !these.is_empty() {
+            all.insert(pool.to_owned(), these);
+        }
+    }
+    Ok(all)
+}
+
+/// Each OSD alone gives all that its groups hold, listings included.
+fn alone(town: &mut Town) -> Result<u64> {
+    for (pool, ..) in POOLS {
+        town.ask(&["pool", "set", pool, "min_size", "1"])?;
+    }
+    town.ask(&["flag", "set", "noout"])?;
+    let mut objects = 0;
+    for osd in 0..OSDS {
+        town.until(&format!("all groups clean before osd.{osd} is alone"), WELL_MAX, clean)?;
+        let groups = groups_of(town, osd)?;
+        let others: Vec<Who> = (0..OSDS).filter(|id| *id != osd).map(Who::Osd).collect();
+        for other in &others {
+            town.end(*other)?;
+            // Nobody may go while the others have not agreed on those that are left.
+            town.wait(Duration::from_millis(1_500))?;
+        }
+        let begun = std::time::Instant::now();
+        let mut read = there(town, Some(&groups));
+        while read.is_err() && begun.elapsed() < ALONE_MAX {
+            // What is refused or late may come; what is wrong stays wrong.
+            if read.as_ref().is_err_and(|why| !format!("{why:#}").contains("no answer for")) {
+                break;
+            }
+            read = there(town, Some(&groups));
+        }
+        objects += read.with_context(|| format!("osd.{osd} alone"))?;
+        for other in others {
+            town.start(other)?;
+        }
+    }
+    town.ask(&["flag", "unset", "noout"])?;
+    Ok(objects)
+}
+
+/// Everything that can be said of a cluster whose faults are over and whose loads have ended.
+///
+/// # Errors
+/// What is wrong.
+pub fn judge(town: &mut Town) -> Result<()> {
+    let took = town.until_well(WELL_MAX).context("after the last fault")?;
+    println!("  HEALTH_OK after {:.1} s", took.as_secs_f64());
+    println!("  every group of every pool answers: {} ms at most", serves(town)?);
+    println!("  {} objects are as acknowledged", there(town, None)?);
+    println!("  {} objects are as acknowledged, read from each member alone", alone(town)?);
+    town.until_well(WELL_MAX).context("after each OSD was alone")?;
+    let all: Vec<Who> = Town::all().collect();
+    for who in all.iter().rev() {
+        town.end(*who)?;
+    }
+    let mut check = Command::new(&town.nacre);
+    let report = succeeds(check.args(["--json", "store", "check"]).arg(&town.dir), CHECK_MAX).context("store check")?;
+    ensure!(report["sound"] == true, "a store is damaged that nobody damaged: {report}");
+    println!("  all stores are whole");
+    for who in all {
+        let log = fs::read_to_string(town.log(who)).unwrap_or_default();
+        if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
+            bail!("{who} panicked: {line} … {}", last_words(&town.log(who)));
+        }
+    }
+    Ok(())
+}

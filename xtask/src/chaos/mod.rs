@@ -1,0 +1,220 @@
+//! `./x chaos`: a cluster of processes under load, mistreated as a seed says, and asked afterwards whether anything was lost, stale, hollow or silent.
+//!
+//! ```text
+//!  seed ─▶ plan ─▶ faults ─▶ town (daemons) · net (namespaces) · disks           finding: the folder stays, exit code 1
+//!          loads (ledgers, histories) ─▶ eyes (health against who waits) ─▶ judge (all read back, from each member alone)
+//! ```
+//! * [`plan`]: pure: which fault when; [`faults`]: doing and undoing it; [`net`], [`disks`], [`town`]: to what;
+//! * [`load`]: what clients do; [`eyes`]: what health says meanwhile; [`judge`]: what must be so in the end.
+
+mod disks;
+mod eyes;
+mod faults;
+mod judge;
+mod load;
+mod net;
+pub mod plan;
+mod town;
+
+use crate::show::guard::{self, Guard};
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, bail, ensure};
+use eyes::Eyes;
+use faults::Faults;
+use load::Loads;
+use net::Net;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use town::Town;
+
+const UP_MAX: Duration = Duration::from_secs(90);
+
+/// What was asked for.
+#[derive(Debug, PartialEq)]
+struct Wish {
+    seconds: u64,
+    seed: u64,
+    dir: Option<PathBuf>,
+    base_port: u16,
+    nacre: Option<PathBuf>,
+    only: Vec<String>,
+    plan: bool,
+}
+
+impl Wish {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut wish =
+            Self { seconds: 120, seed: 1, dir: None, base_port: 18_500, nacre: None, only: Vec::new(), plan: false };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--seconds" => wish.seconds = next()?.parse().context("--seconds takes a whole number")?,
+                "--seed" => wish.seed = next()?.parse().context("--seed takes a whole number")?,
+                "--dir" => wish.dir = Some(PathBuf::from(next()?)),
+                "--base-port" => wish.base_port = next()?.parse().context("--base-port takes a port number")?,
+                "--nacre" => wish.nacre = Some(PathBuf::from(next()?)),
+                "--plan" => wish.plan = true,
+                "--only" => {
+                    for kind in next()?.split(',') {
+                        ensure!(plan::KINDS.contains(&kind), "--only takes some of {}", plan::KINDS.join(","));
+                        wish.only.push(kind.to_owned());
+                    }
+                }
+                other => bail!("`{other}` is no argument of chaos; ./x help lists them"),
+            }
+        }
+        ensure!((5..=86_400).contains(&wish.seconds), "--seconds must be from 5 to 86,400");
+        ensure!(wish.base_port <= 65_000, "--base-port must be at most 65,000: daemons take the following ones");
+        Ok(wish)
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The first finding.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let wish = Wish::parse(arguments)?;
+    if wish.plan {
+        for number in 0..wish.seconds / 8 + 1 {
+            println!("{}", plan::turn(wish.seed, number, &wish.only));
+        }
+        return Ok(());
+    }
+    // Not asked for when everything is given: cargo may not be this user's.
+    let nacre = match &wish.nacre {
+        Some(given) => given.canonicalize().with_context(|| format!("finding {}", given.display()))?,
+        None => {
+            crate::build()?;
+            Workspace::load()?.binary()
+        }
+    };
+    let above = match &wish.dir {
+        Some(dir) => std::path::absolute(dir).context("finding --dir")?,
+        None => Workspace::load()?.target.join("nacre-chaos"),
+    };
+    let dir = above.join(format!("seed-{}", wish.seed));
+    guard::clean(&nacre, &dir)?;
+    fs::create_dir_all(&above).with_context(|| format!("making {}", above.display()))?;
+    let guard = Guard::start(&nacre, &dir)?;
+    println!("chaos: seed {}, {} s, in {}", wish.seed, wish.seconds, dir.display());
+    let begun = Instant::now();
+    let result = mistreat(&wish, &nacre, &dir);
+    if let Err(why) = &result {
+        // The guard removes the folder: it is put aside.
+        let kept = above.join(format!("finding-seed-{}-{}", wish.seed, std::process::id()));
+        fs::rename(&dir, &kept).context("keeping the folder")?;
+        println!("FINDING with seed {} after {:.0} s: {why:#}", wish.seed, begun.elapsed().as_secs_f64());
+        println!("  look at {0}/*.log, {0}/eyes.log, {0}/*.said; --only KIND,… makes the plan smaller", kept.display());
+        println!("  again: ./x chaos --seed {} --seconds {}", wish.seed, wish.seconds);
+    }
+    drop(guard);
+    result.with_context(|| format!("seed {}", wish.seed))?;
+    println!("seed {}: nothing found; took {:.0} s", wish.seed, begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
+    let net = Net::make(wish.base_port);
+    if let Some(why) = net.why_not() {
+        println!("SKIPPED: cuts of the network: all daemons are on one loopback: {why}");
+    }
+    println!("SKIPPED: jumps of the wall clock: a process cannot be given its own; the simulator has them");
+    let mut town = Town::make(nacre, dir, net, wish.base_port)?;
+    let mut faults = Faults::new(&town);
+    for who in Town::all() {
+        town.start(who)?;
+    }
+    town.until("all OSDs are up", UP_MAX, |status| status["osds"]["up"].as_u64() == Some(plan::OSDS.into()))?;
+    let mut loads = Loads::begin(&town, wish.seconds)?;
+    let files = ["data", "small"].map(|pool| dir.join(format!("{pool}.ledger.waiting"))).to_vec();
+    let log = fs::File::create(dir.join("eyes.log")).context("writing what is seen")?;
+    let eyes = {
+        // A command for every look: it is a client like others.
+        let words = town.command();
+        let (program, words) = (
+            words.get_program().to_owned(),
+            words.get_args().map(ToOwned::to_owned).chain(["health".into()]).collect(),
+        );
+        Eyes::open(program, words, files, log)
+    };
+    let result = turns(wish, &mut town, &mut faults, &mut loads, &eyes);
+    if result.is_err() {
+        say(&town);
+    }
+    result?;
+    town.wait(Duration::from_secs(6))?;
+    let found = loads.finish(nacre)?;
+    let seen = eyes.close();
+    if let Some(finding) = seen.findings.first() {
+        bail!("{finding}");
+    }
+    for (name, value) in found {
+        println!("  {name}: {value}");
+    }
+    println!(
+        "  looked {} times, {} times all was well; the longest wait that was seen: {} ms ({})",
+        seen.looks.0, seen.looks.1, seen.longest.0, seen.longest.1
+    );
+    println!(
+        "  memory at most, MiB: {}",
+        seen.memory.iter().map(|(who, kib)| format!("{who} {}", kib >> 10)).collect::<Vec<_>>().join(", ")
+    );
+    judge::judge(&mut town).inspect_err(|_| say(&town))
+}
+
+/// Turn after turn until the time is up.
+fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, eyes: &Eyes) -> Result<()> {
+    let begun = Instant::now();
+    for number in 0.. {
+        if begun.elapsed() >= Duration::from_secs(wish.seconds) {
+            break;
+        }
+        let turn = plan::turn(wish.seed, number, &wish.only);
+        println!("  {:6.1} s  {turn}", begun.elapsed().as_secs_f64());
+        let pids = town.pids().into_iter().map(|(who, pid)| (who.to_string(), pid)).collect();
+        *eyes.pids.lock().expect("nobody panics with it") = pids;
+        faults::turn(town, faults, &turn).with_context(|| format!("in {turn}"))?;
+        loads.check().with_context(|| format!("in {turn}"))?;
+        if let Some(finding) = eyes.finding() {
+            bail!("{finding} (in or before {turn})");
+        }
+    }
+    Ok(())
+}
+
+/// What the cluster says of itself at a finding.
+fn say(town: &Town) {
+    let mut text = String::new();
+    for words in [&["health", "detail"][..], &["status"], &["pg", "ls"], &["osd", "tree"], &["log", "last", "200"]] {
+        let said = town.ask(words).map_or_else(|why| format!("{why:#}"), |value| format!("{value:#}"));
+        text += &format!("── {}\n{said}\n", words.join(" "));
+    }
+    let _ = fs::write(town.dir.join("said-at-the-finding"), text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Wish> {
+        Wish::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments_are_read_and_mistakes_are_said() {
+        let wish = parse(&["--seed", "7", "--seconds", "60", "--only", "kill,net"]).expect("fine");
+        assert_eq!((wish.seed, wish.seconds, wish.only), (7, 60, vec!["kill".to_owned(), "net".to_owned()]));
+        for (words, why) in [
+            (&["--only", "fire"][..], "--only takes some of kill"),
+            (&["--seconds", "1"], "from 5"),
+            (&["--seed"], "needs a value"),
+            (&["seed"], "is no argument"),
+        ] {
+            let error = format!("{:#}", parse(words).expect_err("a mistake"));
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Networks that can be cut: as root, a network namespace for each daemon, and one for clients, on one bridge.
+//!
+//! ```text
+//!  clients 127.77.0.250 ─┐
+//!  mon.0   127.77.0.1 ───┤ bridge nc23000      a cut: the one that sends has a neighbour's address that nobody bears,
+//!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
+//! ```
+//! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`). Without root everything is on one loopback,
+//! and no cut is possible.
+
+use super::plan::{MONS, OSDS, Who};
+use crate::bounded;
+use anyhow::{Context, Result, ensure};
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const COMMAND_MAX: Duration = Duration::from_secs(20);
+/// An address that no interface bears.
+const NOBODY: &str = "02:00:00:00:00:fe";
+const CLIENTS: u32 = 250;
+
+/// A cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The second does not hear the first.
+    OneWay(Who, Who),
+    /// Two that do not hear each other.
+    Pair(Who, Who),
+    /// One that neither hears nor is heard by other daemons; clients do.
+    Off(Who),
+    /// These hear each other and clients, and no other daemon.
+    Apart(Vec<Who>),
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneWay(from, to) => write!(f, "{to} does not hear {from}"),
+            Self::Pair(a, b) => write!(f, "{a} and {b} do not hear each other"),
+            Self::Off(who) => write!(f, "{who} is cut off"),
+            Self::Apart(these) => {
+                let these: Vec<String> = these.iter().map(Who::to_string).collect();
+                write!(f, "{} apart from the others", these.join(" "))
+            }
+        }
+    }
+}
+
+fn all() -> impl Iterator<Item = Who> {
+    (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd))
+}
+
+impl Cut {
+    /// Who is not heard by whom.
+    pub fn ways(&self) -> Vec<(Who, Who)> {
+        let both = |a: Who, b: Who| [(a, b), (b, a)];
+        match self {
+            Self::OneWay(from, to) => vec![(*from, *to)],
+            Self::Pair(a, b) => both(*a, *b).to_vec(),
+            Self::Off(who) => all().filter(|other| other != who).flat_map(|other| both(*who, other)).collect(),
+            Self::Apart(these) => {
+                let others = || all().filter(|other| !these.contains(other));
+                these.iter().flat_map(|one| others().flat_map(move |other| both(*one, other))).collect()
+            }
+        }
+    }
+}
+
+/// The networks of a run.
+pub struct Net {
+    base_port: u16,
+    /// Why everything is on one loopback; none: it is not.
+    why_not: Option<String>,
+}
+
+fn run(program: &str, words: &[&str]) -> Result<String> {
+    let mut command = Command::new(program);
+    let output = bounded::output(command.args(words), COMMAND_MAX)?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    ensure!(output.status.success(), "{program} {}: {said}", words.join(" "));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+fn ip(words: &str) -> Result<()> {
+    run("ip", &words.split(' ').collect::<Vec<_>>()).map(drop)
+}
+
+/// The last part of a daemon's address: they follow each other as `cluster init` numbers them.
+fn host(who: Who) -> u32 {
+    match who {
+        Who::Mon(id) => 1 + id,
+        Who::Osd(id) => 1 + MONS + id,
+    }
+}
+
+impl Net {
+    /// Makes the namespaces; where that is not possible, says so.
+    pub fn make(base_port: u16) -> Self {
+        let mut net = Self { base_port, why_not: None };
+        net.remove();
+        if let Err(why) = net.namespaces() {
+            net.remove();
+            net.why_not = Some(format!("{why:#}"));
+        }
+        net
+    }
+
+    /// Why nothing can be cut.
+    pub fn why_not(&self) -> Option<&str> {
+        self.why_not.as_deref()
+    }
+
+    /// The first daemon's address.
+    pub fn first(&self) -> &'static str {
+        if self.why_not.is_some() { "127.0.0.1" } else { "127.77.0.1" }
+    }
+
+    /// Where a daemon listens.
+    pub fn address(&self, who: Who) -> String {
+        let port = u32::from(self.base_port) + host(who) - 1;
+        if self.why_not.is_some() { format!("127.0.0.1:{port}") } else { format!("127.77.0.{}:{port}", host(who)) }
+    }
+
+    fn bridge(&self) -> String {
+        format!("nc{}", self.base_port)
+    }
+    fn name(&self, host: u32) -> String {
+        format!("nacre-{}-{host}", self.base_port)
+    }
+
+    fn namespaces(&self) -> Result<()> {
+        let bridge = self.bridge();
+        ip(&format!("link add {bridge} type bridge"))?;
+        ip(&format!("link set {bridge} up"))?;
+        for host in (1..=MONS + OSDS).chain([CLIENTS]) {
+            let (name, link) = (self.name(host), format!("{bridge}-{host}"));
+            ip(&format!("netns add {name}"))?;
+            ip(&format!("link add {link} type veth peer name e0 netns {name}"))?;
+            ip(&format!("link set {link} master {bridge} up"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            // All of 127.0.0.0/8 would be this host's otherwise.
+            ip(&format!("-n {name} addr del 127.0.0.1/8 dev lo"))?;
+            ip(&format!("-n {name} addr add 127.0.0.1/32 dev lo"))?;
+            ip(&format!("-n {name} addr add 127.77.0.{host}/24 dev e0"))?;
+            for what in ["all", "e0"] {
+                let set = format!("echo 1 > /proc/sys/net/ipv4/conf/{what}/route_localnet");
+                run("ip", &["netns", "exec", &name, "sh", "-c", &set])?;
+            }
+            ip(&format!("-n {name} link set e0 up"))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self) {
+        for host in (1..=MONS + OSDS).chain([CLIENTS]) {
+            let _ = ip(&format!("netns del {}", self.name(host)));
+        }
+        let _ = ip(&format!("link del {}", self.bridge()));
+    }
+
+    fn command(&self, host: u32, program: &Path) -> Command {
+        if self.why_not.is_some() {
+            return Command::new(program);
+        }
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(host)]).arg(program);
+        command
+    }
+    /// A program beside a daemon. It takes the place of the one that leads it there: its process id is the child's.
+    pub fn at(&self, who: Who, program: &Path) -> Command {
+        self.command(host(who), program)
+    }
+    /// A client's program.
+    pub fn client(&self, program: &Path) -> Command {
+        self.command(CLIENTS, program)
+    }
+
+    /// Cuts.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn cut(&self, cut: &Cut) -> Result<()> {
+        for (from, to) in cut.ways().into_iter().filter(|_| self.why_not.is_none()) {
+            let (name, to) = (self.name(host(from)), host(to));
+            ip(&format!("-n {name} neigh replace 127.77.0.{to} lladdr {NOBODY} dev e0 nud permanent"))
+                .with_context(|| cut.to_string())?;
+        }
+        Ok(())
+    }
+    /// Undoes it.
+    pub fn heal(&self, cut: &Cut) {
+        for (from, to) in cut.ways().into_iter().filter(|_| self.why_not.is_none()) {
+            let _ = ip(&format!("-n {} neigh del 127.77.0.{} dev e0", self.name(host(from)), host(to)));
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        if self.why_not.is_none() {
+            self.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_those_that_the_words_say() {
+        let (a, b) = (Who::Osd(0), Who::Osd(1));
+        assert_eq!(Cut::OneWay(a, b).ways(), [(a, b)]);
+        assert_eq!(Cut::Pair(a, b).ways().len(), 2);
+        assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS - 1) as usize);
+        let apart = Cut::Apart(vec![a, b]).ways();
+        assert!(!apart.contains(&(a, b)) && apart.contains(&(a, Who::Osd(2))) && apart.contains(&(Who::Mon(0), b)));
+    }
+}

@@ -1,0 +1,294 @@
+//! Which faults when: drawn from the seed and the number of the turn, nothing else, so that a run can be repeated and a part of it can be asked for.
+//!
+//! ```text
+//!  turn 0 ─ pause ─ faults (1 to 3 at once) ─ last so long ─ undone │ turn 1 ─ … │ turn 3: one that needs calm before it │ …
+//! ```
+
+use super::net::Cut;
+use std::fmt;
+
+/// Monitors of the cluster.
+pub const MONS: u32 = 3;
+/// OSDs of the cluster.
+pub const OSDS: u32 = 4;
+
+/// A daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// A monitor.
+    Mon(u32),
+    /// An OSD.
+    Osd(u32),
+}
+impl Who {
+    /// `mon` or `osd`, and its number.
+    pub fn parts(self) -> (&'static str, u32) {
+        match self {
+            Self::Mon(id) => ("mon", id),
+            Self::Osd(id) => ("osd", id),
+        }
+    }
+}
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, id) = self.parts();
+        write!(f, "{kind}.{id}")
+    }
+}
+
+/// Where bits are flipped in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// One copy of the superblock.
+    Superblock,
+    /// The write-ahead log.
+    Log,
+    /// Objects' data and the index.
+    Units,
+}
+
+/// One thing that goes wrong, or that an operator does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `kill -9`; started again in the end.
+    Kill(Vec<Who>),
+    /// SIGSTOP; SIGCONT in the end.
+    Stop(Who),
+    /// Told to end, and started again at once; one after the other, with so many milliseconds between.
+    Roll(Vec<Who>, u64),
+    /// The network is cut.
+    Cut(Cut),
+    /// A device fault of `node/src/faults.rs`: call, and what it does.
+    Disk(Who, &'static str, String),
+    /// The host's file system under an OSD is full.
+    Full(u32),
+    /// Bits of a stopped OSD's store are flipped; it is replaced in the end.
+    Rot(u32, Region, u64),
+    /// An OSD's data goes elsewhere; it comes back in the end.
+    Out(u32),
+    /// Marked down although it lives.
+    Down(u32),
+    /// A monitor is removed, and added under its number in the end, with an empty store.
+    Replace(u32),
+    /// A snapshot of the pool is taken; removed in the end.
+    Snapshot(&'static str),
+    /// The pool has more groups from now on.
+    Split(&'static str),
+    /// Everything is told to end, and started again.
+    RestartAll,
+}
+
+impl Fault {
+    /// As `--only` names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Kill(_) => "kill",
+            Self::Stop(_) => "stop",
+            Self::Roll(..) | Self::RestartAll => "restart",
+            Self::Cut(_) => "net",
+            Self::Disk(..) => "disk",
+            Self::Full(_) => "full",
+            Self::Rot(..) => "rot",
+            Self::Out(_) | Self::Down(_) | Self::Replace(_) => "admin",
+            Self::Snapshot(_) | Self::Split(_) => "pool",
+        }
+    }
+}
+/// All of [`Fault::kind`].
+pub const KINDS: [&str; 9] = ["kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool"];
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = |who: &[Who]| who.iter().map(Who::to_string).collect::<Vec<_>>().join(" ");
+        match self {
+            Self::Kill(who) => write!(f, "kill -9 {}", all(who)),
+            Self::Stop(who) => write!(f, "stop {who}"),
+            Self::Roll(who, gap) => write!(f, "restart {} with {gap} ms between", all(who)),
+            Self::Cut(cut) => cut.fmt(f),
+            Self::Disk(who, call, what) => write!(f, "disk of {who}: {call} {what}"),
+            Self::Full(osd) => write!(f, "full host of osd.{osd}"),
+            Self::Rot(osd, region, seed) => write!(f, "bits of osd.{osd} flipped: {region:?} {seed}"),
+            Self::Out(osd) => write!(f, "osd.{osd} out"),
+            Self::Down(osd) => write!(f, "osd.{osd} marked down"),
+            Self::Replace(mon) => write!(f, "mon.{mon} removed and added"),
+            Self::Snapshot(pool) => write!(f, "snapshot of {pool}"),
+            Self::Split(pool) => write!(f, "split {pool}"),
+            Self::RestartAll => write!(f, "everything restarts"),
+        }
+    }
+}
+
+/// Faults that go on together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which.
+    pub number: u64,
+    /// Before it.
+    pub pause_ms: u64,
+    /// What.
+    pub faults: Vec<Fault>,
+    /// For how long.
+    pub lasts_ms: u64,
+    /// Whether everything is in order first.
+    pub calm: bool,
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
+        let calm = if self.calm { " when all is well" } else { "" };
+        write!(f, "turn {}{calm}: {} for {:.1} s", self.number, faults.join(" + "), self.lasts_ms as f64 / 1e3)
+    }
+}
+
+/// Numbers drawn from a seed (splitmix64).
+pub struct Dice(pub u64);
+impl Dice {
+    /// Below a bound.
+    pub fn draw(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % below
+    }
+    fn osd(&mut self) -> u32 {
+        u32::try_from(self.draw(OSDS.into())).expect("small")
+    }
+    fn mon(&mut self) -> u32 {
+        u32::try_from(self.draw(MONS.into())).expect("small")
+    }
+    fn any(&mut self) -> Who {
+        if self.draw(4) == 0 { Who::Mon(self.mon()) } else { Who::Osd(self.osd()) }
+    }
+    fn any_order(&mut self, mut all: Vec<Who>) -> Vec<Who> {
+        for at in (1..all.len()).rev() {
+            let other = usize::try_from(self.draw(at as u64 + 1)).expect("small");
+            all.swap(at, other);
+        }
+        all
+    }
+}
+
+fn osds() -> impl Iterator<Item = Who> {
+    (0..OSDS).map(Who::Osd)
+}
+fn mons() -> impl Iterator<Item = Who> {
+    (0..MONS).map(Who::Mon)
+}
+
+/// A fault that may come together with others.
+fn light(dice: &mut Dice) -> Fault {
+    match dice.draw(20) {
+        0..=2 => Fault::Kill(vec![dice.any()]),
+        3 => {
+            let count = 2 + usize::try_from(dice.draw(3)).expect("small");
+            let mut all = dice.any_order(osds().chain(mons()).collect());
+            all.truncate(count);
+            Fault::Kill(all)
+        }
+        4 => Fault::Kill(osds().chain(if dice.draw(2) == 0 { mons().collect() } else { Vec::new() }).collect()),
+        5 | 6 => Fault::Stop(dice.any()),
+        7 | 8 => {
+            let rolled = dice.any_order(osds().collect());
+            Fault::Roll(rolled, dice.draw(1_500))
+        }
+        9..=12 => {
+            let (from, to) = (dice.any(), dice.any());
+            let cut = match dice.draw(4) {
+                _ if from == to => Cut::Off(from),
+                0 => Cut::Off(from),
+                1 => Cut::OneWay(from, to),
+                2 => Cut::Pair(from, to),
+                _ => {
+                    let mut all = dice.any_order(osds().chain(mons()).collect());
+                    all.truncate(1 + usize::try_from(dice.draw(3)).expect("small"));
+                    Cut::Apart(all)
+                }
+            };
+            Fault::Cut(cut)
+        }
+        13..=15 => {
+            let call = ["write", "flush", "read"][usize::try_from(dice.draw(3)).expect("three")];
+            let what = match dice.draw(4) {
+                0 => "error 5".to_owned(),
+                1 => "hang 60000".to_owned(),
+                2 => format!("hang {}", 20 + dice.draw(200)),
+                _ => format!("hang {}", 500 + dice.draw(4_000)),
+            };
+            Fault::Disk(Who::Osd(dice.osd()), call, what)
+        }
+        16 => Fault::Out(dice.osd()),
+        17 => Fault::Down(dice.osd()),
+        18 => Fault::Snapshot(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
+        _ => Fault::Split(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
+    }
+}
+
+/// A fault that comes alone, everything being in order before it.
+fn heavy(dice: &mut Dice, which: u64) -> Fault {
+    match which % 4 {
+        0 => {
+            let region =
+                [Region::Superblock, Region::Log, Region::Units][usize::try_from(dice.draw(3)).expect("three")];
+            Fault::Rot(dice.osd(), region, dice.draw(1 << 32))
+        }
+        1 => Fault::Replace(dice.mon()),
+        // Those that have a disk of their own.
+        2 => Fault::Full(2 + u32::try_from(dice.draw(2)).expect("two")),
+        _ => Fault::RestartAll,
+    }
+}
+
+/// A turn of a seed; only faults of these kinds, if any are named.
+pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
+    let mut dice = Dice(seed.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (number << 20));
+    let wanted = |fault: &Fault| only.is_empty() || only.iter().any(|kind| kind == fault.kind());
+    let calm = number % 4 == 3;
+    let (pause_ms, lasts_ms) = (dice.draw(4_000), 500 + dice.draw(9_000));
+    let mut faults: Vec<Fault> = Vec::new();
+    if calm {
+        faults.push(heavy(&mut dice, seed.wrapping_add(number / 4)));
+    } else {
+        let count = [1, 1, 1, 2, 2, 3][usize::try_from(dice.draw(6)).expect("six")];
+        faults.extend((0..count).map(|_| light(&mut dice)));
+    }
+    faults.retain(wanted);
+    // With few kinds most turns would be empty: more is drawn until one fits.
+    for _ in 0..200 {
+        if faults.is_empty() {
+            let fault = if calm {
+                let which = dice.draw(4);
+                heavy(&mut dice, which)
+            } else {
+                light(&mut dice)
+            };
+            faults.extend(Some(fault).filter(wanted));
+        }
+    }
+    Turn { number, pause_ms, faults, lasts_ms, calm }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_seed_gives_the_same_turns_and_all_kinds_occur() {
+        let mut kinds = BTreeSet::new();
+        for number in 0..200 {
+            assert_eq!(turn(7, number, &[]), turn(7, number, &[]));
+            kinds.extend(turn(7, number, &[]).faults.iter().map(Fault::kind));
+        }
+        assert_eq!(kinds, KINDS.into_iter().collect());
+        assert_ne!(turn(7, 0, &[]), turn(8, 0, &[]));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_occurs() {
+        let only = ["net".to_owned()];
+        let faults: Vec<Fault> = (0..40).flat_map(|number| turn(1, number, &only).faults).collect();
+        assert!(faults.len() >= 30 && faults.iter().all(|fault| fault.kind() == "net"));
+    }
+}

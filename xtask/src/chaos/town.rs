@@ -1,0 +1,241 @@
+//! The daemons of a run, each a process, where its network is; who may end, and who ended although nobody asked.
+
+use super::net::Net;
+use super::plan::{MONS, OSDS, Who};
+use crate::bounded;
+use crate::cluster::{ended_well, signal, succeeds};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A command may wait for a majority that is cut off.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// Until a daemon that was told to end has ended.
+const END_MAX: Duration = Duration::from_secs(40);
+/// Size of an OSD's store: small, so that log and index go round, and a small host is full soon.
+const OSD_SIZE: &str = "512MiB";
+
+/// See the module head.
+pub struct Town {
+    /// The program.
+    pub nacre: PathBuf,
+    /// The cluster's folder.
+    pub dir: PathBuf,
+    /// Its networks.
+    pub net: Net,
+    daemons: BTreeMap<Who, Child>,
+    /// Whose disk fails, so that it may end, and what its stores are worth afterwards is not known.
+    pub may_end: BTreeSet<Who>,
+    /// Those that ended as they may.
+    pub ended: BTreeSet<Who>,
+}
+
+/// The last lines that a daemon said.
+pub fn last_words(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(3).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}
+
+impl Town {
+    /// A cluster that does not exist yet; nothing runs.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(nacre: &Path, dir: &Path, net: Net, base_port: u16) -> Result<Self> {
+        let (mons, osds) = (MONS.to_string(), OSDS.to_string());
+        let mut init = Command::new(nacre);
+        init.args(["cluster", "init", "--mons", &mons, "--osds", &osds, "--osd-size", OSD_SIZE, "--host", net.first()]);
+        init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+        if net.why_not().is_some() {
+            // All on one address then.
+            init = Command::new(nacre);
+            init.args(["cluster", "init", "--mons", &mons, "--osds", &osds, "--osd-size", OSD_SIZE]);
+            init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+        }
+        succeeds(&mut init, COMMAND_MAX)?;
+        let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
+        Ok(Self { nacre, dir, net, daemons: BTreeMap::new(), may_end: BTreeSet::new(), ended: BTreeSet::new() })
+    }
+
+    /// What faults of devices are asked for in.
+    pub fn faults_file(&self) -> PathBuf {
+        self.dir.join("device-faults")
+    }
+    /// What a daemon says.
+    pub fn log(&self, who: Who) -> PathBuf {
+        self.dir.join(format!("{who}.log"))
+    }
+    /// All daemons that there should be.
+    pub fn all() -> impl Iterator<Item = Who> {
+        (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd))
+    }
+
+    /// Starts a daemon unless it runs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(&mut self, who: Who) -> Result<()> {
+        if self.daemons.contains_key(&who) {
+            return Ok(());
+        }
+        let log = File::options().create(true).append(true).open(self.log(who)).context("opening a log")?;
+        let (kind, id) = who.parts();
+        let mut command = self.net.at(who, &self.nacre);
+        command.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.dir);
+        command.env("NACRE_DEVICE_FAULTS", self.faults_file()).env("RUST_BACKTRACE", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().with_context(|| format!("{who} does not start"))?;
+        self.daemons.insert(who, child);
+        self.ended.remove(&who);
+        Ok(())
+    }
+
+    /// Whether its process is there.
+    pub fn runs(&self, who: Who) -> bool {
+        self.daemons.contains_key(&who)
+    }
+    /// Processes.
+    pub fn pids(&self) -> Vec<(Who, u32)> {
+        self.daemons.iter().map(|(who, child)| (*who, child.id())).collect()
+    }
+
+    /// `kill -9`; nothing if it does not run.
+    pub fn kill(&mut self, who: Who) {
+        if let Some(mut child) = self.daemons.remove(&who) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+    /// Sends a signal; nothing if it does not run.
+    pub fn signal(&self, who: Who, name: &str) {
+        if let Some(child) = self.daemons.get(&who) {
+            let _ = signal(child.id(), name);
+        }
+    }
+    /// Tells it to end and waits for that.
+    ///
+    /// # Errors
+    /// When it does not end, or not well.
+    pub fn end(&mut self, who: Who) -> Result<()> {
+        let Some(mut child) = self.daemons.remove(&who) else { return Ok(()) };
+        let _ = signal(child.id(), "TERM");
+        let status = bounded::ended(&mut child, END_MAX).with_context(|| format!("{who} was told to end"))?;
+        let excused = self.may_end.contains(&who);
+        ensure!(
+            ended_well(status) || excused,
+            "{who} was told to end and ended badly ({status}): {}",
+            last_words(&self.log(who))
+        );
+        Ok(())
+    }
+
+    /// Those that ended although nobody killed them, and may not.
+    ///
+    /// # Errors
+    /// Who, how, and what it said last.
+    pub fn check(&mut self) -> Result<()> {
+        let mut gone: Vec<(Who, ExitStatus)> = Vec::new();
+        for (who, child) in &mut self.daemons {
+            if let Some(status) = child.try_wait().context("waiting for a daemon")? {
+                gone.push((*who, status));
+            }
+        }
+        for (who, status) in gone {
+            self.daemons.remove(&who);
+            let words = last_words(&self.log(who));
+            if !self.may_end.contains(&who) {
+                bail!("{who} ended by itself ({status}): {words}");
+            }
+            ensure!(!words.contains("panicked"), "{who} panicked, and a disk's fault is no reason: {words}");
+            println!("      {who} ended, as its disk makes it ({status}): {words}");
+            self.ended.insert(who);
+        }
+        Ok(())
+    }
+
+    /// `nacre --json --cluster DIR`, as a client.
+    pub fn command(&self) -> Command {
+        let mut command = self.net.client(&self.nacre);
+        command.args(["--json", "--cluster"]).arg(&self.dir);
+        command
+    }
+    /// Runs a command of the cluster.
+    ///
+    /// # Errors
+    /// What it says; also when it takes longer than a minute.
+    pub fn ask(&self, words: &[&str]) -> Result<Value> {
+        succeeds(self.command().args(words), COMMAND_MAX)
+    }
+    /// Runs a command of the cluster beside a daemon, which is where its ports can be tried.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_at(&self, who: Who, words: &[&str]) -> Result<Value> {
+        let mut command = self.net.at(who, &self.nacre);
+        command.args(["--json", "--cluster"]).arg(&self.dir);
+        succeeds(command.args(words), COMMAND_MAX)
+    }
+
+    /// Waits; looks meanwhile whether all daemons live.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn wait(&mut self, time: Duration) -> Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.check()
+    }
+
+    /// Waits until an answer of `status` is as wanted.
+    ///
+    /// # Errors
+    /// What it is instead.
+    pub fn until(&mut self, what: &str, limit: Duration, good: impl Fn(&Value) -> bool) -> Result<Duration> {
+        let begun = Instant::now();
+        let mut last = Value::Null;
+        loop {
+            self.check()?;
+            // Without a majority for a moment a command says so.
+            if let Ok(status) = self.ask(&["status"]) {
+                if good(&status) {
+                    return Ok(begun.elapsed());
+                }
+                last = status;
+            }
+            if begun.elapsed() > limit {
+                bail!("{what}: not within {} s; health is {}", limit.as_secs(), last["health"]);
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+    /// Waits until nothing is wrong.
+    ///
+    /// # Errors
+    /// What is.
+    pub fn until_well(&mut self, limit: Duration) -> Result<Duration> {
+        self.until("HEALTH_OK", limit, |status| status["health"]["status"] == "ok" && clean(status))
+    }
+}
+
+/// Whether all groups are clean.
+pub fn clean(status: &Value) -> bool {
+    crate::cluster::all_groups(status, |state| state == "active+clean")
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.faults_file());
+        for child in self.daemons.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Rolling restarts of fresh clusters under load: every member in a random order, told to end or killed, with `osd down` between; then every
+//! group of the pool is written, called, read and deleted within 5 s, and what was acknowledged is there (F29).
+
+use super::site::Site;
+use crate::bounded;
+use crate::chaos::plan::Dice;
+use crate::cluster::{Cluster, succeeds};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const ROUNDS: u64 = 500;
+const OSDS: u32 = 3;
+/// Rounds at the same time: each has so many ports.
+const LANES: u16 = 4;
+const PORTS: u16 = 4;
+const BOUND_MS: f64 = 5_000.0;
+const UP_MAX: Duration = Duration::from_mins(1);
+const END_MAX: Duration = Duration::from_mins(2);
+
+/// What rounds found.
+#[derive(Default)]
+struct Found {
+    worst_ms: f64,
+    worst: String,
+    rounds: u64,
+    wrong: Vec<String>,
+}
+
+/// A load that is killed when a round fails.
+struct Load(Child);
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Shows it.
+///
+/// # Errors
+/// When a round's groups are not written in time, or anything that was acknowledged is missing.
+pub fn run(site: &mut Site) -> Result<()> {
+    let rounds = site.rounds.unwrap_or(ROUNDS);
+    let until = site.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    // Two rounds at once of other runs are other rounds.
+    let (next, found) = (AtomicU64::new(0), Mutex::new(Found::default()));
+    let first = u64::from(site.base_port) << 20;
+    let (site_ref, next_ref, found_ref) = (&*site, &next, &found);
+    std::thread::scope(|scope| {
+        for lane in 0..LANES {
+            scope.spawn(move || {
+                loop {
+                    let round = next_ref.fetch_add(1, Ordering::Relaxed);
+                    if round >= rounds || until.is_some_and(|until| Instant::now() > until) {
+                        return;
+                    }
+                    let seed = first + round;
+                    let port = site_ref.base_port + lane * PORTS;
+                    let dir = site_ref.dir.join(format!("round-{round}"));
+                    let result = one(&site_ref.nacre, &dir, port, seed);
+                    let mut found = found_ref.lock().expect("nobody panics with it");
+                    found.rounds += 1;
+                    match result {
+                        Ok((ms, what)) => {
+                            if ms > found.worst_ms {
+                                (found.worst_ms, found.worst) = (ms, format!("round {round}: {what}"));
+                            }
+                            let _ = fs::remove_dir_all(&dir);
+                        }
+                        Err(why) => {
+                            println!("  round {round} (seed {seed}): {why:#}");
+                            found.wrong.push(format!("round {round}: {why:#}"));
+                        }
+                    }
+                    if found.rounds.is_multiple_of(20) {
+                        println!("  {} rounds, {} wrong, worst {} ms", found.rounds, found.wrong.len(), found.worst_ms);
+                    }
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("nobody panics with it");
+    site.figures.note("clusters restarted member by member under load", found.rounds as f64, "");
+    site.figures.at_most(BOUND_MS, "the slowest operation of all groups afterwards", found.worst_ms, "ms");
+    println!("  the slowest: {}", found.worst);
+    if let Some(first) = found.wrong.first() {
+        bail!("{} of {} rounds are wrong; the first: {first}", found.wrong.len(), found.rounds);
+    }
+    site.figures.proved("every group is written, called, read and deleted afterwards; what was acknowledged is there");
+    Ok(())
+}
+
+/// One cluster; how long the slowest operation afterwards took, and which it was.
+fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> {
+    let mut dice = Dice(seed);
+    let mut cluster = Cluster::start(nacre, dir, port, 1, OSDS)?;
+    cluster.ask(&["pool", "create", "data", "--size", "3", "--pg-num", "32"])?;
+    let (ledger, said) = (dir.join("data.ledger"), dir.join("load.said"));
+    let file = File::create(&said).context("a file for what the load says")?;
+    let mut command = cluster.command();
+    command.args(["bench", "ledger", "write", "--pool", "data", "--clients", "4", "--seconds", "600"]).arg(&ledger);
+    command.stdin(Stdio::null()).stdout(file.try_clone().context("using a file twice")?).stderr(file);
+    let mut load = Load(command.spawn().context("nacre does not start")?);
+    sleep(Duration::from_millis(500 + dice.draw(1_000)));
+    let mut did = Vec::new();
+    for _ in 0..1 + dice.draw(2) {
+        let mut order: Vec<u32> = (0..OSDS).collect();
+        for at in (1..order.len()).rev() {
+            let other = usize::try_from(dice.draw(at as u64 + 1)).expect("small");
+            order.swap(at, other);
+        }
+        for id in order {
+            let who = format!("osd.{id}");
+            let killed = dice.draw(3) == 0;
+            did.push(format!("{} {who}", if killed { "kill" } else { "end" }));
+            if killed {
+                cluster.kill(&who)?
+            } else {
+                cluster.end(&who)?
+            };
+            if dice.draw(4) == 0 {
+                sleep(Duration::from_millis(dice.draw(300)));
+            }
+            cluster.run("osd", id)?;
+            if dice.draw(3) == 0 {
+                let other = dice.draw(OSDS.into()).to_string();
+                did.push(format!("down {other}"));
+                // It may be down already.
+                let _ = cluster.ask(&["osd", "down", &other]);
+            }
+            sleep(Duration::from_millis(dice.draw(1_500)));
+        }
+    }
+    let did = did.join(", ");
+    // A busy machine starts programs slowly; how long groups take is counted from when all are up.
+    for id in 0..OSDS {
+        cluster.await_osd(id, true, UP_MAX).with_context(|| format!("after {did}"))?;
+    }
+    // The load goes on: what hangs for it, hangs for others.
+    let probe =
+        succeeds(cluster.command().args(["bench", "ledger", "probe", "--pool", "data", "--bound-ms", "5000"]), END_MAX);
+    let probe = probe.with_context(|| format!("after {did}")).inspect_err(|_| keep(&cluster))?;
+    fs::write(ledger.with_extension("ledger.stop"), "").context("telling the load to stop")?;
+    let status = bounded::ended(&mut load.0, END_MAX).context("the load")?;
+    ensure!(status.success(), "the load failed after {did}: {}", fs::read_to_string(&said).unwrap_or_default());
+    let verify = cluster.command().args(["bench", "ledger", "verify", "--pool", "data"]).arg(&ledger).output();
+    let verify = verify.context("nacre does not start")?;
+    ensure!(verify.status.success(), "after {did}: {}", String::from_utf8_lossy(&verify.stderr).trim());
+    for id in 0..OSDS {
+        cluster.kill(&format!("osd.{id}"))?;
+    }
+    cluster.kill("mon.0")?;
+    Ok((
+        probe["worst_ms"].as_f64().unwrap_or(f64::NAN),
+        format!("{} after {did}", probe["worst"].as_str().unwrap_or("?")),
+    ))
+}
+
+/// What the cluster says of itself, beside the logs.
+fn keep(cluster: &Cluster) {
+    let mut text = String::new();
+    for words in [&["health", "detail"][..], &["pg", "ls"], &["log", "last", "100"]] {
+        let said = cluster.ask(words).unwrap_or(Value::Null);
+        text += &format!("{said:#}\n");
+    }
+    let _ = fs::write(cluster.dir().join("finding.log"), text);
+}
