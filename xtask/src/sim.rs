@@ -3,7 +3,9 @@
 use crate::step::{Step, cargo};
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
-use std::process::Command;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 /// Whether this tree has the simulator.
 ///
@@ -54,7 +56,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Seeds do not know of each other: a process per core, each with a part of them.
+/// So many seeds must cross every border.
+const SEEDS_FOR_BORDERS: u64 = 200;
+
+/// Seeds do not know of each other: a process per core, each with a part of them. Many seeds must come to every limit and rare path.
 fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).run()?;
     let binary = workspace.target.join("release/sim");
@@ -62,19 +67,45 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     let mut running = Vec::new();
     for core in 0..cores {
         let (from, to) = (seeds * core / cores, seeds * (core + 1) / cores);
-        println!("$ sim --from {from} --seeds {}", to - from);
+        println!("$ sim --from {from} --seeds {} --borders", to - from);
         let mut command = Command::new(&binary);
-        command.args(["--from", &from.to_string(), "--seeds", &(to - from).to_string()]);
-        running.push(command.spawn().with_context(|| format!("{} does not start", binary.display()))?);
+        command.args(["--from", &from.to_string(), "--seeds", &(to - from).to_string(), "--borders"]);
+        let mut child = command.stdout(Stdio::piped()).spawn();
+        let output = child.as_mut().ok().and_then(|child| child.stdout.take());
+        let child = child.with_context(|| format!("{} does not start", binary.display()))?;
+        running.push((child, std::thread::spawn(move || show_and_count(output.expect("it was asked for")))));
     }
-    let mut failed = 0;
-    for mut child in running {
+    let (mut failed, mut crossed) = (0, BTreeMap::<String, u64>::new());
+    for (mut child, counts) in running {
         failed += u32::from(!child.wait().context("waiting for the simulator")?.success());
+        for (name, count) in counts.join().expect("reading lines does not panic") {
+            *crossed.entry(name).or_default() += count;
+        }
+    }
+    println!("\n{:<24} crossed", "border");
+    for (name, count) in &crossed {
+        println!("{name:<24} {count:>9}");
     }
     if failed > 0 {
-        bail!("seeds failed; `./x sim --seed N` runs one again");
+        bail!("seeds failed; `./x sim --seed N` runs one again, the lines \"smaller\" say with how little");
+    }
+    let never: Vec<&str> = crossed.iter().filter(|(_, count)| **count == 0).map(|(name, _)| name.as_str()).collect();
+    if seeds >= SEEDS_FOR_BORDERS && !never.is_empty() {
+        bail!("no seed crosses {}: nothing tests what lies behind", never.join(", "));
     }
     Ok(())
+}
+
+/// Prints what a simulator says, and gives what it says of borders.
+fn show_and_count(output: impl Read) -> Vec<(String, u64)> {
+    let mut counts = Vec::new();
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        match line.strip_prefix("border ").and_then(|rest| rest.split_once(": ")) {
+            Some((name, count)) => counts.push((name.to_owned(), count.parse().unwrap_or_default())),
+            None => println!("{line}"),
+        }
+    }
+    counts
 }
 
 /// Every planted bug must be caught: those of monitors by the stories of their crate, the others by the simulator.

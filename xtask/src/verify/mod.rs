@@ -1,5 +1,6 @@
 //! `./x verify`: everything that can be checked without changing anything.
 
+mod borders;
 mod documents;
 mod layers;
 mod licences;
@@ -16,6 +17,7 @@ pub const CHECKS: &[Check] = &[
     ("layers", layers::check),
     ("licences and bans", licences::check),
     ("documents", documents::check),
+    ("borders", borders::check),
     ("format", |_| cargo(["fmt", "--all", "--check"]).run()),
     ("clippy", |_| cargo(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]).run()),
 ];
