@@ -30,6 +30,8 @@ mod io;
 pub mod key;
 #[cfg(test)]
 mod lock_stories;
+#[cfg(test)]
+mod memory_stories;
 mod methods;
 mod mutants;
 pub mod options;
