@@ -38,6 +38,7 @@ pub mod options;
 mod osd;
 #[cfg(test)]
 mod osd_test;
+mod parts;
 mod patches;
 pub mod pg;
 pub mod programs;

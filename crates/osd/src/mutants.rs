@@ -45,11 +45,13 @@ pub enum Mutant {
     FailedPartKeepsEarlier,
     /// A method that calls another class runs what is loaded of that, though the map names a newer version.
     CalledProgramOld,
+    /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
+    ForgottenClientExecutedAgain,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -69,6 +71,7 @@ impl Mutant {
         Self::NeededCloneTrimmed,
         Self::FailedPartKeepsEarlier,
         Self::CalledProgramOld,
+        Self::ForgottenClientExecutedAgain,
     ];
 }
 

@@ -17,6 +17,7 @@ use crate::device::{DeviceCall, DeviceWatch};
 use crate::io::{OsdConfig, Output};
 use crate::key;
 use crate::methods::{Complaint, Evaluated};
+use crate::parts::Parts;
 use crate::pg::copy::Copies;
 use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
@@ -86,6 +87,8 @@ pub struct Osd {
     beacon_at: Time,
     log_number: u64,
     map_asked: Time,
+    /// Messages of other OSDs that arrive in parts.
+    parts: Parts,
     /// Names of clients, as their connections said.
     names: BTreeMap<Entity, Name>,
 }
@@ -122,6 +125,7 @@ impl Osd {
             beacon_at: now,
             log_number: 0,
             map_asked: Time::ZERO,
+            parts: Parts::default(),
             names: BTreeMap::new(),
         }
     }
@@ -211,6 +215,12 @@ impl Osd {
             }
         }
         self.flush(out);
+    }
+
+    /// Other limits than the host gave: options of the map go over them.
+    #[cfg(test)]
+    pub(crate) fn set_limits(&mut self, limits: crate::Limits) {
+        self.sh.set_limits(limits);
     }
 
     /// Protocol timing as it is now, options included.
@@ -429,7 +439,7 @@ impl Osd {
     fn on_loading(&mut self, event: Event) {
         let Phase::Loading(loading) = &mut self.phase else { return };
         let (mut reads, mut cleanup) = (Vec::new(), Vec::new());
-        let progress = loading.on_event(event, &mut reads, &mut cleanup);
+        let progress = loading.on_event(self.sh.now, event, &mut reads, &mut cleanup);
         self.sh.out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
         if !cleanup.is_empty() {
             self.sh.submit(PgId::default(), Epoch::NONE, cleanup, crate::pg::Awaited::Nothing);
@@ -670,6 +680,7 @@ impl Osd {
             pg.on_map(&mut self.sh);
         }
         self.pgs.retain(|_, pg| !pg.is_gone());
+        self.parts.keep(|pg, interval| self.pgs.get(&pg).is_some_and(|pg| pg.interval.since == interval));
         self.find_busy();
         self.watch_peers();
         if let Phase::Waiting { .. } = self.phase {
@@ -945,6 +956,15 @@ impl Osd {
     }
 
     fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {
+        if let Message::Part(part) = message {
+            let current = |pg: &Pg| pg.interval.since == part.interval;
+            if self.pgs.get(&part.pg).is_some_and(current)
+                && let Some(message) = self.parts.take(from, part)
+            {
+                self.on_peer_message(from, epoch, message);
+            }
+            return;
+        }
         let sh = &mut self.sh;
         let id = match &message {
             Message::Ping(ping) => {

@@ -75,6 +75,15 @@ pub struct PeerState {
     pub catching: Option<Version>,
 }
 
+/// What a client sends from some operation on is refused, until that one comes again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusedFrom {
+    /// Its sequence number.
+    pub(super) first: u64,
+    /// It was not dated; otherwise there was no room for it.
+    pub(super) undated: bool,
+}
+
 /// The state of an interval's primary.
 #[derive(Debug)]
 pub struct Primary {
@@ -118,8 +127,8 @@ pub struct Primary {
     pub watching: super::watch::Watching,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
-    /// The first operation of each client that found no room here.
-    pub refused: BTreeMap<(nacre_types::ClientId, nacre_types::Instance), u64>,
+    /// Where what each client sends is refused until it comes again, in order.
+    pub(super) refused: BTreeMap<(nacre_types::ClientId, nacre_types::Instance), RefusedFrom>,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.
     leases_end: Option<Time>,
 }
@@ -462,7 +471,8 @@ impl Pg {
             self.peering_ask(sh);
             return;
         }
-        self.local.adopt(from, entries, head, &dedup, interval, &mut ops);
+        self.local.adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
+        self.local.forget(&sh.config.limits, &mut ops);
         self.submit_adopted(ops, sh);
     }
 
@@ -547,9 +557,10 @@ impl Pg {
         let interval = message.interval;
         if message.restart {
             let Adopt { tail, totals, entries, head, dedup, .. } = message;
-            self.local.restart(tail, totals, entries, head, &dedup, interval, &mut ops);
+            self.local.restart(tail, totals, entries, head, &dedup, (interval, sh.now), &mut ops);
         } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
-            self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
+            let Adopt { from, entries, head, dedup, .. } = message;
+            self.local.adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
         } else {
             // Cannot be: it was computed from what we said in this interval, and nothing changed since.
             panic!(
@@ -560,6 +571,7 @@ impl Pg {
                 self.local.log.head()
             );
         }
+        self.local.forget(&sh.config.limits, &mut ops);
         if let Some(member) = self.member() {
             member.adopted = Some(false);
         }

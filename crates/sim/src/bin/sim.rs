@@ -11,6 +11,8 @@ static CLAIMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::ne
 static LIBRARY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Writes of several objects whatever the seed says.
 static SPANS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+/// Groups that forget clients.
+static FORGETFUL: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 /// Random classes whatever the seed says.
 static RANDOMS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -46,6 +48,10 @@ fn main() -> ExitCode {
                 SPANS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
             }
+            "--forgetful" => {
+                FORGETFUL.store(true, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
             "--claims" => {
                 CLAIMS.store(true, std::sync::atomic::Ordering::Relaxed);
                 Ok(())
@@ -69,7 +75,7 @@ fn main() -> ExitCode {
                 };
             }
             other => Err(format!(
-                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --spans, --snapshots, --verbose"
+                "sim: unknown argument `{other}`; use --seed N, --seeds N, --from N, --mutants, --mutant NAME, --claims, --randoms, --library, --spans, --snapshots, --forgetful, --verbose"
             )),
         };
         if let Err(why) = outcome {
@@ -142,6 +148,7 @@ fn attempt(seed: u64, verbose: bool) -> Result<nacre_sim::Report, String> {
     let library = plan.library || LIBRARY.load(std::sync::atomic::Ordering::Relaxed);
     let spans = plan.spans || SPANS.load(std::sync::atomic::Ordering::Relaxed);
     let plan = nacre_sim::Plan { claims, snaps, randoms, library, spans, ..plan };
+    let plan = if FORGETFUL.load(std::sync::atomic::Ordering::Relaxed) { plan.forgetful() } else { plan };
     let run = std::panic::catch_unwind(|| nacre_sim::run(&plan, verbose));
     run.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
