@@ -17,6 +17,7 @@
 
 mod cluster;
 mod driven;
+mod heard;
 mod meta;
 mod role;
 #[cfg(test)]

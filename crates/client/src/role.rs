@@ -4,6 +4,7 @@ use crate::cluster::{
     Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
     WatchId,
 };
+use crate::heard::Heard;
 use crate::watch::{Target, Watches};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
@@ -97,6 +98,7 @@ pub struct Client {
     asked: Time,
     ticked: Time,
     watches: Watches,
+    heard: Heard,
     /// What we write may rest on these fences: locks were granted to us under them.
     fence: Epoch,
 }
@@ -129,6 +131,7 @@ impl Client {
             asked: now,
             ticked: now,
             watches: Watches::new(config.id, config.instance),
+            heard: Heard::default(),
             fence: Epoch::NONE,
         };
         client.subscribe(now);
@@ -216,7 +219,7 @@ impl Client {
                 }
             }
             Message::MapDeltas(deltas) => self.on_deltas(now, &deltas),
-            Message::OpReply(reply, payload) => self.on_reply(now, epoch, reply, payload),
+            Message::OpReply(reply, payload) => self.on_reply(now, from, epoch, reply, payload),
             Message::OpApplied(applied) => self.on_applied(&applied),
             Message::WatchNotify(notify, payload) => {
                 // Acknowledged before: to whoever asks again.
@@ -318,13 +321,17 @@ impl Client {
             deadline_ms: 0,
             attempt: op.attempt,
             unix_ms: self.config.unix_ms_at_zero + now.0 / 1_000_000,
+            dated: self.heard.date(osd, op.begun, now),
         };
         let message = Message::OpRequest(request, op.operation.payload.clone());
         self.out.push(Output::Send { to: osd, message });
     }
 
-    fn on_reply(&mut self, now: Time, epoch: Epoch, reply: OpReply, payload: Payload) {
+    fn on_reply(&mut self, now: Time, from: Entity, epoch: Epoch, reply: OpReply, payload: Payload) {
         let id = reply.request.sequence;
+        if let (Some(OpFailure::Undated { now: reading }), Entity::Osd(osd)) = (&reply.failure, from) {
+            self.heard.hear(osd, *reading, now);
+        }
         if reply.request.client != self.config.id || reply.request.instance != self.config.instance {
             return;
         }
@@ -349,6 +356,8 @@ impl Client {
                     self.subscribe(now);
                 }
             }
+            // It wants to hear when this was first asked, and now we can say that.
+            Some(OpFailure::Undated { .. }) => self.send(now, id),
             Some(failure) => self.finish(id, Err(Failure::Refused(failure))),
         }
     }

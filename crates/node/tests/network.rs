@@ -454,6 +454,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
             deadline_ms: 0,
             attempt,
             unix_ms: 0,
+            dated: Default::default(),
         };
         Frame { epoch: map.epoch, message: Message::OpRequest(request, Vec::new()) }.to_bytes()
     };

@@ -9,7 +9,7 @@ use crate::key::{self, META};
 use crate::pg::local::Local;
 use bytes::Bytes;
 use nacre_store::{Event, ObjectStat, Op, Read, ReadReply, Token, Transaction};
-use nacre_types::{ClusterId, Instance, OsdId, PgId};
+use nacre_types::{ClusterId, Instance, OsdId, PgId, Time};
 use nacre_wire::{Wire, wire_record};
 use std::collections::BTreeMap;
 
@@ -120,7 +120,13 @@ impl Loading {
     }
 
     /// Takes an answer; `cleanup` gets what should be submitted.
-    pub fn on_event(&mut self, event: Event, reads: &mut Vec<(Read, Token)>, cleanup: &mut Vec<Op>) -> Progress {
+    pub fn on_event(
+        &mut self,
+        now: Time,
+        event: Event,
+        reads: &mut Vec<(Read, Token)>,
+        cleanup: &mut Vec<Op>,
+    ) -> Progress {
         let (token, reply) = match event {
             Event::Read(token, Ok(reply)) => (token, reply),
             Event::Read(_, Err(error)) => {
@@ -158,10 +164,10 @@ impl Loading {
             }
             (step, reply) => panic!("{step:?} answered with {reply:?}"),
         }
-        if self.awaited.is_empty() { self.finish() } else { Progress::Reading }
+        if self.awaited.is_empty() { self.finish(now) } else { Progress::Reading }
     }
 
-    fn finish(&mut self) -> Progress {
+    fn finish(&mut self, now: Time) -> Progress {
         let Some(record) = self.record.take() else {
             return Progress::Broken(
                 "the record of whose store this is is missing or damaged; run `nacre store check`".to_owned(),
@@ -170,7 +176,7 @@ impl Loading {
         let mut locals = Vec::new();
         for (pg, group) in std::mem::take(&mut self.groups) {
             let Some(info) = group.info else { continue };
-            match Local::restore(pg, &info, &group.omap) {
+            match Local::restore(pg, &info, &group.omap, now) {
                 Ok(local) => locals.push(local),
                 Err(why) => {
                     return Progress::Broken(format!(

@@ -25,8 +25,12 @@ nacre_types::borders! {
     held,
     /// Operations of clients that found no room among what is held, or came after one.
     held_refused,
-    /// Operations of clients that found no room in a group that does not serve, or came after one.
+    /// Operations of clients that found no room in a group that does not serve.
     share_refused,
+    /// Operations whose clients had to say first when they asked.
+    undated,
+    /// Operations refused because their client may have been forgotten since they were first sent.
+    before_horizon,
     /// Full maps sent to somebody whom the kept changes do not help.
     full_maps_sent,
     /// Times that the log was shortened to its least length.

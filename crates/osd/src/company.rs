@@ -205,6 +205,7 @@ impl Company {
             deadline_ms: 0,
             attempt: 1,
             unix_ms: 0,
+            dated: Default::default(),
         }
     }
     /// A client says something to the primary of an object.
@@ -279,6 +280,17 @@ impl Company {
         let mut events = Vec::new();
         host.store.poll(&mut events);
         matches!(events[..], [nacre_store::Event::Read(_, Ok(_))])
+    }
+    /// Other limits for everybody.
+    pub(crate) fn limit(&mut self, limits: crate::Limits) {
+        for host in self.hosts.values_mut() {
+            host.osd.set_limits(limits);
+        }
+    }
+    /// The data of an object and the version of its last update.
+    pub(crate) fn answer_of(&mut self, object: &str) -> (Version, Vec<u8>) {
+        let request = self.send(object, vec![SubOp::Read { offset: 0, length: 1 << 16 }], &[], 0);
+        self.await_answer(&request).expect("it is there")
     }
     /// Whether somebody said it in the cluster log.
     pub(crate) fn was_said(&self, text: &str) -> bool {

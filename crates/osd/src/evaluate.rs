@@ -477,6 +477,7 @@ mod tests {
             deadline_ms: 0,
             attempt: 0,
             unix_ms: 0,
+            dated: Default::default(),
         }
     }
     fn setting(full: bool) -> Setting<'static> {

@@ -153,6 +153,15 @@ pub struct Limits {
     pub push_entries: usize,
     /// Entries of a group's metadata that are read at a time when the daemon starts.
     pub boot_entries: usize,
+    /// Bytes of a group's log, results of methods included; what is older is forgotten, whoever may be away.
+    pub log_bytes: usize,
+    /// Bytes of a message between OSDs about a group's log, memory or objects; longer ones go in parts.
+    pub message_bytes: usize,
+    /// Bytes that a group remembers of operations whose log entry is gone and whose client has not confirmed the answer.
+    pub records_bytes: usize,
+    /// Client instances that one group remembers, and an eighth more: some 200 bytes each, in memory and in the store. Of one that was forgotten, what it sent
+    /// before then and has no answer to is refused as of unknown outcome (`pg/dedup.rs`).
+    pub clients_remembered: usize,
     /// Bytes of answers that one group remembers of operations that changed nothing.
     pub answered_bytes: usize,
     /// Messages that wait for a newer map.
@@ -178,6 +187,10 @@ impl Default for Limits {
             list_objects: 1000,
             push_entries: 1000,
             boot_entries: 2000,
+            log_bytes: 16 << 20,
+            message_bytes: 1 << 20,
+            records_bytes: 4 << 20,
+            clients_remembered: 4096,
             answered_bytes: 4 << 20,
             held_messages: 10_000,
             deltas_kept: 500,

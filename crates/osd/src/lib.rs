@@ -31,12 +31,15 @@ mod io;
 pub mod key;
 #[cfg(test)]
 mod lock_stories;
+#[cfg(test)]
+mod memory_stories;
 mod methods;
 mod mutants;
 pub mod options;
 mod osd;
 #[cfg(test)]
 mod osd_test;
+mod parts;
 mod patches;
 pub mod pg;
 pub mod programs;

@@ -49,11 +49,13 @@ pub enum Mutant {
     OvertakenExecuted,
     /// A copy of an operation that changed nothing is executed: what it was answered is not remembered.
     AnswerForgotten,
+    /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
+    ForgottenClientExecutedAgain,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -75,6 +77,7 @@ impl Mutant {
         Self::CalledProgramOld,
         Self::OvertakenExecuted,
         Self::AnswerForgotten,
+        Self::ForgottenClientExecutedAgain,
     ];
 }
 

@@ -17,12 +17,13 @@ use crate::device::{DeviceCall, DeviceWatch};
 use crate::io::{OsdConfig, Output};
 use crate::key;
 use crate::methods::{Complaint, Evaluated};
+use crate::parts::Parts;
 use crate::pg::copy::Copies;
 use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
 use crate::programs::{Ask, Programs};
 use crate::shared::{Counters, Once, Shared};
-use crate::turned_away::TurnedAway;
+use crate::turned_away::{TurnedAway, Why};
 use bytes::Bytes;
 use nacre_store::{DeviceError, Event, Op, StoreFailure, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
@@ -89,6 +90,8 @@ pub struct Osd {
     beacon_at: Time,
     log_number: u64,
     map_asked: Time,
+    /// Messages of other OSDs that arrive in parts.
+    parts: Parts,
     /// Names of clients, as their connections said.
     names: BTreeMap<Entity, Name>,
 }
@@ -126,6 +129,7 @@ impl Osd {
             beacon_at: now,
             log_number: 0,
             map_asked: Time::ZERO,
+            parts: Parts::default(),
             names: BTreeMap::new(),
         }
     }
@@ -215,6 +219,12 @@ impl Osd {
             }
         }
         self.flush(out);
+    }
+
+    /// Other limits than the host gave: options of the map go over them.
+    #[cfg(test)]
+    pub(crate) fn set_limits(&mut self, limits: crate::Limits) {
+        self.sh.set_limits(limits);
     }
 
     /// Protocol timing as it is now, options included.
@@ -434,7 +444,7 @@ impl Osd {
         let Phase::Loading(loading) = &mut self.phase else { return };
         let (mut reads, mut cleanup) = (Vec::new(), Vec::new());
         let before = loading.pages;
-        let progress = loading.on_event(event, &mut reads, &mut cleanup);
+        let progress = loading.on_event(self.sh.now, event, &mut reads, &mut cleanup);
         self.sh.counters.borders.boot_pages += loading.pages - before;
         self.sh.out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
         if !cleanup.is_empty() {
@@ -676,6 +686,7 @@ impl Osd {
             pg.on_map(&mut self.sh);
         }
         self.pgs.retain(|_, pg| !pg.is_gone());
+        self.parts.keep(|pg, interval| self.pgs.get(&pg).is_some_and(|pg| pg.interval.since == interval));
         self.find_busy();
         self.watch_peers();
         if let Phase::Waiting { .. } = self.phase {
@@ -781,10 +792,10 @@ impl Osd {
         let room = count < most.div_ceil(2) && theirs + more <= HELD_BYTES_EACH && all + more <= HELD_BYTES;
         let room = self.held.len() < most && (first || room);
         // A client's operations keep their order, those that find no room too.
-        if let Message::OpRequest(request, _) = &message {
+        if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
             let away = self.turned_away.entry(request.pg).or_default();
             if away.must_wait(&request.request, request.answered_below) || !room {
-                away.refuse(self.sh.now, &request.request);
+                away.refuse(self.sh.now, &request.request, Why::NoRoom);
                 self.sh.counters.borders.held_refused += 1;
                 return;
             }
@@ -946,9 +957,9 @@ impl Osd {
         } else if let Some(why) = denied(map, name, &request) {
             Some(OpFailure::Denied { why })
         } else {
-            if let Some(away) = self.turned_away.get_mut(&request.pg) {
+            if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client) {
                 if away.must_wait(&id, request.answered_below) {
-                    away.refuse(self.sh.now, &id);
+                    away.refuse(self.sh.now, &id, Why::NoRoom);
                     return;
                 }
                 away.take(&id);
@@ -976,6 +987,15 @@ impl Osd {
     }
 
     fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {
+        if let Message::Part(part) = message {
+            let current = |pg: &Pg| pg.interval.since == part.interval;
+            if self.pgs.get(&part.pg).is_some_and(current)
+                && let Some(message) = self.parts.take(from, part)
+            {
+                self.on_peer_message(from, epoch, message);
+            }
+            return;
+        }
         let sh = &mut self.sh;
         let id = match &message {
             Message::Ping(ping) => {

@@ -425,5 +425,6 @@ fn question(me: OsdId, instance: Instance, sequence: u64, pg: PgId, object: Obje
         deadline_ms: 0,
         attempt: 1,
         unix_ms: 0,
+        dated: Default::default(),
     }
 }

@@ -180,6 +180,13 @@ impl Shared {
         if self.backfilling < limits.backfill_groups { self.backfill_waits.pop_first() } else { None }
     }
 
+    /// Other limits than the host gave.
+    #[cfg(test)]
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.given.1 = limits;
+        self.config.limits = limits;
+    }
+
     /// Takes what the map's options say, at once.
     pub fn take_options(&mut self) {
         let Some(map) = &self.map else { return };
@@ -215,6 +222,11 @@ impl Shared {
     /// Sends to an OSD.
     pub fn send(&mut self, to: OsdId, message: Message) {
         assert!(to != self.me(), "an OSD has nothing to say to itself");
+        if let Some(parts) = crate::parts::split(&message, self.config.limits.message_bytes) {
+            let part = |part| Output::Send { to: Entity::Osd(to), message: Message::Part(part), before: None };
+            self.out.extend(parts.into_iter().map(part));
+            return;
+        }
         self.out.push(Output::Send { to: Entity::Osd(to), message, before: None });
     }
 

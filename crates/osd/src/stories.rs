@@ -223,6 +223,7 @@ fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Paylo
         deadline_ms: 0,
         attempt,
         unix_ms: 0,
+        dated: Default::default(),
     };
     host.tell(Entity::Client(client), epoch, Message::OpRequest(request, payload));
 }

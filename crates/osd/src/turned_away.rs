@@ -18,17 +18,36 @@ const GONE: Duration = Duration::from_secs(120);
 /// Clients looked through for such when there are more.
 const CLIENTS: usize = 256;
 
+/// Why an operation has to come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// There is no room for it.
+    NoRoom,
+    /// It does not say when it was first sent, by our clock.
+    Undated,
+    /// An earlier one of its client has to come again.
+    Behind,
+}
+
+#[derive(Debug)]
+struct Client {
+    heard: Time,
+    waiting: BTreeSet<u64>,
+    /// None of them for want of room: they may come again at once.
+    at_once: bool,
+}
+
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct TurnedAway {
-    clients: BTreeMap<(ClientId, Instance), (Time, BTreeSet<u64>)>,
+    clients: BTreeMap<(ClientId, Instance), Client>,
 }
 
 impl TurnedAway {
     /// Whether the operation must wait for an earlier one. Forgets what its client has given up: what is below the lowest one that it awaits.
     pub fn must_wait(&mut self, request: &RequestId, answered_below: u64) -> bool {
         let who = (request.client, request.instance);
-        let Some((_, waiting)) = self.clients.get_mut(&who) else { return false };
+        let Some(Client { waiting, .. }) = self.clients.get_mut(&who) else { return false };
         *waiting = waiting.split_off(&answered_below);
         if waiting.is_empty() {
             self.clients.remove(&who);
@@ -37,21 +56,24 @@ impl TurnedAway {
         waiting.first().is_some_and(|first| *first < request.sequence)
     }
 
-    /// There is no room for it, or it must wait.
-    pub fn refuse(&mut self, now: Time, request: &RequestId) {
+    /// It has to come again. Whether it may at once: with those of its client before it, in order.
+    pub fn refuse(&mut self, now: Time, request: &RequestId, why: Why) -> bool {
         if self.clients.len() >= CLIENTS {
-            self.clients.retain(|_, (heard, _)| now.since(*heard) < GONE);
+            self.clients.retain(|_, client| now.since(client.heard) < GONE);
         }
         let who = (request.client, request.instance);
-        let (heard, waiting) = self.clients.entry(who).or_default();
-        *heard = now;
-        waiting.insert(request.sequence);
+        let first = || Client { heard: now, waiting: BTreeSet::new(), at_once: true };
+        let client = self.clients.entry(who).or_insert_with(first);
+        client.heard = now;
+        client.waiting.insert(request.sequence);
+        client.at_once &= why != Why::NoRoom;
+        client.at_once
     }
 
     /// It is taken.
     pub fn take(&mut self, request: &RequestId) {
         let who = (request.client, request.instance);
-        if let Some((_, waiting)) = self.clients.get_mut(&who) {
+        if let Some(Client { waiting, .. }) = self.clients.get_mut(&who) {
             waiting.remove(&request.sequence);
             if waiting.is_empty() {
                 self.clients.remove(&who);
@@ -80,7 +102,7 @@ mod tests {
         let mut away = TurnedAway::default();
         for sequence in [3, 4] {
             assert_eq!(away.must_wait(&request(sequence), 1), sequence > 3);
-            away.refuse(Time(0), &request(sequence));
+            assert!(!away.refuse(Time(0), &request(sequence), Why::NoRoom));
         }
         assert!(!away.must_wait(&request(3), 1));
         away.take(&request(3));
@@ -93,7 +115,9 @@ mod tests {
     #[test]
     fn what_its_client_gave_up_holds_nobody_back() {
         let mut away = TurnedAway::default();
-        away.refuse(Time(0), &request(3));
+        assert!(away.refuse(Time(0), &request(3), Why::Undated));
+        assert!(away.refuse(Time(0), &request(4), Why::Behind), "its turn comes as soon as the first one is dated");
+        away.take(&request(4));
         assert!(away.must_wait(&request(5), 3));
         assert!(!away.must_wait(&request(5), 4));
         assert!(away.is_empty());

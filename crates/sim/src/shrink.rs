@@ -29,6 +29,7 @@ const NAMES: &[&str] = &[
     "faults_s",
     "without",
     "small_pages",
+    "forgetful",
 ];
 
 impl Plan {
@@ -56,6 +57,7 @@ impl Plan {
             "ram" => self.disks = if yes { Disks::Ram } else { Disks::Real },
             "faults_s" => self.faults_ns = value * SECOND,
             "without" => self.without = value as u32,
+            "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
         }

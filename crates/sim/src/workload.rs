@@ -16,7 +16,7 @@ use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
 use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record};
-use nacre_types::{ClientId, ObjectId, PoolId, Time};
+use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::time::Duration;
 
@@ -65,6 +65,9 @@ pub struct Aim {
 pub struct SimClient {
     /// The role.
     pub role: Client,
+    /// It ends now and then, and comes again as the next instance of this.
+    lives: Option<ClientConfig>,
+    ends: bool,
     name: u64,
     current: Option<(OpId, Record, u64)>,
     chores: Chores,
@@ -109,6 +112,9 @@ pub struct Workload {
     snaps: bool,
     depth: usize,
     client_ops: usize,
+    lives: bool,
+    /// Clients that ended and came again as a new instance.
+    pub reborn: u64,
     /// All faults have ended.
     pub calm: bool,
     keys: u64,
@@ -122,7 +128,9 @@ impl Workload {
     /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
-        let crate::Plan { seed, keys, claims, programs, randoms, library, spans, snaps, depth, client_ops, .. } = *plan;
+        let crate::Plan {
+            seed, keys, claims, programs, randoms, library, spans, snaps, lives, depth, client_ops, ..
+        } = *plan;
         Self {
             history: Vec::new(),
             notices: Notices::default(),
@@ -140,6 +148,8 @@ impl Workload {
             snaps,
             depth,
             client_ops,
+            lives,
+            reborn: 0,
             calm: false,
             keys,
             next_value: 0,
@@ -154,17 +164,21 @@ impl Workload {
         config.retry_interval = Duration::from_millis(rng.between(300, 1500));
         config.ops_max = self.client_ops;
         self.next_name += 1;
+        // Who does other things as well has one life: locks and watches are an instance's.
+        let lives = self.lives && index % 2 == 1;
         SimClient {
             role: Client::new(config, now),
+            lives: lives.then_some(config),
+            ends: false,
             name: self.next_name,
             current: None,
-            chores: Chores::new(self.claims),
-            calls: Calls::new(self.programs, index),
-            caller: Caller::new(self.randoms, index),
-            patron: Patron::new(self.library),
-            spanner: Spanner::new(self.spans),
-            snapper: Snapper::new(self.snaps),
-            streamer: Streamer::new(self.depth > 0, self.depth),
+            chores: Chores::new(self.claims && !lives),
+            calls: Calls::new(self.programs && !lives, index),
+            caller: Caller::new(self.randoms && !lives, index),
+            patron: Patron::new(self.library && !lives),
+            spanner: Spanner::new(self.spans && !lives),
+            snapper: Snapper::new(self.snaps && !lives),
+            streamer: Streamer::new(self.depth > 0 && !lives, self.depth),
             next_at: 0,
             think_ns: rng.between(100_000, 20_000_000),
             finished: false,
@@ -247,6 +261,15 @@ impl SimClient {
             work.next_name += 1;
             self.name = work.next_name;
             self.next_at = now;
+            self.ends = self.lives.is_some();
+        }
+        if self.current.is_none()
+            && std::mem::take(&mut self.ends)
+            && let Some(config) = &mut self.lives
+        {
+            config.instance = Instance(config.instance.0 + 1);
+            self.role = Client::new(*config, local);
+            work.reborn += 1;
         }
         if self.current.is_none() && !self.finished && self.next_at <= now {
             self.begin(now, local, work, rng);
@@ -313,6 +336,7 @@ impl SimClient {
         // Nothing more is to be found by asking often.
         let think = if work.calm { think * 30 } else { think };
         self.next_at = now + rng.below(think) + 1;
+        self.ends = self.lives.is_some() && !rng.one_in(3);
         record.return_ns = Some(now);
         let key: usize = record.key.parse().expect("keys are numbers");
         match (record.op, result) {

@@ -32,8 +32,9 @@ fn rows(document: &str) -> BTreeMap<&str, u64> {
 
 fn compare(names: &[&str], rows: &BTreeMap<&str, u64>) -> Vec<String> {
     let missing = names.iter().filter(|name| rows.get(**name).is_none_or(|count| *count == 0));
-    let mut findings: Vec<String> =
-        missing.map(|name| format!("{TABLE}: no seed is said to cross `{name}`; `./x sim --seeds 200` counts")).collect();
+    let mut findings: Vec<String> = missing
+        .map(|name| format!("{TABLE}: no seed is said to cross `{name}`; `./x sim --seeds 200` counts"))
+        .collect();
     let unknown = rows.keys().filter(|name| !names.contains(name));
     findings.extend(unknown.map(|name| format!("{TABLE}: `{name}` is no border")));
     findings
@@ -45,8 +46,11 @@ fn compare(names: &[&str], rows: &BTreeMap<&str, u64>) -> Vec<String> {
 /// Borders that are missing or never crossed.
 pub fn check(workspace: &Workspace) -> Result<()> {
     let read = |path: &str| fs::read_to_string(workspace.root.join(path)).with_context(|| path.to_owned());
-    let sources: Vec<String> =
-        SOURCES.iter().filter(|path| workspace.root.join(path).exists()).map(|path| read(path)).collect::<Result<_>>()?;
+    let sources: Vec<String> = SOURCES
+        .iter()
+        .filter(|path| workspace.root.join(path).exists())
+        .map(|path| read(path))
+        .collect::<Result<_>>()?;
     let names: Vec<&str> = sources.iter().flat_map(|source| names(source)).collect();
     report(compare(&names, &rows(&read(TABLE)?)))
 }
@@ -59,7 +63,9 @@ mod tests {
     fn a_border_without_a_row_and_one_at_zero_are_findings() {
         let names = names("borders! {\n    /// Pages.\n    pages,\n    /// Held.\n    held,\n    gone,\n}");
         assert_eq!(names, ["pages", "held", "gone"]);
-        let rows = rows("| border | seeds | crossed |\n| `pages` | all | 1,204 |\n| `held` | all | 0 |\n| `other` | all | 2 |\n| prose |");
+        let rows = rows(
+            "| border | seeds | crossed |\n| `pages` | all | 1,204 |\n| `held` | all | 0 |\n| `other` | all | 2 |\n| prose |",
+        );
         let findings = compare(&names, &rows);
         assert_eq!(findings.len(), 3, "{findings:?}");
     }

@@ -3,12 +3,16 @@
 //! A client believes the answer it got. A copy of the request that arrives later, when the object has changed, must not be executed: it gets the
 //! same answer. Updates are remembered with the group (`dedup.rs`); these need not be, because copies of an older interval are refused.
 //!
-//! Invariant: what is forgotten here is at or below its client's mark, and whatever is below the mark is refused.
+//! What there is no room for is forgotten, and its client's mark raised above it: whatever is below the mark is refused. But for what was in hand and unknown
+//! when the mark was raised: it was not executed before, and is spared once (F39: a write that waited for recovery was refused although nobody had ever
+//! executed it, since its client got many other answers meanwhile).
+//!
+//! Invariant: what is forgotten here is below its client's mark, and whatever is below the mark and was not spared is refused.
 
 use nacre_types::{ClientId, Instance, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -40,6 +44,8 @@ pub struct Answers {
     order: VecDeque<RequestId>,
     bytes: usize,
     below: BTreeMap<(ClientId, Instance), u64>,
+    /// Below the mark, in hand when that was raised, and not executed yet.
+    spared: BTreeSet<RequestId>,
 }
 
 impl Answers {
@@ -51,7 +57,8 @@ impl Answers {
             None if self
                 .below
                 .get(&(request.client, request.instance))
-                .is_some_and(|below| request.sequence < *below) =>
+                .is_some_and(|below| request.sequence < *below)
+                && !self.spared.contains(request) =>
             {
                 Known::Forgotten
             }
@@ -72,21 +79,46 @@ impl Answers {
         for id in gone {
             self.forget(&id);
         }
+        if !self.spared.is_empty() {
+            let gone = first..RequestId { sequence: below, ..*who };
+            self.spared.retain(|id| !gone.contains(id));
+        }
     }
 
-    /// It was answered. `bytes_max`: what all answers together may take.
-    pub fn remember(&mut self, request: RequestId, answered: Answered, bytes_max: usize) {
-        let bytes = answered.results.to_bytes().len() + 128;
-        self.forget(&request);
-        self.entries.insert(request, (answered, bytes));
-        self.order.push_back(request);
-        self.bytes += bytes;
-        while self.bytes > bytes_max {
+    /// It was executed: a copy of it is not.
+    pub fn executed(&mut self, request: &RequestId) {
+        if !self.spared.is_empty() {
+            self.spared.remove(request);
+        }
+    }
+
+    /// Whether more is remembered than `bytes_max`: then [`Self::shrink`].
+    #[must_use]
+    pub const fn is_too_large(&self, bytes_max: usize) -> bool {
+        self.bytes > bytes_max
+    }
+
+    /// Forgets the oldest answers, down to three quarters of `bytes_max`. `in_hand`: operations here that were not executed.
+    pub fn shrink(&mut self, bytes_max: usize, in_hand: impl Iterator<Item = RequestId>) {
+        let unknown: Vec<RequestId> = in_hand.filter(|id| matches!(self.known(id), Known::Nothing)).collect();
+        while self.bytes > bytes_max / 4 * 3 {
             let oldest = self.order.pop_front().expect("what has bytes is in the order");
             if self.entries.contains_key(&oldest) {
                 self.confirm(&oldest, oldest.sequence + 1);
             }
         }
+        let mark = |id: &RequestId| self.below.get(&(id.client, id.instance)).copied().unwrap_or_default();
+        self.spared = unknown.into_iter().filter(|id| id.sequence < mark(id)).collect();
+    }
+
+    /// It was answered.
+    pub fn remember(&mut self, request: RequestId, answered: Answered) {
+        self.executed(&request);
+        let bytes = answered.results.to_bytes().len() + 128;
+        self.forget(&request);
+        self.entries.insert(request, (answered, bytes));
+        self.order.push_back(request);
+        self.bytes += bytes;
         if self.order.len() > 2 * self.entries.len() + 64 {
             self.order.retain(|id| self.entries.contains_key(id));
         }
@@ -115,8 +147,8 @@ mod tests {
     #[test]
     fn an_answer_is_known_until_its_client_has_it_and_refused_after() {
         let mut answers = Answers::default();
-        answers.remember(id(1, 5), answered(1), 1 << 20);
-        answers.remember(id(2, 5), answered(1), 1 << 20);
+        answers.remember(id(1, 5), answered(1));
+        answers.remember(id(2, 5), answered(1));
         assert!(matches!(answers.known(&id(1, 5)), Known::Answered(_)));
         assert!(matches!(answers.known(&id(1, 4)), Known::Nothing));
         answers.confirm(&id(1, 9), 6);
@@ -130,10 +162,37 @@ mod tests {
     fn memory_is_bounded_and_what_is_forgotten_is_refused() {
         let mut answers = Answers::default();
         for sequence in 1..=100 {
-            answers.remember(id(1, sequence), answered(100_000), 4 << 20);
+            answers.remember(id(1, sequence), answered(100_000));
+            if answers.is_too_large(4 << 20) {
+                answers.shrink(4 << 20, std::iter::empty());
+            }
         }
         assert!(answers.bytes <= 4 << 20 && answers.entries.len() < 50);
         assert!(matches!(answers.known(&id(1, 1)), Known::Forgotten));
         assert!(matches!(answers.known(&id(1, 100)), Known::Answered(_)));
+    }
+
+    /// An operation waits while its client gets so many other answers that some have to be forgotten. It was never executed: it is spared, once.
+    #[test]
+    fn what_was_in_hand_and_unknown_is_executed_once() {
+        let mut answers = Answers::default();
+        for sequence in 2..=100 {
+            answers.remember(id(1, sequence), answered(1000));
+        }
+        // Number 1 waits; 5 is a second copy of one that was answered, and waits as well.
+        answers.shrink(20_000, [id(1, 1), id(1, 5), id(2, 1)].into_iter());
+        assert!(matches!(answers.known(&id(1, 1)), Known::Nothing));
+        assert!(matches!(answers.known(&id(1, 5)), Known::Forgotten));
+        assert!(matches!(answers.known(&id(2, 1)), Known::Nothing));
+        // It is spared as long as it is not executed, and no longer.
+        for sequence in 101..=200 {
+            answers.remember(id(1, sequence), answered(1000));
+        }
+        answers.shrink(20_000, [id(1, 1)].into_iter());
+        assert!(matches!(answers.known(&id(1, 1)), Known::Nothing));
+        answers.executed(&id(1, 1));
+        assert!(matches!(answers.known(&id(1, 1)), Known::Forgotten));
+        answers.shrink(0, [id(1, 1)].into_iter());
+        assert!(matches!(answers.known(&id(1, 1)), Known::Forgotten));
     }
 }

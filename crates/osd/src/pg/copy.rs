@@ -123,6 +123,7 @@ impl Pg {
             deadline_ms: 0,
             attempt: 1,
             unix_ms: 0,
+            dated: Default::default(),
         };
         let message = Message::OpRequest(question, Payload::new());
         if to == sh.config.id {

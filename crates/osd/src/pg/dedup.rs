@@ -3,8 +3,28 @@
 //! Every writing operation is remembered from its log entry until its client confirms the answer (`answered_below`). While the entry
 //! is in the log, the log is the memory; when the log forgets it before the client confirms, a record takes its place. An operation
 //! below the mark that nobody remembers is refused: it may have been executed.
+//!
+//! Clients are forgotten, too (F18): of more than so many, those whose last update is oldest, in the order of the log, so that members agree. Whoever forgets
+//! keeps a *horizon*: the time, by its own clock, when it last saw something of any client that it forgot; for what was loaded or adopted, the time
+//! of that. An operation of a client that is not known here was not executed before if it was first sent after the horizon: its update would have been
+//! seen here later than it was sent, and forgotten with its client.
+//!
+//! ```text
+//!  OSD's clock ──── E of X is logged ──── horizon (X and others are forgotten) ───────────────▶
+//!                ▲ X sends R                          ▲ R again: first sent before the horizon, refused
+//!                                                     ▲ Y asks for the first time: first sent after it, executed
+//! ```
+//! A client that was forgotten and comes again is known, but not all that it did: an operation of it that nobody remembers is judged by the horizon of the time
+//! when it came again, until one has been (simulator, seed 42: a compare-and-set was executed, its client forgotten, known again by another
+//! operation in flight beside it, and the resend executed once more).
+//!
+//! When it was first sent is said by the client (`OpRequest::dated`) in terms of *this* clock: an earliest moment, counted from a reading that the client had
+//! from here. How long the request said nothing, in a queue or in the socket of a daemon that stood still, does not matter then; an age that the client
+//! writes into its request would begin to count only when the request is read. Who has no reading yet is given one and asks again (`OpFailure::Undated`),
+//! but only in groups that have forgotten somebody. A horizon is never stored or sent; that there is one is both.
 
-use nacre_types::{ClientId, Instance, ObjectId, Version};
+use super::log::results_bytes;
+use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
 use nacre_wire::msg::client::{RequestId, SubReply};
 use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry};
 use std::collections::BTreeMap;
@@ -19,6 +39,8 @@ pub enum Seen<'a> {
     Done(&'a Done),
     /// Confirmed long ago, or lost: never execute it.
     Superseded,
+    /// Its client, or what that did earlier, may have been forgotten: execute it if it was first sent after this.
+    Stranger(Time),
 }
 
 /// An operation that was executed.
@@ -55,6 +77,12 @@ impl Done {
             Memory::Record(record) => &record.results,
         }
     }
+    /// About what its record takes.
+    fn bytes(&self) -> usize {
+        let object = self.object();
+        let names = object.namespace.as_bytes().len() + object.key.as_bytes().len() + object.name.as_bytes().len();
+        192 + names + results_bytes(self.results())
+    }
     fn object(&self) -> &ObjectId {
         match &self.memory {
             Memory::Entry(entry) => &entry.object,
@@ -80,37 +108,168 @@ impl Done {
 struct Client {
     below: u64,
     done: BTreeMap<u64, Done>,
+    /// Its last update.
+    last: Version,
+    /// When that came here, or was loaded or adopted.
+    seen: Time,
+    /// It may have been forgotten before it was here again: what it sent below `from`, and nobody remembers, was executed at `gap` at the latest.
+    from: u64,
+    gap: Time,
+}
+
+impl Client {
+    /// It has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
+    fn confirm(&mut self, below: u64, bytes: &mut usize) -> Vec<u64> {
+        self.below = self.below.max(below);
+        let mut gone = Vec::new();
+        while let Some(first) = self.done.first_entry()
+            && *first.key() < self.below
+        {
+            let (sequence, done) = first.remove_entry();
+            if done.stored {
+                gone.push(sequence);
+                *bytes -= done.bytes();
+            }
+        }
+        gone
+    }
+
+    fn remember(&mut self, sequence: u64, memory: Memory, stored: bool, bytes: &mut usize) {
+        let former = self.done.insert(sequence, Done { memory, stored }).filter(|former| former.stored);
+        if stored || former.is_some() {
+            let done = self.done.get_mut(&sequence).expect("just put in");
+            done.stored = true;
+            *bytes = *bytes + done.bytes() - former.as_ref().map_or(0, Done::bytes);
+        }
+    }
+
+    /// Bytes of its stored records.
+    fn stored_bytes(&self) -> usize {
+        self.done.values().filter(|done| done.stored).map(Done::bytes).sum()
+    }
+}
+
+/// A client that was forgotten.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Who.
+    pub client: ClientId,
+    /// Which life.
+    pub instance: Instance,
+    /// Its operations that have stored records.
+    pub stored: Vec<u64>,
 }
 
 /// The memory: of entries in the log and of older ones alike.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DedupTable {
     clients: BTreeMap<(ClientId, Instance), Client>,
+    /// If clients were forgotten: see the module head.
+    horizon: Option<Time>,
+    /// Bytes of all stored records.
+    bytes: usize,
 }
 
 impl DedupTable {
-    /// From stored records, marks and the log.
-    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Arc<LogEntry>>) -> Self {
-        let mut table = Self::default();
-        for ClientMark { below } in old.marks {
-            table.confirm(&below, below.sequence);
+    /// From records and marks, which are loaded or adopted now, and the log.
+    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Arc<LogEntry>>, now: Time) -> Self {
+        let mut table = Self { horizon: old.forgot.then_some(now), ..Self::default() };
+        // Each of them may have been forgotten once and be here again.
+        let from = if old.forgot { u64::MAX } else { 0 };
+        let last = old.last.into_iter().chain(std::iter::repeat(Version::NONE));
+        for (ClientMark { below }, last) in old.marks.into_iter().zip(last) {
+            let client = table.client(&below);
+            (client.last, client.seen) = (client.last.max(last), now);
+            (client.from, client.gap) = (from, now);
+            client.below = client.below.max(below.sequence);
         }
         for record in old.records {
-            table.remember(record.request, Memory::Record(record), true);
+            let client = table.clients.entry((record.request.client, record.request.instance)).or_default();
+            (client.last, client.seen) = (client.last.max(record.version), now);
+            (client.from, client.gap) = (from, now);
+            client.remember(record.request.sequence, Memory::Record(record), true, &mut table.bytes);
         }
         for entry in log {
-            table.on_entry(entry);
+            table.on_entry(entry, now);
         }
         table
+    }
+
+    fn client(&mut self, who: &RequestId) -> &mut Client {
+        self.clients.entry((who.client, who.instance)).or_default()
+    }
+
+    /// Whether clients were forgotten.
+    #[must_use]
+    pub const fn forgot(&self) -> bool {
+        self.horizon.is_some()
+    }
+
+    /// The same memory was adopted: others may have forgotten whom we have not seen.
+    pub fn adopted_as_it_is(&mut self, now: Time) {
+        if self.horizon.is_some() {
+            self.horizon = Some(now);
+            self.clients.values_mut().for_each(|client| (client.from, client.gap) = (u64::MAX, now));
+        }
+    }
+
+    /// How many clients are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.clients.len()
+    }
+    /// Whether nobody is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// Of more than `most` clients forgets the oldest. In batches of an eighth, so that each costs little.
+    pub fn forget_oldest(&mut self, most: usize) -> Vec<Forgotten> {
+        if self.clients.len() <= most + most / 8 {
+            return Vec::new();
+        }
+        let mut ages: Vec<(Version, (ClientId, Instance))> =
+            self.clients.iter().map(|(who, client)| (client.last, *who)).collect();
+        ages.sort_unstable();
+        ages.truncate(self.clients.len() - most);
+        let mut gone = Vec::new();
+        for (_, who) in ages {
+            let client = self.clients.remove(&who).expect("just listed");
+            self.bytes -= client.stored_bytes();
+            self.horizon = self.horizon.max(Some(client.seen));
+            let stored = client.done.iter().filter(|(_, done)| done.stored).map(|(sequence, _)| *sequence).collect();
+            gone.push(Forgotten { client: who.0, instance: who.1, stored });
+        }
+        gone
+    }
+
+    /// Whether the client is not known and may have been forgotten. Costs nothing as long as nobody was.
+    #[must_use]
+    pub fn is_stranger(&self, request: &RequestId) -> bool {
+        self.horizon.is_some() && matches!(self.seen(request), Seen::Stranger(_))
+    }
+
+    /// An operation of a known client was first sent at `at`, by our clock, at the earliest. A client begins its operations in the order of their numbers: if this
+    /// one is newer than what may have been forgotten of it, so are those after it.
+    pub fn dated(&mut self, request: &RequestId, at: Time) {
+        if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
+            && at > client.gap
+        {
+            client.from = client.from.min(request.sequence);
+        }
     }
 
     /// Looks a request up.
     #[must_use]
     pub fn seen(&self, request: &RequestId) -> Seen<'_> {
-        let Some(client) = self.clients.get(&(request.client, request.instance)) else { return Seen::New };
+        let Some(client) = self.clients.get(&(request.client, request.instance)) else {
+            return self.horizon.map_or(Seen::New, Seen::Stranger);
+        };
         match client.done.get(&request.sequence) {
             Some(done) => Seen::Done(done),
             None if request.sequence < client.below => Seen::Superseded,
+            None if request.sequence < client.from => Seen::Stranger(client.gap),
             None => Seen::New,
         }
     }
@@ -123,50 +282,64 @@ impl DedupTable {
         client.done.range(request.sequence + 1..).any(|(_, done)| done.object() == object)
     }
 
-    /// Remembers an update.
+    /// Remembers an update that came here now.
     ///
     /// Returns the sequence numbers that it confirms and that have stored records to be removed.
-    pub fn on_entry(&mut self, entry: &Arc<LogEntry>) -> Vec<u64> {
+    pub fn on_entry(&mut self, entry: &Arc<LogEntry>, now: Time) -> Vec<u64> {
         // The primary's own updates: nobody asked, nobody asks again.
         if entry.request.sequence == 0 {
             return Vec::new();
         }
-        self.remember(entry.request, Memory::Entry(entry.clone()), false);
-        self.confirm(&entry.request, entry.answered_below)
+        let who = (entry.request.client, entry.request.instance);
+        let client = self.clients.entry(who).or_insert_with(|| {
+            let from = if self.horizon.is_some() { u64::MAX } else { 0 };
+            Client { from, gap: self.horizon.unwrap_or_default(), ..Client::default() }
+        });
+        (client.last, client.seen) = (client.last.max(entry.version), client.seen.max(now));
+        client.remember(entry.request.sequence, Memory::Entry(entry.clone()), false, &mut self.bytes);
+        client.confirm(entry.answered_below, &mut self.bytes)
     }
 
-    fn remember(&mut self, request: RequestId, memory: Memory, stored: bool) {
-        let client = self.clients.entry((request.client, request.instance)).or_default();
-        let done = Done { memory, stored };
-        if let Some(former) = client.done.insert(request.sequence, done)
-            && former.stored
-            && let Some(done) = client.done.get_mut(&request.sequence)
-        {
-            done.stored = true;
+    /// Of more than so many bytes of records forgets the oldest, and says which, with their clients' marks afterwards: what a client sent before is
+    /// refused, as if it had confirmed the answer. In batches of a quarter, so that each costs little.
+    pub fn forget_records(&mut self, most: usize) -> Vec<(RequestId, (u64, Version))> {
+        if self.bytes <= most {
+            return Vec::new();
         }
-    }
-
-    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
-    pub fn confirm(&mut self, who: &RequestId, below: u64) -> Vec<u64> {
-        let client = self.clients.entry((who.client, who.instance)).or_default();
-        client.below = client.below.max(below);
+        let stored = self.clients.iter().flat_map(|((client, instance), state)| {
+            let stored = state.done.iter().filter(|(_, done)| done.stored);
+            let id = |sequence| RequestId { client: *client, instance: *instance, sequence };
+            stored.map(move |(sequence, done)| (done.version(), id(*sequence)))
+        });
+        let mut ages: Vec<(Version, RequestId)> = stored.collect();
+        ages.sort_unstable();
         let mut gone = Vec::new();
-        while let Some(first) = client.done.first_entry()
-            && *first.key() < client.below
-        {
-            let (sequence, done) = first.remove_entry();
-            if done.stored {
-                gone.push(sequence);
+        for (_, record) in ages {
+            if self.bytes <= most / 4 * 3 {
+                break;
+            }
+            let client = self.clients.get_mut(&(record.client, record.instance)).expect("just listed");
+            for sequence in client.confirm(record.sequence + 1, &mut self.bytes) {
+                gone.push((RequestId { sequence, ..record }, (client.below, client.last)));
             }
         }
         gone
     }
 
+    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
+    #[cfg(test)]
+    fn confirm(&mut self, who: &RequestId, below: u64) -> Vec<u64> {
+        let client = self.clients.entry((who.client, who.instance)).or_default();
+        client.confirm(below, &mut self.bytes)
+    }
+
     /// A record of its own has been stored for the request, if it is remembered.
     pub fn mark_stored(&mut self, request: &RequestId) {
         let client = self.clients.get_mut(&(request.client, request.instance));
-        if let Some(done) = client.and_then(|client| client.done.get_mut(&request.sequence)) {
-            done.stored = true;
+        if let Some(done) = client.and_then(|client| client.done.get_mut(&request.sequence))
+            && !std::mem::replace(&mut done.stored, true)
+        {
+            self.bytes += done.bytes();
         }
     }
 
@@ -175,12 +348,13 @@ impl DedupTable {
         for done in self.clients.values_mut().flat_map(|client| client.done.values_mut()) {
             done.stored = done.version() <= tail;
         }
+        self.bytes = self.clients.values().map(Client::stored_bytes).sum();
     }
 
-    /// The client's mark.
+    /// The client's mark and its last update, if it is known.
     #[must_use]
-    pub fn below(&self, who: &RequestId) -> u64 {
-        self.clients.get(&(who.client, who.instance)).map_or(0, |client| client.below)
+    pub fn mark(&self, who: &RequestId) -> Option<(u64, Version)> {
+        self.clients.get(&(who.client, who.instance)).map(|client| (client.below, client.last))
     }
 
     /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
@@ -188,7 +362,8 @@ impl DedupTable {
         if let Some(client) = self.clients.get_mut(&(entry.request.client, entry.request.instance))
             && client.done.get(&entry.request.sequence).is_some_and(|done| done.version() == entry.version)
         {
-            client.done.remove(&entry.request.sequence);
+            let done = client.done.remove(&entry.request.sequence).expect("just seen");
+            self.bytes -= if done.stored { done.bytes() } else { 0 };
         }
     }
 
@@ -200,18 +375,21 @@ impl DedupTable {
         let marks = self.clients.iter().map(|((client, instance), state)| ClientMark {
             below: RequestId { client: *client, instance: *instance, sequence: state.below },
         });
-        Dedup { records: records.collect(), marks: marks.collect() }
+        let last = self.clients.values().map(|client| client.last).collect();
+        Dedup { records: records.collect(), marks: marks.collect(), last, forgot: self.forgot() }
     }
 
     /// Takes out the records of objects that leave with a split; marks are kept by both halves.
     pub fn split(&mut self, mut leaves: impl FnMut(&ObjectId) -> bool) -> Self {
-        let mut other = Self::default();
+        let mut other = Self { horizon: self.horizon, ..Self::default() };
         for (id, client) in &mut self.clients {
             let (gone, kept) =
                 std::mem::take(&mut client.done).into_iter().partition(|(_, done)| leaves(done.object()));
             client.done = kept;
-            other.clients.insert(*id, Client { below: client.below, done: gone });
+            other.clients.insert(*id, Client { done: gone, ..*client });
         }
+        other.bytes = other.clients.values().map(Client::stored_bytes).sum();
+        self.bytes -= other.bytes;
         other
     }
 }
@@ -231,7 +409,7 @@ mod tests {
         let mut first = entry("a", Version::NONE, v(1, 1));
         first.request = request(1);
         first.answered_below = 1;
-        table.on_entry(&first.into());
+        table.on_entry(&first.into(), Time(1));
         assert!(matches!(table.seen(&request(1)), Seen::Done(done) if done.version() == v(1, 1)));
         assert_eq!(table.seen(&request(2)), Seen::New);
         assert_eq!(table.confirm(&request(0), 2), [0; 0], "nothing stored but in the log");
@@ -247,7 +425,7 @@ mod tests {
         for n in 1..=4 {
             let mut update = entry("a", Version::NONE, v(1, n));
             (update.request, update.answered_below) = (request(n), 1);
-            assert!(table.on_entry(&update.into()).is_empty());
+            assert!(table.on_entry(&update.into(), Time(1)).is_empty());
         }
         table.mark_stored(&request(2));
         assert_eq!(table.beyond(v(1, 1)).records.iter().map(|r| r.request.sequence).collect::<Vec<_>>(), [1, 2]);
@@ -256,12 +434,66 @@ mod tests {
         assert_eq!(table.confirm(&request(0), 5), [4]);
     }
 
+    /// Of three clients, the one whose last update is oldest goes; whether that was loaded, adopted or seen, what it sent by then is refused for ever.
+    #[test]
+    fn the_client_with_the_oldest_update_is_forgotten_and_leaves_a_horizon() {
+        let who = |client: u64, sequence| RequestId { client: ClientId(client), instance: Instance(1), sequence };
+        let mut table = DedupTable::default();
+        assert_eq!(table.seen(&who(9, 1)), Seen::New, "nobody was forgotten yet");
+        for (client, number) in [(1, 1), (2, 2), (3, 3), (1, 4)] {
+            let mut update = entry("a", Version::NONE, v(1, number));
+            (update.request, update.answered_below) = (who(client, number), 0);
+            table.on_entry(&update.into(), Time(10 * number));
+        }
+        table.mark_stored(&who(2, 2));
+        let gone = table.forget_oldest(2);
+        assert_eq!(gone, [Forgotten { client: ClientId(2), instance: Instance(1), stored: vec![2] }]);
+        assert_eq!(table.seen(&who(2, 2)), Seen::Stranger(Time(20)));
+        assert!(matches!(table.seen(&who(1, 1)), Seen::Done(_)), "it did something later");
+        // It comes again, with number 9: what it did before may have been executed and forgotten, what it begins after that not.
+        let mut again = table.clone();
+        let mut update = entry("a", v(1, 4), v(1, 5));
+        (update.request, update.answered_below) = (who(2, 9), 0);
+        again.on_entry(&update.into(), Time(50));
+        assert_eq!(again.seen(&who(2, 2)), Seen::Stranger(Time(20)));
+        assert_eq!(again.seen(&who(2, 10)), Seen::Stranger(Time(20)));
+        again.dated(&who(2, 9), Time(20));
+        assert_eq!(again.seen(&who(2, 10)), Seen::Stranger(Time(20)), "that may have been before the horizon");
+        again.dated(&who(2, 9), Time(21));
+        assert_eq!((again.seen(&who(2, 2)), again.seen(&who(2, 10))), (Seen::Stranger(Time(20)), Seen::New));
+        // What is loaded has been seen at the time of loading, at the earliest.
+        let mut loaded = DedupTable::restore(table.beyond(Version::NONE), std::iter::empty(), Time(500));
+        assert_eq!(loaded.seen(&who(2, 2)), Seen::Stranger(Time(500)));
+        assert_eq!(loaded.forget_oldest(1)[0].client, ClientId(3));
+        assert!(loaded.forget_oldest(1).is_empty());
+    }
+
+    /// Nobody confirms: the oldest records go, and what their clients sent before is refused.
+    #[test]
+    fn records_have_a_bound() {
+        let mut table = DedupTable::default();
+        for number in 1..=100 {
+            let mut update = entry("a", Version::NONE, v(1, number));
+            (update.request, update.answered_below) = (request(number), 1);
+            table.on_entry(&update.into(), Time(1));
+            table.mark_stored(&request(number));
+        }
+        let each = table.bytes / 100;
+        assert!(table.forget_records(100 * each).is_empty());
+        let gone = table.forget_records(80 * each);
+        assert_eq!((gone.len(), table.bytes), (40, 60 * each));
+        assert_eq!(gone[39], (request(40), (41, v(1, 100))));
+        assert_eq!(table.seen(&request(40)), Seen::Superseded);
+        assert!(matches!(table.seen(&request(41)), Seen::Done(_)));
+        assert_eq!(table.beyond(v(1, 100)).records.len(), 60);
+    }
+
     #[test]
     fn the_primarys_own_updates_are_nobodys_requests() {
         let mut table = DedupTable::default();
         let mut own = entry("a", Version::NONE, v(1, 1));
         own.request = RequestId::default();
-        assert!(table.on_entry(&own.into()).is_empty());
+        assert!(table.on_entry(&own.into(), Time(1)).is_empty());
         assert_eq!(table, DedupTable::default());
     }
 
@@ -272,7 +504,7 @@ mod tests {
             let mut update = entry(name, Version::NONE, v(1, n));
             update.request = request(n);
             update.answered_below = 1;
-            table.on_entry(&update.into());
+            table.on_entry(&update.into(), Time(1));
         }
         let other = table.split(|object| object.name == nacre_types::Name::from("b"));
         assert!(matches!(table.seen(&request(1)), Seen::Done(_)));

@@ -14,13 +14,13 @@
 use super::ByObject;
 use super::dedup::DedupTable;
 use super::log::PgLog;
-use crate::{Mutant, key, mutant};
+use crate::{Limits, Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Op, Transaction};
-use nacre_types::{Epoch, ObjectId, PgId, Version};
+use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals};
-use nacre_wire::{Malformed, Wire, wire_record};
+use nacre_wire::{Malformed, Wire, wire_fields, wire_record};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,8 +58,30 @@ pub struct PgMeta {
     pub pg_num: u32,
     /// What the group holds at the tail.
     pub totals: Totals,
+    /// Clients have been forgotten: one without a mark may have been here.
+    pub forgot: bool,
 }
-wire_record!(PgMeta version 1 compat 1 { activated, tail, head, backfill, pg_num, totals });
+wire_record!(PgMeta version 2 compat 1 { activated, tail, head, backfill, pg_num, totals } since 2 { forgot });
+
+/// What is stored of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMark {
+    /// Its lowest unconfirmed sequence number.
+    pub mark: ClientMark,
+    /// Its last update.
+    pub last: Version,
+}
+wire_fields!(StoredMark { mark, last });
+
+impl StoredMark {
+    /// As it was before clients were forgotten: without the last update.
+    fn read(value: &[u8]) -> Result<(ClientMark, Version), Malformed> {
+        if let Ok(mark) = ClientMark::from_bytes(value) {
+            return Ok((mark, Version::NONE));
+        }
+        Self::from_bytes(value).map(|stored| (stored.mark, stored.last))
+    }
+}
 
 /// A group's state at one OSD.
 #[derive(Clone, Debug)]
@@ -109,6 +131,16 @@ fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
     key.into()
 }
 
+/// What is stored of the memory beyond the log.
+fn dedup_entries(dedup: &Dedup) -> Vec<(Bytes, Bytes)> {
+    let record = |record: &DedupRecord| (dedup_key(b'd', &record.request, true), record.to_bytes().into());
+    let last = dedup.last.iter().copied().chain(std::iter::repeat(Version::NONE));
+    let mark = |(mark, last): (&ClientMark, Version)| {
+        (dedup_key(b'c', &mark.below, false), StoredMark { mark: mark.clone(), last }.to_bytes().into())
+    };
+    dedup.records.iter().map(record).chain(dedup.marks.iter().zip(last).map(mark)).collect()
+}
+
 impl Local {
     /// Nothing yet.
     #[must_use]
@@ -131,9 +163,10 @@ impl Local {
     ///
     /// # Errors
     /// [`Malformed`] when they are not what this version writes.
-    pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)]) -> Result<Self, Malformed> {
+    pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)], now: Time) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
-        let (mut entries, mut missing, mut old) = (Vec::<Arc<LogEntry>>::new(), ByObject::default(), Dedup::default());
+        let (mut entries, mut missing) = (Vec::<Arc<LogEntry>>::new(), ByObject::default());
+        let mut old = Dedup { forgot: meta.forgot, ..Dedup::default() };
         for (key, value) in omap {
             match key.first() {
                 Some(b'l') => entries.push(Wire::from_bytes(value)?),
@@ -142,13 +175,17 @@ impl Local {
                     missing.insert(what.object.clone(), what);
                 }
                 Some(b'd') => old.records.push(DedupRecord::from_bytes(value)?),
-                Some(b'c') => old.marks.push(ClientMark::from_bytes(value)?),
+                Some(b'c') => {
+                    let (mark, last) = StoredMark::read(value)?;
+                    old.marks.push(mark);
+                    old.last.push(last);
+                }
                 _ => return Err(Malformed::Value("placement group metadata key")),
             }
         }
         if entries.is_sorted_by_key(|entry| entry.version) && entries.first().is_none_or(|e| e.version > meta.tail) {
             let log = PgLog::restore(meta.tail, meta.head, entries);
-            let dedup = DedupTable::restore(old, log.entries().iter());
+            let dedup = DedupTable::restore(old, log.entries().iter(), now);
             let mut local = Self::new(pg, meta.pg_num);
             (local.log, local.missing, local.dedup) = (log, missing, dedup);
             (local.activated, local.backfill, local.base_totals) = (meta.activated, meta.backfill, meta.totals);
@@ -207,6 +244,7 @@ impl Local {
             backfill: self.backfill.clone(),
             pg_num: self.pg_num,
             totals: self.base_totals,
+            forgot: self.dedup.forgot(),
         };
         let (name, value) = (Bytes::from_static(INFO_ATTR), meta.to_bytes().into());
         ops.push(Op::SetAttr { object: self.meta_key.clone(), name, value });
@@ -223,18 +261,18 @@ impl Local {
         }
     }
 
-    /// Adds an update to the log.
-    pub fn append(&mut self, entry: Arc<LogEntry>, ops: &mut Ops) {
+    /// Adds an update to the log that came here now.
+    pub fn append(&mut self, entry: Arc<LogEntry>, now: Time, ops: &mut Ops) {
         if !self.exists {
             self.save_meta(ops);
         }
         self.set(ops, vec![(log_key(entry.version), entry.to_bytes().into())]);
-        self.remember(&entry, ops);
+        self.remember(&entry, now, ops);
         self.log.append(entry);
     }
 
-    fn remember(&mut self, entry: &Arc<LogEntry>, ops: &mut Ops) {
-        let gone = self.dedup.on_entry(entry);
+    fn remember(&mut self, entry: &Arc<LogEntry>, now: Time, ops: &mut Ops) {
+        let gone = self.dedup.on_entry(entry, now);
         let key = |sequence| dedup_key(b'd', &RequestId { sequence, ..entry.request }, true);
         self.unset(ops, gone.into_iter().map(key).collect());
     }
@@ -259,8 +297,11 @@ impl Local {
         }
         for (client, instance) in clients {
             let request = RequestId { client, instance, sequence: 0 };
-            let below = RequestId { sequence: self.dedup.below(&request), ..request };
-            kept.push((dedup_key(b'c', &below, false), ClientMark { below }.to_bytes().into()));
+            // It may have been forgotten before its entry.
+            if let Some((sequence, last)) = self.dedup.mark(&request) {
+                let mark = ClientMark { below: RequestId { sequence, ..request } };
+                kept.push((dedup_key(b'c', &request, false), StoredMark { mark, last }.to_bytes().into()));
+            }
         }
         self.set(ops, kept);
         // One range that joins the one before: what the store's memtable holds of the log stays small.
@@ -268,6 +309,26 @@ impl Local {
         let (object, from, to) = (self.meta_key.clone(), after(tail), after(self.log.tail()));
         ops.push(Op::OmapRemoveRange { object, from, to: Some(to) });
         self.save_meta(ops);
+    }
+
+    /// Forgets the oldest of too many clients, and of too many records. After every change of the log.
+    pub fn forget(&mut self, limits: &Limits, ops: &mut Ops) {
+        let mut keys = Vec::new();
+        for (record, (sequence, last)) in self.dedup.forget_records(limits.records_bytes) {
+            keys.push(dedup_key(b'd', &record, true));
+            let mark = ClientMark { below: RequestId { sequence, ..record } };
+            let value = StoredMark { mark, last }.to_bytes().into();
+            self.set(ops, vec![(dedup_key(b'c', &record, false), value)]);
+        }
+        for forgotten in self.dedup.forget_oldest(limits.clients_remembered) {
+            let who = RequestId { client: forgotten.client, instance: forgotten.instance, sequence: 0 };
+            keys.push(dedup_key(b'c', &who, false));
+            keys.extend(forgotten.stored.iter().map(|n| dedup_key(b'd', &RequestId { sequence: *n, ..who }, true)));
+        }
+        if !keys.is_empty() {
+            self.unset(ops, keys);
+            self.save_meta(ops);
+        }
     }
 
     /// Notes that the store has to be brought to `need`.
@@ -301,7 +362,7 @@ impl Local {
         entries: Vec<Arc<LogEntry>>,
         head: Version,
         dedup: &Dedup,
-        interval: Epoch,
+        (interval, now): (Epoch, Time),
         ops: &mut Ops,
     ) {
         assert!(from >= self.log.tail() && from <= self.log.head(), "{}: adopting from {from}", self.pg);
@@ -341,10 +402,10 @@ impl Local {
             }
         }
         for entry in entries {
-            self.append(entry, ops);
+            self.append(entry, now, ops);
         }
         self.log.advance_head(head);
-        self.merge_dedup(dedup, ops);
+        self.adopt_dedup(dedup, now, ops);
         self.activated = interval;
         self.save_meta(ops);
     }
@@ -367,7 +428,7 @@ impl Local {
         entries: Vec<Arc<LogEntry>>,
         head: Version,
         dedup: &Dedup,
-        interval: Epoch,
+        (interval, now): (Epoch, Time),
         ops: &mut Ops,
     ) {
         ops.push(Op::OmapClear(self.meta_key.clone()));
@@ -377,29 +438,25 @@ impl Local {
         self.dedup = DedupTable::default();
         self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
         for entry in entries {
-            self.append(entry, ops);
+            self.append(entry, now, ops);
         }
         self.log.advance_head(head);
-        self.merge_dedup(dedup, ops);
+        self.adopt_dedup(dedup, now, ops);
         self.activated = interval;
         self.save_meta(ops);
     }
 
-    fn merge_dedup(&mut self, dedup: &Dedup, ops: &mut Ops) {
-        let entries: Vec<(Bytes, Bytes)> = dedup
-            .records
-            .iter()
-            .map(|record| (dedup_key(b'd', &record.request, true), record.to_bytes().into()))
-            .chain(dedup.marks.iter().map(|mark| (dedup_key(b'c', &mark.below, false), mark.to_bytes().into())))
-            .collect();
-        self.set(ops, entries);
-        self.dedup = DedupTable::restore(
-            Dedup {
-                records: [&self.dedup.beyond(self.log.tail()).records[..], &dedup.records[..]].concat(),
-                marks: [&self.dedup.beyond(self.log.tail()).marks[..], &dedup.marks[..]].concat(),
-            },
-            self.log.entries().iter(),
-        );
+    /// Takes over the authoritative memory: whoever has every answered update knows everybody who matters. Usually ours is the same.
+    fn adopt_dedup(&mut self, dedup: &Dedup, now: Time, ops: &mut Ops) {
+        if self.dedup.beyond(self.log.tail()) == *dedup {
+            self.dedup.adopted_as_it_is(now);
+            return;
+        }
+        let (ours, theirs) = (dedup_entries(&self.dedup.beyond(self.log.tail())), dedup_entries(dedup));
+        let kept: BTreeSet<&Bytes> = theirs.iter().map(|(key, _)| key).collect();
+        self.unset(ops, ours.into_iter().map(|(key, _)| key).filter(|key| !kept.contains(key)).collect());
+        self.set(ops, theirs);
+        self.dedup = DedupTable::restore(dedup.clone(), self.log.entries().iter(), now);
     }
 
     /// Moves the backfill cursor.
@@ -460,8 +517,7 @@ impl Local {
         entries.extend(self.missing.values().map(|m| (missing_key(&m.object), m.to_bytes().into())));
         self.dedup.mark_beyond(self.log.tail());
         let old = self.dedup.beyond(self.log.tail());
-        entries.extend(old.records.iter().map(|r| (dedup_key(b'd', &r.request, true), r.to_bytes().into())));
-        entries.extend(old.marks.iter().map(|m| (dedup_key(b'c', &m.below, false), m.to_bytes().into())));
+        entries.extend(dedup_entries(&old));
         entries.sort();
         self.set(ops, entries);
         self.save_meta(ops);
@@ -500,4 +556,19 @@ impl Local {
 #[must_use]
 pub fn transaction(ops: Ops) -> Transaction {
     Transaction { ops }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ClientId, Instance};
+
+    #[test]
+    fn marks_from_before_clients_were_forgotten_are_read() {
+        let below = RequestId { client: ClientId(1), instance: Instance(2), sequence: 3 };
+        let mark = ClientMark { below };
+        assert_eq!(StoredMark::read(&mark.to_bytes()), Ok((mark.clone(), Version::NONE)));
+        let last = Version { interval: Epoch(4), number: 5 };
+        assert_eq!(StoredMark::read(&StoredMark { mark: mark.clone(), last }.to_bytes()), Ok((mark, last)));
+    }
 }

@@ -11,6 +11,8 @@
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
 
 use nacre_types::Version;
+use nacre_wire::Wire;
+use nacre_wire::msg::client::SubReply;
 use nacre_wire::msg::replication::{LogEntry, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,6 +23,23 @@ pub struct PgLog {
     tail: Version,
     head: Version,
     entries: VecDeque<Arc<LogEntry>>,
+    /// About what they take.
+    bytes: usize,
+}
+
+/// About what an entry takes, in memory and in a message.
+#[must_use]
+pub fn entry_bytes(entry: &LogEntry) -> usize {
+    let object = &entry.object;
+    let names = object.namespace.as_bytes().len() + object.key.as_bytes().len() + object.name.as_bytes().len();
+    192 + names + results_bytes(&entry.results)
+}
+
+/// About what results take. Nearly all are nothing but success.
+#[must_use]
+pub fn results_bytes(results: &[SubReply]) -> usize {
+    let plain = results.iter().all(|result| matches!(result, SubReply::Done {}));
+    if plain { results.len() } else { results.iter().map(|result| result.to_bytes().len()).sum() }
 }
 
 impl PgLog {
@@ -31,7 +50,8 @@ impl PgLog {
     #[must_use]
     pub fn restore(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> Self {
         let head = entries.last().map_or(head, |last| head.max(last.version)).max(tail);
-        let log = Self { tail, head, entries: entries.into() };
+        let bytes = entries.iter().map(|entry| entry_bytes(entry)).sum();
+        let log = Self { tail, head, entries: entries.into(), bytes };
         log.check();
         log
     }
@@ -52,6 +72,26 @@ impl PgLog {
         &self.entries
     }
 
+    /// About what the entries take, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The newest entry that must go so that the rest takes no more than so many bytes.
+    #[must_use]
+    pub fn beyond(&self, bytes: usize) -> Version {
+        let (mut left, mut last) = (self.bytes, self.tail);
+        for entry in &self.entries {
+            if left <= bytes {
+                break;
+            }
+            left -= entry_bytes(entry);
+            last = entry.version;
+        }
+        last
+    }
+
     /// The last version of each interval that occurs, ascending, tail and head included.
     #[must_use]
     pub fn spans(&self) -> Vec<Version> {
@@ -70,6 +110,7 @@ impl PgLog {
     pub fn append(&mut self, entry: Arc<LogEntry>) {
         assert!(entry.version > self.head && entry.version.number > self.head.number, "the log only grows");
         self.head = entry.version;
+        self.bytes += entry_bytes(&entry);
         self.entries.push_back(entry);
     }
 
@@ -82,7 +123,8 @@ impl PgLog {
     /// Cuts off everything after `common` and returns it, oldest first.
     pub fn rewind(&mut self, common: Version) -> Vec<Arc<LogEntry>> {
         let from = self.entries.partition_point(|entry| entry.version <= common);
-        let cut = self.entries.split_off(from).into();
+        let cut: Vec<Arc<LogEntry>> = self.entries.split_off(from).into();
+        self.bytes -= cut.iter().map(|entry| entry_bytes(entry)).sum::<usize>();
         self.head = common.max(self.tail);
         cut
     }
@@ -100,6 +142,7 @@ impl PgLog {
         }
         let n = self.entries.partition_point(|entry| entry.version <= version);
         let gone: Vec<Arc<LogEntry>> = self.entries.drain(..n).collect();
+        self.bytes -= gone.iter().map(|entry| entry_bytes(entry)).sum::<usize>();
         if let Some(last) = gone.last() {
             self.tail = last.version;
         }
@@ -114,6 +157,7 @@ impl PgLog {
         assert!(tail <= self.tail && entries.iter().all(|entry| entry.version <= self.tail), "older than the log");
         self.tail = tail;
         for entry in entries.into_iter().rev() {
+            self.bytes += entry_bytes(&entry);
             self.entries.push_front(entry);
         }
         self.check();
@@ -121,14 +165,17 @@ impl PgLog {
 
     /// Forgets all, and starts at `at`.
     pub fn restart(&mut self, at: Version) {
-        *self = Self { tail: at, head: at, entries: VecDeque::new() };
+        *self = Self { tail: at, head: at, entries: VecDeque::new(), bytes: 0 };
     }
 
     /// Takes out the entries of another group that splits off; both keep the positions.
     pub fn split(&mut self, mut leaves: impl FnMut(&LogEntry) -> bool) -> Self {
-        let (gone, kept) = std::mem::take(&mut self.entries).into_iter().partition(|entry| leaves(entry));
+        let (gone, kept): (VecDeque<_>, _) =
+            std::mem::take(&mut self.entries).into_iter().partition(|entry| leaves(entry));
         self.entries = kept;
-        Self { tail: self.tail, head: self.head, entries: gone }
+        let bytes = gone.iter().map(|entry| entry_bytes(entry)).sum();
+        self.bytes -= bytes;
+        Self { tail: self.tail, head: self.head, entries: gone, bytes }
     }
 
     /// Every entry says that the group holds so much: after a split, when what they say is of the whole.
@@ -149,6 +196,8 @@ impl PgLog {
             );
             last = entry.version;
         }
+        let bytes: usize = self.entries.iter().map(|entry| entry_bytes(entry)).sum();
+        assert_eq!(self.bytes, bytes, "the log's bytes were miscounted");
         assert!(last <= self.head, "the head {} lies before the last entry {last}", self.head);
     }
 }

@@ -316,6 +316,13 @@ impl Objects {
         let reading = self.readings.iter().map(|(_, reading)| &reading.op);
         reading.chain(self.evaluating.values()).any(|op| op.is_write() && inside(&op.request.object))
     }
+    /// The names of clients' operations that wait, read or are evaluated.
+    pub fn in_hand(&self) -> impl Iterator<Item = RequestId> + '_ {
+        let queued = self.states.values().flat_map(|state| state.queue.iter());
+        let reading = self.readings.iter().map(|(_, reading)| &reading.op);
+        let all = queued.chain(reading).chain(self.evaluating.values());
+        all.filter(|op| op.is_clients()).map(|op| op.request.request)
+    }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;

@@ -12,10 +12,11 @@ use crate::io::Output;
 use crate::methods::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
 use crate::shared::Shared;
+use crate::turned_away::Why;
 use crate::{Mutant, key, mutant, snaps};
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
-use nacre_wire::msg::client::{OpBlocked, OpFailure, OpReply, OpRequest, SubOp};
+use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SubOp};
 use nacre_wire::{Message, Payload};
 
 /// What the front of an object's queue waits for.
@@ -100,11 +101,11 @@ impl Pg {
             return;
         }
         let serving = self.serving(sh);
-        if self.is_beyond_share(&request, bytes, serving, sh) {
-            refuse(OpFailure::WrongTarget {}, sh);
+        let writes = request.ops.iter().any(SubOp::is_write);
+        if let Some(failure) = self.comes_again(from, &request, bytes, serving, writes, sh) {
+            refuse(failure, sh);
             return;
         }
-        let writes = request.ops.iter().any(SubOp::is_write);
         // All of one name wait in the live object's queue, to be told where their snapshot is.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
         request.object.snapshot = SnapId::HEAD;
@@ -188,22 +189,47 @@ impl Pg {
         true
     }
 
-    /// Whether a group that does not serve has no room for the operation: it may hold a share of what the daemon holds for clients, and the other groups
-    /// go on. What a client sends after an operation that was refused is refused too, until that one is here: all come again, in order.
-    fn is_beyond_share(&mut self, request: &OpRequest, bytes: u64, serving: bool, sh: &mut Shared) -> bool {
+    /// Why the operation has to come again. A group that does not serve has no room for it: it may hold a share of what the daemon holds for clients, and the
+    /// other groups go on. Or the client may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`). What a client sends
+    /// after an operation that was refused is refused too, until that one is here: all come again, in order.
+    fn comes_again(
+        &mut self,
+        from: Entity,
+        request: &OpRequest,
+        bytes: u64,
+        serving: bool,
+        writes: bool,
+        sh: &mut Shared,
+    ) -> Option<OpFailure> {
+        let now = Dated { process: sh.config.process, reading: sh.now.0 };
+        let undated = writes
+            && request.dated.process != now.process
+            && self.local.dedup.is_stranger(&request.request)
+            && !mutant(Mutant::ForgottenClientExecutedAgain);
         let limits = &sh.config.limits;
         let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
         let most = (limits.client_ops / BLOCKED_SHARE, limits.client_bytes / BLOCKED_SHARE as u64);
         // One operation has room whatever its size.
         let full = !serving && held.0 > 0 && (held.0 >= most.0.max(1) || held.1 + bytes > most.1);
-        let Some(primary) = self.primary() else { return false };
-        if primary.turned_away.must_wait(&request.request, request.answered_below) || full {
-            primary.turned_away.refuse(sh.now, &request.request);
-            sh.counters.borders.share_refused += 1;
-            return true;
+        let primary = self.primary()?;
+        // Daemons only read, ask again under another number, and promise nobody an order.
+        if !matches!(from, Entity::Client(_)) {
+            return full.then_some(OpFailure::WrongTarget {});
         }
-        primary.turned_away.take(&request.request);
-        false
+        let why = match () {
+            () if full => Why::NoRoom,
+            () if undated => Why::Undated,
+            () if primary.turned_away.must_wait(&request.request, request.answered_below) => Why::Behind,
+            () => {
+                primary.turned_away.take(&request.request);
+                return None;
+            }
+        };
+        sh.counters.borders.share_refused += u64::from(why == Why::NoRoom);
+        sh.counters.borders.undated += u64::from(why == Why::Undated);
+        // Who only has to say when it asked does so at once, in order. Others wait until there may be room.
+        let at_once = primary.turned_away.refuse(sh.now, &request.request, why);
+        Some(if at_once { OpFailure::Undated { now } } else { OpFailure::WrongTarget {} })
     }
 
     pub(super) fn answer(&self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
@@ -483,7 +509,7 @@ impl Pg {
         let known = match self.as_primary().map(|primary| primary.answered.known(&id)) {
             Some(Known::Answered(answered)) => Some(answered.clone()),
             // An update of the client's that is remembered below says more.
-            Some(Known::Forgotten) if self.local.dedup.seen(&id) == super::dedup::Seen::New => {
+            Some(Known::Forgotten) if !matches!(self.local.dedup.seen(&id), super::dedup::Seen::Done(_)) => {
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }
@@ -509,6 +535,16 @@ impl Pg {
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }
+            super::dedup::Seen::Stranger(horizon) => {
+                let Dated { process, reading } = op.request.dated;
+                let after = process == sh.config.process && Time(reading) > horizon;
+                if after || mutant(Mutant::ForgottenClientExecutedAgain) {
+                    return false;
+                }
+                sh.counters.borders.before_horizon += 1;
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
             super::dedup::Seen::Superseded if mutant(Mutant::SupersededExecuted) => return false,
             super::dedup::Seen::Superseded => {
                 sh.counters.borders.superseded += 1;
@@ -529,13 +565,19 @@ impl Pg {
         if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. }) {
             let seen = self.local.log.head();
             let answered = Answered { failure: Some(failure.clone()), results: Vec::new(), seen };
-            self.primary().expect("only primaries fail operations").answered.remember(
-                op.request.request,
-                answered,
-                sh.config.limits.answered_bytes,
-            );
+            self.remember_answer(op.request.request, answered, sh);
         }
         self.answer(Self::failure_answer(op, failure), None, sh);
+    }
+
+    /// A copy of the operation gets the same answer; the oldest answers make room.
+    fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
+        let primary = self.primary().expect("only primaries answer");
+        primary.answered.remember(request, answered);
+        let most = sh.config.limits.answered_bytes;
+        if primary.answered.is_too_large(most) {
+            primary.answered.shrink(most, primary.objects.in_hand());
+        }
     }
 
     fn failure_answer(op: Pending, failure: OpFailure) -> Answer {
@@ -687,11 +729,7 @@ impl Pg {
                     // Its client believes the answer: a copy of the request that arrives later must not be executed.
                     let answered =
                         Answered { failure: failure.clone(), results: results.clone(), seen: self.local.log.head() };
-                    self.primary().expect("serving").answered.remember(
-                        request,
-                        answered,
-                        sh.config.limits.answered_bytes,
-                    );
+                    self.remember_answer(request, answered, sh);
                 }
                 let version = context.version;
                 let reply = OpReply { request, failure, version, results, attempt };

@@ -466,7 +466,8 @@ impl Pg {
             return;
         }
         sh.counters.borders.divergent += u64::from(from < self.local.log.head());
-        self.local.adopt(from, entries, head, &dedup, interval, &mut ops);
+        self.local.adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
+        self.local.forget(&sh.config.limits, &mut ops);
         self.submit_adopted(ops, sh);
     }
 
@@ -552,11 +553,12 @@ impl Pg {
         if message.restart {
             sh.counters.borders.started_over += 1;
             let Adopt { tail, totals, entries, head, dedup, .. } = message;
-            self.local.restart(tail, totals, entries, head, &dedup, interval, &mut ops);
+            self.local.restart(tail, totals, entries, head, &dedup, (interval, sh.now), &mut ops);
         } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
-            sh.counters.borders.divergent += u64::from(message.from < self.local.log.head());
-            sh.counters.borders.recovered_by_log += u64::from(message.from < message.head);
-            self.local.adopt(message.from, message.entries, message.head, &message.dedup, interval, &mut ops);
+            let Adopt { from, entries, head, dedup, .. } = message;
+            sh.counters.borders.divergent += u64::from(from < self.local.log.head());
+            sh.counters.borders.recovered_by_log += u64::from(from < head);
+            self.local.adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
         } else {
             // Cannot be: it was computed from what we said in this interval, and nothing changed since.
             panic!(
@@ -567,6 +569,7 @@ impl Pg {
                 self.local.log.head()
             );
         }
+        self.local.forget(&sh.config.limits, &mut ops);
         if let Some(member) = self.member() {
             member.adopted = Some(false);
         }

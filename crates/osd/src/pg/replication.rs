@@ -168,13 +168,18 @@ impl Pg {
         let reply = OpReply { request, failure: None, version: Version::NONE, results: results.clone(), attempt };
         let change = Change { object, before, context, effects, payload, request, answered_below, results };
         let mut ordered = self.order(change, &mut ops, sh);
+        if self.local.dedup.forgot() && op.request.dated.process == sh.config.process {
+            self.local.dedup.dated(&request, Time(op.request.dated.reading));
+        }
         let reply = OpReply { version: ordered.update.version, ..reply };
         let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
         (ordered.update.answers, ordered.update.early) = (vec![answer], early);
         let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
         self.launch(all, ops, sh);
         sh.counters.writes += 1;
-        self.primary().expect("only primaries update").answered.confirm(&request, answered_below);
+        let answered = &mut self.primary().expect("only primaries update").answered;
+        answered.executed(&request);
+        answered.confirm(&request, answered_below);
     }
 
     /// Gives a change its place in the log, here: [`Self::launch`] is to follow, with all that was ordered, in order.
@@ -195,7 +200,7 @@ impl Pg {
         let entry = Arc::new(entry);
         apply_effects(self.id(), &object_of, &effects, payload.clone(), ops)
             .expect("our own effects fit their payload");
-        self.local.append(entry.clone(), ops);
+        self.local.append(entry.clone(), sh.now, ops);
         let update = InFlight {
             version,
             object: object_of,
@@ -219,6 +224,7 @@ impl Pg {
             sh.counters.borders.log_long += u64::from(!here);
         }
         self.local.trim(trim, &mut ops);
+        self.local.forget(&sh.config.limits, &mut ops);
         let me = sh.me();
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
         for Ordered { update, .. } in &ordered {
@@ -275,10 +281,12 @@ impl Pg {
         let entries = self.local.log.entries();
         // In batches: the fixed part is rewritten at every trim.
         let slack = if all_here { keep } else { keep / 4 }.max(1);
-        if entries.len() < keep + slack {
+        let long = self.local.log.bytes() > limits.log_bytes;
+        if entries.len() < keep + slack && !long {
             return self.local.log.tail();
         }
-        let candidate = entries[entries.len() - keep - 1].version;
+        let by_count = entries.len().checked_sub(keep + 1).map_or(self.local.log.tail(), |last| entries[last].version);
+        let candidate = if long { by_count.max(self.local.log.beyond(limits.log_bytes / 4 * 3)) } else { by_count };
         candidate.min(self.as_primary().map_or(Version::NONE, |primary| primary.committed)).max(self.local.log.tail())
     }
 
@@ -335,8 +343,9 @@ impl Pg {
         }
         // Whether it can be read now shows when somebody reads it.
         member.damaged.swap_remove(&object);
-        self.local.append(entry, &mut ops);
+        self.local.append(entry, sh.now, &mut ops);
         self.local.trim(trim, &mut ops);
+        self.local.forget(&sh.config.limits, &mut ops);
         sh.submit(self.id(), interval, ops, Awaited::Logged(version));
         if mutant(Mutant::AckBeforeFlush) {
             self.on_logged(version, sh);

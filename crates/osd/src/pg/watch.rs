@@ -257,6 +257,7 @@ impl Pg {
             deadline_ms: 0,
             attempt: 0,
             unix_ms: 0,
+            dated: Default::default(),
         };
         let now = sh.now;
         let (payload, name) = (Payload::new(), nacre_types::Name::default());

@@ -14,15 +14,15 @@ mod file;
 mod sample;
 
 use bytes::Bytes;
-use nacre_osd::pg::local::{Local, PgMeta, VERSION_ATTR};
+use nacre_osd::pg::local::{Local, PgMeta, StoredMark, VERSION_ATTR};
 use nacre_osd::{DaemonRecord, key};
 use nacre_store::Op;
 use nacre_types::{
-    ClientId, ClusterId, Epoch, Generation, Instance, Name, ObjectId, OsdId, PgId, PoolId, Shard, SnapId, Version,
+    ClientId, ClusterId, Epoch, Generation, Instance, Name, ObjectId, OsdId, PgId, PoolId, Shard, SnapId, Time, Version,
 };
 use nacre_wire::Wire;
 use nacre_wire::msg::client::RequestId;
-use nacre_wire::msg::replication::{Dedup, LogEntry, PgInfo, Totals};
+use nacre_wire::msg::replication::{ClientMark, LogEntry, PgInfo, Totals};
 use sample::{Decoded, Sample, value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,11 +82,12 @@ impl Kept {
 fn history() -> (Local, Kept) {
     let (mut local, mut kept, mut ops) = (Local::new(pg(), 64), Kept::default(), Vec::new());
     for number in 3..=7 {
-        local.append(entry(5, number), &mut ops);
+        local.append(entry(5, number), Time(number), &mut ops);
     }
     local.trim(v(5, 4), &mut ops);
     let theirs = vec![entry(8, 7), entry(8, 8)];
-    local.adopt(v(5, 6), theirs, v(8, 8), &Dedup::default(), Epoch(8), &mut ops);
+    let memory = local.dedup.beyond(v(5, 4));
+    local.adopt(v(5, 6), theirs, v(8, 8), &memory, (Epoch(8), Time(9)), &mut ops);
     local.set_cursor(Some(Bytes::from_static(b"\xff\xff")), &mut ops);
     kept.apply(ops);
     (local, kept)
@@ -120,7 +121,11 @@ fn all() -> Vec<Sample> {
         backfill: Some(Bytes::from_static(b"cursor")),
         pg_num: 64,
         totals: Totals { objects: 4, bytes: 400, estimated: true },
+        forgot: true,
     };
+    let older = PgMeta { forgot: false, ..meta.clone() };
+    let request = RequestId { client: ClientId(1), instance: Instance(2), sequence: 3 };
+    let stored = StoredMark { mark: ClientMark { below: request }, last: v(5, 6) };
     let daemon = DaemonRecord { cluster: ClusterId(0x0102), osd: OsdId(3), instance: Instance(17) };
     let collection = key::collection(PoolId(3), Shard(4)).0;
     let mut all = vec![
@@ -131,7 +136,9 @@ fn all() -> Vec<Sample> {
         bytes("key of an object on its way in", key::incoming_key(pg(), &object("o1")).key),
         bytes("attr of an object's version", VERSION_ATTR),
         value("record DaemonRecord v1", daemon),
-        value("record PgMeta v1", meta),
+        value("record PgMeta v1", older),
+        value("record PgMeta v2", meta),
+        value("fields StoredMark", stored),
     ];
     all.extend(metadata());
     all
@@ -163,7 +170,7 @@ fn a_stored_group_becomes_what_it_was() {
     for tag in [b'l', b'm', b'd', b'c'] {
         assert!(omap.iter().any(|(key, _)| key[0] == tag), "the history has no key `{}`", char::from(tag));
     }
-    let restored = Local::restore(pg(), &info, &omap).expect("reads");
+    let restored = Local::restore(pg(), &info, &omap, Time(9)).expect("reads");
     restored.check();
     let (local, _) = history();
     let seen =

@@ -404,10 +404,22 @@ pub struct OpRequest {
     pub attempt: u32,
     /// The client's wall clock, in milliseconds since 1970: when the object was changed, for people, and what methods take for now.
     pub unix_ms: u64,
+    /// Not sent before this.
+    pub dated: Dated,
 }
-wire_record!(OpRequest version 1 compat 1 {
+wire_record!(OpRequest version 2 compat 1 {
     request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms, attempt, unix_ms,
-});
+} since 2 { dated });
+
+/// A moment by the clock of an OSD's process: at or before the moment that is meant, never after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dated {
+    /// The random number of the process whose clock it is; 0: nothing is said.
+    pub process: u64,
+    /// What that clock showed, in nanoseconds.
+    pub reading: u64,
+}
+wire_fields!(Dated { process, reading });
 
 /// Why an operation had no effect. Except for `WrongTarget`, every replica would say the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -423,7 +435,8 @@ pub enum OpFailure {
     },
     /// This OSD does not serve the group in its epoch: get the map the frame's epoch says, and resend.
     WrongTarget {},
-    /// The sequence number is below the lowest unanswered one and unknown: executing it might be the second time.
+    /// The sequence number is below the lowest unanswered one and unknown, or the client may have been forgotten since it first asked: executing it might be
+    /// the second time.
     Superseded {},
     /// The client's instance is fenced.
     Fenced {},
@@ -443,6 +456,11 @@ pub enum OpFailure {
     },
     /// The operation's deadline passed before it was executed.
     Expired {},
+    /// The group has forgotten clients, and this may be one of them: send it again, and say when it was first sent, by the clock that shows this.
+    Undated {
+        /// What the OSD's clock shows.
+        now: Dated,
+    },
     /// The client's capabilities do not allow it.
     Denied {
         /// For people: who may not do what.
@@ -489,6 +507,7 @@ wire_enum!(OpFailure {
     9 => Invalid { why },
     10 => Corrupt { offset },
     11 => Expired {},
+    15 => Undated { now },
     12 => Denied { why },
     13 => NoSuchMethod { why },
     14 => Method { index, activation, errno, why },
@@ -504,7 +523,7 @@ impl fmt::Display for OpFailure {
             Self::Guard { index } => write!(f, "the condition in part {index} of the operation does not hold"),
             Self::WrongTarget {} => f.write_str("the placement group has moved"),
             Self::Superseded {} => {
-                f.write_str("a resend came after its answer had been confirmed; it was not executed")
+                f.write_str("a resend came after its answer was confirmed or forgotten; it was not executed again")
             }
             Self::Fenced {} => f.write_str("this client was fenced off; start a new one"),
             Self::Full {} => f.write_str("no space left (deleting still works)"),
@@ -512,6 +531,7 @@ impl fmt::Display for OpFailure {
             Self::Invalid { why } => f.write_str(why),
             Self::Corrupt { offset } => write!(f, "stored data is damaged at byte {offset} and no good copy is known"),
             Self::Expired {} => f.write_str("the operation's deadline passed before it was executed"),
+            Self::Undated { .. } => f.write_str("the placement group does not know the client, and wants to hear when it asked first"),
             Self::Denied { why } | Self::NoSuchMethod { why } => f.write_str(why),
             Self::Method { errno, why, .. } if why.is_empty() => write!(f, "the method failed with error {errno}"),
             Self::Method { errno, why, .. } => write!(f, "{why} (error {errno})"),

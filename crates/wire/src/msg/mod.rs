@@ -128,7 +128,7 @@ messages! {
     1 v 2 compat 1 Hello(monitor::Hello);
     2 v 1 compat 1 Refused(monitor::Refused);
 
-    10 v 1 compat 1 OpRequest(client::OpRequest) payload;
+    10 v 2 compat 1 OpRequest(client::OpRequest) payload;
     11 v 1 compat 1 OpReply(client::OpReply) payload;
     12 v 1 compat 1 OpBlocked(client::OpBlocked);
     13 v 1 compat 1 OpApplied(client::OpApplied);
@@ -144,8 +144,8 @@ messages! {
     24 v 1 compat 1 PeerQuery(replication::PeerQuery);
     25 v 2 compat 1 PeerInfo(replication::PeerInfo);
     26 v 1 compat 1 LogQuery(replication::LogQuery);
-    27 v 1 compat 1 LogReply(replication::LogReply);
-    28 v 1 compat 1 Adopt(replication::Adopt);
+    27 v 2 compat 1 LogReply(replication::LogReply);
+    28 v 2 compat 1 Adopt(replication::Adopt);
     29 v 1 compat 1 AdoptAck(replication::AdoptAck);
     30 v 1 compat 1 Pull(replication::Pull);
     31 v 1 compat 1 Push(replication::Push) payload;
@@ -156,6 +156,7 @@ messages! {
     36 v 1 compat 1 ProgressAck(replication::ProgressAck);
     37 v 1 compat 1 Discard(replication::Discard);
     38 v 1 compat 1 ReplicateApplied(replication::ReplicateApplied);
+    39 v 1 compat 1 Part(replication::Part);
 
     50 v 1 compat 1 Subscribe(monitor::Subscribe);
     51 v 1 compat 1 MapFull(monitor::MapFull);

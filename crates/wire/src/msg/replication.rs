@@ -8,7 +8,7 @@
 //!  recovery   needs it ──Pull──▶ has it ──Push──▶ ──PushAck──▶
 //!  backfill   primary ──ScanQuery──▶ target ──ScanReply──▶ ; Push… ; ──Progress──▶ ──ProgressAck──▶
 //! ```
-//! Every one names the group and the interval it belongs to: work of an older interval never counts towards a newer one.
+//! Of what grows with a group (PeerInfo, LogReply, Adopt, AdoptAck) each message goes in `Part`s when it is long. Every one names the group and the interval it belongs to: work of an older interval never counts towards a newer one.
 
 use super::client::{RequestId, SubReply};
 use crate::{wire_enum, wire_fields, wire_record};
@@ -149,8 +149,12 @@ pub struct Dedup {
     pub records: Vec<DedupRecord>,
     /// One per client.
     pub marks: Vec<ClientMark>,
+    /// The last update of each of these clients: the one with the oldest is forgotten first.
+    pub last: Vec<Version>,
+    /// Clients have been forgotten: one that is not here may have been here.
+    pub forgot: bool,
 }
-wire_record!(Dedup version 1 compat 1 { records, marks });
+wire_record!(Dedup version 2 compat 1 { records, marks } since 2 { last, forgot });
 
 /// An object that a member's log has and its store does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -311,7 +315,7 @@ pub struct LogReply {
     /// What the group holds at the tail.
     pub totals: Totals,
 }
-wire_record!(LogReply version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, totals });
+wire_record!(LogReply version 2 compat 1 { pg, interval, from, tail, head, entries, dedup, totals } since 2 {});
 
 /// Make your log this: cut it after `from`, append `entries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -337,7 +341,31 @@ pub struct Adopt {
     /// What the group holds at the tail.
     pub totals: Totals,
 }
-wire_record!(Adopt version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, restart, committed, totals });
+wire_record!(Adopt version 2 compat 1 {
+    pg, interval, from, tail, head, entries, dedup, restart, committed, totals,
+} since 2 {});
+
+/// A part of a message whose size grows with a group's log, memory or objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which group the message is about.
+    pub pg: PgId,
+    /// In which interval.
+    pub interval: Epoch,
+    /// The message's type number.
+    pub kind: u16,
+    /// The oldest version of that type that its reader must know.
+    pub compat: u8,
+    /// The message's length and checksum: parts that name the same belong together, whenever they were sent.
+    pub whole: (u32, u32),
+    /// Which part, from 0.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+    /// It.
+    pub bytes: Bytes,
+}
+wire_record!(Part version 1 compat 1 { pg, interval, kind, compat, whole, index, count, bytes });
 
 /// Done, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use nacre_wire::map::{
     PoolSnaps, Program, ProgramKind, ProgramVersion, Protocol, SnapInfo, SnapMode, SourceDigest, Weight,
 };
 use nacre_wire::msg::client::{
-    OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
+    Dated, OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
 };
 use nacre_wire::msg::lock::{LockEntry, LockHolder, LockOwner, LockRecord};
 use nacre_wire::msg::monitor::{
@@ -22,8 +22,8 @@ use nacre_wire::msg::monitor::{
     Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, PeerInfo,
-    PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
+    Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, Part,
+    PeerInfo, PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
     ReplicateApplied, ScanQuery, ScanReply, Totals,
 };
 use nacre_wire::msg::snap::{CloneInfo, SnapSet, Whole};
@@ -204,6 +204,7 @@ fn failures() -> Vec<OpFailure> {
         OpFailure::Invalid { why: "no".to_owned() },
         OpFailure::Corrupt { offset: 4096 },
         OpFailure::Expired {},
+        OpFailure::Undated { now: dated() },
         OpFailure::Denied { why: "client.bob may not".to_owned() },
         OpFailure::NoSuchMethod { why: "no class zlog".to_owned() },
         OpFailure::Method { index: 1, activation: 17, errno: 5, why: "zlog:3: oops".to_owned() },
@@ -225,6 +226,9 @@ fn results() -> Vec<SubReply> {
     ]
 }
 
+fn dated() -> Dated {
+    Dated { process: 27, reading: 28 }
+}
 fn op_request() -> OpRequest {
     OpRequest {
         request: request(),
@@ -240,6 +244,7 @@ fn op_request() -> OpRequest {
         deadline_ms: 24,
         attempt: 25,
         unix_ms: 26,
+        dated: dated(),
     }
 }
 fn op_reply() -> OpReply {
@@ -280,7 +285,9 @@ fn operations() -> Vec<Sample> {
             .zip(SubReply::VARIANTS)
             .map(|(op, (_, name))| value(&format!("variant SubReply.{name}"), op)),
     );
-    all.push(value("record OpRequest v1", op_request()));
+    all.push(value("record OpRequest v1", OpRequest { dated: Dated::default(), ..op_request() }));
+    all.push(value("record OpRequest v2", op_request()));
+    all.push(value("fields Dated", dated()));
     all.push(value("record OpReply v1", op_reply()));
     all.push(value("record OpApplied v1", op_applied()));
     all.push(value("record OpBlocked v1", op_blocked()));
@@ -340,7 +347,7 @@ fn mark() -> ClientMark {
     ClientMark { below: request() }
 }
 fn dedup() -> Dedup {
-    Dedup { records: vec![dedup_record()], marks: vec![mark()] }
+    Dedup { records: vec![dedup_record()], marks: vec![mark()], last: vec![v(5, 6)], forgot: true }
 }
 fn missing() -> Missing {
     Missing { object: object(), need: v(5, 6), have: v(3, 4) }
@@ -379,6 +386,21 @@ fn peer_info() -> PeerInfo {
 }
 fn log_query() -> LogQuery {
     LogQuery { pg: pg(), interval: Epoch(5), common: v(1, 2) }
+}
+fn first_dedup() -> Dedup {
+    Dedup { last: Vec::new(), forgot: false, ..dedup() }
+}
+fn part() -> Part {
+    Part {
+        pg: pg(),
+        interval: Epoch(5),
+        kind: 28,
+        compat: 1,
+        whole: (29, 30),
+        index: 31,
+        count: 32,
+        bytes: bytes("part"),
+    }
 }
 fn log_reply() -> LogReply {
     LogReply {
@@ -474,7 +496,8 @@ fn replication() -> Vec<Sample> {
         value("fields Totals", totals()),
         value("record DedupRecord v1", dedup_record()),
         value("fields ClientMark", mark()),
-        value("record Dedup v1", dedup()),
+        value("record Dedup v1", first_dedup()),
+        value("record Dedup v2", dedup()),
         value("fields Missing", missing()),
         value("record Replicate v1", replicate()),
         value("record ReplicateApplied v1", replicate_applied()),
@@ -485,8 +508,11 @@ fn replication() -> Vec<Sample> {
         value("record PgInfo v1", info()),
         value("record PeerInfo v2", peer_info()),
         value("fields LogQuery", log_query()),
-        value("record LogReply v1", log_reply()),
-        value("record Adopt v1", adopt()),
+        value("record LogReply v1", LogReply { dedup: first_dedup(), ..log_reply() }),
+        value("record LogReply v2", log_reply()),
+        value("record Part v1", part()),
+        value("record Adopt v1", Adopt { dedup: first_dedup(), ..adopt() }),
+        value("record Adopt v2", adopt()),
         value("record AdoptAck v1", adopt_ack()),
         value("fields Pull", pull()),
         value("record Push v1", push()),
@@ -518,6 +544,9 @@ fn first_versions() -> Vec<Sample> {
     let hello = || Hello { name: Name::default(), ..hello() };
     let forward = || Forward { name: Name::default(), ..forward() };
     let peer_info = || PeerInfo { logged_max: 0, ..peer_info() };
+    let op_request = || OpRequest { dated: Dated::default(), ..op_request() };
+    let log_reply = || LogReply { dedup: first_dedup(), ..log_reply() };
+    let adopt = || Adopt { dedup: first_dedup(), ..adopt() };
     let first = |name: &str, sample: Sample| Sample { name: name.to_owned(), ..sample };
     vec![
         value("record Hello v1", hello()),
@@ -526,6 +555,12 @@ fn first_versions() -> Vec<Sample> {
         first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
         value("record PeerInfo v1", peer_info()),
         first("frame PeerInfo v1", frame(Epoch(77), Message::PeerInfo(peer_info()))),
+        first(
+            "frame OpRequest v1",
+            frame(Epoch(77), Message::OpRequest(op_request(), vec![bytes("hello wonderful payload")])),
+        ),
+        first("frame LogReply v1", frame(Epoch(77), Message::LogReply(log_reply()))),
+        first("frame Adopt v1", frame(Epoch(77), Message::Adopt(adopt()))),
     ]
 }
 fn refused() -> Refused {
@@ -963,6 +998,7 @@ fn frames() -> Vec<Sample> {
         Message::LogQuery(log_query()),
         Message::LogReply(log_reply()),
         Message::Adopt(adopt()),
+        Message::Part(part()),
         Message::AdoptAck(adopt_ack()),
         Message::Pull(pull()),
         Message::Push(push(), data()),

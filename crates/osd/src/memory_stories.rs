@@ -1,0 +1,190 @@
+//! F18: a group remembered every client instance that ever wrote to it: 100 bytes each in memory, in the store and in every adoption, which was one frame
+//! and one transaction. A job that starts a client per second stopped its group for ever after two and a half days (at 64 MiB of frame).
+
+use crate::company::Company;
+use crate::io::Limits;
+use crate::key;
+use crate::stories::PG;
+use nacre_store::{ObjectStore, Read, ReadReply, Token};
+use nacre_types::ClientId;
+use nacre_wire::Message;
+use nacre_wire::msg::client::{Dated, OpFailure, OpRequest, SubOp};
+use std::cell::Cell;
+
+thread_local! {
+    static LONGEST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Notes the longest message between OSDs, and loses none.
+fn measure(message: &Message) -> bool {
+    let mut meta = Vec::new();
+    message.put_meta(&mut meta);
+    LONGEST.set(LONGEST.get().max(meta.len()));
+    false
+}
+
+/// What the group's metadata object has at an OSD: entries, and their bytes.
+fn stored(company: &mut Company, osd: u32) -> (usize, usize) {
+    let host = company.host(osd);
+    let object = key::meta_key(PG);
+    let (from, to) = (std::ops::Bound::Unbounded, None);
+    host.store
+        .read(Read::Omap { object, from, to, limit_entries: usize::MAX, limit_bytes: usize::MAX }, Token(u64::MAX));
+    let mut events = Vec::new();
+    host.store.poll(&mut events);
+    match events.pop() {
+        Some(nacre_store::Event::Read(_, Ok(ReadReply::Omap { entries, .. }))) => {
+            (entries.len(), entries.iter().map(|(key, value)| key.len() + value.len()).sum())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A write of a client that does nothing else, as its client would send it: again, with the date by the OSD's clock, if it is asked for that.
+fn write_once(company: &mut Company, client: u64) -> OpRequest {
+    let mut request = company.request(ClientId(client), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    company.resend(&request, b"abc");
+    company.settle();
+    if let Some(Err(OpFailure::Undated { now })) = company.answer(&request) {
+        company.replies.clear();
+        (request.dated, request.attempt) = (now, 2);
+        company.resend(&request, b"abc");
+        company.settle();
+    }
+    request
+}
+
+/// A group that remembers two clients.
+fn forgetful() -> Company {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(Limits { clients_remembered: 2, push_bytes: 2, ..Limits::default() });
+    company
+}
+
+fn time_passes(company: &mut Company) {
+    company.wait(50);
+    company.replies.clear();
+}
+
+/// What a client sent and got no answer to, the group executed and forgot; a copy of it arrives when the object has long been changed by others. It is
+/// refused, whether it says nothing of when it was first sent, says so by the clock of a process that is gone, or tells the truth.
+#[test]
+fn what_a_forgotten_client_sent_is_not_executed_again() {
+    let mut company = forgetful();
+    let late = write_once(&mut company, 100);
+    let first_sent = company.host(0).now;
+    for client in 101..105 {
+        time_passes(&mut company);
+        write_once(&mut company, client);
+    }
+    let primary = company.acting()[0];
+    let process = crate::stories::process(primary, 1);
+    let version = company.answer_of("shared");
+    for dated in [Dated::default(), Dated { process: 77, reading: u64::MAX }, Dated { process, reading: first_sent.0 }]
+    {
+        time_passes(&mut company);
+        let copy = OpRequest { dated, attempt: 2, ..late.clone() };
+        company.resend(&copy, b"old");
+        company.settle();
+        let answer = company.answer(&copy).expect("an answer").expect_err("refused");
+        if dated.process == process {
+            assert_eq!(answer, OpFailure::Superseded {});
+        } else {
+            assert!(matches!(answer, OpFailure::Undated { now } if now.process == process));
+        }
+        assert_eq!(company.answer_of("shared"), version, "nothing was written");
+    }
+    // The client goes on, with something new.
+    time_passes(&mut company);
+    let reading = company.host(primary).now.0;
+    let mut next = company.request(ClientId(100), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    next.dated = Dated { process, reading };
+    company.resend(&next, b"new");
+    company.settle();
+    assert!(matches!(company.answer(&next), Some(Ok(_))));
+}
+
+/// What a client sends behind an operation that has to be dated first waits for that: otherwise the later of two writes could come first.
+#[test]
+fn what_follows_an_undated_operation_does_not_overtake_it() {
+    let mut company = forgetful();
+    for client in 100..105 {
+        time_passes(&mut company);
+        write_once(&mut company, client);
+    }
+    time_passes(&mut company);
+    let primary = company.acting()[0];
+    let dated = Dated { process: crate::stories::process(primary, 1), reading: company.host(primary).now.0 };
+    let write =
+        |company: &mut Company| company.request(ClientId(200), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    let first = write(&mut company);
+    let second = OpRequest { answered_below: first.answered_below, dated, ..write(&mut company) };
+    for (request, data) in [(&first, b"one"), (&second, b"two")] {
+        company.resend(request, data);
+    }
+    company.settle();
+    for request in [&first, &second] {
+        assert!(matches!(company.answer(request), Some(Err(OpFailure::Undated { .. }))));
+    }
+    company.replies.clear();
+    for (request, data) in [(&first, b"one"), (&second, b"two")] {
+        company.resend(&OpRequest { dated, attempt: 2, ..request.clone() }, data);
+    }
+    company.settle();
+    assert!(matches!(company.answer(&first), Some(Ok(_))) && matches!(company.answer(&second), Some(Ok(_))));
+    assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
+}
+
+/// What a restarted daemon has seen of forgotten clients it does not know: everything sent before its start may have been that.
+#[test]
+fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {
+    let mut company = forgetful();
+    let small = Limits { clients_remembered: 2, log_entries_min: 1, log_entries_max: 1, ..Limits::default() };
+    company.limit(small);
+    let late = write_once(&mut company, 100);
+    for client in 101..108 {
+        time_passes(&mut company);
+        write_once(&mut company, client);
+    }
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.revive(host, 2);
+    company.wait(8000);
+    company.replies.clear();
+    assert_eq!(company.acting()[0], primary);
+    let process = crate::stories::process(primary, 2);
+    let before = company.answer_of("shared");
+    let copy = OpRequest { dated: Dated { process, reading: 1 }, attempt: 2, ..late };
+    company.resend(&copy, b"old");
+    company.settle();
+    assert_eq!(company.answer(&copy), Some(Err(OpFailure::Superseded {})));
+    assert_eq!(company.answer_of("shared"), before);
+}
+
+#[test]
+fn many_client_instances_leave_a_bounded_memory() {
+    let mut company = Company::new(3, 2, 3);
+    let mut sizes = Vec::new();
+    for round in 0..3 {
+        for client in 0..6_000 {
+            write_once(&mut company, 1_000_000 * (round + 1) + client);
+            company.replies.clear();
+        }
+        company.wait(500);
+        company.lose = measure;
+        LONGEST.set(0);
+        let host = company.kill(2);
+        company.wait(1000);
+        company.revive(host, round + 2);
+        company.wait(3000);
+        assert_eq!(company.acting().len(), 3);
+        sizes.push((stored(&mut company, 0), LONGEST.get()));
+        company.lose = |_| false;
+    }
+    println!("entries and bytes in the store, longest message: {sizes:?}");
+    for ((entries, _), longest) in sizes {
+        // A mark and a record of each, since nobody confirms; and the log.
+        assert!(entries <= 2 * (4096 + 4096 / 8) + 64, "{entries} entries in the store");
+        assert!(longest <= 1 << 20, "a message of {longest} bytes");
+    }
+}
