@@ -52,6 +52,7 @@ pub fn run(command: &Command, out: &mut Out) -> Result<()> {
                     library,
                     spans,
                     snaps,
+                    ..
                 } = report;
                 out.say(&format!(
                     "seed {seed}: {digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; {claims}; {programs}; {randoms}; {library}; {spans}; {snaps}"
