@@ -8,4 +8,5 @@ mod model;
 mod never_fails;
 mod pressure;
 mod rig;
+mod slow;
 mod space;
