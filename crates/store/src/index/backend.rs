@@ -370,6 +370,11 @@ impl Backend {
         state.places.len() as u64 * state.chunk_shape().1 * BLOCK_U64
     }
 
+    /// Chunks that lie in more than one piece.
+    pub(crate) fn scattered(&self) -> u64 {
+        self.lock().places.values().filter(|place| place.is_scattered()).count() as u64
+    }
+
     /// Units that the index occupies, in runs, by place.
     pub(crate) fn units(&self) -> Vec<(u64, u32)> {
         let state = self.lock();
