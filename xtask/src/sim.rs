@@ -114,6 +114,8 @@ fn show_and_count(output: impl Read) -> Vec<(String, u64)> {
 /// When one is not, or there is no simulator.
 pub fn mutants() -> Result<()> {
     mutants_available(&Workspace::load()?)?;
-    cargo(["test", "--locked", "--package", "nacre-mon", "--features", "mutants", "--test", "mutants"]).run()?;
+    for role in ["nacre-store", "nacre-mon"] {
+        cargo(["test", "--locked", "--package", role, "--features", "mutants", "--test", "mutants"]).run()?;
+    }
     simulator(true).args(["--mutants"]).run()
 }

@@ -634,6 +634,8 @@ pub struct Usage {
     pub checkpoints: u64,
     /// Blocks whose old content failed its checksum when a part of them was overwritten; they stay unreadable.
     pub blocks_poisoned: u64,
+    /// How often it came to each of its limits.
+    pub borders: crate::Borders,
 }
 
 /// An object store, driven by one thread.

@@ -453,10 +453,11 @@ impl<'a> Attempt<'a> {
                     *count -= 1;
                     return Ok(());
                 }
-                Some(_) => {
+                Some(_) if !crate::mutant(crate::Mutant::ReferencedFreed) => {
                     counts.remove(&at);
                     return Ok(());
                 }
+                Some(_) => drop(counts.remove(&at)),
                 None => {}
             }
         }

@@ -35,6 +35,7 @@ pub(crate) struct Cache {
     hand: usize,
     bytes: usize,
     bytes_max: usize,
+    evictions: u64,
 }
 
 fn is_ordered(key: &[u8]) -> bool {
@@ -44,7 +45,12 @@ fn is_ordered(key: &[u8]) -> bool {
 impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let (by_hash, by_order) = Default::default();
-        Self { by_hash, by_order, slots: Vec::new(), vacant: Vec::new(), hand: 0, bytes: 0, bytes_max }
+        Self { by_hash, by_order, slots: Vec::new(), vacant: Vec::new(), hand: 0, bytes: 0, bytes_max, evictions: 0 }
+    }
+
+    /// Records that there was no room for.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions
     }
 
     fn slot_of(&self, key: &[u8]) -> Option<usize> {
@@ -123,6 +129,7 @@ impl Cache {
     }
 
     fn evict(&mut self) {
+        self.evictions += 1;
         loop {
             self.hand = (self.hand + 1) % self.slots.len();
             match &mut self.slots[self.hand] {

@@ -103,6 +103,8 @@ pub(crate) struct Merged {
     /// Of all records: tells how much of the index's space is free inside.
     pub(crate) bytes: u64,
     pub(crate) leftovers: Vec<(Bytes, Bytes)>,
+    /// Transactions of redb.
+    pub(crate) batches: u64,
 }
 
 /// Ranges still to be removed, those first that must be gone before a newer record can be set in them.
@@ -271,7 +273,9 @@ impl Index {
         };
         let mut ranges = Ranges::new(merge);
         let mut records = merge.changes.records().peekable();
+        let mut batches = 0;
         loop {
+            batches += 1;
             // A record may cost a few pages of its own, and some on the way to the root.
             let mut pages = if merge.atomic { u64::MAX } else { self.backend.blocks_left() / 2 };
             let mut left = if merge.atomic { usize::MAX } else { merge.batch_max.max(1) };
@@ -323,7 +327,7 @@ impl Index {
             })?;
             if done {
                 let leftovers = ranges.left().map(|(from, to)| (from.clone(), to.clone())).collect();
-                return Ok(Merged { bytes, leftovers });
+                return Ok(Merged { bytes, leftovers, batches });
             }
         }
     }

@@ -22,6 +22,7 @@
 mod alloc;
 pub mod api;
 mod apply;
+mod borders;
 mod cache;
 pub mod check;
 pub mod device;
@@ -30,6 +31,7 @@ mod format;
 mod index;
 mod job;
 mod memtable;
+mod mutants;
 pub mod open;
 pub mod ram;
 mod replay;
@@ -41,9 +43,13 @@ pub use api::{
     CollectionId, Event, Job, JobDone, ObjectKey, ObjectStat, ObjectStore, Op, Read, ReadError, ReadReply,
     StoreFailure, SubmitError, Token, Transaction, Usage,
 };
+pub use borders::Borders;
 pub use check::{CheckOptions, Finding, Report, check};
 pub use device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoId, IoKind};
 pub use format::root::{Features, Identity, RootError};
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};
 pub use open::{FormatError, FormatOptions, OpenError, OpenOptions, format};
 pub use ram::RamStore;
 pub use store::Store;

@@ -75,7 +75,7 @@ pub struct OpenOptions {
     pub write_back_depth: usize,
     /// Blocks in one write of those that go to fresh units.
     pub direct_run_blocks: u64,
-    /// Fewest bytes of free space that are given back to the host in one piece.
+    /// Fewest bytes of free space that are given back to the host in one piece; at most [`Self::discard_bytes_max`] counts.
     pub discard_bytes_min: u64,
     /// Most bytes in one piece. 0: nothing is given back.
     pub discard_bytes_max: u64,
@@ -425,7 +425,11 @@ impl<D: Device> Store<D> {
         *space.lock() = allocator;
         replay.write_back(&*blocking, &layout).map_err(OpenError::Device)?;
         blocking.flush().map_err(OpenError::Device)?;
-        let state = StateRecord { epoch: state.epoch + 1, salt: options.salt, ..replay.state };
+        let state = StateRecord {
+            epoch: state.epoch + u64::from(!crate::mutant(crate::Mutant::EpochStays)),
+            salt: options.salt,
+            ..replay.state
+        };
         let mut extra = bitmaps;
         extra.push((Bytes::from_static(keys::STATE), Some(state.encode())));
         let merged = index.commit(&Merge {

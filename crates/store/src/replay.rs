@@ -84,7 +84,8 @@ fn read_group(
         meta.extend_from_slice(&piece[..of_meta]);
         done += count;
     }
-    Ok((crc.finish() == header.crc).then(|| (header, Bytes::from(meta))))
+    Ok((crc.finish() == header.crc || crate::mutant(crate::Mutant::TornGroupTrusted))
+        .then(|| (header, Bytes::from(meta))))
 }
 
 /// Replays the log from `state` on into `allocator`.
@@ -141,7 +142,13 @@ impl Replay {
         }
         for &(unit, count) in change.allocated.iter().chain(&change.freed) {
             let group = |unit: u64| (unit / GROUP_UNITS) as u32;
-            self.dirty_groups.extend(group(unit)..=group(unit + u64::from(count).max(1) - 1));
+            self.dirty_groups.extend(
+                group(unit)..=if crate::mutant(crate::Mutant::ReplayGroupsOfFirst) {
+                    group(unit)
+                } else {
+                    group(unit + u64::from(count).max(1) - 1)
+                },
+            );
         }
         Ok(())
     }
@@ -152,8 +159,15 @@ impl Replay {
     fn look_beyond(&self, device: &dyn BlockingDevice, layout: &Layout) -> Result<(), ReplayError> {
         let mut piece = vec![0; PIECE];
         let mut position = self.state.position;
-        let end = position + layout.wal_length;
-        while position < end {
+        let end = position
+            + if crate::mutant(crate::Mutant::LookBeyondEndsAtWrap) {
+                layout.wal_length - position % layout.wal_length
+            } else {
+                layout.wal_length
+            };
+        while position < end
+            && !(crate::mutant(crate::Mutant::LookBeyondShort) && position >= self.state.position + PIECE as u64)
+        {
             let count = PIECE.min((end - position) as usize);
             read_ring(device, layout, position, &mut piece[..count]).map_err(ReplayError::Device)?;
             for (i, block) in piece[..count].chunks_exact(BLOCK).enumerate() {

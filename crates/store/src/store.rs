@@ -142,6 +142,8 @@ pub struct Store<D> {
     index_spare: u64,
     /// Bytes in the index below the objects of transactions being weighed, as of the last checkpoint.
     weights: BTreeMap<u64, u64>,
+    /// A transaction was refused until the records of what it clones have been looked up: they stay until it is offered again.
+    weighing: bool,
     discards: Discards,
     /// Space was refused that a checkpoint may show to be there.
     wants_checkpoint: bool,
@@ -230,6 +232,7 @@ impl<D: Device> Store<D> {
             cursor: first_unit,
             index_spare: 0,
             weights: BTreeMap::new(),
+            weighing: false,
             discards: Discards::default(),
             wants_checkpoint: false,
             queue: VecDeque::new(),
@@ -353,11 +356,15 @@ impl<D: Device> Store<D> {
                         if self.tail == self.head && self.building.is_empty() && self.cycle.is_none() {
                             // Even the empty log is too small: it goes past it.
                             self.past_log = true;
+                            self.usage.borders.past_log += 1;
                             continue;
                         }
+                        self.usage.borders.log_full += 1;
                         self.stalled = true;
                         return;
                     }
+                    let by_log = promise.units * BLOCK_U64 > self.limits.deferred_transaction_max;
+                    self.usage.borders.direct_transactions += u64::from(by_log && !self.past_log);
                     self.promised.units -= promise.units;
                     self.promised.index -= promise.index;
                     self.index_owed[0] += promise.index;
@@ -460,12 +467,15 @@ impl<D: Device> Store<D> {
         }
         for &(unit, count) in &change.freed {
             for unit in unit..unit + u64::from(count) {
-                self.pending.cancel(unit);
+                if !crate::mutant(crate::Mutant::CancelForgotten) {
+                    self.pending.cancel(unit);
+                }
             }
         }
         if !change.freed.is_empty() {
             let cycle = self.cycle.as_ref().filter(|c| c.is_writing()).map(|_| self.cycles);
-            let reads = self.reads.next_id();
+            let reads =
+                self.reads.next_id().saturating_sub(u64::from(crate::mutant(crate::Mutant::LastReaderUncounted)));
             self.waiting.push_back(Waiting { transaction, runs: change.freed, reads, cycle });
         }
         self.building.payload.extend(applied.payload);
@@ -483,15 +493,28 @@ impl<D: Device> Store<D> {
 
     fn mark_dirty(&mut self, unit: u64, count: u32) {
         let group = |unit: u64| (unit / crate::alloc::GROUP_UNITS) as u32;
-        self.dirty_groups.extend(group(unit)..=group(unit + u64::from(count) - 1));
+        self.dirty_groups.extend(
+            group(unit)..=if crate::mutant(crate::Mutant::DirtyGroupsOfFirst) {
+                group(unit)
+            } else {
+                group(unit + u64::from(count) - 1)
+            },
+        );
     }
 
     /// Frees units that nobody can need any more (invariant 3).
     fn release(&mut self) {
         while let Some(first) = self.waiting.front() {
-            let read_over = self.reads.oldest().is_none_or(|oldest| oldest >= first.reads);
+            let read_over = crate::mutant(crate::Mutant::FreedUnderReader)
+                || self.reads.oldest().is_none_or(|oldest| oldest >= first.reads);
             let writing = |cycle: u64| self.cycles == cycle && self.cycle.as_ref().is_some_and(Cycle::is_writing);
-            if first.transaction > self.committed || !read_over || first.cycle.is_some_and(writing) {
+            if first.transaction > self.committed {
+                return;
+            }
+            let still_written = first.cycle.is_some_and(writing);
+            if !read_over || still_written {
+                self.usage.borders.freed_after_read += u64::from(!read_over);
+                self.usage.borders.freed_after_write += u64::from(still_written);
                 return;
             }
             let first = self.waiting.pop_front().expect("just looked at");
@@ -553,7 +576,7 @@ impl<D: Device> Store<D> {
                 break;
             }
         }
-        if !self.tables.staged.is_empty() && self.queue.is_empty() && self.reads.none_wait() {
+        if !self.tables.staged.is_empty() && self.queue.is_empty() && self.reads.none_wait() && !self.weighing {
             self.tables.staged.clear();
         }
     }
@@ -570,17 +593,24 @@ impl<D: Device> ObjectStore for Store<D> {
         let most = self.limits.transaction_bytes_max as u64;
         for (size, max) in [(size as u64, most), (logged as u64, self.logged_bytes_max())] {
             if size > max {
+                self.usage.borders.too_large += 1;
                 return Err(SubmitError::TooLarge { size, max });
             }
         }
         // A single one, however large, is taken by a store that has nothing else in flight.
         let in_flight = self.queue_bytes + self.building.bytes();
-        if in_flight > 0 && in_flight + size > self.limits.queue_bytes_max {
+        if in_flight > 0
+            && in_flight + size > self.limits.queue_bytes_max
+            && !crate::mutant(crate::Mutant::QueueUnbounded)
+        {
+            self.usage.borders.queue_full += 1;
             return Err(SubmitError::Busy);
         }
         if clones {
+            self.weighing = true;
             promise.index += self.weigh_clones(transaction)?;
         }
+        self.weighing = false;
         if !removes_only {
             self.admit(promise)?;
         }
@@ -694,6 +724,7 @@ impl<D: Device> ObjectStore for Store<D> {
             memory: memory as u64 + allocator_memory,
             committed: self.usage.committed,
             blocks_cancelled: self.pending.cancelled,
+            borders: crate::Borders { cache_evictions: self.tables.cache.evictions(), ..self.usage.borders },
             ..self.usage
         }
     }

@@ -132,7 +132,8 @@ impl PendingBlocks {
     /// The block of this transaction that went this way is at its place; a newer one stays.
     pub(crate) fn settled(&mut self, unit: u64, transaction: u64, direct: bool) {
         if let Some(pending) = self.by_unit.get(&unit)
-            && (pending.transaction, pending.direct) == (transaction, direct)
+            && (crate::mutant(crate::Mutant::SettledNewer) && pending.direct == direct
+                || (pending.transaction, pending.direct) == (transaction, direct))
         {
             self.deferred -= usize::from(!pending.direct);
             self.by_unit.remove(&unit);

@@ -86,6 +86,8 @@ pub enum Completion {
     AtOnce,
     /// Some at every poll, in any order; the number is the seed.
     Shuffled(u64),
+    /// Each at its own time: most soon, some so many polls later that all that began meanwhile is over; the number is the seed.
+    Uneven(u64),
     /// Only when [`TestDevice::complete`] says so: the simulator's clock decides.
     Held,
 }
@@ -97,6 +99,8 @@ struct State {
     steps: Option<Vec<Step>>,
     next: u64,
     in_flight: Vec<(Io, u64)>,
+    /// Polls that each of them still waits, by the number of its operation; for [`Completion::Uneven`].
+    patience: BTreeMap<u64, u32>,
     /// Completed, not polled yet.
     completed: Vec<IoDone>,
     completion: Completion,
@@ -184,6 +188,31 @@ impl State {
         };
         IoDone { id: io.id, result }
     }
+    /// Performs those of which the time has come.
+    fn complete_due(&mut self, done: &mut Vec<IoDone>) {
+        let Completion::Uneven(seed) = &mut self.completion else { return };
+        for (io, _) in &self.in_flight {
+            self.patience.entry(io.id.0).or_insert_with(|| {
+                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                [0, 0, 0, 1, 1, 2, 4, 9, 25, 60][(*seed >> 33) as usize % 10]
+            });
+        }
+        let mut at = 0;
+        while at < self.in_flight.len() {
+            let id = self.in_flight[at].0.id.0;
+            match self.patience.get_mut(&id) {
+                Some(left) if *left > 0 => {
+                    *left -= 1;
+                    at += 1;
+                }
+                _ => {
+                    self.patience.remove(&id);
+                    let finished = self.complete(at);
+                    done.push(finished);
+                }
+            }
+        }
+    }
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, out.len() as u64)?;
         let pages = offset / PAGE as u64..(offset + out.len() as u64).div_ceil(PAGE as u64);
@@ -222,6 +251,7 @@ impl TestDevice {
             steps: None,
             next: 0,
             in_flight: Vec::new(),
+            patience: BTreeMap::new(),
             completed: Vec::new(),
             completion: Completion::AtOnce,
             unreadable: BTreeSet::new(),
@@ -348,15 +378,18 @@ impl Device for TestDevice {
     fn poll(&mut self, done: &mut Vec<IoDone>) {
         let mut state = self.lock();
         done.append(&mut state.completed);
+        if let Completion::Uneven(_) = state.completion {
+            return state.complete_due(done);
+        }
         let mut left = match state.completion {
             Completion::AtOnce => usize::MAX,
             Completion::Shuffled(_) => state.in_flight.len().div_ceil(2),
-            Completion::Held => 0,
+            Completion::Held | Completion::Uneven(_) => 0,
         };
         while left > 0 && !state.in_flight.is_empty() {
             left -= 1;
             let at = match &mut state.completion {
-                Completion::AtOnce | Completion::Held => 0,
+                Completion::AtOnce | Completion::Held | Completion::Uneven(_) => 0,
                 Completion::Shuffled(seed) => {
                     // A linear congruential generator will do to shuffle a handful.
                     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

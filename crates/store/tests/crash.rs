@@ -125,7 +125,7 @@ fn brief(dump: Option<&ObjectDump>) -> String {
 }
 
 /// Cuts the power at every step, keeping random parts of what was loose.
-fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usize {
+pub fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usize {
     let recording = record(seed, transactions);
     let mut rng = Rng::new(seed ^ 0xdead);
     let mut cuts = PowerCuts::new(recording.start.clone());
@@ -239,6 +239,10 @@ fn recovery_survives_power_cuts() {
 /// A whole group of an earlier life, right behind the new life's last one, must not be taken for its successor.
 #[test]
 fn the_log_of_an_earlier_life_is_never_replayed() {
+    an_earlier_life();
+}
+
+pub fn an_earlier_life() {
     const LOG: u64 = 256 << 10;
     let life = |image: Image, transactions: u64| {
         let mut rig = Rig::from_image(LENGTH, image);

@@ -1,11 +1,14 @@
 //! Tests of the store as a whole; each module is one property.
 
+mod borders;
 mod crash;
 mod damage;
 mod forged;
 mod full;
 mod model;
 mod never_fails;
+mod planted;
 mod pressure;
 mod rig;
+mod slow;
 mod space;

@@ -101,6 +101,7 @@ fn a_fragmented_store_takes_data_and_opens() {
         rig.settle();
     }
     // Every whole chunk that is left, for data: what remains are single blocks.
+    let mut scattered = 0;
     for life in 0..4 {
         rig = reopen(rig, &options());
         let free = rig.store.usage().free;
@@ -113,6 +114,7 @@ fn a_fragmented_store_takes_data_and_opens() {
         token += 1;
         rig.must(Transaction::new().write(key("large"), 0, vec![life as u8; 1_000_000]), token);
         rig.settle();
+        scattered += rig.store.usage().borders.scattered_chunks;
         rig = reopen(rig, &options());
         assert_eq!(rig.data(&key("large")), Ok(vec![life as u8; 1_000_000]));
         for n in 1..=taken {
@@ -120,6 +122,7 @@ fn a_fragmented_store_takes_data_and_opens() {
         }
         rig.settle();
     }
+    assert!(scattered > 0, "the index has chunks in pieces");
 }
 
 /// F10: one write after a snapshot cloned an omap larger than the log, and every replica stopped.

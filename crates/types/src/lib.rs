@@ -6,6 +6,7 @@
 //! * [`borders`]: counters of limits and rare paths;
 //! * [`id`]: who is who (daemons, instances, pools, placement groups);
 //! * [`name`]: object names;
+//! * [`planted`]: switches for bugs that tests must notice;
 //! * [`time`]: the host's clock as plain values;
 //! * [`version`]: positions in the cluster's and a placement group's history.
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 pub mod borders;
 pub mod id;
 pub mod name;
+pub mod planted;
 pub mod time;
 pub mod version;
 

@@ -97,7 +97,9 @@ impl Attempt<'_> {
         let old = self.old_blocks(&refs)?;
 
         let direct = self.direct_now || length > self.world.deferred_write_max;
-        let in_place = |block: BlockRef| !direct && !block.is_hole() && !block.shared;
+        let in_place = |block: BlockRef| {
+            !direct && !block.is_hole() && (!block.shared || crate::mutant(crate::Mutant::SharedWrittenInPlace))
+        };
         let wanted = (first..after).filter(|&index| !in_place(open.block(index))).count() as u64;
         let left = if first % 32 == 0 { BlockRef::default() } else { open.block(first - 1) };
         let near = if left.is_hole() { self.out.cursor } else { left.unit + 1 };

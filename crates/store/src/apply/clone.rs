@@ -47,7 +47,9 @@ impl Attempt<'_> {
                 if let Some(&number) = a.world.filled.get(&a.at) {
                     copy.head.number = number;
                     copy.head.has_omap = true;
-                    a.overlay_copy(source.head.number, number);
+                    if !crate::mutant(crate::Mutant::CopyNotOverlaid) {
+                        a.overlay_copy(source.head.number, number);
+                    }
                     return Ok(());
                 }
                 for (key, value) in a.whole_omap(source.head.number)? {

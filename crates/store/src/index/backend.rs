@@ -18,7 +18,7 @@
 use super::IndexError;
 use super::place::Place;
 use super::space::Space;
-use crate::device::BlockingDevice;
+use crate::device::{BlockingDevice, DeviceError};
 use crate::format::checksum::crc32c_always;
 use crate::format::root::{CHUNKS_MAX, NO_CHUNK, Root};
 use crate::format::{BLOCK, BLOCK_U64};
@@ -159,22 +159,26 @@ impl State {
         Ok(self.sums.get_mut(&chunk).expect("just loaded"))
     }
 
+    /// Where a block of redb's (not 0) lies, and its checksum; `None`: it was never written.
+    fn find(&mut self, block: u64) -> Result<Option<(u64, u32)>, IndexError> {
+        let (chunk, at) = self.locate(block);
+        if !self.places.contains_key(&chunk) {
+            return Ok(None);
+        }
+        let expected = self.sums(chunk)?.crcs[at];
+        let (sums, _) = self.chunk_shape();
+        let place = self.places.get(&chunk).ok_or(IndexError::Corrupt)?;
+        Ok((expected != 0).then(|| (place.unit(sums + at as u64), expected)))
+    }
+
     /// `false`: it was never written.
     fn read_written(&mut self, block: u64, out: &mut [u8]) -> Result<bool, IndexError> {
         if block == 0 {
             out.copy_from_slice(&self.root.index_header[..]);
             return Ok(true);
         }
-        let (chunk, at) = self.locate(block);
-        if !self.places.contains_key(&chunk) {
-            return Ok(false);
-        }
-        let expected = self.sums(chunk)?.crcs[at];
-        if expected == 0 {
-            return Ok(false);
-        }
-        let (sums, _) = self.chunk_shape();
-        self.read_chunk(chunk, sums + at as u64, out)?;
+        let Some((unit, expected)) = self.find(block)? else { return Ok(false) };
+        self.read_device(unit, out)?;
         if mark(crc32c_always(out)) != expected {
             self.bad_block.get_or_insert(block);
             return Err(IndexError::Corrupt);
@@ -234,7 +238,8 @@ impl State {
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), IndexError> {
+    /// Writes down the checksums that changed. Returns whether there is anything to flush.
+    fn write_sums(&mut self) -> Result<bool, IndexError> {
         let dirty: Vec<u32> = self.sums.iter().filter(|(_, s)| s.dirty).map(|(&chunk, _)| chunk).collect();
         for chunk in dirty {
             let (blocks, _) = self.chunk_shape();
@@ -244,27 +249,27 @@ impl State {
             bytes.resize(blocks as usize * BLOCK, 0);
             self.write_chunk(chunk, 0, &bytes)?;
         }
-        if self.overlay.is_some() {
-            return Ok(());
-        }
-        if self.written || self.root_dirty {
-            // Also carries the mirror superblock of the sync before, which must not be in doubt while slot 0 is.
-            self.device.flush().map_err(IndexError::Device)?;
-            self.written = false;
-        }
-        if self.root_dirty {
-            self.root.sequence += 1;
-            self.root.write(&*self.device).map_err(IndexError::Device)?;
-            self.written = true;
-            self.root_dirty = false;
-            let mut space = self.space.lock();
-            if !space.knows_units() {
-                // The store is being opened: that they are free will be known with all else.
-                return Ok(());
-            }
+        let any = self.written || self.root_dirty;
+        self.written = false;
+        Ok(any && self.overlay.is_none())
+    }
+
+    /// The superblock to be written, if it changed.
+    fn take_root(&mut self) -> Option<Root> {
+        let dirty = std::mem::take(&mut self.root_dirty);
+        self.root.sequence += u64::from(dirty);
+        dirty.then(|| self.root.clone())
+    }
+
+    /// It is written: what it does not name any more is free.
+    fn root_written(&mut self) {
+        // Its mirror is not durable yet.
+        self.written = true;
+        let mut space = self.space.lock();
+        if space.knows_units() {
             self.released.drain(..).for_each(|place| place.give(&mut space));
         }
-        Ok(())
+        // Else the store is being opened: that they are free will be known with all else.
     }
 }
 
@@ -320,6 +325,35 @@ impl Backend {
         })
     }
 
+    /// The device is read without the lock: nobody who only reads waits for another's read. redb writes to no block that a reader may
+    /// come to, so what was found stays right.
+    fn read_block(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut at = None;
+        let device = self.guarded(|state| {
+            if block == 0 || state.overlay.is_some() {
+                state.read_block(block, out)?;
+                return Ok(None);
+            }
+            at = state.find(block)?;
+            Ok(Some(state.device.clone()))
+        })?;
+        let Some(device) = device else { return Ok(()) };
+        let result = match at {
+            None => Err(IndexError::Corrupt),
+            Some((unit, expected)) => match device.read_at(unit * BLOCK_U64, out) {
+                Ok(()) if mark(crc32c_always(out)) == expected => Ok(()),
+                Ok(()) => Err(IndexError::Corrupt),
+                Err(error) => Err(IndexError::Device(error)),
+            },
+        };
+        self.guarded(|state| {
+            if result == Err(IndexError::Corrupt) {
+                state.bad_block.get_or_insert(block);
+            }
+            result
+        })
+    }
+
     /// The first error, if there was one.
     pub(crate) fn failure(&self) -> Option<IndexError> {
         self.lock().failure
@@ -334,6 +368,11 @@ impl Backend {
     pub(crate) fn bytes_placed(&self) -> u64 {
         let state = self.lock();
         state.places.len() as u64 * state.chunk_shape().1 * BLOCK_U64
+    }
+
+    /// Chunks that lie in more than one piece.
+    pub(crate) fn scattered(&self) -> u64 {
+        self.lock().places.values().filter(|place| place.is_scattered()).count() as u64
     }
 
     /// Units that the index occupies, in runs, by place.
@@ -357,31 +396,43 @@ impl StorageBackend for Backend {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.guarded(|state| {
-            let mut done = 0;
-            while done < out.len() {
-                let at = offset + done as u64;
-                let (block, start) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
-                let count = (BLOCK - start).min(out.len() - done);
-                if count == BLOCK {
-                    state.read_block(block, &mut out[done..done + BLOCK])?;
-                } else {
-                    let mut whole = [0; BLOCK];
-                    state.read_block(block, &mut whole)?;
-                    out[done..done + count].copy_from_slice(&whole[start..start + count]);
-                }
-                done += count;
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let (block, start) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
+            let count = (BLOCK - start).min(out.len() - done);
+            if count == BLOCK {
+                self.read_block(block, &mut out[done..done + BLOCK])?;
+            } else {
+                let mut whole = [0; BLOCK];
+                self.read_block(block, &mut whole)?;
+                out[done..done + count].copy_from_slice(&whole[start..start + count]);
             }
-            Ok(())
-        })
+            done += count;
+        }
+        Ok(())
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
         self.guarded(|state| state.set_len(length))
     }
 
+    /// Only one thread writes to the index at a time; others read it meanwhile, and must not wait for these flushes.
     fn sync_data(&self) -> io::Result<()> {
-        self.guarded(State::sync)
+        let device = self.lock().device.clone();
+        let unlocked = |work: &dyn Fn() -> Result<(), DeviceError>| {
+            let result = work().map_err(IndexError::Device);
+            self.guarded(|_| result)
+        };
+        if self.guarded(State::write_sums)? {
+            // Also carries the mirror superblock of the sync before, which must not be in doubt while slot 0 is.
+            unlocked(&|| device.flush())?;
+            if let Some(root) = self.guarded(|state| Ok(state.take_root()))? {
+                unlocked(&|| root.write(&*device))?;
+                self.lock().root_written();
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -52,6 +52,10 @@ impl Place {
         None
     }
 
+    pub(super) fn is_scattered(&self) -> bool {
+        !self.lists.is_empty()
+    }
+
     /// Gives its units back.
     pub(super) fn give(&self, allocator: &mut Allocator) {
         for (unit, count) in self.units() {

@@ -63,6 +63,7 @@ impl<D: Device> Store<D> {
     /// Sends a transaction's large writes to their fresh units.
     pub(super) fn start_direct_writes(&mut self, transaction: u64, blocks: BTreeMap<u64, BlockData>) {
         let mut blocks = blocks.into_iter().peekable();
+        self.usage.borders.direct_writes += 1;
         while let Some((unit, data)) = blocks.next() {
             let mut segments = data.segments().to_vec();
             self.pending.insert(unit, Pending { data, transaction, direct: true });
@@ -74,6 +75,8 @@ impl<D: Device> Store<D> {
                 self.pending.insert(next, Pending { data, transaction, direct: true });
                 count += 1;
             }
+            let goes_on = blocks.peek().is_some_and(|&(next, _)| next == unit + count);
+            self.usage.borders.direct_runs_cut += u64::from(goes_on);
             self.usage.direct_bytes += count * BLOCK_U64;
             self.building.direct_left += 1;
             self.building.has_direct = true;
@@ -110,9 +113,9 @@ impl<D: Device> Store<D> {
         }
         if let Some(group) = &mut self.group
             && matches!(group.state, State::WaitDirect)
-            && group.what.direct_left == 0
+            && (group.what.direct_left == 0 || crate::mutant(crate::Mutant::DirectNotAwaited))
         {
-            if group.what.has_direct {
+            if group.what.has_direct && !crate::mutant(crate::Mutant::DirectFlushSkipped) {
                 group.state = State::FlushDirect;
                 self.io(Purpose::DirectFlush, IoKind::Flush);
             } else {
@@ -138,6 +141,7 @@ impl<D: Device> Store<D> {
         self.usage.wal_groups += 1;
         self.usage.wal_bytes += group.length;
         group.state = State::Writing(pieces.len());
+        self.usage.borders.log_wraps += pieces.len() as u64 - 1;
         for (offset, data) in [at, 0].into_iter().zip(pieces) {
             self.io(Purpose::Log, IoKind::Write { offset: self.layout.wal_offset + offset, data });
         }
@@ -158,6 +162,7 @@ impl<D: Device> Store<D> {
         let group = self.group.as_mut().expect("a log write belongs to the group under way");
         match &mut group.state {
             State::Writing(left) if *left > 1 => *left -= 1,
+            _ if crate::mutant(crate::Mutant::CommitBeforeFlush) => self.log_flushed(),
             state => {
                 *state = State::Flushing;
                 self.io(Purpose::LogFlush, IoKind::Flush);

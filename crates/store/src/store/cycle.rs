@@ -60,7 +60,9 @@ impl StateRecord {
 /// Those of some runs, sorted and disjoint, that touch an allocation group.
 fn near<C: Copy + Into<u64>>(runs: &[(u64, C)], group: u32) -> impl Iterator<Item = (u64, u64)> {
     let base = u64::from(group) * GROUP_UNITS;
-    let from = runs.partition_point(|&(unit, count)| unit + count.into() <= base);
+    let from = runs.partition_point(|&(unit, count)| {
+        if crate::mutant(crate::Mutant::NearForgetsFirst) { unit < base } else { unit + count.into() <= base }
+    });
     let near = runs[from..].iter().take_while(move |&&(unit, _)| unit < base + GROUP_UNITS);
     near.map(|&(unit, count)| (unit, count.into()))
 }
@@ -104,6 +106,8 @@ impl<D: Device> Store<D> {
         let full = self.tables.active.bytes() > 2 * self.limits.memtable_bytes
             || self.tables.active.count() > 2 * self.limits.memtable_records
             || self.pending.deferred > 2 * self.limits.deferred_blocks;
+        self.usage.borders.stalls += u64::from(full && !self.stalled);
+        let full = full && !crate::mutant(crate::Mutant::StallIgnored);
         self.stalled |= full;
         // Nothing is applied beside a transaction that goes past the log.
         full || self.past_log && (!self.building.is_empty() || self.group.is_some())
@@ -122,6 +126,10 @@ impl<D: Device> Store<D> {
     pub(super) fn maybe_freeze(&mut self) {
         let empty = self.head == self.tail && self.tables.leftovers.count() == 0;
         if self.cycle.is_none() && self.checkpoint_is_due() && !empty {
+            let (active, limits, borders) = (&self.tables.active, &self.limits, &mut self.usage.borders);
+            borders.half_log += u64::from(self.head - self.tail > self.layout.wal_length / 2);
+            borders.memtable_bytes += u64::from(active.bytes() > limits.memtable_bytes);
+            borders.memtable_records += u64::from(active.count() > limits.memtable_records);
             self.freeze(false);
         }
     }
@@ -142,7 +150,12 @@ impl<D: Device> Store<D> {
         // To the index a waiting unit is free: the transactions that gave it back are in this checkpoint.
         let mut waiting: Vec<(u64, u64)> =
             self.waiting.iter().flat_map(|w| w.runs.iter().map(|&(unit, count)| (unit, count.into()))).collect();
-        waiting.extend(self.discards.in_flight());
+        if !crate::mutant(crate::Mutant::DiscardTakenInCheckpoint) {
+            waiting.extend(self.discards.in_flight());
+        }
+        if crate::mutant(crate::Mutant::WaitingTakenInCheckpoint) {
+            waiting.clear();
+        }
         waiting.sort_unstable();
         let allocator = self.allocator.lock();
         for group in groups {
@@ -180,6 +193,7 @@ impl<D: Device> Store<D> {
             self.planned_at = self.committed;
             let runs = self.write_back_runs();
             if !runs.is_empty() {
+                self.usage.borders.deferred_bytes += u64::from(self.pending.deferred > self.limits.deferred_blocks);
                 self.start_cycle(State::Writing, None);
                 self.cycle.as_mut().expect("just started").todo = runs;
             }
@@ -199,8 +213,8 @@ impl<D: Device> Store<D> {
     }
 
     /// What is durable in the log but not at its place, in order of place.
-    fn write_back_runs(&self) -> VecDeque<(u64, u64)> {
-        let mut runs: VecDeque<(u64, u64)> = VecDeque::new();
+    fn write_back_runs(&mut self) -> VecDeque<(u64, u64)> {
+        let (mut runs, mut cut): (VecDeque<(u64, u64)>, u64) = (VecDeque::new(), 0);
         for (&unit, pending) in &self.pending.by_unit {
             if pending.direct || pending.transaction > self.committed {
                 continue;
@@ -209,21 +223,32 @@ impl<D: Device> Store<D> {
                 Some((start, count)) if *start + *count == unit && *count < self.limits.write_back_run_blocks => {
                     *count += 1
                 }
-                _ => runs.push_back((unit, 1)),
+                last => {
+                    cut += u64::from(last.is_some_and(|(start, count)| *start + *count == unit));
+                    runs.push_back((unit, 1));
+                }
             }
         }
+        self.usage.borders.write_back_runs_cut += cut;
         runs
     }
 
     fn write_back_more(&mut self) {
         loop {
             let Some(cycle) = &mut self.cycle else { return };
-            if !matches!(cycle.state, State::Writing) || cycle.in_flight >= self.limits.write_back_depth {
+            if !matches!(cycle.state, State::Writing) {
+                return;
+            }
+            if cycle.in_flight >= self.limits.write_back_depth {
+                self.usage.borders.write_back_waits += u64::from(!cycle.todo.is_empty());
                 return;
             }
             // A read that started before the block was overwritten still expects the old content at its place.
-            let clear = |&(unit, count): &(u64, u64)| !self.reads.looks_at(unit, count);
+            let clear = |&(unit, count): &(u64, u64)| {
+                crate::mutant(crate::Mutant::WriteBackUnderReader) || !self.reads.looks_at(unit, count)
+            };
             let Some(at) = cycle.todo.iter().position(clear) else {
+                self.usage.borders.write_back_after_read += u64::from(!cycle.todo.is_empty());
                 if cycle.todo.is_empty() && cycle.in_flight == 0 {
                     cycle.state = State::Flushing;
                     if cycle.written.is_empty() && cycle.checkpoint.is_none() {
@@ -248,6 +273,7 @@ impl<D: Device> Store<D> {
                     }
                     None => {
                         cycle.needs = self.applied;
+                        self.usage.borders.replaced_in_cycle += 1;
                         runs.extend(run.take());
                     }
                 }
@@ -281,7 +307,9 @@ impl<D: Device> Store<D> {
     /// The checkpoint's job content, once.
     pub(super) fn take_checkpoint(&mut self) -> Option<super::lookup::CheckpointWork> {
         let cycle = self.cycle.as_mut()?;
-        if !matches!(cycle.state, State::Ready) || self.committed < cycle.needs {
+        if !matches!(cycle.state, State::Ready)
+            || self.committed < cycle.needs && !crate::mutant(crate::Mutant::NeedsIgnored)
+        {
             return None;
         }
         cycle.state = State::Job;
@@ -315,11 +343,16 @@ impl<D: Device> Store<D> {
         self.tables.staged.clear();
         self.tables.set_leftovers(&merged.leftovers);
         self.omaps.clear();
-        self.weights.clear();
+        if !crate::mutant(crate::Mutant::WeightsKept) {
+            self.weights.clear();
+        }
         if let Some(filling) = &mut self.filling {
             filling.found = None;
         }
         self.usage.checkpoints += 1;
+        self.usage.borders.index_batches += merged.batches - 1;
+        self.usage.borders.removals_left += u64::from(!merged.leftovers.is_empty());
+        self.usage.borders.scattered_chunks = self.index.backend().scattered();
         self.look_at_index(merged.bytes);
         self.discards.checkpointed();
         if checkpoint.past_log {

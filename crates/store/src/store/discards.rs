@@ -36,6 +36,11 @@ fn add(runs: &mut BTreeMap<u64, u64>, mut unit: u64, count: u64) {
 }
 
 impl Discards {
+    /// Nothing is given back.
+    fn forget(&mut self) {
+        self.freed.clear();
+        self.ready.clear();
+    }
     pub(super) fn freed(&mut self, runs: &[(u64, u32)]) {
         runs.iter().for_each(|&(unit, count)| add(&mut self.freed, unit, count.into()));
     }
@@ -63,7 +68,11 @@ impl<D: Device> Store<D> {
         if self.failed || !self.discards.is_idle() || self.discards.ready.is_empty() {
             return;
         }
-        let (min, max) = (self.limits.discard_units_min, self.limits.discard_units_max);
+        let (min, max) =
+            (self.limits.discard_units_min.min(self.limits.discard_units_max), self.limits.discard_units_max);
+        if max == 0 {
+            return self.discards.forget();
+        }
         let mut allocator = self.allocator.lock();
         while let Some((start, count)) = self.discards.ready.pop_first() {
             // Some of it may be in use again.
@@ -75,8 +84,11 @@ impl<D: Device> Store<D> {
                 self.discards.ready.insert(stop, end - stop);
             }
             if stop - unit < min {
+                self.usage.borders.discards_short += 1;
                 continue;
             }
+            self.usage.borders.discards += 1;
+            self.usage.borders.discards_cut += u64::from(stop - unit == max && stop < end);
             assert!(allocator.take_range(unit, stop - unit), "it was just found free");
             drop(allocator);
             self.discards.in_flight = Some((unit, (stop - unit) as u32));

@@ -63,7 +63,11 @@ impl<D: Device> Store<D> {
             for (key, value) in entries {
                 bytes += key.len() + value.len();
                 if bytes > slice && !change.records.is_empty() {
-                    next = key;
+                    next = if crate::mutant(crate::Mutant::SliceSkipsOne) {
+                        Bytes::from([&key[..], &[0]].concat())
+                    } else {
+                        key
+                    };
                     break;
                 }
                 change.records.push((keys::omap(filling.number, &keys::rest(&key)), Some(value)));
@@ -79,6 +83,7 @@ impl<D: Device> Store<D> {
                 self.filled.insert(filling.op, filling.number);
                 self.filling = None;
             }
+            self.usage.borders.clone_slices += 1;
             self.adopt_slice(change);
             if self.must_stall() {
                 return false;

@@ -72,14 +72,24 @@ impl Reads {
         self.next
     }
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.in_flight.first_key_value().map(|(&id, _)| id)
+        if crate::mutant(crate::Mutant::NewestReaderCounts) {
+            self.in_flight.last_key_value()
+        } else {
+            self.in_flight.first_key_value()
+        }
+        .map(|(&id, _)| id)
     }
     pub(super) fn none_wait(&self) -> bool {
         self.waiting.is_empty()
     }
     pub(super) fn looks_at(&self, unit: u64, count: u64) -> bool {
         let overlaps = |p: &Part| p.unit < unit + count && p.unit + p.blocks.len() as u64 > unit;
-        self.in_flight.values().any(|read| read.parts.iter().any(overlaps))
+        self.in_flight.values().any(|read| {
+            read.parts
+                .iter()
+                .take(if crate::mutant(crate::Mutant::LooksAtFirstPart) { 1 } else { usize::MAX })
+                .any(overlaps)
+        })
     }
     /// One more transaction comes before all after number `applied`.
     pub(super) fn one_more_before(&mut self, applied: u64) {
@@ -422,7 +432,7 @@ impl<D: Device> Store<D> {
             None => keys::end(keys::TAG_HEAD, collection.0),
         };
         let (found, more) = self.merge(start, end, limit, usize::MAX, scanned, resume)?;
-        let more = more || found.len() > limit;
+        let more = (more || found.len() > limit) && !crate::mutant(crate::Mutant::ListNeverMore);
         let keys = found.into_keys().take(limit).map(|key| keys::rest(&key)).collect();
         Ok(Ok(ReadReply::List { keys, more }))
     }

@@ -110,6 +110,7 @@ impl<D: Device> Store<D> {
             self.wants_checkpoint = owed > 0;
             return Err(SubmitError::Busy);
         }
+        self.usage.borders.full += 1;
         let needed = promise.units * BLOCK_U64 + promise.index;
         Err(SubmitError::Full { needed, available: self.available(self.promised, owed).min(needed.saturating_sub(1)) })
     }
@@ -135,7 +136,9 @@ impl<D: Device> Store<D> {
                     replaced.insert(to, weight);
                     added.remove(to);
                     match op {
-                        Op::Clone { .. } => all += 2 * weight,
+                        Op::Clone { .. } => {
+                            all += if crate::mutant(crate::Mutant::CloneWeighsNothing) { 0 } else { 2 * weight }
+                        }
                         _ => {
                             replaced.insert(from, 0);
                             added.remove(from);

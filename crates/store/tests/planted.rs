@@ -1,0 +1,369 @@
+//! What planted bugs break ([`nacre_store::Mutant`]), where chance alone would take long to meet it: each story passes, and fails with its bug
+//! (`mutants.rs`).
+
+use crate::rig::*;
+use nacre_store::testing::{Completion, Image, TestDevice};
+use nacre_store::*;
+
+/// The store as a crash would leave it now.
+fn crashed(rig: &Rig) -> TestDevice {
+    TestDevice::with_image(Device::length(&rig.device), rig.device.live())
+}
+
+/// Enough for one.
+fn checkpoint(rig: &mut Rig, first: u64) {
+    let before = rig.store.usage().checkpoints;
+    for number in first..first + 20 {
+        rig.must(Transaction::new().set_attr(key(format!("x{number}")), "a", vec![1; 3000]), number);
+        rig.settle();
+    }
+    assert!(rig.store.usage().checkpoints > before);
+}
+
+/// Runs of units that reach from one group of the allocator into others are taken and freed in all of them: in checkpoints and by replay.
+pub fn runs_go_over_the_borders_of_allocation_groups() {
+    // In the log only.
+    let late = OpenOptions { memtable_bytes: 1 << 20, ..options() };
+    let mut rig = Rig::open(Rig::format(64 << 20), &late, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    rig.must(Transaction::new().write(key("a"), 0, vec![7; 20 << 20]), 1);
+    rig.settle();
+    assert_eq!(rig.store.usage().checkpoints, 0);
+    let device = crashed(&rig);
+    drop(Rig::open(device.clone(), &options(), 1));
+    assert_sound(&device);
+    // In checkpoints.
+    let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    rig.must(Transaction::new().write(key("a"), 0, vec![7; 40 << 20]), 1);
+    rig.settle();
+    checkpoint(&mut rig, 2);
+    assert_sound(&crashed(&rig));
+    rig.must(Transaction::new().remove(key("a")), 22);
+    rig.settle();
+    let device = crashed(&rig);
+    drop(Rig::open(device.clone(), &options(), 1));
+    assert_sound(&device);
+    checkpoint(&mut rig, 23);
+    assert_sound(&crashed(&rig));
+}
+
+/// CEPH-57: a block that is freed before it came to its place never gets there.
+pub fn what_was_freed_is_not_written_back() {
+    let options = OpenOptions { deferred_bytes: 1 << 20, ..options() };
+    let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for number in 1..=10 {
+        rig.must(Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 4096]), number);
+    }
+    rig.settle();
+    for number in 1..=10 {
+        rig.must(Transaction::new().remove(key(format!("o{number}"))), 10 + number);
+    }
+    rig.settle();
+    rig.store.rest();
+    rig.settle();
+    let usage = rig.store.usage();
+    assert_eq!((usage.blocks_written_back, usage.blocks_cancelled), (0, 10), "{usage:?}");
+}
+
+/// A checkpoint that does not end bounds what is taken and applied meanwhile: memory is finite.
+pub fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
+    let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    rig.settle();
+    let (mut events, mut jobs, mut held, mut token) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut refused = 0;
+    while refused < 100 {
+        let t = Transaction::new().set_attr(key(format!("o{}", token % 500)), "a", vec![token as u8; 2000]);
+        match rig.store.submit(t, Token(token)) {
+            Ok(()) => (refused, token) = (0, token + 1),
+            Err(SubmitError::Busy) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(token < 1500, "no bound: {:?}", rig.store.usage());
+        rig.store.kick();
+        rig.store.poll(&mut events);
+        rig.store.jobs(&mut jobs);
+        for job in jobs.drain(..) {
+            // Checkpoints never end.
+            if job.name() == "checkpoint" { held.push(job) } else { rig.store.on_job(job.run()) }
+        }
+    }
+    let applied = events.iter().filter(|event| matches!(event, Event::Applied(_))).count();
+    let limits = options();
+    assert!(applied * 2000 < 8 * limits.memtable_bytes, "{applied} applied ahead of a checkpoint");
+    assert!((token as usize - applied) * 2000 <= limits.queue_bytes_max, "{token} taken, {applied} applied");
+}
+
+/// How large an omap is is asked again after a checkpoint: a clone that has no room is refused, and fails nothing.
+pub fn a_clone_without_room_is_refused() {
+    let mut rig = Rig::open(Rig::format(32 << 20), &options(), 1);
+    rig.must(Transaction::new().create_collection(C).omap_set(key("a"), "k", "v"), 0);
+    rig.settle();
+    rig.must(Transaction::new().clone_object(key("a"), key("b")), 1);
+    let mut token = 1;
+    for n in 0..60_u64 {
+        token += 1;
+        rig.must(Transaction::new().omap_set(key("a"), format!("k{n}"), vec![n as u8; 60_000]), token);
+        rig.settle();
+        if n == 30 {
+            // Weighed while memory has some of it.
+            token += 1;
+            rig.must(Transaction::new().clone_object(key("a"), key("b")), token);
+            rig.settle();
+        }
+    }
+    // Its copy may cost the index twice as much.
+    let omap = 60 * 60_000 * 5 / 3;
+    let mut filler = 0;
+    while rig.store.usage().free > omap {
+        (token, filler) = (token + 1, filler + 1);
+        rig.must(Transaction::new().write(key(format!("f{filler}")), 0, vec![1; 200_000]), token);
+        rig.settle();
+    }
+    let clone = Transaction::new().clone_object(key("a"), key("c"));
+    for _ in 0..10_000 {
+        match rig.store.submit(clone.clone(), Token(token + 1)) {
+            Err(SubmitError::Busy) => {
+                rig.store.kick();
+                rig.turn();
+            }
+            Err(SubmitError::Full { .. }) => return,
+            other => panic!("{other:?} with {:?}", rig.store.usage()),
+        }
+    }
+    panic!("busy for ever");
+}
+
+/// Values of which each takes many pages of the index, until there is no room: none that was taken fails the store.
+pub fn large_values_fill_the_index() {
+    let mut rig = Rig::open(Rig::format(48 << 20), &OpenOptions { salt: 1, ..OpenOptions::default() }, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    let mut token = 0;
+    for life in 0..3 {
+        let mut full = 0;
+        for n in 0.. {
+            let t = Transaction::new().omap_set(key(format!("o{n}")), "k", vec![life; 150_000]);
+            match rig.store.submit(t, Token(token + 1)) {
+                Ok(()) => token += 1,
+                Err(SubmitError::Busy) => {}
+                Err(SubmitError::Full { .. }) if rig.store.is_busy() => {}
+                Err(SubmitError::Full { .. }) => full += 1,
+                Err(error) => panic!("{error}"),
+            }
+            if full > 20 {
+                break;
+            }
+            assert!(n < 5000, "never full");
+            rig.store.kick();
+            rig.turn();
+        }
+        rig.settle();
+        let device = rig.device.clone();
+        drop(rig);
+        assert_sound(&device);
+        rig = Rig::open(device, &OpenOptions { salt: 2, ..OpenOptions::default() }, 1);
+        for n in 0..5000 {
+            rig.must(Transaction::new().remove(key(format!("o{n}"))), n + 1);
+            token = n + 1;
+        }
+        rig.settle();
+    }
+}
+
+/// Lets everything that is under way on the device end but its first three operations, reads, until nothing more happens.
+fn all_but_the_reads(rig: &mut Rig) {
+    for _ in 0..200 {
+        rig.store.kick();
+        rig.turn();
+        while rig.device.in_flight() > 3 {
+            rig.device.complete(3);
+        }
+        rig.turn();
+    }
+}
+
+/// What a read under way looks at stays as it was: it is not overwritten in place, not used again, not discarded.
+pub fn a_read_under_way_keeps_its_blocks() {
+    let options = OpenOptions { deferred_bytes: 0, discard_bytes_min: 4096, ..options() };
+    for removed in [false, true] {
+        let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
+        rig.must(Transaction::new().create_collection(C), 0);
+        // Two runs of blocks, which do not touch.
+        for (number, name, offset) in [(1, "a", 0), (2, "b", 0), (3, "a", 4096)] {
+            rig.must(Transaction::new().write(key(name), offset, vec![number as u8; 4096]), number);
+            rig.settle();
+        }
+        rig.device.set_completion(Completion::Held);
+        let (first, second) = (Token(1 << 40), Token(2 << 40));
+        rig.store.read(Read::Data { object: key("a"), offset: 0, length: 8192 }, first);
+        let t = match removed {
+            true => Transaction::new().remove(key("a")),
+            false => Transaction::new().write(key("a"), 4096, vec![9; 4096]),
+        };
+        rig.must(t, 4);
+        // It begins later, and looks at something else.
+        rig.store.read(Read::Data { object: key("b"), offset: 0, length: 4096 }, second);
+        assert_eq!(rig.device.in_flight(), 3, "two parts of one, and another");
+        for number in 5..60 {
+            // Enough for checkpoints, and for freed units to be wanted; until one of them waits for the read.
+            if !step_beside_the_read(&mut rig, number) {
+                break;
+            }
+        }
+        all_but_the_reads(&mut rig);
+        let borders = rig.store.usage().borders;
+        assert!(borders.write_back_after_read > 0 || removed, "{borders:?}");
+        assert!(borders.freed_after_read > 0 || !removed, "{borders:?}");
+        assert!(!rig.answers.contains_key(&first), "it has not ended");
+        rig.device.complete(0);
+        rig.device.set_completion(Completion::AtOnce);
+        rig.settle();
+        match rig.answers.remove(&first) {
+            Some(Ok(ReadReply::Data(data))) => assert_eq!(data.concat(), [[1; 4096], [3; 4096]].concat()),
+            other => panic!("removed: {removed}: {other:?}"),
+        }
+        let want = if removed { Err(ReadError::NotFound) } else { Ok([[1; 4096], [9; 4096]].concat()) };
+        assert_eq!(rig.data(&key("a")), want);
+    }
+}
+
+/// A transaction beside two reads that last; `false`: the store is busy.
+fn step_beside_the_read(rig: &mut Rig, number: u64) -> bool {
+    let t = Transaction::new().set_attr(key("x"), "a", vec![number as u8; 1500]);
+    let t = t.write(key(format!("n{number}")), 0, vec![number as u8; 20_000]);
+    if rig.store.submit(t, Token(number)).is_err() {
+        return false;
+    }
+    for _ in 0..6 {
+        rig.store.kick();
+        rig.turn();
+        while rig.device.in_flight() > 3 {
+            rig.device.complete(3);
+        }
+    }
+    true
+}
+
+const LOG: u64 = 256 << 10;
+
+/// Position and place in the ring of each group of the log's last epoch, in order.
+fn groups(image: &Image, ring: u64) -> Vec<(u64, u64)> {
+    let number = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+    let mut all = Vec::new();
+    for at in (0..ring).step_by(4096) {
+        let mut block = [0; 4096];
+        image.read(LOG + at, &mut block);
+        if block.starts_with(b"NCWL") && number(&block, 16) % ring == at {
+            all.push((number(&block, 8), number(&block, 16)));
+        }
+    }
+    let epoch = all.iter().map(|(epoch, _)| *epoch).max();
+    let mut all: Vec<u64> = all.into_iter().filter(|(e, _)| Some(*e) == epoch).map(|(_, at)| at).collect();
+    all.sort_unstable();
+    all.into_iter().map(|position| (position, position % ring)).collect()
+}
+
+fn opens(length: u64, image: Image, options: &OpenOptions) -> Result<(), OpenError> {
+    let device = TestDevice::with_image(length, image);
+    Store::open(device.clone(), device.blocking(), options).map(drop)
+}
+
+/// A log that has wrapped: the last group before the ring's end is damaged, and those behind it, at the ring's beginning, prove that it
+/// was acknowledged.
+pub fn damage_just_before_the_wrap_is_no_end_of_the_log() {
+    let options = OpenOptions { memtable_bytes: 1 << 20, memtable_records: Some(256), ..options() };
+    let device = TestDevice::new(16 << 20);
+    let ring = 256 << 10;
+    format(&device.blocking(), &FormatOptions { wal_bytes: Some(ring), ..FormatOptions::default() }).expect("healthy");
+    let mut rig = Rig::open(device, &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    let (mut tried, mut since) = (0, (0, 0));
+    for number in 1..2000 {
+        rig.must(Transaction::new().set_attr(key("a"), "n", number.to_string()), number);
+        rig.settle();
+        let checkpoints = rig.store.usage().checkpoints;
+        since = if since.0 == checkpoints { (checkpoints, since.1 + 1) } else { (checkpoints, 0) };
+        let live = rig.device.live();
+        let all = groups(&live, ring);
+        let wrapped = all.iter().rev().take_while(|(_, at)| *at < ring / 2).count();
+        if wrapped != 3 || since.1 < 8 {
+            continue;
+        }
+        let (_, at) = all[all.len() - 1 - wrapped];
+        assert!(at > ring / 2, "the last one before the wrap");
+        let mut image = live;
+        image.write(LOG + at + 100, &[0xee; 8]);
+        let opened = opens(16 << 20, image, &options);
+        assert_eq!(opened, Err(OpenError::LogDamaged { at: LOG + at }));
+        tried += 1;
+        if tried == 2 {
+            return;
+        }
+    }
+    panic!("{tried} wraps");
+}
+
+/// A damaged group that is longer than what is read at once: those behind it still prove that it was acknowledged.
+pub fn damage_of_a_long_group_is_no_end_of_the_log() {
+    let options = OpenOptions {
+        deferred_write_max: 64 << 10,
+        deferred_transaction_max: Some(1 << 20),
+        deferred_bytes: 4 << 20,
+        memtable_bytes: 1 << 20,
+        ..options()
+    };
+    let device = TestDevice::new(32 << 20);
+    let ring = 8 << 20;
+    format(&device.blocking(), &FormatOptions { wal_bytes: Some(ring), ..FormatOptions::default() }).expect("healthy");
+    let mut rig = Rig::open(device, &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    rig.settle();
+    let long = (0..6).fold(Transaction::new(), |t, n| t.write(key(format!("{n}")), 0, vec![n; 60_000]));
+    rig.must(long, 1);
+    rig.settle();
+    rig.must(Transaction::new().touch(key("behind")), 2);
+    rig.settle();
+    let mut image = rig.device.live();
+    let all = groups(&image, ring);
+    let [.., (long, at), (behind, _)] = all[..] else { panic!("{all:?}") };
+    assert!(behind - long > 300 << 10, "{all:?}");
+    image.write(LOG + at + 8, &[0xee; 8]);
+    assert_eq!(opens(32 << 20, image, &options), Err(OpenError::LogDamaged { at: LOG + at }));
+}
+
+mod tests {
+    #[test]
+    fn runs_go_over_the_borders_of_allocation_groups() {
+        super::runs_go_over_the_borders_of_allocation_groups();
+    }
+    #[test]
+    fn what_was_freed_is_not_written_back() {
+        super::what_was_freed_is_not_written_back();
+    }
+    #[test]
+    fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
+        super::a_checkpoint_that_lasts_bounds_what_is_in_memory();
+    }
+    #[test]
+    fn a_clone_without_room_is_refused() {
+        super::a_clone_without_room_is_refused();
+    }
+    #[test]
+    fn large_values_fill_the_index() {
+        super::large_values_fill_the_index();
+    }
+    #[test]
+    fn a_read_under_way_keeps_its_blocks() {
+        super::a_read_under_way_keeps_its_blocks();
+    }
+    #[test]
+    fn damage_just_before_the_wrap_is_no_end_of_the_log() {
+        super::damage_just_before_the_wrap_is_no_end_of_the_log();
+    }
+    #[test]
+    fn damage_of_a_long_group_is_no_end_of_the_log() {
+        super::damage_of_a_long_group_is_no_end_of_the_log();
+    }
+}
