@@ -73,6 +73,10 @@ impl World {
         if self.must_answer_from == u64::MAX || self.plan.rot {
             return;
         }
+        // Where hardly anybody is remembered, being told that nobody knows is an answer. It looks like none here.
+        if self.work.is_forgetful() {
+            return;
+        }
         let able = self.groups_that_can_serve();
         for record in &self.work.history[ended..] {
             let late = record.unknown && record.invoke_ns >= self.must_answer_from;
