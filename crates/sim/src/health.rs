@@ -78,6 +78,10 @@ impl World {
         if self.must_answer_from == u64::MAX || self.plan.rot {
             return;
         }
+        // Where hardly anybody is remembered, being told that nobody knows is an answer. It looks like none here.
+        if self.work.is_forgetful() {
+            return;
+        }
         let able = self.groups_that_can_serve();
         for (object, begun) in &self.work.streams.hung[hung..] {
             let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, object));

@@ -167,8 +167,8 @@ impl Plan {
         }
     }
 
-    /// Groups remember a handful of clients, logs and messages are short, and every other client lives briefly. Not part of any seed yet: seeds 22 and 46
-    /// stand still with it.
+    /// Groups remember a handful of clients, logs and messages are short, and every other client lives briefly. Not part of any
+    /// seed yet.
     #[must_use]
     pub fn forgetful(mut self) -> Self {
         let mut rng = Rng::new(self.seed ^ 0x666f_7267_6574);

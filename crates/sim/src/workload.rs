@@ -158,6 +158,12 @@ impl Workload {
         }
     }
 
+    /// Whether clients have short lives, in groups that forget them.
+    #[must_use]
+    pub const fn is_forgetful(&self) -> bool {
+        self.lives
+    }
+
     /// A new client.
     pub fn client(&mut self, index: u64, rng: &mut Rng, now: Time) -> SimClient {
         let mut config = ClientConfig::new(ClientId(1000 + index));
