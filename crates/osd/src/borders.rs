@@ -63,6 +63,4 @@ nacre_types::borders! {
     damaged,
     /// Objects looked for on members that are not known to have them.
     last_resorts,
-    /// Operations that waited for a damaged or missing object, and failed.
-    unfound,
 }

@@ -63,6 +63,7 @@ impl World {
             19 => self.die_before_flush(),
             20 => self.break_disk(daemon),
             21 => self.fill_disk(osd),
+            22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();
                 let (process, rng) = (self.processes.get_mut(&daemon).expect("a process per daemon"), &mut self.rng);
@@ -70,7 +71,6 @@ impl World {
                 self.note(|| format!("{daemon}'s clock runs at another rate"));
             }
             23 => self.break_connections(),
-            24 | 25 if self.plan.rot => self.rot(),
             _ => {
                 for osd in self.osds() {
                     self.order(&json!({"command": "osd reweight", "osd": osd.0, "weight": 1}));
@@ -140,7 +140,7 @@ impl World {
     /// A few blocks of the first OSD's objects.
     fn rot(&mut self) {
         let who = Entity::Osd(OsdId(0));
-        for _ in 0..self.rng.between(1, 6) {
+        for _ in 0..self.rng.between(1, 24) {
             let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
             if process.disk.rot(rng) {
                 self.note(|| format!("a block of {who}'s disk is damaged"));

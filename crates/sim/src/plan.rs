@@ -130,7 +130,7 @@ impl Plan {
             _ => rng.between(500, 4000),
         };
         let disks = if rng.one_in(3) { Disks::Real } else { Disks::Ram };
-        Self {
+        let plan = Self {
             seed,
             mons: *rng.pick(&[1, 1, 1, 3, 3, 3, 3, 5]),
             osds,
@@ -164,7 +164,8 @@ impl Plan {
             without: 0,
             pages: Pages::any(&mut rng),
             lives: false,
-        }
+        };
+        if seed % 4 == 3 { plan.forgetful() } else { plan }
     }
 
     /// Groups remember a handful of clients, logs and messages are short, and every other client lives briefly. Not part of any

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_what_the_failure_needs() {
-        let plan = Plan { claims: true, snaps: true, depth: 4, mons: 3, bad_network: true, ..Plan::of(7) };
+        let plan = Plan { claims: true, snaps: true, depth: 4, mons: 3, bad_network: true, ..Plan::of(8) };
         let needs = |plan: &Plan| (plan.snaps && plan.without & (1 << 4) == 0).then(|| "found".to_owned());
         let (kept, why) = shrink(&plan, "at first".into(), 500, needs);
         let mut smaller = plan;

@@ -155,6 +155,7 @@ pub struct World {
 #[must_use]
 pub fn run(plan: &Plan, verbose: bool) -> Report {
     let mut world = World::new(plan.clone(), verbose);
+    world.note(|| format!("{plan:?}"));
     world.run_until_clean();
     crate::verdict::copies_agree(&mut world);
     crate::verdict::clones_are_wanted(&mut world);

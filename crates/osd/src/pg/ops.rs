@@ -227,9 +227,10 @@ impl Pg {
         };
         sh.counters.borders.share_refused += u64::from(why == Why::NoRoom);
         sh.counters.borders.undated += u64::from(why == Why::Undated);
-        // Who only has to say when it asked does so at once, in order. Others wait until there may be room.
+        // Who only has to say when it asked does so at once, in order. Others wait until there may be room; but nobody can say when it asked without a
+        // reading of our clock.
         let at_once = primary.turned_away.refuse(sh.now, &request.request, why);
-        Some(if at_once { OpFailure::Undated { now } } else { OpFailure::WrongTarget {} })
+        Some(if at_once || why == Why::Undated { OpFailure::Undated { now } } else { OpFailure::WrongTarget {} })
     }
 
     pub(super) fn answer(&self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
@@ -494,7 +495,6 @@ impl Pg {
 
     /// Nobody has the object in a form that can be read.
     fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
-        sh.counters.borders.unfound += 1;
         for op in self.primary().expect("only primaries have clients").objects.take_queue(object) {
             self.fail(op, OpFailure::Corrupt { offset }, sh);
         }
@@ -572,6 +572,9 @@ impl Pg {
 
     /// A copy of the operation gets the same answer; the oldest answers make room.
     fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
+        if mutant(Mutant::AnswerForgotten) {
+            return;
+        }
         let primary = self.primary().expect("only primaries answer");
         primary.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;

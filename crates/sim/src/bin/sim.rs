@@ -128,7 +128,8 @@ fn shrink(given: &Arguments, seed: u64, why: String) {
     let (kept, last) =
         nacre_sim::shrink::shrink(&given.plan(seed), why, SHRINK_RUNS, |plan| attempt(plan, false).err());
     std::panic::set_hook(hook);
-    let settings: Vec<String> = kept.iter().map(|(name, value)| format!("--set {name}={value}")).collect();
+    let given = given.settings.iter().map(|(name, value)| (name.as_str(), *value)).chain(kept);
+    let settings: Vec<String> = given.map(|(name, value)| format!("--set {name}={value}")).collect();
     let line: String = last.lines().next().unwrap_or_default().chars().take(300).collect();
     println!("seed {seed}: smaller: sim --seed {seed} {}: {line}", settings.join(" "));
 }
