@@ -197,6 +197,8 @@ pub struct Streamer {
     depth: usize,
     stream: Option<usize>,
     flying: BTreeMap<OpId, Flight>,
+    /// Answers that overtook those of earlier operations. They are judged in order: an operation that was refused makes all later ones say nothing.
+    early: BTreeMap<OpId, (Flight, Result<Done, Failure>)>,
     reads: BTreeMap<OpId, (usize, usize, u64)>,
     listing: Option<(Option<OpId>, Listing)>,
     /// Given up: their ends say nothing.
@@ -229,6 +231,7 @@ impl Streamer {
             depth,
             stream: None,
             flying: BTreeMap::new(),
+            early: BTreeMap::new(),
             reads: BTreeMap::new(),
             listing: None,
             forgotten: BTreeSet::new(),
@@ -351,7 +354,14 @@ impl Streamer {
     pub fn on_completion(&mut self, done: &Completion, role: &Client, all: &mut Streams) -> bool {
         let Completion { id, result } = done;
         if let Some(flight) = self.flying.remove(id) {
-            self.ended(&flight, result, all);
+            self.early.insert(*id, (flight, result.clone()));
+            // A client numbers its operations as it sends them.
+            while let Some(first) = self.early.first_entry()
+                && self.flying.first_key_value().is_none_or(|(unanswered, _)| unanswered > first.key())
+            {
+                let (flight, result) = first.remove();
+                Self::ended(&flight, &result, all);
+            }
         } else if let Some((stream, from, _)) = self.reads.remove(id) {
             let found = match result {
                 Ok(done) => Some(body_of(done)),
@@ -373,7 +383,7 @@ impl Streamer {
         true
     }
 
-    fn ended(&mut self, flight: &Flight, result: &Result<Done, Failure>, all: &mut Streams) {
+    fn ended(flight: &Flight, result: &Result<Done, Failure>, all: &mut Streams) {
         let Flight { stream: at, place, expected, updates, .. } = flight;
         if all.all[*at].ended {
             return;
