@@ -47,15 +47,13 @@ pub enum Mutant {
     CalledProgramOld,
     /// An unknown operation is executed although its client's later ones on the object have been.
     OvertakenExecuted,
-    /// A copy of an operation that changed nothing is executed: what it was answered is not remembered.
-    AnswerForgotten,
     /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
     ForgottenClientExecutedAgain,
 }
 
 impl Mutant {
     /// All.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::LongestLogWins,
         Self::AckIntervalUnchecked,
         Self::AckBeforeFlush,
@@ -76,7 +74,6 @@ impl Mutant {
         Self::FailedPartKeepsEarlier,
         Self::CalledProgramOld,
         Self::OvertakenExecuted,
-        Self::AnswerForgotten,
         Self::ForgottenClientExecutedAgain,
     ];
 }

@@ -572,9 +572,6 @@ impl Pg {
 
     /// A copy of the operation gets the same answer; the oldest answers make room.
     fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
-        if mutant(Mutant::AnswerForgotten) {
-            return;
-        }
         let primary = self.primary().expect("only primaries answer");
         primary.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;
