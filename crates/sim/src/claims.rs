@@ -343,7 +343,11 @@ impl Chores {
                 // The answer may be about a watch that is gone already: only a ping's answer says that it is there.
                 match result {
                     Ok(_) => log.registered = Some(now),
-                    Err(_) => self.watch = None,
+                    // Nobody knows any more whether it was registered: what it was told meanwhile is acknowledged by nobody.
+                    Err(_) => {
+                        self.watch = None;
+                        self.acks.retain(|(_, of, _)| *of != watch);
+                    }
                 }
             }
             (Some(Asked::Notify(number)), Ok(done)) => {

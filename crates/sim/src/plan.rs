@@ -77,6 +77,8 @@ pub struct Plan {
     pub depth: usize,
     /// Operations that a client has in flight at most.
     pub client_ops: usize,
+    /// Registers take one of a few values, again and again: a guard that failed may hold later.
+    pub recur: bool,
     /// Kinds of faults that do not happen, a bit each ([`crate::shrink`]).
     pub without: u32,
     /// Page sizes and bounds of the OSDs.
@@ -161,6 +163,7 @@ impl Plan {
             spans: rng.one_in(3),
             depth: if rng.one_in(2) { rng.between(2, 12) as usize } else { 0 },
             client_ops: if rng.one_in(4) { rng.between(2, 8) as usize } else { 1024 },
+            recur: seed % 4 == 1,
             without: 0,
             pages: Pages::any(&mut rng),
             lives: false,

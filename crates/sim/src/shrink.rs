@@ -30,6 +30,7 @@ const NAMES: &[&str] = &[
     "without",
     "small_pages",
     "forgetful",
+    "recur",
 ];
 
 impl Plan {
@@ -57,6 +58,7 @@ impl Plan {
             "ram" => self.disks = if yes { Disks::Ram } else { Disks::Real },
             "faults_s" => self.faults_ns = value * SECOND,
             "without" => self.without = value as u32,
+            "recur" => self.recur = yes,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),

@@ -112,6 +112,7 @@ pub struct Workload {
     snaps: bool,
     depth: usize,
     client_ops: usize,
+    recur: bool,
     lives: bool,
     /// Clients that ended and came again as a new instance.
     pub reborn: u64,
@@ -129,7 +130,19 @@ impl Workload {
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
         let crate::Plan {
-            seed, keys, claims, programs, randoms, library, spans, snaps, lives, depth, client_ops, ..
+            seed,
+            keys,
+            claims,
+            programs,
+            randoms,
+            library,
+            spans,
+            snaps,
+            lives,
+            depth,
+            client_ops,
+            recur,
+            ..
         } = *plan;
         Self {
             history: Vec::new(),
@@ -148,6 +161,7 @@ impl Workload {
             snaps,
             depth,
             client_ops,
+            recur,
             lives,
             reborn: 0,
             calm: false,
@@ -306,7 +320,7 @@ impl SimClient {
         let deletes = kind == Kind::Write && rng.one_in(4);
         if kind != Kind::Read && !deletes {
             work.next_value += 1;
-            record.value = Some(work.next_value);
+            record.value = Some(if work.recur { 1 + rng.below(3) } else { work.next_value });
         }
         let whole = SubOp::Read { offset: 0, length: 1 << 20 };
         match (kind, record.value) {
