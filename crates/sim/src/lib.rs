@@ -16,8 +16,9 @@
 //!   methods; [`propagation`]: how soon new versions are live;
 //!   [`snapshots`]: for snapshots, rollback, appends and copies;
 //!   [`spanning`]: for writes of several objects under locks;
+//!   [`streams`]: for many operations in flight on one object, and for listings;
 //!   [`operator`]: the same with commands;
-//! * [`verdict`]: what must be true at the end.
+//! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
 #![forbid(unsafe_code)]
