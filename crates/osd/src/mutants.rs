@@ -1,12 +1,9 @@
 //! Plausible bugs, switched on one at a time at run time to prove that the tests and the simulator notice (`./x mutants`).
 //! Compiled only with the feature `mutants`; otherwise [`mutant`] is a constant `false`.
 
-/// A plausible bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mutant {
+nacre_types::planted_bugs! {
     /// Peering trusts the longest log instead of the last activated interval's.
-    LongestLogWins = 1,
+    LongestLogWins,
     /// Whoever has logged as many updates takes one of an earlier interval for one that it has, and acknowledges it; the deposed primary
     /// believes that whatever the frame's epoch. (The interval of an acknowledgement alone does no harm unchecked: versions carry theirs, so that
     /// an old one is older than everything that waits.)
@@ -49,54 +46,4 @@ pub enum Mutant {
     OvertakenExecuted,
     /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
     ForgottenClientExecutedAgain,
-}
-
-impl Mutant {
-    /// All.
-    pub const ALL: [Self; 21] = [
-        Self::LongestLogWins,
-        Self::AckIntervalUnchecked,
-        Self::AckBeforeFlush,
-        Self::ReadLeaseIgnored,
-        Self::LeaseForgottenAfterRestart,
-        Self::DedupLostOnSplit,
-        Self::BackfillResurrects,
-        Self::BackfillTargetComplete,
-        Self::ActivationNotAwaited,
-        Self::ReadUncommitted,
-        Self::SupersededExecuted,
-        Self::DivergentKept,
-        Self::NotifyAnsweredEarly,
-        Self::LockOwnerUnchecked,
-        Self::OldProgramRuns,
-        Self::CloneForgotten,
-        Self::NeededCloneTrimmed,
-        Self::FailedPartKeepsEarlier,
-        Self::CalledProgramOld,
-        Self::OvertakenExecuted,
-        Self::ForgottenClientExecutedAgain,
-    ];
-}
-
-#[cfg(feature = "mutants")]
-static ACTIVE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
-
-/// Switches one on, or all off.
-#[cfg(feature = "mutants")]
-pub fn set_mutant(mutant: Option<Mutant>) {
-    ACTIVE.store(mutant.map_or(0, |m| m as u8), std::sync::atomic::Ordering::Relaxed);
-}
-
-/// Whether this one is on.
-#[cfg(feature = "mutants")]
-#[must_use]
-pub fn mutant(mutant: Mutant) -> bool {
-    ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
-}
-
-/// Never.
-#[cfg(not(feature = "mutants"))]
-#[must_use]
-pub const fn mutant(_: Mutant) -> bool {
-    false
 }

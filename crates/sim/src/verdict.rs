@@ -34,6 +34,17 @@ fn omap(disk: &mut Disk, object: ObjectKey) -> BTreeMap<Bytes, Bytes> {
     entries.into_iter().collect()
 }
 
+/// An object as clients see it: a live object that is there for its clones only is not there.
+fn live(disk: &mut Disk, object: &ObjectKey) -> Option<ObjectStat> {
+    let stat = match disk.ask(Read::Stat(object.clone())) {
+        Ok(ReadReply::Stat(stat)) => stat?,
+        Err(ReadError::NotFound) => return None,
+        other => panic!("a look at {object:?} is answered with {other:?}"),
+    };
+    let set = stat.attrs.get(&b"s"[..]).map(|set| SnapSet::from_bytes(set).expect("what was stored decodes"));
+    (!set.is_some_and(|set| set.whiteout)).then_some(stat)
+}
+
 /// Everything that a disk has of a group.
 fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Copy> {
     let (from, to) = key::range(pg.seed, pg_num);
@@ -106,15 +117,7 @@ pub fn any_survivor(world: &mut World) {
         let pg = PgId::replicated(pool_id, seed);
         for osd in map.pgs[&pg].acting.clone() {
             let store_key = key::store_key(pg, &object);
-            let found = match world.disk(osd).ask(Read::Stat(store_key.clone())) {
-                Ok(ReadReply::Stat(stat)) => stat,
-                Err(ReadError::NotFound) => None,
-                other => panic!("a look at {object} is answered with {other:?}"),
-            };
-            // A live object that is there for its clones only is not there.
-            let set = found.as_ref().and_then(|stat| stat.attrs.get(&b"s"[..])).map(|set| SnapSet::from_bytes(set));
-            let whiteout = set.is_some_and(|set| set.expect("what was stored decodes").whiteout);
-            let value = match found.filter(|_| !whiteout) {
+            let value = match live(world.disk(osd), &store_key) {
                 None => None,
                 Some(stat) => match world.disk(osd).ask(Read::Data { object: store_key, offset: 0, length: stat.size })
                 {
@@ -156,15 +159,7 @@ pub fn streams_survive(world: &mut World) {
         for osd in map.pgs[&pg].acting.clone() {
             let disk = world.disk(osd);
             let store_key = key::store_key(pg, &object);
-            let found = match disk.ask(Read::Stat(store_key.clone())) {
-                Ok(ReadReply::Stat(stat)) => stat.filter(|stat| {
-                    let set = stat.attrs.get(&b"s"[..]).map(|set| SnapSet::from_bytes(set).expect("it was stored"));
-                    set.is_none_or(|set| !set.whiteout)
-                }),
-                Err(ReadError::NotFound) => None,
-                other => panic!("a look at {object} is answered with {other:?}"),
-            };
-            let Some(stat) = found else {
+            let Some(stat) = live(disk, &store_key) else {
                 assert!(expected.is_none(), "{osd} has no {object}, which is {expected:?}");
                 continue;
             };

@@ -3,29 +3,7 @@
 //! Every limit of [`crate::OpenOptions`] is a border between two ways through the code; a border that nothing crosses is code that nothing
 //! tests. All of these are rare: counting costs nothing that matters.
 
-macro_rules! borders {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counts since the store was opened.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Borders {
-            $($(#[$doc])* pub $name: u64),+
-        }
-
-        impl Borders {
-            /// All of them, by name.
-            #[must_use]
-            pub fn counts(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name)),+]
-            }
-            /// Adds what another store counted.
-            pub fn add(&mut self, other: &Self) {
-                $(self.$name += other.$name;)+
-            }
-        }
-    };
-}
-
-borders! {
+nacre_types::borders! {
     /// Writes of more than `deferred_write_max` bytes, which went to fresh units.
     direct_writes,
     /// Runs of fresh units that were cut at `direct_run_blocks`.

@@ -166,7 +166,7 @@ fn hunt(given: &Arguments, seeds: u64, from: u64) -> ExitCode {
     let (only, verbose) = (given.mutant.as_deref(), given.verbose);
     std::panic::set_hook(Box::new(|_| {}));
     let (mut survivors, mut caught_all) = (0, 0);
-    let all = nacre_osd::Mutant::ALL.into_iter();
+    let all = nacre_osd::Mutant::ALL.iter().copied();
     for mutant in all.filter(|mutant| only.is_none_or(|name| format!("{mutant:?}").eq_ignore_ascii_case(name))) {
         nacre_osd::set_mutant(Some(mutant));
         let caught = (from..from + seeds)
