@@ -61,6 +61,8 @@ nacre_types::borders! {
     answered_again,
     /// Copies found damaged.
     damaged,
+    /// Copies that lost data because a part of a block was overwritten whose rest could not be read.
+    lost_parts,
     /// Objects looked for on members that are not known to have them.
     last_resorts,
 }

@@ -281,6 +281,14 @@ impl Company {
         host.store.poll(&mut events);
         matches!(events[..], [nacre_store::Event::Read(_, Ok(_))])
     }
+    /// The object's data as the member's store has it.
+    pub(crate) fn data_at(&mut self, osd: u32, object: &ObjectId) -> Vec<u8> {
+        let object = key::store_key(PG, object);
+        match self.host(osd).store.peek(&nacre_store::Read::Data { object, offset: 0, length: 1 << 16 }) {
+            Ok(nacre_store::ReadReply::Data(data)) => data.concat(),
+            other => panic!("osd.{osd}: {other:?}"),
+        }
+    }
     /// Other limits for everybody.
     pub(crate) fn limit(&mut self, limits: crate::Limits) {
         for host in self.hosts.values_mut() {

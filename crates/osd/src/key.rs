@@ -24,6 +24,11 @@ pub fn collection(pool: PoolId, shard: Shard) -> CollectionId {
     CollectionId(pool.0 << 8 | u64::from(shard.0))
 }
 
+/// Whose objects a collection has; `None` for the daemon's own.
+fn pool_of(collection: CollectionId) -> Option<(PoolId, Shard)> {
+    (collection.0 >> 8 > 0).then_some((PoolId(collection.0 >> 8), Shard(collection.0 as u8)))
+}
+
 /// The hash that decides an object's placement group.
 #[must_use]
 pub fn hash(object: &ObjectId) -> u32 {
@@ -124,6 +129,18 @@ pub fn incoming_key(pg: PgId, object: &ObjectId) -> ObjectKey {
     key.push(pg.shard.0);
     key.extend_from_slice(&position(object));
     ObjectKey::new(INCOMING, key)
+}
+
+/// Whose data a store's key names: the pool, the shard and the object, which may be on its way in.
+#[must_use]
+pub fn object_in(key: &ObjectKey) -> Option<(PoolId, Shard, ObjectId)> {
+    if key.collection == INCOMING {
+        let (pool, rest) = key.key.split_first_chunk::<8>()?;
+        let (shard, position) = rest.split_first()?;
+        return Some((PoolId(u64::from_be_bytes(*pool)), Shard(*shard), object_at(position)?));
+    }
+    let (pool, shard) = pool_of(key.collection)?;
+    Some((pool, shard, object_at(&key.key)?))
 }
 
 /// The store's key of a placement group's metadata object.

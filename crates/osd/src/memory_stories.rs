@@ -135,6 +135,39 @@ fn what_follows_an_undated_operation_does_not_overtake_it() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
+/// A guard did not hold, its answer went with the interval, and later writes of its client were executed. In a group that has forgotten clients the client's
+/// operation counted as one that may be new, and was executed at last, after what was sent behind it; the guard held then (simulator, seed 11 with rot).
+#[test]
+fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
+    let mut company = forgetful();
+    for client in 100..105 {
+        time_passes(&mut company);
+        write_once(&mut company, client);
+    }
+    time_passes(&mut company);
+    let acting = company.acting();
+    let dated = Dated { process: crate::stories::process(acting[0], 1), reading: company.host(acting[0]).now.0 };
+    let guard = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::WriteFull { length: 3 }];
+    let first = OpRequest { dated, ..company.request(ClientId(200), "shared", guard, 0) };
+    let below = first.answered_below;
+    let write = company.request(ClientId(200), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    let second = OpRequest { dated, answered_below: below, ..write };
+    company.resend(&first, b"twoNEW");
+    company.resend(&second, b"two");
+    company.settle();
+    assert!(matches!(company.answer(&first), Some(Err(OpFailure::Guard { .. }))));
+    assert!(matches!(company.answer(&second), Some(Ok(_))));
+    // The primary lives on in another interval.
+    company.kill(acting[2]);
+    company.wait(3000);
+    company.replies.clear();
+    assert_eq!(company.acting()[0], acting[0]);
+    company.resend(&OpRequest { attempt: 2, ..first.clone() }, b"twoNEW");
+    company.settle();
+    assert_eq!(company.answer(&first), Some(Err(OpFailure::Superseded {})));
+    assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
+}
+
 /// What a restarted daemon has seen of forgotten clients it does not know: everything sent before its start may have been that.
 #[test]
 fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {

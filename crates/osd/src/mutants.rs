@@ -46,4 +46,6 @@ nacre_types::planted_bugs! {
     OvertakenExecuted,
     /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
     ForgottenClientExecutedAgain,
+    /// What the store says of data that it lost while it overwrote a part of it is not noted.
+    LossNotNoted,
 }

@@ -25,7 +25,7 @@ use crate::programs::{Ask, Programs};
 use crate::shared::{Counters, Once, Shared};
 use crate::turned_away::{TurnedAway, Why};
 use bytes::Bytes;
-use nacre_store::{DeviceError, Event, Op, StoreFailure, Token};
+use nacre_store::{DeviceError, Event, ObjectKey, Op, StoreFailure, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::client::{OpFailure, OpReply};
@@ -389,6 +389,7 @@ impl Osd {
                     group.on_applied(version, &mut self.sh);
                 }
             }
+            Event::Lost(token, object) => self.on_lost(token, &object),
             Event::Committed(token) => self.on_token(token, StoreOutcome::Committed),
             Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
             Event::Failed(failure) => {
@@ -416,6 +417,21 @@ impl Osd {
             && group.interval.since == interval
         {
             group.on_store(awaited, outcome, &mut self.sh);
+            note(&mut self.busy, group, &mut self.sh);
+        }
+    }
+
+    /// The store could not read what an update left as it was; whose object that is by now, splits say.
+    fn on_lost(&mut self, token: Token, place: &ObjectKey) {
+        let Some((pool, shard, object)) = key::object_in(place) else { return };
+        let hash = key::hash(&object);
+        let since = self.sh.awaited.version(token);
+        let ours = |pg: &&mut Pg| {
+            let id = pg.id();
+            (id.pool, id.shard) == (pool, shard) && key::seed(hash, pg.local.pg_num) == id.seed
+        };
+        if let Some(group) = self.pgs.values_mut().find(ours) {
+            group.on_lost(&object, since, &mut self.sh);
             note(&mut self.busy, group, &mut self.sh);
         }
     }

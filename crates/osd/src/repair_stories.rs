@@ -2,7 +2,7 @@
 
 use crate::company::Company;
 use crate::stories::PG;
-use nacre_types::{ObjectId, OsdId};
+use nacre_types::{ObjectId, OsdId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, SubOp};
@@ -52,6 +52,90 @@ fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
     company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
     assert_eq!(company.read("a").expect("read"), b"hELlo");
     assert!(company.can_read(primary, "a"));
+}
+
+/// The same at a member: its store applied the update and kept the block unreadable, the others had the whole, nobody was told, and the next failure of the
+/// others would have made it a loss (chaos, seeds 9 and 10).
+#[test]
+fn a_member_that_loses_the_rest_of_a_block_is_given_a_good_copy() {
+    for (size, more) in [(2, 0), (3, 0), (3, 1), (3, 5)] {
+        let mut company = Company::new(3, 2, size);
+        company.write("a", b"hello").expect("written");
+        let member = company.acting()[1];
+        company.rot(member, "a");
+        // Later updates are under way when the primary hears of the first.
+        let part = |n: u64| vec![SubOp::Write { offset: n % 4, length: 1 }];
+        let sent: Vec<_> = (0..=more).map(|n| company.send("a", part(n), b"x", 0)).collect();
+        company.wait(1000);
+        assert!(sent.iter().all(|request| matches!(company.answer(request), Some(Ok(_)))));
+        assert!(company.can_read(member, "a"), "size {size}, {more} more");
+        assert!(is_clean(&company) && company.was_said("has a good copy"), "{:?}", company.log);
+        let whole = company.read("a").expect("read");
+        for osd in company.acting() {
+            assert_eq!(company.data_at(osd, &ObjectId::named("a")), whole, "osd.{osd}");
+        }
+    }
+}
+
+/// The primary's own copy, and the updates that come while it is brought.
+#[test]
+fn a_primary_that_loses_the_rest_of_a_block_is_given_a_good_copy_before_anybody_reads() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let primary = company.acting()[0];
+    company.rot(primary, "a");
+    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company.wait(500);
+    assert!(company.can_read(primary, "a"));
+    assert_eq!(company.read("a").expect("read"), b"hELlo");
+}
+
+/// The primary does not hear of it, or is gone before it has helped: the member says it again, also when it has been started anew, and to whoever is primary
+/// then.
+#[test]
+fn what_a_member_has_lost_it_says_until_it_has_it() {
+    for restart in [false, true] {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"hello").expect("written");
+        company.write("b", b"hello").expect("written");
+        let (primary, member) = (company.acting()[0], company.acting()[1]);
+        company.rot(member, "a");
+        company.rot(member, "b");
+        company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
+        company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+        company.op("b", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+        company.wait(500);
+        assert!(!company.can_read(member, "a"), "nobody was told");
+        let stopped = company.kill(if restart { member } else { primary });
+        company.wait(3000);
+        // What was deleted or written anew in between needs no help.
+        company.op("b", vec![SubOp::Delete {}], &[]).expect("deleted");
+        company.lose = |_| false;
+        company.revive(stopped, 2);
+        company.wait(6000);
+        assert!(company.can_read(member, "a"), "restart: {restart}");
+        assert!(is_clean(&company), "{:?}", company.log);
+        assert_eq!(company.data_at(member, &ObjectId::named("a")), b"hELlo");
+    }
+}
+
+/// A clone that is made of what has lost data has lost it as well: whoever gives the object a good copy gives the clone one.
+#[test]
+fn a_clone_of_what_has_lost_data_is_given_a_good_copy_too() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let member = company.acting()[1];
+    company.rot(member, "a");
+    company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
+    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    let snap = SnapId(1);
+    company.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: "monday".into() }]);
+    company.op("a", vec![SubOp::Write { offset: 0, length: 1 }], b"H").expect("written");
+    company.lose = |_| false;
+    company.wait(3000);
+    let clone = ObjectId { snapshot: snap, ..ObjectId::named("a") };
+    assert_eq!(company.data_at(member, &clone), b"hELlo");
+    assert_eq!(company.data_at(member, &ObjectId::named("a")), b"HELlo");
 }
 
 #[test]

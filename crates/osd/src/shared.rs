@@ -96,6 +96,14 @@ impl Expected {
             _ => None,
         }
     }
+    /// The version of the object that the transaction wrote, if that is known; the event itself is still to come.
+    pub fn version(&self, token: Token) -> nacre_types::Version {
+        let at = token.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        match at.and_then(|at| self.slots.get(at)) {
+            Some(Some((_, _, Awaited::Logged(version) | Awaited::PartStored { version, .. }))) => *version,
+            _ => nacre_types::Version::NONE,
+        }
+    }
     /// What the event is for; `None` if it was not expected.
     pub fn take(&mut self, token: Token) -> Option<(PgId, Epoch, Awaited)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;

@@ -135,7 +135,14 @@ impl World {
         let snaps = |map: &nacre_wire::ClusterMap| map.pools.get(&pg.pool).map(|pool| pool.snaps.clone());
         let knows = role.and_then(|role| snaps(role.map()?)) == self.ledger.map().and_then(snaps);
         let group = role.and_then(|role| role.pgs().find(|group| group.id() == pg)).filter(|_| knows);
-        group.is_some_and(|group| group.interval.since == since && group.is_clean() && !group.is_trimming())
+        let whole = group.is_some_and(|group| group.interval.acting.iter().all(|osd| !self.has_lost_parts(*osd, pg)));
+        group.is_some_and(|group| group.interval.since == since && group.is_clean() && !group.is_trimming()) && whole
+    }
+
+    /// Whether a member knows of copies of its own that have lost data. Its primary hears of it a moment later.
+    fn has_lost_parts(&self, osd: OsdId, pg: PgId) -> bool {
+        let group = self.processes[&Entity::Osd(osd)].osd().and_then(|role| role.pgs().find(|group| group.id() == pg));
+        group.is_some_and(|group| !group.local.lost.is_empty())
     }
 
     /// What is not well, for people.
@@ -194,6 +201,14 @@ impl World {
                 let backfill = group.as_primary().map(|primary| format!("{:?}", primary.backfill));
                 format!("since {} {phase:?} missing {missing:?} peers {peers:?} {backfill:?}", group.interval.since)
             });
+            for osd in &record.acting {
+                let role = self.processes[&Entity::Osd(*osd)].osd();
+                let lost =
+                    role.and_then(|role| role.pgs().find(|group| group.id() == *pg)).map(|group| &group.local.lost);
+                if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
+                    lines += &format!("\n  {pg}: {osd} has lost parts of {lost:?}");
+                }
+            }
             lines += &format!(
                 "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",
                 record.since, record.up, record.acting, record.temporary, record.activated

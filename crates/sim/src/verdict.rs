@@ -59,6 +59,11 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
         let omap = omap(disk, object.clone());
         let data = match disk.ask(Read::Data { object, offset: 0, length: stat.size }) {
             Ok(ReadReply::Data(data)) => Some(data.concat()),
+            Err(ReadError::Corrupt { expected, found, offset }) if expected == !found => {
+                panic!(
+                    "{pg}: {position:?} lost what it had at {offset} when a part of that block was overwritten, and nobody repairs it"
+                )
+            }
             // What nobody has read since it was damaged nobody has healed: that is for scrub.
             Err(ReadError::Corrupt { .. } | ReadError::Device { .. }) if disk.rotten => None,
             other => panic!("data is answered with {other:?}"),

@@ -593,6 +593,9 @@ pub enum Event {
     Applied(Token),
     /// The transaction survives a power cut.
     Committed(Token),
+    /// The transaction overwrote a part of a block of this object, and the rest of the block could not be read: that block is an error to
+    /// read from now on, also after a restart, until it is overwritten whole or the object is replaced. Comes before [`Self::Applied`].
+    Lost(Token, ObjectKey),
     /// The answer to a read.
     Read(Token, Result<ReadReply, ReadError>),
     /// Nothing more will happen; the daemon must stop. Comes once, last.

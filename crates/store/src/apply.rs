@@ -24,7 +24,7 @@ use crate::format::log::Change;
 use crate::format::object::{BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard};
 use crate::tables::{PendingBlocks, Tables};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why an attempt stopped.
 #[derive(Debug)]
@@ -85,6 +85,16 @@ pub(crate) struct Applied {
     pub(crate) cursor: u64,
     pub(crate) inline_bytes: u64,
     pub(crate) poisoned: u64,
+    /// Operations that overwrote a part of a block whose rest could not be read.
+    poisoned_at: Vec<usize>,
+}
+
+impl Applied {
+    /// Objects that have lost what was in the rest of a block.
+    pub(crate) fn poisoned_objects<'t>(&self, transaction: &'t Transaction) -> BTreeSet<&'t ObjectKey> {
+        let target = |at: &usize| transaction.ops[*at].objects().last().expect("blocks belong to an object");
+        self.poisoned_at.iter().map(target).collect()
+    }
 }
 
 /// An object while a transaction works on it.

@@ -1,6 +1,8 @@
 //! Plausible bugs of a store, switched on one at a time at run time to prove that the tests notice (`./x mutants`; `tests/mutants.rs`).
 
 nacre_types::planted_bugs! {
+    /// The objects whose blocks stay unreadable because a part of them was overwritten are not told.
+    LossUntold,
     /// A transaction is reported as committed once its group is written, before the flush.
     CommitBeforeFlush,
     /// The log refers to large writes that were not flushed.

@@ -20,7 +20,7 @@ use crate::api::{
 };
 use bytes::Bytes;
 use object::{BLOCK, Object};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 /// When transactions commit.
@@ -39,6 +39,8 @@ struct Image {
     collections: BTreeMap<CollectionId, BTreeMap<Bytes, Object>>,
     /// What `usage` calls used: whole blocks, plus attributes and omap.
     used: u64,
+    /// Objects of which a part of a rotten block was overwritten, since somebody looked.
+    lost: BTreeSet<ObjectKey>,
 }
 
 impl Image {
@@ -68,6 +70,9 @@ impl Image {
         };
         if let Some(mut object) = object {
             change(&mut object);
+            if std::mem::take(&mut object.lost) {
+                self.lost.insert(key.clone());
+            }
             self.put(key, object);
         }
     }
@@ -218,6 +223,7 @@ impl RamStore {
         for _ in 0..count.min(self.waiting.len()) {
             let (token, transaction) = self.waiting.pop_front().expect("counted");
             self.durable.apply_all(&transaction).expect("the same transactions were applied before in the same order");
+            self.durable.lost.clear();
             self.usage.committed += 1;
             self.events.push(Event::Committed(token));
         }
@@ -313,6 +319,8 @@ impl ObjectStore for RamStore {
             self.fail(failure);
             return Ok(());
         }
+        let lost = std::mem::take(&mut self.applied.lost);
+        self.events.extend(lost.into_iter().map(|object| Event::Lost(token, object)));
         self.events.push(Event::Applied(token));
         self.waiting.push_back((token, transaction));
         Ok(())

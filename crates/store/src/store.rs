@@ -368,8 +368,12 @@ impl<D: Device> Store<D> {
                     self.promised.units -= promise.units;
                     self.promised.index -= promise.index;
                     self.index_owed[0] += promise.index;
-                    self.queue.pop_front().expect("just looked at");
+                    let queued = self.queue.pop_front().expect("just looked at");
                     self.queue_bytes -= size;
+                    if applied.poisoned > 0 && !crate::mutant(crate::Mutant::LossUntold) {
+                        let lost = applied.poisoned_objects(&queued.transaction);
+                        self.events.extend(lost.into_iter().map(|object| Event::Lost(token, object.clone())));
+                    }
                     self.adopt(token, applied);
                 }
                 Err(Stop::Keys(keys)) => return self.lookups.want_keys(keys),

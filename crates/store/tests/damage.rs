@@ -47,9 +47,10 @@ fn rotten_data_is_an_error_until_the_block_is_written_whole() {
     let finding = |name: &'static str| Finding::Data { collection: C, key: name.into(), offset: 4096 };
     assert_eq!(findings(&rig.device), [finding("a"), finding("clone")]);
 
-    // Overwriting a part cannot make the rest right.
-    rig.must(Transaction::new().write(key("a"), 5000, vec![9; 10]), 3);
+    // Overwriting a part cannot make the rest right, and the owner hears of it, before it may read.
+    rig.must(Transaction::new().write(key("b"), 3, vec![2; 5]).write(key("a"), 5000, vec![9; 10]), 3);
     rig.settle();
+    assert_eq!(rig.lost, [(3, key("a"))]);
     assert!(matches!(rig.data(&key("a")), Err(ReadError::Corrupt { offset: 4096, .. })));
     assert_eq!(rig.store.usage().blocks_poisoned, 1);
     let device = rig.device.clone();
@@ -60,6 +61,7 @@ fn rotten_data_is_an_error_until_the_block_is_written_whole() {
     let copy = Op::CloneRange { from: key("a"), to: key("part"), offset: 4090, length: 20, to_offset: 3 };
     rig.must(Transaction::new().op(copy), 4);
     assert!(matches!(rig.data(&key("part")), Err(ReadError::Corrupt { .. })));
+    assert_eq!(rig.lost, [(4, key("part"))]);
 
     rig.must(Transaction::new().write(key("a"), 4096, content[4096..8192].to_vec()).remove(key("part")), 5);
     rig.must(Transaction::new().remove(key("clone")), 6);
@@ -85,6 +87,11 @@ fn an_unreadable_sector_is_an_error_of_its_block_only() {
     rig.settle();
     let read = Read::Data { object: key("a"), offset: 8192, length: 10 };
     assert!(rig.ask(read).is_err(), "the rest of the block is still unknown");
+    assert_eq!(rig.lost, [(2, key("a"))]);
+    // A whole block, and blocks beside it, are nobody's loss.
+    rig.must(Transaction::new().write(key("a"), 8192, vec![3; 4096]).write(key("a"), 100, vec![1; 8]), 3);
+    rig.settle();
+    assert!(rig.data(&key("a")).is_ok() && rig.lost.len() == 1);
 }
 
 #[test]

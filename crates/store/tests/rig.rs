@@ -48,6 +48,8 @@ pub struct Rig {
     pub store: Store<TestDevice>,
     pub rng: Rng,
     held: Vec<Job>,
+    /// What transactions have lost of which objects.
+    pub lost: Vec<(u64, ObjectKey)>,
     pub events: Vec<Event>,
     pub answers: BTreeMap<Token, Result<ReadReply, ReadError>>,
     pub applied: u64,
@@ -70,6 +72,7 @@ impl Rig {
             store,
             rng: Rng::new(seed),
             held: Vec::new(),
+            lost: Vec::new(),
             events: Vec::new(),
             answers: BTreeMap::new(),
             applied: 0,
@@ -126,6 +129,10 @@ impl Rig {
                 Event::Applied(token) => {
                     assert!(self.applied == 0 || token.0 == self.applied + 1 || token.0 == 0, "applied out of order");
                     self.applied = token.0;
+                }
+                Event::Lost(token, object) => {
+                    assert!(token.0 > self.applied || token.0 == 0, "it is told before anybody can read it");
+                    self.lost.push((token.0, object.clone()));
                 }
                 Event::Committed(token) => {
                     assert!(self.committed == 0 || token.0 == self.committed + 1, "committed out of order");

@@ -5,6 +5,7 @@
 //!  metadata object   attr "info"   PgMeta: activated, tail, head, backfill cursor, pg_num, totals at the tail
 //!                    omap l…       log entries by version            m…   objects the log has and the store has not
 //!                         d…       dedup records older than the log  c…   clients' marks
+//!                         x…       objects whose copy here has lost data
 //! ```
 //! `docs/formats/osd.md` has the bytes. Log entries are set and soon removed again; the store's memtable absorbs most of that.
 //!
@@ -92,6 +93,12 @@ pub struct Local {
     pub log: PgLog,
     /// What the log has and the store does not.
     pub missing: ByObject<Missing>,
+    /// Copies here that have lost data, and their versions (`lost.rs`).
+    pub lost: ByObject<Version>,
+    /// When that was last told.
+    pub(super) lost_told: Time,
+    /// Which of them is told next.
+    pub(super) lost_turn: usize,
     /// Memory of operations.
     pub dedup: DedupTable,
     /// The interval whose log was last adopted.
@@ -117,6 +124,11 @@ fn log_key(version: Version) -> Bytes {
 }
 fn missing_key(object: &ObjectId) -> Bytes {
     let mut key = vec![b'm'];
+    key.extend_from_slice(&key::position(object));
+    key.into()
+}
+pub(super) fn lost_key(object: &ObjectId) -> Bytes {
+    let mut key = vec![b'x'];
     key.extend_from_slice(&key::position(object));
     key.into()
 }
@@ -150,6 +162,9 @@ impl Local {
             meta_key: key::meta_key(pg),
             log: PgLog::default(),
             missing: ByObject::default(),
+            lost: ByObject::default(),
+            lost_told: Time::ZERO,
+            lost_turn: 0,
             dedup: DedupTable::default(),
             activated: Epoch::NONE,
             backfill: None,
@@ -166,6 +181,7 @@ impl Local {
     pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)], now: Time) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
         let (mut entries, mut missing) = (Vec::<Arc<LogEntry>>::new(), ByObject::default());
+        let mut lost = ByObject::default();
         let mut old = Dedup { forgot: meta.forgot, ..Dedup::default() };
         for (key, value) in omap {
             match key.first() {
@@ -173,6 +189,10 @@ impl Local {
                 Some(b'm') => {
                     let what = Missing::from_bytes(value)?;
                     missing.insert(what.object.clone(), what);
+                }
+                Some(b'x') => {
+                    let Missing { object, need, .. } = Missing::from_bytes(value)?;
+                    lost.insert(object, need);
                 }
                 Some(b'd') => old.records.push(DedupRecord::from_bytes(value)?),
                 Some(b'c') => {
@@ -187,7 +207,7 @@ impl Local {
             let log = PgLog::restore(meta.tail, meta.head, entries);
             let dedup = DedupTable::restore(old, log.entries().iter(), now);
             let mut local = Self::new(pg, meta.pg_num);
-            (local.log, local.missing, local.dedup) = (log, missing, dedup);
+            (local.log, local.missing, local.lost, local.dedup) = (log, missing, lost, dedup);
             (local.activated, local.backfill, local.base_totals) = (meta.activated, meta.backfill, meta.totals);
             local.exists = true;
             Ok(local)
@@ -250,12 +270,12 @@ impl Local {
         ops.push(Op::SetAttr { object: self.meta_key.clone(), name, value });
     }
 
-    fn set(&self, ops: &mut Ops, entries: Vec<(Bytes, Bytes)>) {
+    pub(super) fn set(&self, ops: &mut Ops, entries: Vec<(Bytes, Bytes)>) {
         if !entries.is_empty() {
             ops.push(Op::OmapSet { object: self.meta_key.clone(), entries });
         }
     }
-    fn unset(&self, ops: &mut Ops, keys: Vec<Bytes>) {
+    pub(super) fn unset(&self, ops: &mut Ops, keys: Vec<Bytes>) {
         if !keys.is_empty() {
             ops.push(Op::OmapRemove { object: self.meta_key.clone(), keys });
         }
@@ -268,6 +288,7 @@ impl Local {
         }
         self.set(ops, vec![(log_key(entry.version), entry.to_bytes().into())]);
         self.remember(&entry, now, ops);
+        self.lost_on_entry(&entry, ops);
         self.log.append(entry);
     }
 
@@ -338,8 +359,14 @@ impl Local {
         self.missing.insert(object.clone(), missing);
     }
 
-    /// Notes that the store has what it should have.
+    /// Notes that the store has what it should have, from end to end.
     pub fn found(&mut self, object: &ObjectId, ops: &mut Ops) {
+        self.not_lost(object, ops);
+        self.not_missing(object, ops);
+    }
+
+    /// Notes that what the store has of the object is to do.
+    pub(super) fn not_missing(&mut self, object: &ObjectId, ops: &mut Ops) {
         if self.missing.swap_remove(object).is_some() {
             self.unset(ops, vec![missing_key(object)]);
         }
@@ -435,6 +462,7 @@ impl Local {
         self.log.restart(tail);
         self.base_totals = totals;
         self.missing.clear();
+        self.lost.clear();
         self.dedup = DedupTable::default();
         self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
         for entry in entries {
@@ -474,6 +502,8 @@ impl Local {
         let (gone, kept) = std::mem::take(&mut self.missing).into_iter().partition(|(object, _)| leaves(object));
         self.missing = kept;
         other.missing = gone;
+        let (gone, kept) = std::mem::take(&mut self.lost).into_iter().partition(|(object, _)| leaves(object));
+        (self.lost, other.lost) = (kept, gone);
         other.activated = self.activated;
         // The parent's range contains the child's: a cursor inside or before the child's range is the child's too.
         let (first, end) = key::range(child.seed, pg_num);
@@ -515,6 +545,12 @@ impl Local {
         let mut entries: Vec<(Bytes, Bytes)> =
             self.log.entries().iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect();
         entries.extend(self.missing.values().map(|m| (missing_key(&m.object), m.to_bytes().into())));
+        let note = |(object, version): (&ObjectId, &Version)| Missing {
+            object: object.clone(),
+            need: *version,
+            have: *version,
+        };
+        entries.extend(self.lost.iter().map(note).map(|m| (lost_key(&m.object), m.to_bytes().into())));
         self.dedup.mark_beyond(self.log.tail());
         let old = self.dedup.beyond(self.log.tail());
         entries.extend(dedup_entries(&old));
@@ -527,6 +563,8 @@ impl Local {
     pub fn mark_worthless(&mut self, ops: &mut Ops) {
         let missing = std::mem::take(&mut self.missing);
         self.unset(ops, missing.keys().map(missing_key).collect());
+        let lost = std::mem::take(&mut self.lost);
+        self.unset(ops, lost.keys().map(lost_key).collect());
         self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
         self.save_meta(ops);
     }

@@ -16,7 +16,7 @@
 //! * `count` how much the group holds, after a split;
 //! * `catchup` receivers that have lost an update;
 //! * `erase` a group that is not ours any more;
-//! * `repair` copies that cannot be read any more;
+//! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
 //! * [`watch`] who watches an object, and notifies;
 //! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more; [`copy`] copies of other objects.
 //!
@@ -35,6 +35,7 @@ pub mod erase;
 pub mod listing;
 pub mod local;
 pub mod log;
+mod lost;
 pub mod object;
 pub mod ops;
 pub mod peering;
@@ -337,7 +338,8 @@ impl Pg {
             Role::Member(_) => false,
             Role::Primary(primary) => primary.has_work(),
         };
-        own || self.transfers.is_busy() || self.wants_count()
+        let lost = !self.local.lost.is_empty() && !matches!(self.role, Role::Stray { .. });
+        own || lost || self.transfers.is_busy() || self.wants_count()
     }
 
     /// Repeats what has not been answered.
@@ -353,8 +355,9 @@ impl Pg {
                     }
                 }
             }
-            Role::Member(_) => {}
+            Role::Member(_) => self.lost_tick(sh),
             Role::Primary(_) => {
+                self.lost_tick(sh);
                 self.watch_tick(sh);
                 self.primary_tick(sh);
             }

@@ -524,24 +524,22 @@ impl Pg {
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
+        // Order (DESIGN §3): what its client sent after it may not happen before it.
+        let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object) && !mutant(Mutant::OvertakenExecuted);
         let (version, results) = match self.local.dedup.seen(&id) {
-            super::dedup::Seen::New => {
-                // Order (DESIGN §3): what its client sent after it may not happen before it.
-                let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object);
-                if !overtaken || mutant(Mutant::OvertakenExecuted) {
-                    return false;
-                }
-                sh.counters.borders.overtaken += 1;
-                self.fail(op.clone(), OpFailure::Superseded {}, sh);
-                return true;
-            }
-            super::dedup::Seen::Stranger(horizon) => {
+            super::dedup::Seen::New if !overtaken => return false,
+            super::dedup::Seen::Stranger(horizon) if !overtaken => {
                 let Dated { process, reading } = op.request.dated;
                 let after = process == sh.config.process && Time(reading) > horizon;
                 if after || mutant(Mutant::ForgottenClientExecutedAgain) {
                     return false;
                 }
                 sh.counters.borders.before_horizon += 1;
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            super::dedup::Seen::New | super::dedup::Seen::Stranger(_) => {
+                sh.counters.borders.overtaken += 1;
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }

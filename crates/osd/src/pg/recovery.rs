@@ -229,6 +229,8 @@ impl Pg {
                 self.suspect(from, object, message.version, sh);
             }
             self.recover_object(object, sh);
+        } else if message.damaged {
+            self.on_told_lost(from, object, message.version, sh);
         }
     }
 

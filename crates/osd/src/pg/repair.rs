@@ -90,12 +90,18 @@ impl Pg {
             return;
         }
         for (osd, found) in suspects {
-            let need = context.as_ref().map_or(found, |context| context.version);
+            // A member may speak of an older version than it has by now; its word follows the updates that it takes.
+            let last = self.local.log.entries().iter().rev().find(|entry| entry.object == *object);
+            let need = match &context {
+                Some(context) => context.version,
+                None if last.is_some_and(|last| last.deleted) => continue,
+                None => last.map_or(found, |last| last.version.max(found)),
+            };
             if osd == me {
                 self.mark_here(object, need, sh);
             } else if let Some(primary) = self.primary()
                 && let Some(peer) = primary.peers.get_mut(&osd)
-                && found == need
+                && found <= need
                 && !peer.missing.contains_key(object)
             {
                 peer.missing.insert(object.clone(), Missing { object: object.clone(), need, have: need });
@@ -113,7 +119,7 @@ impl Pg {
         self.local.miss(object, need, need, &mut ops);
         if self.sources(object).next().is_none() {
             // Nobody to ask: nothing is written down.
-            self.local.found(object, &mut Ops::new());
+            self.local.not_missing(object, &mut Ops::new());
             self.lose(object, sh);
             return;
         }
@@ -146,7 +152,7 @@ impl Pg {
             return;
         }
         let mut ops = Ops::new();
-        self.local.found(object, &mut ops);
+        self.local.not_missing(object, &mut ops);
         sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
         let primary = self.primary().expect("only primaries recover");
         for osd in primary.damage.marked.remove(object).unwrap_or_default() {

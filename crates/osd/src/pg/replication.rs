@@ -201,6 +201,7 @@ impl Pg {
         apply_effects(self.id(), &object_of, &effects, payload.clone(), ops)
             .expect("our own effects fit their payload");
         self.local.append(entry.clone(), sh.now, ops);
+        self.local.lost_by_clone(&entry, &effects, ops);
         let update = InFlight {
             version,
             object: object_of,
@@ -341,9 +342,14 @@ impl Pg {
         if tell_applied {
             member.tell_applied = version;
         }
-        // Whether it can be read now shows when somebody reads it.
-        member.damaged.swap_remove(&object);
-        self.local.append(entry, sh.now, &mut ops);
+        // What could not be read is not whole because a part of it was written.
+        if entry.deleted {
+            member.damaged.swap_remove(&object);
+        } else if let Some(at) = member.damaged.get_mut(&object) {
+            *at = version;
+        }
+        self.local.append(entry.clone(), sh.now, &mut ops);
+        self.local.lost_by_clone(&entry, &effects, &mut ops);
         self.local.trim(trim, &mut ops);
         self.local.forget(&sh.config.limits, &mut ops);
         sh.submit(self.id(), interval, ops, Awaited::Logged(version));

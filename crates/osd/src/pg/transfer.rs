@@ -332,10 +332,11 @@ impl Pg {
         // What we said is damaged is taken although our log says that it is here; later copies of this message are not.
         let damaged = wanted.is_none()
             && push.part == 0
-            && self.member().is_some_and(|member| {
-                member.damaged.get(&push.object) == Some(&push.version)
-                    && member.damaged.swap_remove(&push.object).is_some()
-            });
+            && (self.local.lost.get(&push.object) == Some(&push.version)
+                || self.member().is_some_and(|member| {
+                    member.damaged.get(&push.object) == Some(&push.version)
+                        && member.damaged.swap_remove(&push.object).is_some()
+                }));
         if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled && !damaged) {
             // It came already, and the acknowledgement was lost; or it is of no use here. Every part is acknowledged: who sends does not know
             // that the last would do.

@@ -130,7 +130,10 @@ impl Attempt<'_> {
             let crc = content.crc();
             // A block of which a part is lost must stay unreadable: give it a checksum that cannot match.
             let crc = if whole { crc } else { !crc };
-            self.out.poisoned += u64::from(!whole);
+            if !whole {
+                self.out.poisoned += 1;
+                self.out.poisoned_at.push(self.at);
+            }
             let before = open.block(index);
             let unit = if in_place(before) {
                 before.unit

@@ -16,6 +16,8 @@ pub(super) struct Object {
     /// Exactly [`BLOCK`] bytes each; bytes past `size` are zero.
     blocks: BTreeMap<u64, Bytes>,
     rotten: BTreeSet<u64>,
+    /// A part of a rotten block was overwritten.
+    pub(super) lost: bool,
     pub(super) attrs: BTreeMap<Bytes, Bytes>,
     omap: BTreeMap<Bytes, Bytes>,
     omap_bytes: u64,
@@ -41,6 +43,7 @@ impl Object {
             self.rotten.remove(&index);
             self.blocks.insert(index, piece.clone());
         } else {
+            self.lost |= self.rotten.contains(&index);
             let mut block = BytesMut::from(&self.block(index)[..]);
             block[start..start + piece.len()].copy_from_slice(piece);
             self.blocks.insert(index, block.freeze());
