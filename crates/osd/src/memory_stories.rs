@@ -168,6 +168,43 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
+/// A primary trimmed its log with an update that nobody else got, and was gone. What it had trimmed it kept as records; the others had it in their logs, and
+/// no records. It came back, took over their memory, which is what there is beside *their* longer log, and its records were gone: an operation whose answer
+/// was lost was executed once more (simulator, seed 76 with `--set ram=0 --set rot=0`: a call happened twice).
+#[test]
+fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(Limits { log_entries_min: 4, log_entries_max: 16, ..Limits::default() });
+    let primary = company.acting()[0];
+    let once = company.request(ClientId(200), "shared", vec![SubOp::Append { length: 1 }], 0);
+    company.resend(&once, b"x");
+    (0..6).for_each(|_| company.write("b", b"other").expect("written"));
+    let version = company.answer(&once).expect("answered").expect("executed").0;
+    // The eighth entry shortens the log to four.
+    company.lose = |message| matches!(message, Message::Replicate(..));
+    company.send("b", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
+    company.settle();
+    company.lose = |_| false;
+    let gone = company.kill(primary);
+    company.wait(3000);
+    company.write("b", b"newer").expect("written");
+    let tail = |company: &mut Company, osd: u32| {
+        let group = company.host(osd).osd.pgs().find(|group| group.id() == PG).map(|group| group.local.log.tail());
+        group.expect("it has the group")
+    };
+    let other = company.acting()[0];
+    assert!(tail(&mut company, other) < version);
+    company.revive(gone, 2);
+    company.wait(6000);
+    assert_eq!(company.acting()[0], primary);
+    assert!(tail(&mut company, primary) >= version, "its log is the shorter one");
+    company.replies.clear();
+    company.resend(&OpRequest { attempt: 2, ..once.clone() }, b"x");
+    company.settle();
+    assert!(matches!(company.answer(&once), Some(Ok((again, _))) if again == version), "{:?}", company.replies);
+    assert_eq!(company.read("shared").as_deref(), Ok(&b"x"[..]));
+}
+
 /// What a restarted daemon has seen of forgotten clients it does not know: everything sent before its start may have been that.
 #[test]
 fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {

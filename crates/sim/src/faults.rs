@@ -137,9 +137,13 @@ impl World {
         }
     }
 
-    /// A few blocks of the first OSD's objects.
+    /// A few blocks of the first OSD's objects; not of the only complete copy of a group, which nobody could heal (an operator's word gives such an object
+    /// up, and that comes with scrub).
     fn rot(&mut self) {
         let who = Entity::Osd(OsdId(0));
+        if !self.others_are_complete(OsdId(0)) {
+            return;
+        }
         for _ in 0..self.rng.between(1, 24) {
             let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
             if process.disk.rot(rng) {

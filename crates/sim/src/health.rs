@@ -139,6 +139,20 @@ impl World {
         group.is_some_and(|group| group.interval.since == since && group.is_clean() && !group.is_trimming()) && whole
     }
 
+    /// Whether every group that this OSD may have a copy of has a complete one elsewhere, with all that is logged.
+    pub(crate) fn others_are_complete(&self, but: OsdId) -> bool {
+        let Some(map) = self.ledger.map() else { return false };
+        map.pgs.iter().all(|(pg, record)| {
+            let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
+            let Some(group) = primary.and_then(|role| role.pgs().find(|group| group.id() == *pg)) else { return false };
+            let Some(leads) = group.as_primary().filter(|leads| leads.is_active()) else { return false };
+            let own = record.primary() != Some(but) && group.local.missing.is_empty();
+            let head = group.local.log.head();
+            let mut peers = leads.peers.iter().filter(|(osd, _)| **osd != but && record.acting.contains(osd));
+            own || peers.any(|(_, peer)| peer.missing.is_empty() && peer.backfill.is_none() && peer.acked == head)
+        })
+    }
+
     /// Whether a member knows of copies of its own that have lost data. Its primary hears of it a moment later.
     fn has_lost_parts(&self, osd: OsdId, pg: PgId) -> bool {
         let group = self.processes[&Entity::Osd(osd)].osd().and_then(|role| role.pgs().find(|group| group.id() == pg));

@@ -92,6 +92,11 @@ pub struct Stream {
     versions: BTreeMap<usize, Version>,
     /// The state that is known to have been reached.
     reached: usize,
+    /// Everything up to here is answered, and nothing was refused.
+    answered: usize,
+    /// Reads that found none of the states, and the last state that was sent by then: they are wrong once all up to that is answered. If an operation before it
+    /// was refused (which is told later than what came after it is seen), nobody knows.
+    odd: Vec<(usize, String)>,
     /// Nobody knows any more what it is.
     pub ended: bool,
 }
@@ -118,15 +123,25 @@ impl Stream {
     fn was_read(&mut self, from: usize, found: &Value) {
         let at = (from..self.states.len()).find(|place| self.states[*place] == *found);
         let Some(at) = at else {
-            panic!(
-                "{} is read as {found:?}: state {:?}, not one of {from} to {}, which are {:?}",
+            let last = self.states.len() - 1;
+            let what = format!(
+                "{} is read as {found:?}: state {:?}, not one of {from} to {last}, which are {:?}",
                 self.object,
                 self.states.iter().rposition(|state| state == found),
-                self.states.len() - 1,
                 &self.states[from..],
             );
+            self.odd.push((last, what));
+            self.was_answered(self.answered);
+            return;
         };
         self.reached = self.reached.max(at);
+    }
+    /// All operations up to this one are answered, and none was refused.
+    fn was_answered(&mut self, place: usize) {
+        self.answered = self.answered.max(place);
+        if let Some((_, what)) = self.odd.iter().find(|(last, _)| *last <= self.answered) {
+            panic!("{what}");
+        }
     }
 }
 
@@ -147,7 +162,7 @@ impl Streams {
     fn begin(&mut self) -> usize {
         let object = ObjectId::named(&format!("stream-{}", self.all.len()));
         let (states, versions) = (vec![None], BTreeMap::new());
-        self.all.push(Stream { object, states, versions, reached: 0, ended: false });
+        self.all.push(Stream { object, states, versions, reached: 0, answered: 0, odd: Vec::new(), ended: false });
         self.all.len() - 1
     }
     fn end(&mut self, at: usize) {
@@ -417,6 +432,7 @@ impl Streamer {
         );
         all.counts.answers += 1;
         stream.reached = stream.reached.max(*place);
+        stream.was_answered(*place);
         if let (true, Ok(done)) = (updates, result) {
             stream.has_version(*place, done.version);
         }

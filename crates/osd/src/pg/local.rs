@@ -474,8 +474,12 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Takes over the authoritative memory: whoever has every answered update knows everybody who matters. Usually ours is the same.
+    /// Takes over the authoritative memory: whoever has every answered update knows everybody who matters. Usually ours is the same. It has records of all that
+    /// we may have trimmed, and more: what our log still has is remembered there.
     fn adopt_dedup(&mut self, dedup: &Dedup, now: Time, ops: &mut Ops) {
+        let mut dedup = dedup.clone();
+        dedup.records.retain(|record| record.version <= self.log.tail());
+        let dedup = &dedup;
         if self.dedup.beyond(self.log.tail()) == *dedup {
             self.dedup.adopted_as_it_is(now);
             return;

@@ -432,7 +432,8 @@ impl Pg {
             tail: log.tail(),
             head: log.head(),
             entries: log.after(from_version).cloned().collect(),
-            dedup: self.local.dedup.beyond(log.tail()),
+            // Beside a log that may begin anywhere up to there.
+            dedup: self.local.dedup.beyond(from_version),
             totals: self.local.base_totals(),
         };
         sh.send(from, Message::LogReply(reply));
@@ -522,7 +523,8 @@ impl Pg {
             tail: log.tail(),
             head: log.head(),
             entries: log.after(from).cloned().collect(),
-            dedup: self.local.dedup.beyond(log.tail()),
+            // Beside a log that may begin anywhere up to there.
+            dedup: self.local.dedup.beyond(from),
             restart,
             committed: Version::NONE,
             totals: self.local.base_totals(),
