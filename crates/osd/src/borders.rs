@@ -59,6 +59,10 @@ nacre_types::borders! {
     superseded,
     /// Operations answered from memory.
     answered_again,
+    /// Updates that waited until members had acknowledged others, for want of room.
+    room_waits,
+    /// Parts of objects that found no room.
+    parts_without_room,
     /// Copies found damaged.
     damaged,
     /// Copies that lost data because a part of a block was overwritten whose rest could not be read.

@@ -289,6 +289,11 @@ impl Company {
             other => panic!("osd.{osd}: {other:?}"),
         }
     }
+    /// Whether the member's store has the object.
+    pub(crate) fn has(&mut self, osd: u32, object: &str) -> bool {
+        let object = key::store_key(self.group(object), &ObjectId::named(object));
+        matches!(self.host(osd).store.peek(&nacre_store::Read::Stat(object)), Ok(nacre_store::ReadReply::Stat(Some(_))))
+    }
     /// Other limits for everybody.
     pub(crate) fn limit(&mut self, limits: crate::Limits) {
         for host in self.hosts.values_mut() {

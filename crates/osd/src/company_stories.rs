@@ -4,10 +4,10 @@ use crate::company::Company;
 use crate::key;
 use crate::stories::PG;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
-use nacre_types::{OsdId, PgId};
+use nacre_types::{ClientId, OsdId, PgId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{OpFailure, SubOp, op_flag};
+use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
 
 /// Numbers that look random and are the same every time.
 struct Dice(u64);
@@ -139,7 +139,7 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
         company.wait(500);
         let member = company.acting()[place];
         // What the host says at each wake-up.
-        company.host(member).osd.on_usage(100, 96);
+        company.host(member).osd.on_usage(100 << 30, 96 << 30);
         if place == 1 {
             // Acknowledgements are lost meanwhile: the heartbeat says it.
             company.lose = other_way;
@@ -158,10 +158,79 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
         company.wait(500);
         assert_eq!(company.answer(&refused), Some(Err(OpFailure::Full {})));
         assert!(matches!(company.answer(&goes), Some(Ok(_))), "what makes room is taken");
-        company.host(member).osd.on_usage(100, 50);
+        company.host(member).osd.on_usage(100 << 30, 50 << 30);
         company.wait(500);
         company.write("c", b"x").expect("there is room again");
     }
+}
+
+/// F14: each of three primaries may have had as much under way as clients had sent it, 64 MiB; stores of 128 MiB were full before anybody heard that one was
+/// nearly so, and all of them stopped (24 clients with objects of 3 MB). What is under way to a member is bounded by what that member keeps in reserve.
+#[test]
+fn what_is_under_way_to_a_small_store_fits_its_reserve() {
+    const MB: usize = 1_000_000;
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let acting = company.acting();
+    company.host(acting[1]).osd.on_usage(128 << 20, 10 << 20);
+    company.wait(500);
+    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    let names: Vec<String> = (0..8).map(|n| format!("object-{n}")).collect();
+    let write = |company: &mut Company, name: &str, bytes: usize| {
+        let mut request = company.request(ClientId(300), name, vec![SubOp::WriteFull { length: bytes as u64 }], 0);
+        request.answered_below = 1;
+        company.resend(&request, &vec![7; bytes]);
+        request
+    };
+    let sent: Vec<_> = names.iter().map(|name| write(&mut company, name, MB)).collect();
+    company.settle();
+    let there = |company: &mut Company, osd: u32| names.iter().filter(|name| company.has(osd, name)).count();
+    assert_eq!(there(&mut company, acting[1]), 2, "a share of the reserve of 12 MiB");
+    let small = OpRequest { answered_below: 1, ..company.request(ClientId(300), "a", vec![SubOp::Delete {}], 0) };
+    company.resend(&small, &[]);
+    company.settle();
+    company.lose = |_| false;
+    company.wait(2000);
+    for request in sent.iter().chain([&small]) {
+        assert!(matches!(company.answer(request), Some(Ok(_))), "{:?} {:?}", request.object, company.answer(request));
+    }
+    assert_eq!(there(&mut company, acting[1]), 8);
+
+    // Larger than the share: alone, as long as there is room for one of each primary.
+    let large = write(&mut company, "large", 4 * MB);
+    company.settle();
+    assert!(matches!(company.answer(&large), Some(Ok(_))));
+    company.host(acting[1]).osd.on_usage(128 << 20, 110 << 20);
+    company.wait(500);
+    let large = write(&mut company, "larger", 4 * MB);
+    let fits = write(&mut company, "fits", MB);
+    company.settle();
+    assert_eq!(company.answer(&large), Some(Err(OpFailure::Full {})));
+    assert!(matches!(company.answer(&fits), Some(Ok(_))));
+}
+
+/// Parts of objects that recovery brings are counted as they come: the host looks only now and then.
+#[test]
+fn recovery_leaves_half_of_the_reserve_alone() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(crate::Limits::default());
+    let member = company.acting()[2];
+    let away = company.kill(member);
+    company.wait(3000);
+    for n in 0..10 {
+        company.write(&format!("object-{n}"), &vec![1; 1 << 20]).expect("written");
+    }
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(away, 2);
+    company.lose = |_| false;
+    // 12.8 MiB are the reserve, and there is room for 4 MiB beside half of it.
+    company.host(member).osd.on_usage(128 << 20, (128 << 20) - (10 << 20) - (1 << 19));
+    company.wait(6000);
+    let there = (0..10).filter(|n| company.has(member, &format!("object-{n}"))).count();
+    assert!((3..=4).contains(&there), "{there} of them");
+    company.host(member).osd.on_usage(128 << 20, 10 << 20);
+    company.wait(6000);
+    assert_eq!((0..10).filter(|n| company.has(member, &format!("object-{n}"))).count(), 10);
 }
 
 /// A store takes only so much through its log at once. What was ordered cannot be refused, so a plain operation with some megabytes of omap stopped

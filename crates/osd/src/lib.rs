@@ -45,6 +45,7 @@ pub mod pg;
 pub mod programs;
 #[cfg(test)]
 mod repair_stories;
+mod room;
 mod shared;
 #[cfg(test)]
 mod snap_stories;

@@ -22,6 +22,7 @@ use crate::pg::copy::Copies;
 use crate::pg::local::Local;
 use crate::pg::{Pg, StoreOutcome};
 use crate::programs::{Ask, Programs};
+use crate::room::Room;
 use crate::shared::{Counters, Once, Shared};
 use crate::turned_away::{TurnedAway, Why};
 use bytes::Bytes;
@@ -183,11 +184,14 @@ impl Osd {
     /// Space: total and used bytes, of what the store and its host have. The host says so after every wake-up.
     pub fn on_usage(&mut self, total: u64, used: u64) {
         self.usage = (total, used);
-        let nearly_full = used > total / 20 * 19;
-        self.sh.failsafe = used > total / 100 * 98;
-        if nearly_full != self.sh.nearly_full {
-            self.sh.nearly_full = nearly_full;
+        let senders = self.sh.map.as_ref().map_or(1, |map| map.osds.len());
+        let before = std::mem::replace(&mut self.sh.room, Room::of(total, used, senders));
+        let room = self.sh.room;
+        if room.is_nearly_full() != before.is_nearly_full() {
             self.beacon_soon();
+        }
+        if (room.share(), room.most()) != (before.share(), before.most()) {
+            self.sh.under_way.says(self.id(), room.share(), room.most());
         }
     }
 
@@ -452,6 +456,14 @@ impl Osd {
             if let Some(pg) = self.pgs.get_mut(&id) {
                 pg.start_recovery(&mut self.sh);
                 note(&mut self.busy, pg, &mut self.sh);
+            }
+        }
+        if self.sh.under_way.was_freed() {
+            for id in std::mem::take(&mut self.sh.room_waits) {
+                if let Some(pg) = self.pgs.get_mut(&id) {
+                    pg.process_all_objects(&mut self.sh);
+                    note(&mut self.busy, pg, &mut self.sh);
+                }
             }
         }
     }
@@ -785,6 +797,8 @@ impl Osd {
         peers.remove(&me);
         let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
         let up: Vec<(OsdId, Instance)> = up.collect();
+        let me = self.id();
+        self.sh.under_way.keep(|osd| osd == me || up.iter().any(|(up, _)| *up == osd));
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
@@ -1017,13 +1031,16 @@ impl Osd {
             Message::Ping(ping) => {
                 let lease = sh.peers.on_ping(sh.now, from);
                 let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
-                let nearly_full = sh.nearly_full;
-                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns, nearly_full }));
+                let (nearly_full, share, most) = (sh.room.is_nearly_full(), sh.room.share(), sh.room.most());
+                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns, nearly_full, share, most }));
                 return;
             }
             Message::Pong(pong) => {
                 let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
                 sh.peers.says_full(from, pong.nearly_full);
+                if pong.share > 0 {
+                    sh.under_way.says(from, pong.share, pong.most);
+                }
                 sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
                 for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
                     if pg.waits_for_lease() {

@@ -47,10 +47,12 @@ pub struct Shared {
     pub log: Vec<(Severity, String, Once)>,
     /// Groups that owe their primary an acknowledgement, each once. Nearly always one.
     pub acks: Vec<PgId>,
-    /// Our own store is nearly full.
-    pub nearly_full: bool,
-    /// So little is left that not even recovery may add to it.
-    pub failsafe: bool,
+    /// What is left of our own store.
+    pub room: crate::room::Room,
+    /// Updates that members have not acknowledged.
+    pub under_way: crate::room::UnderWay,
+    /// Groups with an update that waits until fewer bytes are under way.
+    pub room_waits: std::collections::BTreeSet<PgId>,
     /// Logged bytes that our own store takes in one transaction.
     pub logged_max: u64,
     /// Tick at this time at the latest.
@@ -162,8 +164,9 @@ impl Shared {
             blocked_load: std::collections::BTreeMap::new(),
             log: Vec::new(),
             acks: Vec::new(),
-            nearly_full: false,
-            failsafe: false,
+            room: Default::default(),
+            under_way: Default::default(),
+            room_waits: Default::default(),
             logged_max: u64::MAX,
             wake: Time::MAX,
             recovering: 0,
@@ -274,7 +277,7 @@ impl Shared {
     /// Whether writes to the pool that need space are refused.
     pub fn is_full(&self, pool: nacre_types::PoolId) -> bool {
         let pool = self.map.as_ref().and_then(|map| map.pools.get(&pool));
-        self.nearly_full || pool.is_some_and(|pool| pool.flags & nacre_wire::map::pool_flag::FULL != 0)
+        self.room.is_nearly_full() || pool.is_some_and(|pool| pool.flags & nacre_wire::map::pool_flag::FULL != 0)
     }
 
     /// A line for the cluster log.

@@ -457,7 +457,7 @@ fn a_read_without_a_lease_waits_for_one() {
         host.wait(3);
         assert!(!answered(&host));
     }
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false };
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false, share: 1 << 30, most: 1 << 30 };
     host.tell(from, epoch, Message::Pong(pong));
     assert!(answered(&host), "and when there is one it is answered: {:?}", host.sent);
 }
@@ -468,7 +468,7 @@ fn a_read_without_a_lease_waits_for_one() {
 fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     let (_, mut host, epoch, member) = served_by_two();
     let from = Entity::Osd(OsdId(member));
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false };
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false, share: 1 << 30, most: 1 << 30 };
     host.tell(from, epoch, Message::Pong(pong));
     write(1, epoch, &mut host);
     let guard = |attempt: u32, host: &mut Host| {
@@ -636,7 +636,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
     host.tell(MON, after, monitors.since(epoch));
     host.wait(1000);
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false };
+    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false, share: 1 << 30, most: 1 << 30 };
     host.tell(from, after, Message::Pong(pong));
     assert!(
         host.sent_to(acting[1].0).iter().any(|message| matches!(message, Message::Pull(_))),
@@ -993,7 +993,17 @@ fn a_damaged_copy_is_healed_from_another_member() {
     });
     let (interval, version) = sent.expect("the write goes to the member");
     host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
-    host.tell(from, epoch, Message::Pong(Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false }));
+    host.tell(
+        from,
+        epoch,
+        Message::Pong(Pong {
+            stamp: host.now.0,
+            lease_ns: 500_000_000,
+            nearly_full: false,
+            share: 1 << 30,
+            most: 1 << 30,
+        }),
+    );
     assert!(host.store.corrupt(&crate::key::store_key(PG, &ObjectId::named("a")), 0));
     host.sent.clear();
     read(2, epoch, &mut host);

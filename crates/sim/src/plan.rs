@@ -57,6 +57,8 @@ pub struct Plan {
     pub compact_entries: u64,
     /// Bytes up to which the real store writes in place through its log.
     pub deferred_write_max: usize,
+    /// Bytes that every store says it has, whatever its disk has: of little, few updates may be under way at one time.
+    pub capacity: u64,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
     pub rot: bool,
     /// How often OSDs send beacons, and after how long without one they are down, in milliseconds: often so short that faults alone do it.
@@ -116,6 +118,11 @@ impl Pages {
     }
 }
 
+/// What a store says it has.
+const CAPACITY: u64 = 1 << 40;
+/// What a small one says for each OSD.
+const SMALL: u64 = 1 << 20;
+
 impl Plan {
     /// The plan of a seed.
     #[must_use]
@@ -167,6 +174,7 @@ impl Plan {
             without: 0,
             pages: Pages::any(&mut rng),
             lives: false,
+            capacity: if seed % 5 == 2 { u64::from(osds) * SMALL } else { CAPACITY },
         };
         if seed % 4 == 3 { plan.forgetful() } else { plan }
     }
@@ -211,6 +219,7 @@ impl Plan {
             library: false,
             spans: false,
             depth: 0,
+            capacity: CAPACITY,
             lives: false,
             ..Self::of(seed)
         }

@@ -31,6 +31,7 @@ const NAMES: &[&str] = &[
     "small_pages",
     "forgetful",
     "recur",
+    "capacity_mb",
 ];
 
 impl Plan {
@@ -59,6 +60,7 @@ impl Plan {
             "faults_s" => self.faults_ns = value * SECOND,
             "without" => self.without = value as u32,
             "recur" => self.recur = yes,
+            "capacity_mb" => self.capacity = value << 20,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
@@ -81,10 +83,12 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         ("rot", plan.rot),
         ("bad_network", plan.bad_network),
         ("splits", plan.splits > 0),
+        ("capacity_mb", plan.capacity < 1 << 40),
         ("small_pages", plan.pages.0 != nacre_osd::Limits::default()),
     ] {
         if on {
-            steps.push((name, 0));
+            let value = if name == "capacity_mb" { 1 << 20 } else { 0 };
+            steps.push((name, value));
         }
     }
     if plan.disks == Disks::Real {

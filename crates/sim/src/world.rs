@@ -32,7 +32,6 @@ const CLUSTER: ClusterId = ClusterId(1);
 /// The pool that the registers are in.
 pub const POOL: &str = "registers";
 /// What every OSD says it can hold.
-const CAPACITY: u64 = 1 << 40;
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
@@ -555,8 +554,9 @@ impl World {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &mut process.role else { return };
         if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
-            let used = process.disk.usage().used.min(CAPACITY / 2);
-            osd.on_usage(CAPACITY, if process.full_until > now { CAPACITY } else { used });
+            let all = self.plan.capacity;
+            let used = process.disk.usage().used.min(all / 2);
+            osd.on_usage(all, if process.full_until > now { all } else { used });
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
         let mut actions = Vec::new();
@@ -928,7 +928,7 @@ fn osd_config(plan: &Plan, id: OsdId, process: u64) -> OsdConfig {
         address: Address(format!("sim:{id}")),
         class: String::new(),
         host: format!("host{}", id.0),
-        capacity: CAPACITY,
+        capacity: plan.capacity,
         timing: Timing { grace: Duration::from_millis(plan.grace_ms), ..Timing::default() },
         limits,
     }

@@ -11,6 +11,7 @@ use crate::fetched::{Fetched, Want};
 use crate::io::Output;
 use crate::methods::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
+use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use crate::turned_away::Why;
 use crate::{Mutant, key, mutant, snaps};
@@ -36,6 +37,8 @@ enum Wait {
     Missing,
     /// Recovery to make enough copies of the object.
     Degraded,
+    /// Other updates to be acknowledged: a member has no room for more at one time.
+    Room,
     /// Recovery or backfill to finish copying the object.
     Held,
     /// A clone of the object to be in a state that the operation can go on from.
@@ -54,6 +57,7 @@ impl Wait {
             Self::Program => "the source of its class is being fetched",
             Self::Missing => "the object is being recovered",
             Self::Degraded => "the object has too few copies and is being recovered",
+            Self::Room => "a nearly full or small store takes few updates at one time",
             Self::Held => "the object is being copied to another member",
             Self::Clone => "a clone of the object is being looked at, recovered or copied",
             Self::Source => "the object that is copied is being read",
@@ -152,6 +156,7 @@ impl Pg {
 
     /// Throws away what is in hand: the interval is over, clients will send again.
     pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
+        self.forget_under_way(sh);
         let Some(primary) = self.primary() else { return };
         let mut gone = primary.objects.drain();
         gone.extend(primary.watching.drain());
@@ -317,6 +322,7 @@ impl Pg {
             return Some(Wait::Program);
         }
         let is_write = front.is_write();
+        let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + UPDATE_BESIDE;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         if having < min_size || (is_write && lacking) {
             return Some(Wait::Degraded);
@@ -335,6 +341,11 @@ impl Pg {
             return Some(Wait::Order);
         }
         let held = state.held > 0;
+        if is_write && sh.under_way.must_wait(&self.interval.acting, bytes) {
+            sh.counters.borders.room_waits += 1;
+            sh.room_waits.insert(self.id());
+            return Some(Wait::Room);
+        }
         if is_write && (held || self.in_compared_range(object)) {
             return Some(Wait::Held);
         }
@@ -455,6 +466,14 @@ impl Pg {
         let theirs = |osd: OsdId| self.as_primary().map_or(u64::MAX, |primary| primary.logged_max(osd));
         let most = self.interval.receivers().map(theirs).fold(sh.logged_max, u64::min);
         evaluate::small_bytes(&update.effects) as u64 <= most / 2
+    }
+
+    /// Whether the members could bear the update beside as large ones of other primaries. One that is not larger than what a primary may always have under way
+    /// was looked at before; what an operator does to make room (`FULL_OK`) is let through.
+    fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
+        let bytes = super::replication::room_of(&update.effects, &update.payload);
+        let wanted = op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0;
+        wanted || !sh.under_way.is_too_much(&self.interval.acting, bytes)
     }
 
     pub(super) fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
@@ -705,6 +724,9 @@ impl Pg {
             }
             Outcome::Update(update) if !self.fits_stores(&update, sh) => {
                 return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::TooLarge {}), sh);
+            }
+            Outcome::Update(update) if !self.fits_rooms(&op, &update, sh) => {
+                return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::Full {}), sh);
             }
             Outcome::Update(update) => match self.room_for_clone(&op, &context, sh) {
                 Ok(()) => self.begin_update(op, context, update, sh),

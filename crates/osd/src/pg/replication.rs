@@ -21,6 +21,7 @@ use super::object::{Context, Pending};
 use super::peering::Primary;
 use super::{Awaited, ByObject, Pg, Role};
 use crate::evaluate::{Update, version_effect};
+use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use nacre_store::Op;
@@ -63,6 +64,8 @@ pub struct InFlight {
     pub sent: Time,
     /// Its client wants to hear when it is applied in memory everywhere, and has not yet.
     pub early: bool,
+    /// What it takes of members' room, in bytes ([`crate::room`]).
+    pub room: u64,
 }
 
 /// The state of a member that is not primary.
@@ -99,6 +102,11 @@ pub(super) struct Ordered {
     pub(super) update: InFlight,
     context: Context,
     watch_change: super::watch::Change,
+}
+
+/// Bytes that an update takes of a store, about: no less than what the store counts for the usual ones.
+pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
+    nacre_wire::msg::payload_len(payload) as u64 + crate::evaluate::small_bytes(effects) as u64 + UPDATE_BESIDE
 }
 
 /// Effects as store operations.
@@ -202,7 +210,7 @@ impl Pg {
             .expect("our own effects fit their payload");
         self.local.append(entry.clone(), sh.now, ops);
         self.local.lost_by_clone(&entry, &effects, ops);
-        let update = InFlight {
+        let mut update = InFlight {
             version,
             object: object_of,
             answers: Vec::new(),
@@ -211,7 +219,9 @@ impl Pg {
             payload,
             sent: sh.now,
             early: false,
+            room: 0,
         };
+        update.room = room_of(&update.effects, &update.payload);
         Ordered { update, context, watch_change }
     }
 
@@ -235,6 +245,7 @@ impl Pg {
         }
         for Ordered { update, .. } in &ordered {
             self.miss_newer(update);
+            sh.under_way.begin(&self.interval.acting, update.room);
         }
         // Commits come in order: the last one's stands for all.
         sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(last));
@@ -325,6 +336,10 @@ impl Pg {
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
         // Outside of the acting set something may have been lost before: then the entry counts, and recovery brings the object (`catchup.rs`).
         let acts = self.interval.acting.contains(&sh.config.id);
+        if !acts && !effects.is_empty() && !sh.room.take_part(room_of(&effects, &payload)) {
+            // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
+            return;
+        }
         let lost = !acts && (absent.is_some() || (effects.is_empty() && self.local.inside_cursor(&object)));
         if lost {
             self.append_lost(&entry, &mut ops);
@@ -373,8 +388,32 @@ impl Pg {
             member.logged = member.logged.max(version);
             sh.ack_later(self.id());
         } else if let Some(primary) = self.primary() {
-            primary.logged = primary.logged.max(version);
+            let before = primary.logged;
+            primary.logged = before.max(version);
+            self.has_taken(sh.me(), before, version, sh);
             self.advance_committed(sh);
+        }
+    }
+
+    /// A member has acknowledged the updates after one version up to another.
+    fn has_taken(&self, member: OsdId, after: Version, up_to: Version, sh: &mut Shared) {
+        let Some(primary) = self.as_primary().filter(|_| self.interval.acting.contains(&member)) else { return };
+        let known = primary.in_flight.partition_point(|update| update.version <= after);
+        let taken = primary.in_flight.range(known..).take_while(|update| update.version <= up_to);
+        sh.under_way.end(member, taken.map(|update| update.room).sum());
+    }
+
+    /// The interval is over: whoever has not acknowledged what was ordered will not.
+    pub(super) fn forget_under_way(&self, sh: &mut Shared) {
+        let Some(primary) = self.as_primary() else { return };
+        for member in &self.interval.acting {
+            let acked = if *member == sh.me() {
+                primary.logged
+            } else {
+                primary.peers.get(member).map_or(Version::NONE, |peer| peer.acked)
+            };
+            sh.under_way
+                .end(*member, primary.in_flight.iter().filter(|update| update.version > acked).map(|u| u.room).sum());
         }
     }
 
@@ -430,7 +469,7 @@ impl Pg {
         let (pg, interval) = (self.id(), self.interval.since);
         let Some(primary) = self.interval.acting.first().copied() else { return };
         let Some(member) = self.member() else { return };
-        let message = ReplicateAck { pg, interval, version: member.logged, nearly_full: sh.nearly_full };
+        let message = ReplicateAck { pg, interval, version: member.logged, nearly_full: sh.room.is_nearly_full() };
         sh.send(primary, Message::ReplicateAck(message));
     }
 
@@ -443,8 +482,11 @@ impl Pg {
         let Some(primary) = self.primary() else { return };
         let Some(peer) = primary.peers.get_mut(&from) else { return };
         sh.peers.says_full(from, message.nearly_full);
-        let catching = peer.catching.is_some();
+        let (catching, before) = (peer.catching.is_some(), peer.acked);
         Self::note_progress(peer, message.version.min(head), sh);
+        let acked = peer.acked;
+        self.has_taken(from, before, acked, sh);
+        let peer = self.primary().and_then(|primary| primary.peers.get(&from)).expect("still");
         if catching && peer.catching.is_none() {
             self.start_recovery(sh);
         }

@@ -13,6 +13,7 @@
 use super::local::Ops;
 use super::{Awaited, ByObject, Pg};
 use crate::key;
+use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_store::{ObjectKey, ObjectStat, Op, Read, ReadError, ReadReply};
@@ -313,10 +314,6 @@ impl Pg {
 
     /// A part of an object arrived.
     pub fn on_push(&mut self, from: OsdId, push: Push, payload: Payload, sh: &mut Shared) {
-        if sh.failsafe {
-            // As if it had been lost: it comes again, and finds room or does not. A store that is filled to its end cannot even delete.
-            return;
-        }
         let me = sh.me();
         let allowed = self.interval.acting.first() == Some(&from) || self.interval.acting.first() == Some(&me);
         if !self.is_current(push.interval) || !allowed {
@@ -359,6 +356,13 @@ impl Pg {
             if push.part < incoming.durable {
                 self.send_push_ack(from, &push.object, push.version, push.part, sh);
             }
+            return;
+        }
+        let small: usize = push.omap.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
+        let bytes = (nacre_wire::msg::payload_len(&payload) + small) as u64 + UPDATE_BESIDE;
+        if !push.absent && !sh.room.take_part(bytes) {
+            // As if it had been lost: it comes again, and finds room or does not. A store that is filled to its end cannot even delete.
+            sh.counters.borders.parts_without_room += 1;
             return;
         }
         incoming.next += 1;

@@ -140,7 +140,7 @@ messages! {
     20 v 1 compat 1 Replicate(replication::Replicate) payload;
     21 v 1 compat 1 ReplicateAck(replication::ReplicateAck);
     22 v 1 compat 1 Ping(replication::Ping);
-    23 v 1 compat 1 Pong(replication::Pong);
+    23 v 2 compat 1 Pong(replication::Pong);
     24 v 1 compat 1 PeerQuery(replication::PeerQuery);
     25 v 2 compat 1 PeerInfo(replication::PeerInfo);
     26 v 1 compat 1 LogQuery(replication::LogQuery);

@@ -232,8 +232,12 @@ pub struct Pong {
     pub lease_ns: u64,
     /// As in [`ReplicateAck`].
     pub nearly_full: bool,
+    /// Bytes of updates that the receiver may have unacknowledged at the sender; 0 if it does not say (before version 2).
+    pub share: u64,
+    /// Bytes that one update may have if it is larger than that and goes alone.
+    pub most: u64,
 }
-wire_record!(Pong version 1 compat 1 { stamp, lease_ns, nearly_full });
+wire_record!(Pong version 2 compat 1 { stamp, lease_ns, nearly_full } since 2 { share, most });
 
 /// What do you know of this group?
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -480,7 +480,7 @@ fn ping() -> Ping {
     Ping { stamp: 41 }
 }
 fn pong() -> Pong {
-    Pong { stamp: 41, lease_ns: 500_000_000, nearly_full: true }
+    Pong { stamp: 41, lease_ns: 500_000_000, nearly_full: true, share: 1 << 30, most: 1 << 30 }
 }
 
 fn replication() -> Vec<Sample> {
@@ -503,7 +503,7 @@ fn replication() -> Vec<Sample> {
         value("record ReplicateApplied v1", replicate_applied()),
         value("fields ReplicateAck", replicate_ack()),
         value("record Ping v1", ping()),
-        value("record Pong v1", pong()),
+        value("record Pong v2", pong()),
         value("fields PeerQuery", peer_query()),
         value("record PgInfo v1", info()),
         value("record PeerInfo v2", peer_info()),
@@ -544,6 +544,7 @@ fn first_versions() -> Vec<Sample> {
     let hello = || Hello { name: Name::default(), ..hello() };
     let forward = || Forward { name: Name::default(), ..forward() };
     let peer_info = || PeerInfo { logged_max: 0, ..peer_info() };
+    let pong = || Pong { share: 0, most: 0, ..pong() };
     let op_request = || OpRequest { dated: Dated::default(), ..op_request() };
     let log_reply = || LogReply { dedup: first_dedup(), ..log_reply() };
     let adopt = || Adopt { dedup: first_dedup(), ..adopt() };
@@ -554,6 +555,8 @@ fn first_versions() -> Vec<Sample> {
         first("frame Hello v1", frame(Epoch(77), Message::Hello(hello()))),
         first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
         value("record PeerInfo v1", peer_info()),
+        value("record Pong v1", pong()),
+        first("frame Pong v1", frame(Epoch(77), Message::Pong(pong()))),
         first("frame PeerInfo v1", frame(Epoch(77), Message::PeerInfo(peer_info()))),
         first(
             "frame OpRequest v1",
