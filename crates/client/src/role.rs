@@ -158,6 +158,11 @@ impl Client {
     pub const fn id(&self) -> ClientId {
         self.config.id
     }
+    /// Which instance of ourselves.
+    #[must_use]
+    pub const fn instance(&self) -> Instance {
+        self.config.instance
+    }
     /// What the host is to do now.
     pub fn take_outputs(&mut self, into: &mut Vec<Output>) {
         into.append(&mut self.out);

@@ -44,8 +44,18 @@ nacre_types::planted_bugs! {
     CalledProgramOld,
     /// An unknown operation is executed although its client's later ones on the object have been.
     OvertakenExecuted,
+    /// A copy of an operation that changed nothing is executed: what it was answered is not remembered.
+    AnswerForgotten,
     /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
     ForgottenClientExecutedAgain,
     /// What the store says of data that it lost while it overwrote a part of it is not noted.
     LossNotNoted,
+    /// A client that may have been forgotten is asked again and again when it first asked, whatever it says.
+    UndatedForEver,
+    /// An update is said to be applied everywhere when the primary has applied it.
+    AppliedHereTold,
+    /// An operation of a fenced client is executed.
+    FenceIgnored,
+    /// A member of the last activated interval whose store was lost counts as one that has everything.
+    EmptyStoreCounts,
 }

@@ -980,7 +980,9 @@ impl Osd {
         let client = matches!(from, Entity::Client(_));
         let nobody = Name::default();
         let name = self.names.get(&from).unwrap_or(&nobody);
-        let failure = if client && map.is_fenced(Entity::Client(id.client), id.instance) {
+        let fenced =
+            map.is_fenced(Entity::Client(id.client), id.instance) && !crate::mutant(crate::Mutant::FenceIgnored);
+        let failure = if client && fenced {
             Some(OpFailure::Fenced {})
         } else if !client && request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write) {
             Some(OpFailure::Invalid { why: "daemons only read".to_owned() })

@@ -53,6 +53,8 @@ pub struct Disk {
     pub scheduled: bool,
     /// Blocks of objects may be damaged.
     pub rotten: bool,
+    /// Of what was not flushed nothing survives the next crash.
+    pub unlucky: bool,
     /// Transactions that the next turn of a RAM store commits.
     batch: usize,
 }
@@ -161,7 +163,7 @@ impl Disk {
     }
 
     fn of(kind: Kind, options: OpenOptions) -> Self {
-        Self { kind, options, waiting: VecDeque::new(), scheduled: false, rotten: false, batch: 0 }
+        Self { kind, options, waiting: VecDeque::new(), scheduled: false, rotten: false, unlucky: false, batch: 0 }
     }
 
     fn store(&mut self) -> &mut dyn ObjectStore {
@@ -184,9 +186,10 @@ impl Disk {
         self.waiting.clear();
         (self.scheduled, self.batch) = (false, 0);
         let kind = std::mem::replace(&mut self.kind, Kind::Off(Image::default()));
+        let unlucky = std::mem::take(&mut self.unlucky);
         match kind {
             Kind::Ram(store) => {
-                let lucky = rng.below(store.uncommitted() as u64 + 1) as usize;
+                let lucky = if unlucky { 0 } else { rng.below(store.uncommitted() as u64 + 1) as usize };
                 let text = format!("{lucky} of {} unflushed transactions survive", store.uncommitted());
                 self.kind = Kind::Ram(Box::new(store.crash(lucky)));
                 text
@@ -196,12 +199,13 @@ impl Disk {
                 let text = format!("{} writes were not flushed, {} jobs under way", real.cuts.loose(), real.jobs.len());
                 let mut last = Vec::new();
                 for job in std::mem::take(&mut real.jobs) {
-                    if rng.one_in(2) {
+                    if !unlucky && rng.one_in(2) {
                         drop(job.run());
                         last.extend(real.device.take_steps());
                     }
                 }
-                self.kind = Kind::Off(torn(real.cuts, &last, rng));
+                let left = if unlucky { real.cuts.image(|_, _| false) } else { torn(real.cuts, &last, rng) };
+                self.kind = Kind::Off(left);
                 text
             }
             Kind::Off(image) => {

@@ -32,6 +32,9 @@ impl World {
         let daemon = if self.rng.one_in(3) { mon } else { osd };
         let which =
             if self.plan.aimed { *self.rng.pick(&[0, 15, 16, 16, 16, 16, 16, 18, 19, 19]) } else { self.rng.below(26) };
+        // Drawn only where it is wanted, so that other seeds stay what they are.
+        let which = if self.plan.early && self.rng.one_in(3) { 26 } else { which };
+        let which = if self.plan.replace && self.rng.one_in(3) { 27 } else { which };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -63,6 +66,11 @@ impl World {
             19 => self.die_before_flush(),
             20 => self.break_disk(daemon),
             21 => self.fill_disk(osd),
+            26 => self.die_after_early_answers(),
+            27 => {
+                let Entity::Osd(osd) = osd else { return };
+                self.lose_disk(osd);
+            }
             22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();
@@ -330,6 +338,43 @@ impl World {
         self.after(wait, Event::Blackout { members, away });
     }
 
+    /// A group's members have slow disks, answer early what they have not flushed, and then all of them lose power, or all but one. Some clients cannot send
+    /// again for a while what was lost, and the others read meanwhile.
+    fn die_after_early_answers(&mut self) {
+        let Some((pg, mut members)) = self.some_group() else { return };
+        let wait = self.rng.between(100 * MS, SECOND);
+        for osd in &members {
+            let until = self.now() + wait;
+            let process = self.process(Entity::Osd(*osd));
+            process.slow_until = process.slow_until.max(until);
+        }
+        let survives = self.rng.one_in(2);
+        if survives {
+            let at = self.rng.below(members.len() as u64) as usize;
+            members.remove(at);
+        }
+        let clients: Vec<Entity> = self.clients.iter().map(|client| Entity::Client(client.role.id())).collect();
+        let apart = clients.into_iter().filter(|_| self.rng.one_in(2)).collect();
+        self.note(|| format!("members of {pg} will lose power after early answers; one survives: {survives}"));
+        self.after(wait, Event::Dark { members, apart });
+    }
+
+    /// The deed.
+    pub(crate) fn dark(&mut self, members: &[OsdId], apart: &[Entity]) {
+        if !self.faults {
+            return;
+        }
+        let osds: Vec<Entity> = self.osds().into_iter().map(Entity::Osd).collect();
+        // Longer than the others take to peer.
+        let wait = self.rng.between(3 * SECOND, 7 * SECOND);
+        self.cut_for(Network::between(apart, &osds, true), wait);
+        for osd in members {
+            let wait = self.rng.between(MS, 100 * MS);
+            self.disk(*osd).unlucky = true;
+            self.crash_for(Entity::Osd(*osd), wait);
+        }
+    }
+
     /// These lose power at once.
     pub(crate) fn blackout(&mut self, members: &[OsdId], away: u64) {
         if !self.faults {
@@ -353,7 +398,7 @@ impl World {
             self.after(wait, Event::Restart(who));
         }
         let now = self.now();
-        self.must_answer_from = now + 10 * SECOND;
+        self.must_answer_from = now + 7 * SECOND;
         self.work.calm = true;
         self.work.streams.calm = true;
         self.after(16 * SECOND, Event::Calm);

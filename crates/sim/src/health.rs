@@ -37,6 +37,7 @@ impl World {
     /// The last fault is a while ago, and neither restarts nor orders of the operator have cured anything: every group that has the members
     /// it needs serves. From now on it is put in order for good.
     pub(crate) fn calm_down(&mut self) {
+        self.must_answer();
         self.must_answer_from = u64::MAX;
         for pg in self.groups_that_can_serve() {
             let record = &self.ledger.map().expect("it has groups").pgs[&pg];
@@ -78,10 +79,6 @@ impl World {
         if self.must_answer_from == u64::MAX || self.plan.rot {
             return;
         }
-        // Where hardly anybody is remembered, being told that nobody knows is an answer. It looks like none here.
-        if self.work.is_forgetful() {
-            return;
-        }
         let able = self.groups_that_can_serve();
         for (object, begun) in &self.work.streams.hung[hung..] {
             let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, object));
@@ -91,13 +88,37 @@ impl World {
                 self.unclean()
             );
         }
-        for record in &self.work.history[ended..] {
+        for (place, record) in self.work.history.iter().enumerate().skip(ended) {
+            // Where hardly any client is remembered, a refusal is an answer.
+            if self.work.is_forgetful() && self.work.refused.contains(&place) {
+                continue;
+            }
             // What found no room comes again when its client repeats it, which takes a second and a half each time.
             let waited = self.now() >= record.invoke_ns + SETTLE_NS;
             let late = record.unknown && record.invoke_ns >= self.must_answer_from && waited;
             let Some(key) = record.key.parse().ok().filter(|_| late) else { continue };
             let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.registers(*pg).contains(&key));
             assert!(!home, "nothing is wrong, and no answer came for {record:?}: {}", self.unclean());
+        }
+    }
+
+    /// What clients wait for now, and have waited for as long as is right: nothing may hang when there are no faults.
+    fn must_answer(&self) {
+        if self.plan.rot {
+            return;
+        }
+        let able = self.groups_that_can_serve();
+        for client in &self.clients {
+            for (object, begun) in client.waits_for() {
+                let late = begun >= self.must_answer_from && self.now() >= begun + SETTLE_NS;
+                let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, &object));
+                assert!(
+                    !(late && home),
+                    "nothing is wrong, and {} waits for an answer to what it asked of {object} at {begun}: {}",
+                    client.role.id(),
+                    self.unclean()
+                );
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Ledger {
     digests: BTreeMap<Epoch, Digest>,
     newest: Option<ClusterMap>,
     activations: BTreeMap<PgId, Activation>,
+    /// Those that nobody has taken yet.
+    fresh: Vec<(PgId, Activation)>,
     /// When each epoch was first seen.
     seen: BTreeMap<Epoch, u64>,
 }
@@ -38,6 +40,11 @@ impl Ledger {
     #[must_use]
     pub fn seen_at(&self, epoch: Epoch) -> Option<u64> {
         self.seen.get(&epoch).copied()
+    }
+
+    /// Activations that were committed since the last call.
+    pub fn take_activations(&mut self) -> Vec<(PgId, Activation)> {
+        std::mem::take(&mut self.fresh)
     }
 
     /// Somebody shows a map.
@@ -63,7 +70,7 @@ impl Ledger {
                 newest.apply(&delta).unwrap_or_else(|why| panic!("{who}: {}: {why}", delta.epoch));
                 self.digests.insert(newest.epoch, newest.digest);
                 self.seen.insert(newest.epoch, now);
-                note_activations(&mut self.activations, newest);
+                note_activations(&mut self.activations, newest, &mut self.fresh);
             }
             newest.check();
         }
@@ -71,7 +78,7 @@ impl Ledger {
     }
 }
 
-fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap) {
+fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap, fresh: &mut Vec<(PgId, Activation)>) {
     known.retain(|pg, _| map.pgs.contains_key(pg));
     for (pg, record) in &map.pgs {
         let now = &record.activated;
@@ -80,6 +87,7 @@ fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap) {
         }
         let Some(before) = known.get(pg) else {
             known.insert(*pg, now.clone());
+            fresh.push((*pg, now.clone()));
             continue;
         };
         let (same, stays) = (before.interval == now.interval, |osd| now.members.contains(osd));
@@ -88,6 +96,7 @@ fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap) {
         assert!(same || before.members.iter().any(stays), "{pg}: nobody of {before:?} is in {now:?}");
         if before != now {
             known.insert(*pg, now.clone());
+            fresh.push((*pg, now.clone()));
         }
     }
 }

@@ -16,8 +16,8 @@
 //!   methods; [`propagation`]: how soon new versions are live;
 //!   [`snapshots`]: for snapshots, rollback, appends and copies;
 //!   [`spanning`]: for writes of several objects under locks;
-//!   [`streams`]: for many operations in flight on one object, and for listings;
-//!   [`operator`]: the same with commands;
+//!   [`streams`]: for many operations in flight on one object, and for listings; [`early`]: for what was answered before it was durable;
+//!   [`fencing`]: for clients that are fenced; [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
@@ -26,7 +26,9 @@
 pub mod claims;
 pub mod clock;
 pub mod disk;
+pub mod early;
 mod faults;
+pub mod fencing;
 mod health;
 pub mod ledger;
 pub mod network;
@@ -35,6 +37,7 @@ pub mod plan;
 pub mod process;
 pub mod programs;
 pub mod propagation;
+mod replace;
 pub mod rng;
 pub mod schedule;
 pub mod sessions;

@@ -18,7 +18,7 @@ const SHORT: usize = 60;
 pub struct CutId(u64);
 
 /// See the module head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Network {
     cuts: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
     narrow: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
@@ -27,9 +27,45 @@ pub struct Network {
     lost: BTreeSet<(Entity, Entity)>,
     /// When the last message of a pair arrives.
     fifo: BTreeMap<(Entity, Entity), u64>,
+    /// How often requests of clients come twice.
+    requests: Doubled,
+}
+
+/// How often messages come twice.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubled {
+    /// One in so many does.
+    pub one_in: u64,
+    /// The copy comes so much later, in nanoseconds, at most.
+    pub within: u64,
+}
+
+impl Doubled {
+    /// Where nothing else is said.
+    pub const SOME: Self = Self { one_in: 100, within: 3 * SECOND };
+    /// Every other one, and its copy mostly before its client has sent anything else.
+    pub const MANY: Self = Self { one_in: 2, within: 150 * MS };
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new(Doubled::SOME)
+    }
 }
 
 impl Network {
+    /// Clients' requests come twice as often as that.
+    #[must_use]
+    pub const fn new(requests: Doubled) -> Self {
+        Self {
+            cuts: BTreeMap::new(),
+            narrow: BTreeMap::new(),
+            next_cut: 0,
+            lost: BTreeSet::new(),
+            fifo: BTreeMap::new(),
+            requests,
+        }
+    }
     /// Whether what the first says does not reach the second.
     #[must_use]
     pub fn is_cut(&self, from: Entity, to: Entity) -> bool {
@@ -104,7 +140,9 @@ impl Network {
             at = at.max(*last + 1);
             *last = at;
         }
-        let again = (bad && rng.one_in(100)).then(|| at + rng.below(3 * SECOND));
+        let request = matches!((from, to), (Entity::Client(_), Entity::Osd(_)));
+        let doubled = if request { self.requests } else { Doubled::SOME };
+        let again = (bad && rng.one_in(doubled.one_in)).then(|| at + rng.below(doubled.within));
         (Some(at), again)
     }
 

@@ -81,6 +81,15 @@ pub struct Plan {
     pub client_ops: usize,
     /// Registers take one of a few values, again and again: a guard that failed may hold later.
     pub recur: bool,
+    /// Clients collide: many of them on one or two registers of recurring values, most of their guards fail, and every other of their requests comes
+    /// once more, while they wait with the next.
+    pub contend: bool,
+    /// Groups lose power between early answers and durability, but for one member or not, and the writers are away for a while.
+    pub early: bool,
+    /// One more client is fenced, goes on, and comes again as a new instance, again and again.
+    pub fences: bool,
+    /// Disks are lost for good, and replaced under the same id or another.
+    pub replace: bool,
     /// Kinds of faults that do not happen, a bit each ([`crate::shrink`]).
     pub without: u32,
     /// Page sizes and bounds of the OSDs.
@@ -171,12 +180,38 @@ impl Plan {
             depth: if rng.one_in(2) { rng.between(2, 12) as usize } else { 0 },
             client_ops: if rng.one_in(4) { rng.between(2, 8) as usize } else { 1024 },
             recur: seed % 4 == 1,
+            contend: false,
+            early: false,
+            fences: seed % 4 == 2,
+            replace: false,
             without: 0,
             pages: Pages::any(&mut rng),
             lives: false,
             capacity: if seed % 5 == 2 { u64::from(osds) * SMALL } else { CAPACITY },
         };
-        if seed % 4 == 3 { plan.forgetful() } else { plan }
+        let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
+        match seed % 8 {
+            3 | 7 => plan.forgetful(),
+            5 => plan.contended(),
+            2 => plan.answered_early(),
+            _ => plan,
+        }
+    }
+
+    /// See [`Self::contend`].
+    #[must_use]
+    pub fn contended(mut self) -> Self {
+        (self.contend, self.recur, self.bad_network) = (true, true, true);
+        (self.keys, self.clients) = (self.keys.min(2), self.clients.max(8));
+        self
+    }
+
+    /// See [`Self::early`].
+    #[must_use]
+    pub fn answered_early(mut self) -> Self {
+        self.early = true;
+        self.depth = self.depth.max(4);
+        self
     }
 
     /// Groups remember a handful of clients, logs and messages are short, and every other client lives briefly. Not part of any
@@ -220,6 +255,10 @@ impl Plan {
             spans: false,
             depth: 0,
             capacity: CAPACITY,
+            contend: false,
+            early: false,
+            fences: false,
+            replace: false,
             lives: false,
             ..Self::of(seed)
         }
@@ -228,13 +267,13 @@ impl Plan {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { digest, events, operations, unknown, epochs, crashes, .. } = self;
+        let Self { digest, events, operations, unknown, epochs, crashes, disks, .. } = self;
         write!(
             f,
-            "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes; "
+            "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes, {disks} disks lost; "
         )?;
         write!(f, "{}; {}; {}; ", self.claims, self.programs, self.randoms)?;
-        write!(f, "{}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams)
+        write!(f, "{}; {}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams, self.fencing)
     }
 }
 
@@ -253,6 +292,8 @@ pub struct Report {
     pub epochs: u64,
     /// How often a daemon crashed.
     pub crashes: u64,
+    /// How many disks were lost for good.
+    pub disks: u32,
     /// What happened to watches and locks.
     pub claims: crate::claims::Counts,
     /// Calls of methods.
@@ -267,6 +308,8 @@ pub struct Report {
     pub snaps: crate::snapshots::SnapCounts,
     /// What happened to streams.
     pub streams: crate::streams::Counts,
+    /// What happened to clients that were fenced.
+    pub fencing: crate::fencing::Counts,
     /// Limits and rare paths of the OSDs.
     pub borders: nacre_osd::borders::Borders,
     /// Virtual nanoseconds that it lasted.

@@ -191,6 +191,10 @@ pub struct Process {
     pub full_until: u64,
     /// Its disk was broken on purpose: it may stop.
     pub broken: bool,
+    /// Its disk is gone for good, and it does not run until it has a new one.
+    pub gone: bool,
+    /// How many disks it has lost.
+    pub store: u64,
     /// The newest map that was looked at.
     pub seen: Epoch,
 }
@@ -209,6 +213,8 @@ impl Process {
             slow_until: 0,
             full_until: 0,
             broken: false,
+            gone: false,
+            store: 0,
             seen: Epoch::NONE,
         }
     }

@@ -9,6 +9,9 @@ use crate::plan::{Disks, Plan, SECOND};
 /// One setting of a plan: a name and a value, as `--set` takes them.
 pub type Setting = (&'static str, u64);
 
+/// Kinds of faults.
+const KINDS: u64 = 28;
+
 /// Names of settings.
 const NAMES: &[&str] = &[
     "claims",
@@ -32,6 +35,10 @@ const NAMES: &[&str] = &[
     "forgetful",
     "recur",
     "capacity_mb",
+    "contend",
+    "early",
+    "fences",
+    "replace",
 ];
 
 impl Plan {
@@ -61,6 +68,12 @@ impl Plan {
             "without" => self.without = value as u32,
             "recur" => self.recur = yes,
             "capacity_mb" => self.capacity = value << 20,
+            "contend" if yes => *self = self.clone().contended(),
+            "contend" => self.contend = false,
+            "early" if yes => *self = self.clone().answered_early(),
+            "early" => self.early = false,
+            "fences" => self.fences = yes,
+            "replace" => self.replace = yes,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
@@ -81,6 +94,10 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         ("snaps", plan.snaps),
         ("depth", plan.depth > 0),
         ("rot", plan.rot),
+        ("contend", plan.contend),
+        ("early", plan.early),
+        ("fences", plan.fences),
+        ("replace", plan.replace),
         ("bad_network", plan.bad_network),
         ("splits", plan.splits > 0),
         ("capacity_mb", plan.capacity < 1 << 40),
@@ -108,7 +125,7 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         steps.push(("faults_s", seconds / 2));
         steps.push(("faults_s", seconds * 3 / 4));
     }
-    for kind in (0..26).filter(|kind| plan.without & (1 << kind) == 0) {
+    for kind in (0..KINDS).filter(|kind| plan.without & (1 << kind) == 0) {
         steps.push(("without", u64::from(plan.without | 1 << kind)));
     }
     steps
@@ -158,6 +175,6 @@ mod tests {
         kept.iter().for_each(|(name, value)| smaller.set(name, *value).expect("a name"));
         assert_eq!(why, "found");
         assert!(smaller.snaps && !smaller.claims && smaller.depth == 0 && smaller.mons == 1);
-        assert_eq!(smaller.without, (1 << 26) - 1 - (1 << 4));
+        assert_eq!(smaller.without, (1 << KINDS) - 1 - (1 << 4));
     }
 }

@@ -12,14 +12,16 @@
 //!    one shows in the next. A read may have been executed again, and see later ones: never earlier ones;
 //! 2. versions grow in that order;
 //! 3. others read a state that is not older than what was answered, or read, when they asked, and not newer than what had been sent when they were answered;
-//! 4. a listing of all groups names each stream that was there all the while, and none that was not, each once.
+//! 4. an update that was answered early counts as answered there, unless all who had it have lost it (`early.rs`);
+//! 5. a listing of all groups names each stream that was there all the while, and none that was not, each once.
 //!
 //! An operation whose end cannot be known ends its stream: nothing is said about it any more, and its writer goes on with another.
 
+use crate::early::{self, EarlyAnswers};
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, ObjectId, PoolId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply, op_flag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,6 +45,10 @@ pub struct Counts {
     pub deepest: usize,
     /// Answers before durability.
     pub acks: usize,
+    /// Reads that had to see what was answered early.
+    pub early: usize,
+    /// Early answers that were lost, with all who had them.
+    pub lost: usize,
     /// Streams of which an operation's end is not known.
     pub ended: usize,
     /// Reads by others.
@@ -53,10 +59,10 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answers, deepest, acks, ended, reads, listings } = self;
+        let Self { answers, deepest, acks, early, lost, ended, reads, listings } = self;
         write!(
             f,
-            "{answers} in streams (depth {deepest}, {acks} acks, {ended} ended), {reads} by others, {listings} listings"
+            "{answers} in streams (depth {deepest}, {acks} acks, {early} read, {lost} lost, {ended} ended), {reads} by others, {listings} listings"
         )
     }
 }
@@ -97,6 +103,8 @@ pub struct Stream {
     /// Reads that found none of the states, and the last state that was sent by then: they are wrong once all up to that is answered. If an operation before it
     /// was refused (which is told later than what came after it is seen), nobody knows.
     odd: Vec<(usize, String)>,
+    /// The latest state that was answered early, and by which answer.
+    applied: Option<(usize, early::Name)>,
     /// Nobody knows any more what it is.
     pub ended: bool,
 }
@@ -121,8 +129,14 @@ impl Stream {
     }
     /// Somebody read this, who asked when the stream had reached a state.
     fn was_read(&mut self, from: usize, found: &Value) {
+        if let Some(at) = self.must_be(from, found) {
+            self.reached = self.reached.max(at);
+        }
+    }
+    /// The first state from that one on that is this.
+    fn must_be(&mut self, from: usize, found: &Value) -> Option<usize> {
         let at = (from..self.states.len()).find(|place| self.states[*place] == *found);
-        let Some(at) = at else {
+        if at.is_none() {
             let last = self.states.len() - 1;
             let what = format!(
                 "{} is read as {found:?}: state {:?}, not one of {from} to {last}, which are {:?}",
@@ -132,9 +146,8 @@ impl Stream {
             );
             self.odd.push((last, what));
             self.was_answered(self.answered);
-            return;
-        };
-        self.reached = self.reached.max(at);
+        }
+        at
     }
     /// All operations up to this one are answered, and none was refused.
     fn was_answered(&mut self, place: usize) {
@@ -156,14 +169,38 @@ pub struct Streams {
     pub counts: Counts,
     /// What clients gave up on: the object, and when it was asked for.
     pub hung: Vec<(ObjectId, u64)>,
+    /// What was answered early, and who has it.
+    pub early: EarlyAnswers,
+    /// Objects of updates that are under way.
+    flying: BTreeMap<early::Name, ObjectId>,
 }
 
 impl Streams {
     fn begin(&mut self) -> usize {
         let object = ObjectId::named(&format!("stream-{}", self.all.len()));
         let (states, versions) = (vec![None], BTreeMap::new());
-        self.all.push(Stream { object, states, versions, reached: 0, answered: 0, odd: Vec::new(), ended: false });
+        self.all.push(Stream {
+            object,
+            states,
+            versions,
+            reached: 0,
+            answered: 0,
+            odd: Vec::new(),
+            applied: None,
+            ended: false,
+        });
         self.all.len() - 1
+    }
+    /// What an update that is under way is about.
+    #[must_use]
+    pub fn object_of(&self, client: ClientId, sequence: u64) -> Option<ObjectId> {
+        self.flying.get(&(client, sequence)).cloned()
+    }
+    fn landed(&mut self, role: &Client, id: OpId) {
+        let name = (role.id(), id.0);
+        self.flying.remove(&name);
+        self.early.ended(&name);
+        self.counts.lost = self.early.lost();
     }
     fn end(&mut self, at: usize) {
         if !std::mem::replace(&mut self.all[at].ended, true) {
@@ -186,9 +223,23 @@ enum Expected {
 #[derive(Debug)]
 struct Flight {
     stream: usize,
+    object: ObjectId,
     place: usize,
     expected: Expected,
     updates: bool,
+    begun: u64,
+}
+
+/// A read by somebody else, or of what was answered early.
+#[derive(Debug)]
+struct Reading {
+    stream: usize,
+    /// The state that was known to be reached when it began.
+    from: usize,
+    /// A later one that was answered early, and by which answer.
+    applied: Option<(usize, early::Name)>,
+    /// It may see what is not durable: nothing follows from it for others.
+    uncommitted: bool,
     begun: u64,
 }
 
@@ -214,7 +265,7 @@ pub struct Streamer {
     flying: BTreeMap<OpId, Flight>,
     /// Answers that overtook those of earlier operations. They are judged in order: an operation that was refused makes all later ones say nothing.
     early: BTreeMap<OpId, (Flight, Result<Done, Failure>)>,
-    reads: BTreeMap<OpId, (usize, usize, u64)>,
+    reads: BTreeMap<OpId, Reading>,
     listing: Option<(Option<OpId>, Listing)>,
     /// Given up: their ends say nothing.
     forgotten: BTreeSet<OpId>,
@@ -260,10 +311,15 @@ impl Streamer {
         if !self.enabled {
             return u64::MAX;
         }
-        let begun = self.flying.values().map(|flight| flight.begun).chain(self.reads.values().map(|read| read.2));
+        let begun = self.flying.values().map(|flight| flight.begun).chain(self.reads.values().map(|read| read.begun));
         let listed = self.listing.iter().map(|(_, listing)| listing.begun);
         let give_up = begun.chain(listed).min().map_or(u64::MAX, |begun| begun + PATIENCE);
         if finished { give_up } else { give_up.min(self.next_at) }
+    }
+
+    /// Objects that updates are under way on, and since when.
+    pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
+        self.flying.values().map(|flight| (flight.object.clone(), flight.begun))
     }
 
     /// Whether nothing is under way.
@@ -286,15 +342,13 @@ impl Streamer {
             return;
         }
         self.give_up(now, role, all);
+        self.hear_early(now, local, role, all, rng);
         if let Some((None, _)) = self.listing {
             self.list_on(local, role);
         }
         if finished || self.next_at > now {
             return;
         }
-        let mut acks = Vec::new();
-        role.acks(&mut acks);
-        all.counts.acks += acks.iter().filter(|id| self.flying.contains_key(id)).count();
         // In bursts: what is sent without waiting is what order is about.
         self.next_at = now + rng.between(MS, if all.calm { 3000 } else { 250 } * MS);
         for _ in 0..rng.between(1, self.depth as u64) {
@@ -305,14 +359,41 @@ impl Streamer {
         all.counts.deepest = all.counts.deepest.max(self.flying.len());
         if rng.one_in(3) && self.reads.is_empty() && !all.all.is_empty() {
             let stream = all.all.len() - 1 - rng.below(all.all.len().min(6) as u64) as usize;
-            let object = all.all[stream].object.clone();
-            if let Ok(id) = role.submit(local, Operation { pool: POOL, object, ops: whole(), ..Operation::default() }) {
-                self.reads.insert(id, (stream, all.all[stream].reached, now));
-            }
+            let uncommitted = rng.one_in(3);
+            self.read(stream, uncommitted, now, local, role, all);
         }
         if rng.one_in(12) && self.listing.is_none() {
             self.begin_listing(now, role, all);
             self.list_on(local, role);
+        }
+    }
+
+    fn read(&mut self, stream: usize, uncommitted: bool, now: u64, local: Time, role: &mut Client, all: &mut Streams) {
+        let Stream { ref object, reached: from, applied, .. } = all.all[stream];
+        let flags = if uncommitted { op_flag::UNCOMMITTED } else { 0 };
+        let operation = Operation { pool: POOL, object: object.clone(), ops: whole(), flags, ..Operation::default() };
+        if let Ok(id) = role.submit(local, operation) {
+            let applied = applied.filter(|(place, _)| *place > from);
+            self.reads.insert(id, Reading { stream, from, applied, uncommitted, begun: now });
+        }
+    }
+
+    /// What was answered early is there for whoever reads from then on, and some are read at once.
+    fn hear_early(&mut self, now: u64, local: Time, role: &mut Client, all: &mut Streams, rng: &mut Rng) {
+        let mut acks = Vec::new();
+        role.acks(&mut acks);
+        for id in acks {
+            let Some(flight) = self.flying.get(&id) else { continue };
+            all.counts.acks += 1;
+            let stream = flight.stream;
+            let known = &mut all.all[stream];
+            if known.applied.is_none_or(|(place, _)| place < flight.place) {
+                known.applied = Some((flight.place, (role.id(), id.0)));
+            }
+            if rng.one_in(2) {
+                let uncommitted = rng.one_in(2);
+                self.read(stream, uncommitted, now, local, role, all);
+            }
         }
     }
 
@@ -324,11 +405,12 @@ impl Streamer {
             let flight = self.flying.remove(&id).expect("just seen");
             all.hung.push((all.all[flight.stream].object.clone(), flight.begun));
             all.end(flight.stream);
+            all.landed(role, id);
             self.forget(id, role);
         }
-        let reads: Vec<OpId> = self.reads.iter().filter(|(_, read)| late(read.2)).map(|(id, _)| *id).collect();
+        let reads: Vec<OpId> = self.reads.iter().filter(|(_, read)| late(read.begun)).map(|(id, _)| *id).collect();
         for id in reads {
-            let (stream, _, begun) = self.reads.remove(&id).expect("just seen");
+            let Reading { stream, begun, .. } = self.reads.remove(&id).expect("just seen");
             all.hung.push((all.all[stream].object.clone(), begun));
             self.forget(id, role);
         }
@@ -355,13 +437,12 @@ impl Streamer {
         let updates = ops.iter().any(SubOp::is_write) && matches!(expected, Expected::Done);
         let flags = if rng.one_in(3) { op_flag::ACK } else { 0 };
         let object = stream.object.clone();
-        let Ok(id) = role.submit(local, Operation { pool: POOL, object, ops, payload, flags, ..Operation::default() })
-        else {
-            return false;
-        };
+        let operation = Operation { pool: POOL, object: object.clone(), ops, payload, flags, ..Operation::default() };
+        let Ok(id) = role.submit(local, operation) else { return false };
         stream.states.push(after);
         let place = stream.states.len() - 1;
-        self.flying.insert(id, Flight { stream: at, place, expected, updates, begun: now });
+        all.flying.insert((role.id(), id.0), object.clone());
+        self.flying.insert(id, Flight { stream: at, object, place, expected, updates, begun: now });
         true
     }
 
@@ -369,6 +450,7 @@ impl Streamer {
     pub fn on_completion(&mut self, done: &Completion, role: &Client, all: &mut Streams) -> bool {
         let Completion { id, result } = done;
         if let Some(flight) = self.flying.remove(id) {
+            all.landed(role, *id);
             self.early.insert(*id, (flight, result.clone()));
             // A client numbers its operations as it sends them.
             while let Some(first) = self.early.first_entry()
@@ -377,7 +459,8 @@ impl Streamer {
                 let (flight, result) = first.remove();
                 Self::ended(&flight, &result, all);
             }
-        } else if let Some((stream, from, _)) = self.reads.remove(id) {
+        } else if let Some(reading) = self.reads.remove(id) {
+            let stream = reading.stream;
             let found = match result {
                 Ok(done) => Some(body_of(done)),
                 Err(Failure::Refused(OpFailure::NotFound {})) => None,
@@ -387,7 +470,15 @@ impl Streamer {
                 }
             };
             all.counts.reads += 1;
-            if !all.all[stream].ended {
+            if all.all[stream].ended {
+                return true;
+            }
+            let applied = reading.applied.filter(|(_, name)| !all.early.is_lost(name));
+            all.counts.early += usize::from(applied.is_some());
+            let from = applied.map_or(reading.from, |(place, _)| reading.from.max(place));
+            if reading.uncommitted {
+                all.all[stream].must_be(from, &found);
+            } else {
                 all.all[stream].was_read(from, &found);
             }
         } else if self.listing.as_ref().is_some_and(|(asked, _)| *asked == Some(*id)) {

@@ -4,6 +4,7 @@
 //! object cannot be mistaken for a value. A client that has waited too long gives up on its operation and goes on as somebody else.
 
 use crate::claims::{Chores, Notices};
+use crate::fencing::{Fencer, Fencing};
 use crate::programs::library::{Patron, Shelf};
 use crate::programs::random::caller::Caller;
 use crate::programs::random::diary::Diary;
@@ -18,7 +19,12 @@ use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record};
 use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time};
 use nacre_wire::msg::client::{OpFailure, SubOp};
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+const MS: u64 = crate::plan::MS;
+/// Values of registers that recur are 1 to this.
+const VALUES: u64 = 3;
 
 /// The object that is a register.
 #[must_use]
@@ -77,6 +83,7 @@ pub struct SimClient {
     spanner: Spanner,
     snapper: Snapper,
     streamer: Streamer,
+    fencer: Fencer,
     next_at: u64,
     think_ns: u64,
     /// No new operations.
@@ -90,6 +97,8 @@ pub struct SimClient {
 pub struct Workload {
     /// What happened.
     pub history: Vec<Record>,
+    /// What of it was refused because it cannot be known whether it happened: an answer, though it says nothing.
+    pub refused: BTreeSet<usize>,
     /// What happened to watches and locks.
     pub notices: Notices,
     /// What happened to calls of methods.
@@ -104,6 +113,8 @@ pub struct Workload {
     pub album: Album,
     /// What happened to streams.
     pub streams: Streams,
+    /// What happened to clients that were fenced.
+    pub fencing: Fencing,
     claims: bool,
     programs: bool,
     randoms: bool,
@@ -113,6 +124,9 @@ pub struct Workload {
     depth: usize,
     client_ops: usize,
     recur: bool,
+    contend: bool,
+    fences: bool,
+    clients: u64,
     lives: bool,
     /// Clients that ended and came again as a new instance.
     pub reborn: u64,
@@ -142,10 +156,14 @@ impl Workload {
             depth,
             client_ops,
             recur,
+            contend,
+            fences,
+            clients,
             ..
         } = *plan;
         Self {
             history: Vec::new(),
+            refused: BTreeSet::new(),
             notices: Notices::default(),
             book: Book::default(),
             diary: Diary::new(seed),
@@ -153,6 +171,7 @@ impl Workload {
             span: Span::default(),
             album: Album::default(),
             streams: Streams::default(),
+            fencing: Fencing::default(),
             claims,
             programs,
             randoms,
@@ -162,6 +181,9 @@ impl Workload {
             depth,
             client_ops,
             recur,
+            contend,
+            fences,
+            clients,
             lives,
             reborn: 0,
             calm: false,
@@ -186,21 +208,26 @@ impl Workload {
         self.next_name += 1;
         // Who does other things as well has one life: locks and watches are an instance's.
         let lives = self.lives && index % 2 == 1;
+        // Who is slow says for long that nothing newer was answered: a late copy of what was is then not told by that from a first request.
+        let slow = self.contend && !index.is_multiple_of(4);
+        let fencer = Fencer::new(self.fences, index, self.clients);
+        let only = lives || slow || fencer.is_victim();
         SimClient {
             role: Client::new(config, now),
-            lives: lives.then_some(config),
+            lives: (lives || fencer.is_victim()).then_some(config),
             ends: false,
             name: self.next_name,
             current: None,
-            chores: Chores::new(self.claims && !lives),
-            calls: Calls::new(self.programs && !lives, index),
-            caller: Caller::new(self.randoms && !lives, index),
-            patron: Patron::new(self.library && !lives),
-            spanner: Spanner::new(self.spans && !lives),
-            snapper: Snapper::new(self.snaps && !lives),
-            streamer: Streamer::new(self.depth > 0 && !lives, self.depth),
+            chores: Chores::new(self.claims && !only),
+            calls: Calls::new(self.programs && !only, index),
+            caller: Caller::new(self.randoms && !only, index),
+            patron: Patron::new(self.library && !only),
+            spanner: Spanner::new(self.spans && !only),
+            snapper: Snapper::new(self.snaps && !only),
+            streamer: Streamer::new(self.depth > 0 && !only, self.depth),
+            fencer,
             next_at: 0,
-            think_ns: rng.between(100_000, 20_000_000),
+            think_ns: if slow { rng.between(MS * 100, MS * 1000) } else { rng.between(MS / 10, MS * 20) },
             finished: false,
             aim: None,
         }
@@ -219,13 +246,23 @@ impl SimClient {
         let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
         let calls = self.calls.next_at(self.finished).min(self.caller.next_at(self.finished));
         let others = self.patron.next_at(self.finished).min(self.spanner.next_at(self.finished));
-        own.min(chores).min(calls).min(others).min(self.streamer.next_at(self.finished))
+        let last = self.streamer.next_at(self.finished).min(self.fencer.next_at(self.finished));
+        let own = if self.fencer.is_victim() { u64::MAX } else { own };
+        own.min(chores).min(calls).min(others).min(last)
     }
 
     /// Whether an operation is under way.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Objects that it waits for an answer about, and since when: registers and streams.
+    #[must_use]
+    pub fn waits_for(&self) -> Vec<(ObjectId, u64)> {
+        let key = |record: &Record| register(record.key.parse().expect("keys are numbers"));
+        let own = self.current.iter().map(|(_, record, _)| (key(record), record.invoke_ns));
+        own.chain(self.streamer.waits_for()).collect()
     }
 
     /// Whether its watches and locks have come to rest.
@@ -238,6 +275,7 @@ impl SimClient {
             && self.spanner.is_settled()
             && self.snapper.is_settled()
             && self.streamer.is_settled()
+            && self.fencer.is_settled()
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -255,6 +293,7 @@ impl SimClient {
                 || self.patron.on_completion(&ended, now, &mut work.shelf)
                 || self.spanner.on_completion(&ended, &mut work.span)
                 || self.streamer.on_completion(&ended, &self.role, &mut work.streams)
+                || self.fencer.on_completion(&ended, &mut work.fencing)
             {
                 continue;
             }
@@ -269,6 +308,8 @@ impl SimClient {
         self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
         self.spanner.advance(now, local, self.finished, &mut self.role, &mut work.span, rng);
         self.streamer.advance(now, local, self.finished, &mut self.role, &mut work.streams, rng);
+        let ends = self.fencer.advance(now, local, self.finished, &mut self.role, &mut work.fencing, rng);
+        self.ends |= ends;
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
         {
@@ -291,7 +332,7 @@ impl SimClient {
             self.role = Client::new(*config, local);
             work.reborn += 1;
         }
-        if self.current.is_none() && !self.finished && self.next_at <= now {
+        if self.current.is_none() && !self.finished && self.next_at <= now && !self.fencer.is_victim() {
             self.begin(now, local, work, rng);
         }
     }
@@ -301,6 +342,9 @@ impl SimClient {
         let (key, kind) = match self.aim {
             Some(Aim { key, reads: true, .. }) => (key, Kind::Read),
             Some(Aim { key, .. }) => (key, *rng.pick(&[Kind::Write, Kind::Cas])),
+            None if work.contend => {
+                (rng.below(work.keys), *rng.pick(&[Kind::Read, Kind::Write, Kind::Cas, Kind::Cas, Kind::Cas]))
+            }
             None => (rng.below(work.keys), *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas])),
         };
         let object = register(key);
@@ -320,7 +364,7 @@ impl SimClient {
         let deletes = kind == Kind::Write && rng.one_in(4);
         if kind != Kind::Read && !deletes {
             work.next_value += 1;
-            record.value = Some(if work.recur { 1 + rng.below(3) } else { work.next_value });
+            record.value = Some(if work.recur { 1 + rng.below(VALUES) } else { work.next_value });
         }
         let whole = SubOp::Read { offset: 0, length: 1 << 20 };
         match (kind, record.value) {
@@ -330,6 +374,10 @@ impl SimClient {
                 let data = content(value.expect("it has one"));
                 if kind == Kind::Cas {
                     record.expect = work.seen[key as usize];
+                    if work.contend && (self.think_ns > 20 * MS || rng.one_in(2)) {
+                        // A guard that fails now and may hold soon.
+                        record.expect = Some(rng.between(0, VALUES)).filter(|value| *value > 0);
+                    }
                     match record.expect {
                         None => operation.ops.push(SubOp::AssertExists { exists: false }),
                         Some(expected) => {
@@ -380,6 +428,7 @@ impl SimClient {
             }
             // A resend that came when its answer could not be known any more: it may have happened.
             (_, Err(Failure::Refused(OpFailure::Superseded {}) | Failure::Unknown)) => {
+                work.refused.insert(work.history.len());
                 record.return_ns = None;
                 record.unknown = true;
             }

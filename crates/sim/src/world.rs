@@ -9,7 +9,7 @@
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::ledger::Ledger;
-use crate::network::{CutId, Network};
+use crate::network::{CutId, Doubled, Network};
 use crate::operator::{Operator, Registrar};
 use crate::plan::{MS, Plan, Report, SECOND};
 use crate::process::{Action, Input, Process, Role, of_mon, of_osd};
@@ -28,11 +28,9 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-const CLUSTER: ClusterId = ClusterId(1);
+pub(crate) const CLUSTER: ClusterId = ClusterId(1);
 /// The pool that the registers are in.
 pub const POOL: &str = "registers";
-/// What every OSD says it can hold.
-
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
 pub(crate) enum Event {
@@ -95,6 +93,11 @@ pub(crate) enum Event {
         members: Vec<OsdId>,
         away: u64,
     },
+    /// These lose power at once, and some clients do not reach any OSD for a while.
+    Dark {
+        members: Vec<OsdId>,
+        apart: Vec<Entity>,
+    },
     /// What reaches these from others, for so long, is only what is short.
     Squeeze {
         alone: Vec<Entity>,
@@ -141,6 +144,8 @@ pub struct World {
     pub(crate) surveyed: u64,
     /// From then on, in virtual nanoseconds, every operation that is begun must be answered.
     pub(crate) must_answer_from: u64,
+    /// Disks that were lost for good.
+    pub(crate) losses: crate::replace::Losses,
     /// Random classes that have been ordered: class and version.
     ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
@@ -196,7 +201,8 @@ impl World {
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
         let mut work = Workload::new(&plan);
-        let clients: Vec<SimClient> = (0..plan.clients).map(|index| work.client(index, &mut rng, Time(0))).collect();
+        let clients: Vec<SimClient> =
+            (0..plan.clients + u64::from(plan.fences)).map(|index| work.client(index, &mut rng, Time(0))).collect();
         let mut operator = Operator::default();
         operator.wish(
             json!({"command": "pool create", "name": POOL, "size": plan.size, "min_size": plan.min_size, "pg_num": plan.pg_num}),
@@ -213,7 +219,7 @@ impl World {
             rng,
             schedule: Schedule::default(),
             processes,
-            network: Network::default(),
+            network: if plan.contend { Network::new(Doubled::MANY) } else { Network::default() },
             sessions: Sessions::default(),
             operator,
             registrars: (0..2).map(Registrar::new).collect(),
@@ -234,6 +240,7 @@ impl World {
             borders: nacre_osd::borders::Borders::default(),
             surveyed: 0,
             must_answer_from: u64::MAX,
+            losses: crate::replace::Losses::default(),
             ordered: BTreeSet::new(),
             runtime: nacre_osd::Runtime::patient(),
             plan,
@@ -271,7 +278,8 @@ impl World {
         daemons.chain(clients).chain(registrars).chain([Operator::WHO]).collect()
     }
     pub(crate) fn osds(&self) -> Vec<OsdId> {
-        (0..self.plan.osds).map(OsdId).collect()
+        let osd = |who: &Entity| if let Entity::Osd(osd) = who { Some(*osd) } else { None };
+        self.processes.iter().filter(|(_, process)| !process.gone).filter_map(|(who, _)| osd(who)).collect()
     }
     pub(crate) fn mons(&self) -> Vec<Entity> {
         (0..self.plan.mons).map(|mon| Entity::Mon(MonId(mon))).collect()
@@ -296,6 +304,7 @@ impl World {
             unknown,
             epochs: self.ledger.epoch().0,
             crashes: self.crashes,
+            disks: self.losses.count,
             claims: self.work.notices.counts(),
             programs: self.work.book.counts(),
             randoms: self.work.diary.counts(),
@@ -303,6 +312,7 @@ impl World {
             spans: self.work.span.counts(),
             snaps: self.work.album.counts,
             streams: self.work.streams.counts,
+            fencing: self.work.fencing.counts,
             borders: self.borders,
             simulated_ns: self.schedule.now,
             surveyed: self.surveyed,
@@ -345,6 +355,7 @@ impl World {
     fn is_over(&self) -> bool {
         let idle = |client: &SimClient| client.finished && !client.is_busy() && client.is_settled(&self.work);
         !self.faults
+            && self.losses.is_over()
             && self.clients.iter().all(idle)
             && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())
             && self.ledger.map().is_some_and(|map| self.operator.is_content(map))
@@ -361,6 +372,15 @@ impl World {
         let (request, removed) = crate::snapshots::order(map, POOL, now, &mut self.rng);
         self.work.album.removing.extend(removed);
         self.order(&request);
+    }
+    /// Victims are fenced, for as long as it takes.
+    fn order_fences(&mut self) {
+        for (client, instance) in self.work.fencing.orders() {
+            let who = Entity::Client(client);
+            self.note(|| format!("{who} is to be fenced up to {instance}"));
+            let request = json!({"command": "fence add", "entity": who.to_string(), "instance": instance.0});
+            self.operator.wish(request, move |map| map.is_fenced(who, instance));
+        }
     }
     fn remove_some_snapshots(&mut self) {
         let Some(map) = self.ledger.map() else { return };
@@ -397,6 +417,8 @@ impl World {
                     self.send_mon(Operator::WHO, Epoch::NONE, Message::Command(command));
                 }
                 self.order_snapshots();
+                self.order_fences();
+                self.replace_disks();
                 self.after(300 * MS, Event::Operate);
             }
             Event::Seek(who) => self.seek(who),
@@ -416,6 +438,7 @@ impl World {
             Event::Heal(cut) => self.network.heal(cut),
             Event::Depose { pg, primary, alone } => self.depose(pg, primary, &alone),
             Event::Blackout { members, away } => self.blackout(&members, away),
+            Event::Dark { members, apart } => self.dark(&members, &apart),
             Event::Squeeze { alone, wait } => self.squeeze(&alone, wait),
             Event::EndOfFaults => self.end_of_faults(),
             Event::EndOfWork => {
@@ -431,7 +454,7 @@ impl World {
     fn restart(&mut self, who: Entity) {
         let (now, faults) = (self.now(), self.faults);
         let process = self.processes.get_mut(&who).expect("a process per daemon");
-        if process.role.is_some() {
+        if process.role.is_some() || process.gone {
             return;
         }
         process.life += 1;
@@ -450,7 +473,7 @@ impl World {
             }
             Entity::Osd(id) => {
                 let mut out = Vec::new();
-                let osd = Osd::open(osd_config(&self.plan, id, self.rng.any() | 1), local, &mut out);
+                let osd = Osd::open(osd_config(&self.plan, id, process.store, self.rng.any() | 1), local, &mut out);
                 actions.extend(out.into_iter().map(of_osd));
                 Role::Osd(Box::new(osd))
             }
@@ -488,6 +511,7 @@ impl World {
                 }
             }
             Entity::Osd(osd) => {
+                self.work.streams.early.crashed(osd);
                 if let Some(mon) = self.sessions.close(who) {
                     self.tell_gone(Entity::Mon(mon), who);
                 }
@@ -638,7 +662,10 @@ impl World {
 
     /// A daemon stops by itself: it may when its disk was broken.
     fn stopped(&mut self, who: Entity, why: &str) {
-        assert!(self.processes[&who].broken, "{who} halts: {why}");
+        let process = &self.processes[&who];
+        // The operator's word for a new store may come later than its first start, and an order that is late may remove it again.
+        let replaced = process.store > 0 && why.contains("osd add");
+        assert!(process.broken || replaced, "{who} halts: {why}");
         self.note(|| format!("{who} halts: {why}"));
         let wait = self.rng.between(50 * MS, 3 * SECOND);
         self.crash_for(who, wait);
@@ -684,6 +711,7 @@ impl World {
             Role::Mon(mon) => self.ledger.see_monitor(now, who, mon),
             Role::Osd(_) => self.ledger.see(who, map),
         }
+        self.see_activations();
         if self.ledger.epoch() > before {
             self.note(|| format!("{} (from {who})", self.ledger.epoch()));
         }
@@ -850,6 +878,9 @@ impl World {
         if matches!((from, to), (Entity::Mon(_), Entity::Osd(_))) {
             self.mon_to_osd += 1;
         }
+        if let (Entity::Osd(osd), Entity::Client(client), Message::OpApplied(applied)) = (from, to, &message) {
+            self.see_early(osd, client, applied);
+        }
         // What arrives is what was written: every message goes through its bytes.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
@@ -911,7 +942,7 @@ impl World {
     }
 }
 
-fn osd_config(plan: &Plan, id: OsdId, process: u64) -> OsdConfig {
+fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {
     let limits = Limits {
         log_entries_min: plan.log.0,
         log_entries_max: plan.log.1,
@@ -924,7 +955,8 @@ fn osd_config(plan: &Plan, id: OsdId, process: u64) -> OsdConfig {
     OsdConfig {
         id,
         process,
-        store: u128::from(id.0) + 1,
+        // Which of the stores that it had: none has the name of another.
+        store: u128::from(store) << 32 | u128::from(id.0 + 1),
         address: Address(format!("sim:{id}")),
         class: String::new(),
         host: format!("host{}", id.0),

@@ -208,7 +208,7 @@ impl Pg {
     ) -> Option<OpFailure> {
         let now = Dated { process: sh.config.process, reading: sh.now.0 };
         let undated = writes
-            && request.dated.process != now.process
+            && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
             && self.local.dedup.is_stranger(&request.request)
             && !mutant(Mutant::ForgottenClientExecutedAgain);
         let limits = &sh.config.limits;
@@ -589,6 +589,9 @@ impl Pg {
 
     /// A copy of the operation gets the same answer; the oldest answers make room.
     fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
+        if mutant(Mutant::AnswerForgotten) {
+            return;
+        }
         let primary = self.primary().expect("only primaries answer");
         primary.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;

@@ -334,7 +334,8 @@ impl Pg {
             } else if mutant(Mutant::BackfillTargetComplete) {
                 info.exists
             } else {
-                activated.members.contains(osd) && info.exists && info.backfill.is_none()
+                let exists = info.exists || mutant(Mutant::EmptyStoreCounts);
+                activated.members.contains(osd) && exists && info.backfill.is_none()
             }
         };
         let candidates = infos.iter().filter(|(osd, info)| mutant(Mutant::LongestLogWins) || may_know(osd, info));

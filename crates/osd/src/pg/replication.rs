@@ -450,7 +450,7 @@ impl Pg {
             return;
         }
         let applied = |osd: &OsdId| match primary.peers.get(osd) {
-            _ if *osd == me => primary.applied,
+            _ if *osd == me || mutant(Mutant::AppliedHereTold) => primary.applied,
             Some(peer) => peer.applied.max(peer.acked),
             None => Version::NONE,
         };

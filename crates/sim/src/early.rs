@@ -1,0 +1,120 @@
+//! Early answers (CEPH-46): an update was told to be applied in memory on the whole acting set. Until its answer proper comes, when may it be lost?
+//!
+//! ```text
+//!  OpApplied is sent ─▶ holders: the acting members whose logs have it   all that are in the interval must
+//!  one crashes       ─▶ holds it no longer: it may not have flushed      (the others do)
+//!  a later interval  ─▶ only those of its activation still count         (who were not there bring it back as divergent)
+//!  nobody holds it   ─▶ lost, with right: its client sends it again
+//! ```
+//! As long as somebody holds it, nobody may read anything older (`streams.rs`).
+
+use crate::world::World;
+use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId};
+use nacre_wire::msg::client::OpApplied;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A client and its number of an operation.
+pub type Name = (ClientId, u64);
+
+/// One early answer whose answer proper has not come.
+#[derive(Debug)]
+struct Early {
+    object: ObjectId,
+    interval: Epoch,
+    holders: BTreeSet<OsdId>,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct EarlyAnswers {
+    held: BTreeMap<Name, Early>,
+    lost: BTreeSet<Name>,
+}
+
+impl EarlyAnswers {
+    /// Whether it may have been lost.
+    #[must_use]
+    pub fn is_lost(&self, name: &Name) -> bool {
+        self.lost.contains(name)
+    }
+    /// How many were lost.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.lost.len()
+    }
+    /// It was answered for good, or given up.
+    pub fn ended(&mut self, name: &Name) {
+        self.held.remove(name);
+    }
+    /// The OSD is gone, with what it had not flushed.
+    pub fn crashed(&mut self, osd: OsdId) {
+        self.only(|_| true, |holder| *holder != osd);
+    }
+    /// An interval was activated by these.
+    pub fn activated(&mut self, interval: Epoch, members: &[OsdId], is_home: impl Fn(&ObjectId) -> bool) {
+        let later = |early: &Early| early.interval < interval && is_home(&early.object);
+        self.only(later, |holder| members.contains(holder));
+    }
+    fn only(&mut self, which: impl Fn(&Early) -> bool, keep: impl Fn(&OsdId) -> bool) {
+        let lost = &mut self.lost;
+        self.held.retain(|name, early| {
+            if which(early) {
+                early.holders.retain(&keep);
+            }
+            let held = !early.holders.is_empty();
+            if !held {
+                lost.insert(*name);
+            }
+            held
+        });
+    }
+}
+
+impl World {
+    /// A primary tells a client that its update is applied everywhere.
+    ///
+    /// # Panics
+    /// When it is not: that is the finding.
+    pub(crate) fn see_early(&mut self, primary: OsdId, client: ClientId, applied: &OpApplied) {
+        let Some(object) = self.work.streams.object_of(client, applied.request.sequence) else { return };
+        let version = applied.version;
+        let home = |osd: OsdId| self.groups(osd).find(|group| self.is_home(group.id(), &object));
+        let Some(group) = home(primary) else { return };
+        let (pg, acting) = (group.id(), group.interval.acting.clone());
+        let mut holders = BTreeSet::new();
+        for osd in acting {
+            let Some(member) = home(osd) else { continue };
+            let head = member.local.log.head();
+            let has = (head.interval == version.interval && head >= version)
+                || member.local.log.entries().iter().any(|entry| entry.version == version);
+            // Who has not left the interval since has it in memory at the least.
+            assert!(
+                has || member.interval.since != version.interval,
+                "{pg}: {} of {client} is said to be applied everywhere, {osd} has {head} of {version}",
+                applied.request.sequence
+            );
+            if has {
+                holders.insert(osd);
+            }
+        }
+        let name = (client, applied.request.sequence);
+        let early = Early { object, interval: version.interval, holders };
+        self.work.streams.early.held.insert(name, early);
+        self.work.streams.early.only(|_| true, |_| true);
+    }
+
+    fn groups(&self, osd: OsdId) -> impl Iterator<Item = &nacre_osd::pg::Pg> {
+        self.processes.get(&Entity::Osd(osd)).and_then(|process| process.osd()).into_iter().flat_map(|osd| osd.pgs())
+    }
+
+    /// Activations that have been committed take early answers from those who were not there.
+    pub(crate) fn see_activations(&mut self) {
+        for (pg, activation) in self.ledger.take_activations() {
+            let pool = self.ledger.map().and_then(|map| map.pools.get(&pg.pool)).map(|pool| pool.pg_num);
+            let seed =
+                |object: &ObjectId| pool.map(|pg_num| nacre_osd::key::seed(nacre_osd::key::hash(object), pg_num));
+            let is_home = |object: &ObjectId| seed(object) == Some(pg.seed);
+            self.work.streams.early.activated(activation.interval, &activation.members, is_home);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Disks that are lost for good, and what an operator does then: removes the OSD, and makes a new store under the same id or under a new one.
+//!
+//! ```text
+//!  dies, its disk is gone ─▶ osd rm (force) ─▶ same id: osd add ─▶ a new store starts     the cluster fills it
+//!                                           └▶ new id: a new OSD starts, the old one never again
+//! ```
+//! A disk is lost only where the promise holds that nothing is lost with it: of each group's last activation, another member has the store that it had then.
+//! So disks may be lost one after the other, also before groups have been filled, but never the last copy, and none while an object is missing anywhere.
+
+use crate::disk::Disk;
+use crate::plan::{MS, SECOND};
+use crate::process::Process;
+use crate::world::{Event, World};
+use nacre_types::{Entity, Instance, OsdId};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Disks that are lost in one run, at most.
+const LOST_MAX: u32 = 3;
+
+/// What is done about a lost disk.
+#[derive(Debug)]
+struct Loss {
+    osd: OsdId,
+    /// The same id is used again.
+    again: bool,
+    removed: bool,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Losses {
+    now: Option<Loss>,
+    /// The last instance of each OSD's that had a store which is gone.
+    last: BTreeMap<OsdId, Instance>,
+    /// How many disks were lost.
+    pub count: u32,
+}
+
+impl Losses {
+    /// Whether nothing is being done.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.now.is_none()
+    }
+}
+
+impl World {
+    /// A disk is lost, if none has to stay.
+    pub(crate) fn lose_disk(&mut self, osd: OsdId) {
+        if self.losses.now.is_some() || self.losses.count >= LOST_MAX || !self.is_spare(osd) || self.is_owed() {
+            return;
+        }
+        let Some(instance) = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.instance) else {
+            return;
+        };
+        let who = Entity::Osd(osd);
+        if !self.crash(who) {
+            return;
+        }
+        let again = self.rng.one_in(2);
+        self.note(|| format!("{osd}'s disk is gone for good; the same id comes again: {again}"));
+        self.losses.count += 1;
+        self.losses.last.insert(osd, instance);
+        self.losses.now = Some(Loss { osd, again, removed: false });
+        let disk = self.new_disk(osd);
+        let process = self.process(who);
+        process.disk = disk;
+        process.store += 1;
+        process.gone = true;
+    }
+
+    fn new_disk(&mut self, osd: OsdId) -> Disk {
+        let content = nacre_osd::format(crate::world::CLUSTER, osd);
+        Disk::new(self.plan.disks, self.plan.deferred_write_max, content, &mut self.rng)
+    }
+
+    /// Whether every group has somebody else who has what was answered.
+    fn is_spare(&self, osd: OsdId) -> bool {
+        let Some(map) = self.ledger.map() else { return false };
+        map.pgs.values().all(|record| {
+            let known = record.activated.members.iter().zip(&record.activated.instances);
+            let has = |(other, instance): (&OsdId, &Instance)| {
+                *other != osd && self.losses.last.get(other).is_none_or(|last| instance > last)
+            };
+            !record.activated.members.contains(&osd) || known.clone().any(has)
+        })
+    }
+
+    /// Whether anybody lacks an object, or may: then the only one that has it could be lost. An update that was never answered stays wanted once others have
+    /// adopted its log entry, though nobody has its data any more (`docs/faults.md`).
+    fn is_owed(&self) -> bool {
+        self.osds().into_iter().any(|osd| {
+            let role = self.processes[&Entity::Osd(osd)].osd();
+            role.is_none_or(|role| {
+                role.pgs().any(|group| {
+                    let peers = group.as_primary().into_iter().flat_map(|primary| primary.peers.values());
+                    !group.local.missing.is_empty() || peers.into_iter().any(|peer| !peer.missing.is_empty())
+                })
+            })
+        })
+    }
+
+    /// Some of the others are away while it starts: it may be the only one of a group's last members that is there, and has nothing.
+    fn leave_alone(&mut self, osd: OsdId) {
+        for other in self.osds() {
+            if self.faults && other != osd && !self.rng.one_in(3) {
+                let wait = self.rng.between(SECOND, 4 * SECOND);
+                self.crash_for(Entity::Osd(other), wait);
+            }
+        }
+    }
+
+    /// The operator's next step.
+    pub(crate) fn replace_disks(&mut self) {
+        let Some(Loss { osd, again, removed }) = self.losses.now else { return };
+        let info = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.up);
+        match info {
+            // Its peers and the monitors have to notice first.
+            Some(true) if !removed => self.order(&json!({"command": "osd down", "osd": osd.0})),
+            Some(false) if !removed => {
+                self.order(&json!({"command": "osd rm", "osd": osd.0, "force": true}));
+            }
+            None if again => {
+                self.losses.now = Some(Loss { osd, again, removed: true });
+                self.order(&json!({"command": "osd add", "osd": osd.0, "host": format!("host{}", osd.0)}));
+            }
+            None => {
+                // One that nobody ever had.
+                let id = OsdId(self.plan.osds + self.losses.count);
+                self.note(|| format!("{osd} is removed, {id} comes in its place"));
+                let disk = self.new_disk(id);
+                let clock = crate::clock::Clock::any(&mut self.rng);
+                self.processes.insert(Entity::Osd(id), Process::new(disk, clock));
+                self.losses.now = None;
+                self.after(50 * MS, Event::Restart(Entity::Osd(id)));
+            }
+            Some(_) => {
+                self.note(|| format!("{osd} comes again with a new store"));
+                self.losses.now = None;
+                self.process(Entity::Osd(osd)).gone = false;
+                self.leave_alone(osd);
+                self.after(50 * MS, Event::Restart(Entity::Osd(osd)));
+            }
+        }
+    }
+}
