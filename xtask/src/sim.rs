@@ -108,13 +108,13 @@ fn show_and_count(output: impl Read) -> Vec<(String, u64)> {
     counts
 }
 
-/// Every planted bug must be caught: those of monitors by the stories of their crate, the others by the simulator.
+/// Every planted bug must be caught: those of stores, monitors and clients by the stories of their crates, the others by the simulator.
 ///
 /// # Errors
 /// When one is not, or there is no simulator.
 pub fn mutants() -> Result<()> {
     mutants_available(&Workspace::load()?)?;
-    for role in ["nacre-store", "nacre-mon"] {
+    for role in ["nacre-store", "nacre-mon", "nacre-client"] {
         cargo(["test", "--locked", "--package", role, "--features", "mutants", "--test", "mutants"]).run()?;
     }
     simulator(true).args(["--mutants"]).run()

@@ -12,6 +12,7 @@
 //!
 //! Our clock must go on while the machine sleeps.
 
+use crate::mutants::{Mutant, mutant};
 use nacre_types::{OsdId, Time};
 use nacre_wire::msg::client::Dated;
 use std::collections::BTreeMap;
@@ -38,12 +39,13 @@ impl Heard {
     /// `begun`, by the OSD's clock; nothing if we have not heard from it lately.
     pub(crate) fn date(&self, osd: OsdId, begun: Time, now: Time) -> Dated {
         let Some((Dated { process, reading }, at)) = self.clocks.get(&osd) else { return Dated::default() };
-        if now.since(*at) > FRESH {
+        if now.since(*at) > FRESH && !mutant(Mutant::OldReadingUsed) {
             return Dated::default();
         }
         let reading = if begun >= *at {
             let passed = begun.0 - at.0;
-            reading.saturating_add(passed - passed.div_ceil(DRIFT_PART))
+            let drift = if mutant(Mutant::DriftIgnored) { 0 } else { passed.div_ceil(DRIFT_PART) };
+            reading.saturating_add(passed - drift)
         } else {
             let passed = at.0 - begun.0;
             reading.saturating_sub(passed + passed.div_ceil(DRIFT_PART))

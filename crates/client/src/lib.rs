@@ -19,12 +19,9 @@ mod cluster;
 mod driven;
 mod heard;
 mod meta;
+mod mutants;
 mod role;
-#[cfg(test)]
-mod role_test;
 mod spanning;
-#[cfg(test)]
-mod spanning_test;
 mod watch;
 
 pub use cluster::{
@@ -33,5 +30,8 @@ pub use cluster::{
 };
 pub use driven::Driven;
 pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
+#[cfg(feature = "mutants")]
+pub use mutants::set_mutant;
+pub use mutants::{Mutant, mutant};
 pub use role::{Client, ClientConfig, Output};
 pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};

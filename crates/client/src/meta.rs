@@ -11,6 +11,7 @@
 //!
 //! Invariants: every request completes exactly once; a watch's events come in the order of revisions, none twice, none left out.
 
+use crate::mutants::{Mutant, mutant};
 use nacre_types::{Entity, Instance, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::meta::{
@@ -129,7 +130,7 @@ impl MetaClient {
     /// Begins a request. `None`: too many are in flight, take completions first.
     pub fn submit(&mut self, now: Time, call: MetaCall) -> Option<MetaId> {
         let low = self.in_flight.first_key_value().map_or(self.next, |(id, _)| *id);
-        if self.next - low >= META_WINDOW {
+        if self.next - low >= META_WINDOW && !mutant(Mutant::MetaUnbounded) {
             return None;
         }
         let id = self.next;
@@ -186,14 +187,15 @@ impl MetaClient {
         if !self.session {
             return;
         }
-        let answered_below = *self.in_flight.first_key_value().expect("at least this one").0;
+        let first = *self.in_flight.first_key_value().expect("at least this one").0;
+        let answered_below = if mutant(Mutant::MetaMarkBeyondUnanswered) { self.next } else { first };
         let one = self.in_flight.get_mut(&id).expect("the caller has seen it");
         let request = MetaRequest {
             instance: self.instance,
             sequence: id,
             answered_below,
             known: one.known,
-            again: std::mem::replace(&mut one.again, true),
+            again: std::mem::replace(&mut one.again, !mutant(Mutant::MetaAgainUnsaid)),
             call: one.call.clone(),
         };
         one.sent = Some(now);
@@ -206,7 +208,8 @@ impl MetaClient {
             return;
         }
         let watch = &self.watches[&id];
-        let from = watch.through.map_or(watch.from, |through| through + 1);
+        let seen = watch.through.filter(|_| !mutant(Mutant::MetaWatchedFromStart));
+        let from = seen.map_or(watch.from, |through| through + u64::from(!mutant(Mutant::MetaWatchedFromLast)));
         self.out.push(Message::MetaWatch(MetaWatch { watch: id, span: watch.span.clone(), from }));
     }
 
@@ -214,7 +217,9 @@ impl MetaClient {
     pub fn on_session(&mut self, now: Time) {
         self.session = true;
         for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
-            self.send(now, id);
+            if !mutant(Mutant::MetaSessionForgets) {
+                self.send(now, id);
+            }
         }
         for id in self.watches.keys().copied().collect::<Vec<_>>() {
             self.ask_watch(id);
@@ -248,14 +253,20 @@ impl MetaClient {
     }
 
     fn on_reply(&mut self, now: Time, reply: &MetaReply) {
-        let Some(one) = self.in_flight.get_mut(&reply.sequence).filter(|_| reply.instance == self.instance) else {
+        let Some(one) = self
+            .in_flight
+            .get_mut(&reply.sequence)
+            .filter(|_| reply.instance == self.instance || mutant(Mutant::MetaAnswerOfAnother))
+        else {
             return;
         };
-        self.known = self.known.max(reply.revision);
+        if !mutant(Mutant::MetaOwnWritesForgotten) {
+            self.known = self.known.max(reply.revision);
+        }
         if let MetaResult::Failed { error } = &reply.result {
             let wait = match error {
                 MetaError::RateLimited { retry_ms } => Some(*retry_ms),
-                MetaError::Unavailable { .. } => Some(100),
+                MetaError::Unavailable { .. } if !mutant(Mutant::MetaUnavailableFinal) => Some(100),
                 _ => None,
             };
             if let Some(wait) = wait {
@@ -278,20 +289,22 @@ impl MetaClient {
         if told.through < through {
             return;
         }
-        let events = if told.after > through { None } else { MetaEvents::decode(payload).ok() };
+        let gap = told.after > through && !mutant(Mutant::MetaGapTaken);
+        let events = if gap { None } else { MetaEvents::decode(payload).ok() };
         let Some(mut events) = events else {
             // Something is missing, or damaged: again from where we are.
             return self.ask_watch(told.watch);
         };
         // A former session's last words may come after the new one's first.
-        events.retain(|event| event.revision() > through);
+        events.retain(|event| event.revision() > through || mutant(Mutant::MetaToldTwice));
         watch.through = Some(told.through);
         self.known = self.known.max(told.through);
         self.news.push((MetaWatchId(told.watch), WatchNews::Events { events, through: told.through }));
     }
 
     fn due(one: &InFlight) -> Option<Time> {
-        one.not_before.or_else(|| one.sent.map(|at| at + RETRY))
+        let not_before = one.not_before.filter(|_| !mutant(Mutant::MetaNotBeforeIgnored));
+        not_before.or_else(|| one.sent.map(|at| at + RETRY))
     }
 
     /// Sends again what is due.
@@ -310,88 +323,5 @@ impl MetaClient {
             return Time::MAX;
         }
         self.in_flight.values().filter_map(Self::due).min().unwrap_or(Time::MAX)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nacre_types::MonId;
-
-    const MON: Entity = Entity::Mon(MonId(0));
-    fn events(after: u64, through: u64, at: &[u64]) -> Message {
-        let list: Vec<MetaEvent> =
-            at.iter().map(|revision| MetaEvent::Delete { key: "a/k".into(), revision: *revision }).collect();
-        Message::MetaEvents(MetaEvents { watch: 1, after, through }, vec![MetaEvents::encode(&list)])
-    }
-    fn sent(client: &mut MetaClient) -> Vec<Message> {
-        let mut out = Vec::new();
-        client.take_outputs(&mut out);
-        out
-    }
-    fn seen(client: &mut MetaClient) -> Vec<u64> {
-        let mut news = Vec::new();
-        client.take_news(&mut news);
-        let of = |(_, news): (MetaWatchId, WatchNews)| match news {
-            WatchNews::Events { events, .. } => events,
-            WatchNews::Ended(_) => Vec::new(),
-        };
-        news.into_iter().flat_map(of).map(|event| event.revision()).collect()
-    }
-
-    // Went red when `retain` was left out, and when a gap was taken.
-    #[test]
-    fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
-        let mut client = MetaClient::new(Instance(1));
-        client.watch(MetaSpan::Prefix { prefix: "a/".into() }, 0);
-        assert!(sent(&mut client).is_empty(), "there is no session");
-        client.on_session(Time(1));
-        assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 0, .. })]));
-        client.on_message(Time(1), MON, &events(4, 6, &[5, 6]));
-        client.on_session_lost();
-        client.on_session(Time(2));
-        assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 7, .. })]));
-        // The former monitor's last words, then the new one's first.
-        client.on_message(Time(2), MON, &events(6, 7, &[7]));
-        client.on_message(Time(2), MON, &events(6, 8, &[7, 8]));
-        assert_eq!(seen(&mut client), [5, 6, 7, 8]);
-        client.on_message(Time(2), MON, &events(9, 10, &[10]));
-        assert_eq!(seen(&mut client), [] as [u64; 0], "revision 9 is missing");
-        assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 9, .. })]));
-    }
-
-    #[test]
-    fn not_now_is_tried_again_and_an_answer_is_final() {
-        let mut client = MetaClient::new(Instance(1));
-        client.on_session(Time(0));
-        let id = client.submit(Time(0), MetaCall::Leases {}).expect("room");
-        assert_eq!(sent(&mut client).len(), 1);
-        let reply =
-            |result| Message::MetaReply(MetaReply { instance: Instance(1), sequence: id.0, revision: 3, result });
-        let limited = MetaResult::Failed { error: MetaError::RateLimited { retry_ms: 20 } };
-        client.on_message(Time(0), MON, &reply(limited));
-        let at = client.next_deadline();
-        assert_eq!(at, Time(0) + Duration::from_millis(20));
-        client.on_tick(at);
-        let again = sent(&mut client);
-        assert!(
-            matches!(&again[..], [Message::MetaRequest(MetaRequest { again: true, sequence: 1, .. })]),
-            "{again:?}"
-        );
-        for _ in 0..2 {
-            client.on_message(at, MON, &reply(MetaResult::Leases { leases: vec![] }));
-        }
-        let mut done = Vec::new();
-        client.take_done(&mut done);
-        assert_eq!(done.len(), 1);
-    }
-
-    #[test]
-    fn the_window_bounds_what_is_in_flight() {
-        let mut client = MetaClient::new(Instance(1));
-        let taken = (0..1_000).take_while(|_| client.submit(Time(0), MetaCall::Leases {}).is_some()).count();
-        assert_eq!(taken as u64, META_WINDOW);
-        client.abandon(MetaId(1));
-        assert!(client.submit(Time(0), MetaCall::Leases {}).is_some());
     }
 }

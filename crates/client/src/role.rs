@@ -5,9 +5,10 @@ use crate::cluster::{
     WatchId,
 };
 use crate::heard::Heard;
+use crate::mutants::{Mutant, mutant};
 use crate::watch::{Target, Watches};
 use bytes::Bytes;
-use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
+use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::check::check_payload;
 use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
@@ -206,7 +207,9 @@ impl Client {
         let lost = |op: &InFlight| op.target.is_some_and(|(_, _, at)| at == osd);
         let again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| lost(op)).map(|(id, _)| *id).collect();
         for id in again {
-            self.send(now, id);
+            if !mutant(Mutant::ResetForgotten) {
+                self.send(now, id);
+            }
         }
         self.watches.on_peer_reset(osd);
         self.look_at_watches(now);
@@ -217,7 +220,7 @@ impl Client {
         match message {
             Message::MapFull(full) => {
                 if let Ok(map) = ClusterMap::from_bytes(&full.map)
-                    && map.epoch > self.epoch()
+                    && (map.epoch > self.epoch() || mutant(Mutant::OlderMapTaken))
                 {
                     self.map = Some(map);
                     self.after_map(now);
@@ -238,12 +241,13 @@ impl Client {
                     op.blocked = Some(blocked.reason);
                 }
             }
-            Message::Refused(refused) if matches!(from, Entity::Mon(_)) => {
+            Message::Refused(refused) if matches!(from, Entity::Mon(_)) || mutant(Mutant::RefusedByAnyone) => {
                 self.out.push(Output::Halt { why: refused.why })
             }
             _ => {}
         }
-        if epoch > self.epoch() && now.since(self.asked) >= Duration::from_millis(50) {
+        let behind = epoch > self.epoch() && !mutant(Mutant::NewerEpochIgnored);
+        if behind && now.since(self.asked) >= Duration::from_millis(50) {
             self.subscribe(now);
         }
     }
@@ -256,6 +260,7 @@ impl Client {
             match map.apply(&delta) {
                 Ok(()) => {}
                 Err(ApplyError::Gap { .. }) => break,
+                Err(ApplyError::OtherHistory { .. }) if mutant(Mutant::OtherHistoryIgnored) => break,
                 Err(error @ ApplyError::OtherHistory { .. }) => {
                     self.out.push(Output::Halt { why: error.to_string() });
                     break;
@@ -269,8 +274,18 @@ impl Client {
 
     /// Sends again what was sent to an interval that is over.
     fn after_map(&mut self, now: Time) {
-        let moved = |op: &InFlight| op.target.is_none() || self.target(&op.operation) != op.target;
-        let again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| moved(op)).map(|(id, _)| *id).collect();
+        let osd = |target: Option<Target>| target.map(|(_, _, osd)| osd);
+        let moved = |op: &InFlight| {
+            let target = self.target(&op.operation);
+            if mutant(Mutant::IntervalUnseen) {
+                return osd(target) != osd(op.target);
+            }
+            op.target.is_none() || target != op.target
+        };
+        let mut again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| moved(op)).map(|(id, _)| *id).collect();
+        if mutant(Mutant::ResentOutOfOrder) {
+            again.reverse();
+        }
         for id in again {
             self.send(now, id);
         }
@@ -301,32 +316,42 @@ impl Client {
     fn send(&mut self, now: Time, id: u64) {
         let op = &self.in_flight[&id];
         if self.group(&op.operation).is_none() {
+            if mutant(Mutant::RemovedPoolAwaited) {
+                return;
+            }
             self.finish(id, Err(Failure::NoSuchPool));
             return;
         }
-        let target = self.target(&op.operation);
-        let answered_below = *self.in_flight.first_key_value().expect("at least this one").0;
+        let target =
+            if mutant(Mutant::FirstTargetKept) && op.target.is_some() { op.target } else { self.target(&op.operation) };
+        let answered_below = match *self.in_flight.first_key_value().expect("at least this one").0 {
+            _ if mutant(Mutant::MarkBeyondUnanswered) => self.next,
+            _ if mutant(Mutant::MarkForgotten) => 0,
+            first => first,
+        };
         let op = self.in_flight.get_mut(&id).expect("just seen");
         op.target = target;
         op.sent = now;
         op.blocked = None;
         let Some((pg, _, osd)) = target else { return };
-        op.attempt += 1;
+        op.attempt += u32::from(!(mutant(Mutant::AttemptsAlike) && op.attempt > 0));
+        let again = op.attempt > 1 && mutant(Mutant::ResentUnderNewNumber);
+        let sequence = if again { id + (1 << 32) } else { id };
         let request = OpRequest {
-            request: RequestId { client: self.config.id, instance: self.config.instance, sequence: id },
+            request: RequestId { client: self.config.id, instance: self.config.instance, sequence },
             answered_below,
             pg,
             object: op.operation.object.clone(),
             ops: op.operation.ops.clone(),
             flags: op.operation.flags,
-            fence: self.fence,
+            fence: if mutant(Mutant::FenceUnsaid) { Epoch::NONE } else { self.fence },
             snaps: op.operation.snaps.clone(),
             trace: 0,
             tenant: 0,
             deadline_ms: 0,
             attempt: op.attempt,
             unix_ms: self.config.unix_ms_at_zero + now.0 / 1_000_000,
-            dated: self.heard.date(osd, op.begun, now),
+            dated: self.heard.date(osd, if mutant(Mutant::DateOfResending) { now } else { op.begun }, now),
         };
         let message = Message::OpRequest(request, op.operation.payload.clone());
         self.out.push(Output::Send { to: osd, message });
@@ -337,7 +362,8 @@ impl Client {
         if let (Some(OpFailure::Undated { now: reading }), Entity::Osd(osd)) = (&reply.failure, from) {
             self.heard.hear(osd, *reading, now);
         }
-        if reply.request.client != self.config.id || reply.request.instance != self.config.instance {
+        let ours = (reply.request.client, reply.request.instance) == (self.config.id, self.config.instance);
+        if !ours && !mutant(Mutant::AnswerOfAnother) {
             return;
         }
         let Some(op) = self.in_flight.get(&id) else { return };
@@ -345,7 +371,8 @@ impl Client {
             None => {
                 for result in &reply.results {
                     if let SubReply::Locked { fence, .. } = result {
-                        self.fence = self.fence.max(*fence);
+                        let lowered = mutant(Mutant::FenceLowered);
+                        self.fence = if lowered { *fence } else { self.fence.max(*fence) };
                     }
                 }
                 let done = Done { version: reply.version, results: reply.results, payload };
@@ -354,15 +381,15 @@ impl Client {
                 self.look_at_watches(now);
             }
             // An earlier attempt's failure: the later attempt may succeed, and only its answer counts.
-            Some(_) if reply.attempt != op.attempt => {}
-            Some(OpFailure::WrongTarget {}) => {
+            Some(_) if reply.attempt != op.attempt && !mutant(Mutant::OldFailureTaken) => {}
+            Some(OpFailure::WrongTarget {}) if !mutant(Mutant::WrongTargetFinal) => {
                 // It was sent with an old map, or to one: the newer map will send it again; the timer if there is none.
                 if epoch > self.epoch() {
                     self.subscribe(now);
                 }
             }
             // It wants to hear when this was first asked, and now we can say that.
-            Some(OpFailure::Undated { .. }) => self.send(now, id),
+            Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
             Some(failure) => self.finish(id, Err(Failure::Refused(failure))),
         }
     }
@@ -370,7 +397,12 @@ impl Client {
     fn on_applied(&mut self, applied: &OpApplied) {
         let request = applied.request;
         let ours = (request.client, request.instance) == (self.config.id, self.config.instance);
-        if let Some(op) = self.in_flight.get_mut(&request.sequence).filter(|op| ours && !op.acked) {
+        if ours && mutant(Mutant::AppliedIsDone) {
+            let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
+            return self.finish(request.sequence, Ok(done));
+        }
+        let new = |op: &&mut InFlight| ours && (!op.acked || mutant(Mutant::AppliedTwice));
+        if let Some(op) = self.in_flight.get_mut(&request.sequence).filter(new) {
             op.acked = true;
             self.acks.push(OpId(request.sequence));
         }
@@ -378,7 +410,7 @@ impl Client {
 
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
-            self.bytes -= op.bytes;
+            self.bytes -= if mutant(Mutant::BytesKept) { 0 } else { op.bytes };
             self.watches.on_finished(OpId(id), result.is_ok());
             self.done.push(Completion { id: OpId(id), result });
         }
@@ -392,7 +424,7 @@ impl Client {
         if !again.is_empty() || self.map.is_none() {
             self.subscribe(now);
         }
-        for id in again {
+        for id in again.into_iter().filter(|_| !mutant(Mutant::NeverSentAgain)) {
             self.send(now, id);
         }
         self.look_at_watches(now);
@@ -402,11 +434,8 @@ impl Client {
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let pings = self.watches.next_deadline();
-        if self.in_flight.is_empty() && self.map.is_some() {
-            pings
-        } else {
-            pings.min(self.ticked + self.config.retry_interval / 4)
-        }
+        let waits = !self.in_flight.is_empty() && !mutant(Mutant::NoDeadline);
+        if !waits && self.map.is_some() { pings } else { pings.min(self.ticked + self.config.retry_interval / 4) }
     }
 }
 
@@ -439,13 +468,15 @@ impl ObjectCluster for Client {
             return Err(Refused::NoSuchPool);
         }
         // One operation is always let through: the largest must be possible.
-        let room = self.in_flight.len() < self.config.ops_max && self.bytes + bytes <= self.config.bytes_max;
-        if !room && !self.in_flight.is_empty() {
+        let few = self.in_flight.len() < self.config.ops_max || mutant(Mutant::OpsUnbounded);
+        let room = few && self.bytes + bytes <= self.config.bytes_max;
+        if !room && (!self.in_flight.is_empty() || mutant(Mutant::LargestRefused)) {
             return Err(Refused::Busy);
         }
         let id = self.next;
         self.next += 1;
-        if let Err(why) = check_payload(&operation.ops, &operation.payload) {
+        let checked = check_payload(&operation.ops, &operation.payload);
+        if let Err(why) = checked.or_else(|why| if mutant(Mutant::PayloadUnchecked) { Ok(()) } else { Err(why) }) {
             // An OSD could not tell which bytes are whose. A daemon's own client must not stop the daemon for a caller's mistake.
             self.done.push(Completion { id: OpId(id), result: Err(Failure::Refused(why)) });
             return Ok(OpId(id));
@@ -461,10 +492,12 @@ impl ObjectCluster for Client {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
         // What has ended needs no earlier word any more.
-        self.acks.retain(|id| self.in_flight.contains_key(&id.0));
+        let spared = mutant(Mutant::AppliedAfterDone);
+        self.acks.retain(|id| spared || self.in_flight.contains_key(&id.0));
     }
     fn acks(&mut self, into: &mut Vec<OpId>) {
-        self.acks.retain(|id| self.in_flight.contains_key(&id.0));
+        let spared = mutant(Mutant::AppliedAfterDone);
+        self.acks.retain(|id| spared || self.in_flight.contains_key(&id.0));
         into.append(&mut self.acks);
     }
 

@@ -16,6 +16,7 @@
 //! operation.
 
 use crate::cluster::{Completion, Failure, ObjectCluster, OpId, Operation, Refused};
+use crate::mutants::{Mutant, mutant};
 use nacre_types::{Name, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
@@ -111,6 +112,9 @@ impl SpanningWrite {
     pub fn new(pool: PoolId, terms: LockTerms, mut parts: Vec<Part>) -> Self {
         assert!(!parts.is_empty(), "a write that spans nothing");
         parts.sort_by(|a, b| a.object.cmp(&b.object));
+        if mutant(Mutant::LockedBackwards) {
+            parts.reverse();
+        }
         assert!(parts.windows(2).all(|two| two[0].object != two[1].object), "an object is named twice");
         let held = vec![false; parts.len()];
         let (versions, asked) = (BTreeMap::new(), BTreeMap::new());
@@ -155,7 +159,9 @@ impl SpanningWrite {
             Phase::Cleaning => {
                 self.phase = Phase::Over;
                 let mut failure = self.failure.take().expect("cleaning follows a failure");
-                failure.written = std::mem::take(&mut self.versions).into_keys().collect();
+                if !mutant(Mutant::WrittenForgotten) {
+                    failure.written = std::mem::take(&mut self.versions).into_keys().collect();
+                }
                 Some(Err(failure))
             }
             Phase::Over => None,
@@ -175,9 +181,14 @@ impl SpanningWrite {
             Phase::Writing => {
                 let guard = SubOp::AssertLock { name, cookie, shared_ok: false };
                 // A lock goes with its object.
-                let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {}));
+                let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {})) && !mutant(Mutant::DeletedIsUnlocked);
                 let unlock = (!deletes).then_some(unlock);
-                let ops = [guard].into_iter().chain(ops.iter().cloned()).chain(unlock).collect();
+                let ops = (!mutant(Mutant::WrittenUnguarded))
+                    .then_some(guard)
+                    .into_iter()
+                    .chain(ops.iter().cloned())
+                    .chain(unlock)
+                    .collect();
                 (ops, payload.clone(), Asked::Write(part))
             }
             Phase::Cleaning | Phase::Over => (vec![unlock], Payload::new(), Asked::Unlock),
@@ -197,7 +208,7 @@ impl SpanningWrite {
             }
             (Asked::Lock(part), Err(why)) => {
                 // Of unknown outcome, it may be held.
-                self.held[part] = matches!(why, Failure::Unknown);
+                self.held[part] = matches!(why, Failure::Unknown) && !mutant(Mutant::PerhapsLockedKept);
                 self.fail(part, why.clone(), false);
             }
             (Asked::Write(part), Ok(done)) => {
@@ -206,11 +217,14 @@ impl SpanningWrite {
             }
             (Asked::Write(part), Err(why)) => {
                 // The guard is the first part: if it failed, the lock is somebody else's.
-                self.held[part] &= !matches!(why, Failure::Refused(OpFailure::Guard { index: 0 }));
+                let taken = matches!(why, Failure::Refused(OpFailure::Guard { index: 0 }));
+                self.held[part] &= !taken || mutant(Mutant::AnothersUnlocked);
                 self.fail(
                     part,
                     why.clone(),
-                    matches!(why, Failure::Unknown | Failure::Refused(OpFailure::Superseded {})),
+                    matches!(why, Failure::Unknown)
+                        || (matches!(why, Failure::Refused(OpFailure::Superseded {}))
+                            && !mutant(Mutant::SupersededIsNothing)),
                 );
             }
             (Asked::Unlock, _) => {}

@@ -14,6 +14,7 @@
 //! with the same reply; the service sees each notify once, as long as the role remembers it: the last [`REMEMBERED`] of a watch.
 
 use crate::cluster::{OpId, WatchError, WatchEvent, WatchId};
+use crate::mutants::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::msg::client::RequestId;
@@ -57,7 +58,7 @@ struct Watch {
 impl Watch {
     /// Four pings in a timeout: three may be lost.
     fn due(&self) -> Time {
-        self.pinged + self.timeout / 4
+        self.pinged + if mutant(Mutant::PingedTooLate) { self.timeout } else { self.timeout / 4 }
     }
 }
 
@@ -142,8 +143,8 @@ impl Watches {
         let mut lost = Vec::new();
         for (cookie, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.stage == Stage::Active) {
             match place(watch.pool, &watch.object) {
-                Some(target) if !fenced => {
-                    let moved = watch.target != target;
+                Some(target) if !fenced || mutant(Mutant::FencedGoesOn) => {
+                    let moved = watch.target != target && !mutant(Mutant::MovedWatchUnpinged);
                     watch.target = target;
                     let Some((pg, _, osd)) = target else { continue };
                     if moved || watch.due() <= now {
@@ -171,7 +172,10 @@ impl Watches {
 
     fn lose(&mut self, cookie: u64) {
         if let Some(watch) = self.watches.remove(&cookie) {
-            self.events.push(WatchEvent::Lost { watch: WatchId(cookie), since: watch.confirmed });
+            let since = if mutant(Mutant::LostSinceLastPing) { watch.pinged } else { watch.confirmed };
+            if !mutant(Mutant::LostSilently) {
+                self.events.push(WatchEvent::Lost { watch: WatchId(cookie), since });
+            }
         }
     }
 
@@ -183,7 +187,9 @@ impl Watches {
         let Some(watch) = self.watches.get_mut(&pong.watcher.cookie) else { return };
         // Before its registration is answered, the next ping after that will say.
         match (&watch.stage, pong.alive) {
+            (Stage::Active, true) if mutant(Mutant::OldPongConfirms) => watch.confirmed = watch.pinged,
             (Stage::Active, true) => watch.confirmed = watch.confirmed.max(Time(pong.stamp)),
+            (Stage::Registering, false) if mutant(Mutant::LostBeforeRegistered) => self.lose(pong.watcher.cookie),
             (Stage::Active, false) => self.lose(pong.watcher.cookie),
             (Stage::Registering, _) => {}
         }
@@ -200,7 +206,8 @@ impl Watches {
             let ack = NotifyAck { pg, object, watcher, notify };
             return Some(Message::NotifyAck(ack, vec![reply.clone()]));
         }
-        if watch.told.len() < UNACKNOWLEDGED_MAX && watch.told.insert(notify) {
+        let room = watch.told.len() < UNACKNOWLEDGED_MAX || mutant(Mutant::NotifiesUnbounded);
+        if room && (watch.told.insert(notify) || mutant(Mutant::NotifyToldTwice)) {
             self.events.push(WatchEvent::Notify { watch: WatchId(watcher.cookie), notify, payload });
         }
         None
@@ -221,7 +228,9 @@ impl Watches {
         if !watch.told.remove(&notify) {
             return Err(WatchError::NoSuchNotify);
         }
-        watch.acknowledged.push_back((notify, reply.clone()));
+        if !mutant(Mutant::AcknowledgedForgotten) {
+            watch.acknowledged.push_back((notify, reply.clone()));
+        }
         if watch.acknowledged.len() > REMEMBERED {
             watch.acknowledged.pop_front();
         }

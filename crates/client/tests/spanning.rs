@@ -1,6 +1,6 @@
 //! Writes that span objects, over a cluster whose answers the test gives.
 
-use crate::{
+use nacre_client::{
     Capabilities, Completion, Done, Failure, LockTerms, ObjectCluster, OpId, Operation, Part, Refused, SpanningFailure,
     SpanningWrite,
 };
@@ -90,8 +90,7 @@ impl Rig {
     }
 }
 
-#[test]
-fn locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them() {
+pub fn locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them() {
     let mut rig = Rig::abc();
     rig.lock_all();
     let all = ["a", "b", "c"].map(|name| (name.to_owned(), "write and unlock"));
@@ -106,8 +105,7 @@ fn locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them() {
     assert!(rig.ended.is_none() && rig.flying().is_empty());
 }
 
-#[test]
-fn a_lock_that_somebody_holds_ends_it_before_anything_is_written() {
+pub fn a_lock_that_somebody_holds_ends_it_before_anything_is_written() {
     let mut rig = Rig::abc();
     rig.answer("a", Ok(1));
     let held = OpFailure::LockHeld { owner: LockOwner::default(), description: "another".to_owned() };
@@ -119,8 +117,7 @@ fn a_lock_that_somebody_holds_ends_it_before_anything_is_written() {
     assert!(failure.to_string().contains("nothing was written"), "{failure}");
 }
 
-#[test]
-fn a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest() {
+pub fn a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest() {
     let mut rig = Rig::abc();
     rig.lock_all();
     rig.answer("b", Err(Failure::Refused(OpFailure::Guard { index: 0 })));
@@ -132,8 +129,7 @@ fn a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest() {
     assert_eq!((failure.object, failure.written, failure.unknown), (object("b"), vec![object("a")], vec![]));
 }
 
-#[test]
-fn what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours() {
+pub fn what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours() {
     let mut rig = Rig::abc();
     rig.lock_all();
     rig.answer("a", Ok(5));
@@ -148,8 +144,7 @@ fn what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours()
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
 }
 
-#[test]
-fn want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along() {
+pub fn want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along() {
     let mut rig = Rig::new(&[("a", vec![SubOp::Delete {}]), ("b", append())]);
     rig.cluster.room = Some(1);
     rig.answer("a", Ok(1));
@@ -159,4 +154,18 @@ fn want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along() {
     assert_eq!(rig.flying(), [("b".to_owned(), "write and unlock")]);
     rig.answer("b", Ok(3));
     assert!(rig.ended.take().expect("it has ended").is_ok());
+}
+
+/// An operation that nobody remembers may have been carried out.
+pub fn what_nobody_remembers_may_have_happened() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("a", Ok(5));
+    rig.answer("b", Err(Failure::Refused(OpFailure::Superseded {})));
+    rig.answer("c", Err(Failure::Refused(OpFailure::Full {})));
+    assert_eq!(rig.flying(), ["c", "b"].map(|name| (name.to_owned(), "unlock")));
+    rig.answer("b", Ok(6));
+    rig.answer("c", Ok(6));
+    let failure = rig.failure();
+    assert_eq!((failure.written, failure.unknown), (vec![object("a")], vec![object("b")]));
 }

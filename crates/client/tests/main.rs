@@ -1,0 +1,64 @@
+//! The client's role, told by its tests what others would say. One binary; a module per part.
+#![allow(missing_docs, reason = "tests")]
+
+mod meta;
+mod requests;
+mod rig;
+mod spanning;
+mod watches;
+
+/// Stories are functions: `mutants.rs` runs them too, where the harness does not.
+macro_rules! tests {
+    ($($part:ident: $($story:ident),+;)+) => {
+        $($(#[test] fn $story() { $part::$story(); })+)+
+    };
+}
+
+tests! {
+    meta:
+        a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
+        not_now_is_tried_again_and_an_answer_is_final,
+        the_window_bounds_what_is_in_flight,
+        the_mark_is_the_first_request_without_an_answer,
+        a_request_says_what_its_client_has_seen,
+        a_new_session_hears_what_is_open_and_nothing_is_sent_without_one,
+        an_answer_for_another_instance_is_not_ours,
+        no_majority_is_not_an_answer,
+        a_watch_that_ends_says_so_once_and_one_that_is_cancelled_says_nothing;
+    requests:
+        a_failure_counts_for_the_last_attempt_only_and_success_for_any,
+        an_answer_for_another_client_or_instance_is_not_ours,
+        what_is_sent_again_goes_in_order_to_whoever_serves_now,
+        what_nobody_serves_waits_for_the_map,
+        a_removed_pool_ends_its_operations,
+        the_mark_is_the_first_operation_without_an_answer,
+        an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_the_map,
+        an_osd_that_asks_is_told_when_it_was_first_asked_never_later,
+        an_early_answer_is_told_once_and_ends_nothing,
+        what_is_in_flight_is_bounded_and_the_largest_goes_alone,
+        lengths_that_do_not_fit_the_data_end_it_at_once,
+        the_host_is_asked_to_come_back_while_something_is_in_flight,
+        a_client_without_a_map_asks_again,
+        maps_go_forward_only_and_of_one_history,
+        a_monitors_refusal_ends_the_client_an_osds_does_not,
+        who_gives_up_hears_that_nobody_knows,
+        what_is_sent_after_a_grant_carries_its_fence,
+        an_operation_carries_its_own_snapshot_context_with_every_attempt;
+    spanning:
+        locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them,
+        a_lock_that_somebody_holds_ends_it_before_anything_is_written,
+        a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest,
+        what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours,
+        want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along,
+        what_nobody_remembers_may_have_happened;
+    watches:
+        a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known,
+        a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost,
+        a_repeated_notify_is_told_once_and_acknowledged_as_often_as_it_comes,
+        a_new_primary_is_pinged_at_once_and_a_broken_connection_too,
+        a_fence_and_a_removed_pool_end_watches,
+        an_ended_watch_says_nothing_more,
+        a_lost_watch_says_until_when_it_was_certainly_there,
+        notifies_that_are_not_acknowledged_are_bounded,
+        a_notify_and_a_pong_for_another_instance_are_not_heard;
+}

@@ -1,0 +1,389 @@
+//! Operations on objects: what is sent, to whom, when again, and what ends them.
+
+use super::rig::{Rig, config};
+use bytes::Bytes;
+use nacre_client::{ClientConfig, Failure, ObjectCluster, OpId, Operation, Refused};
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PoolId, SnapId, Time, Version};
+use nacre_wire::map::Change;
+use nacre_wire::msg::client::{Dated, OpApplied, OpFailure, OpReply, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused as Refusal};
+use nacre_wire::{Message, Wire};
+use std::time::Duration;
+
+/// The first attempt may be refused by an OSD that the second one never met; what has happened, has happened
+/// with any attempt.
+pub fn a_failure_counts_for_the_last_attempt_only_and_success_for_any() {
+    let mut rig = Rig::new();
+    let (first, second) = (rig.submit(), rig.submit());
+    let sent = rig.sent();
+    let request = |n: usize, sent: &[(OsdId, Message)]| match &sent[n].1 {
+        Message::OpRequest(request, _) => request.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (early, other) = (request(0, &sent), request(1, &sent));
+    rig.wait_for_retry();
+    let late = request(0, &rig.sent());
+    assert_eq!(late.request, early.request, "the same operation");
+    assert!(late.attempt > early.attempt);
+    rig.answer(&early, Some(OpFailure::NotFound {}), vec![]);
+    assert_eq!(rig.ended(), []);
+    rig.answer(&late, Some(OpFailure::NotFound {}), vec![]);
+    assert_eq!(rig.ended(), [(first, false)]);
+    for _ in 0..2 {
+        rig.answer(&other, None, vec![]);
+    }
+    assert_eq!(rig.ended(), [(second, true)], "once");
+    assert_eq!(rig.role.in_flight(), 0);
+}
+
+pub fn an_answer_for_another_client_or_instance_is_not_ours() {
+    let mut rig = Rig::new();
+    let id = rig.submit();
+    let ours = rig.request();
+    let others = [
+        RequestId { client: ClientId(8), ..ours.request },
+        RequestId { instance: Instance(2), ..ours.request },
+        RequestId { sequence: ours.request.sequence + 1, ..ours.request },
+    ];
+    for request in others {
+        let mut theirs = ours.clone();
+        theirs.request = request;
+        rig.answer(&theirs, None, vec![]);
+        rig.tell(Message::OpApplied(OpApplied { request, version: Version::NONE, attempt: 1 }));
+    }
+    let mut acks = Vec::new();
+    rig.role.acks(&mut acks);
+    assert_eq!((rig.ended(), acks), (vec![], vec![]));
+    rig.answer(&ours, None, vec![]);
+    assert_eq!(rig.ended(), [(id, true)]);
+}
+
+/// Operations on one object are carried out in the order in which they come: whatever makes the client send
+/// them again keeps it.
+pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
+    let mut rig = Rig::new();
+    let ids: Vec<u64> = (0..3).map(|_| rig.submit().0).collect();
+    let all = |to: OsdId| ids.iter().map(|id| (to, *id)).collect::<Vec<_>>();
+    let primary = rig.primary();
+    let replica = OsdId(1 - primary.0);
+    assert_eq!(rig.requests(), all(primary));
+    rig.wait_for_retry();
+    assert_eq!(rig.requests(), all(primary), "by the timer");
+    rig.role.on_peer_reset(rig.now, primary);
+    assert_eq!(rig.requests(), all(primary), "its connection broke");
+    rig.role.on_peer_reset(rig.now, replica);
+    assert_eq!(rig.requests(), [], "another one's did");
+    rig.commit(Change::Flags { flags: 1 });
+    assert_eq!(rig.requests(), [], "nothing moved");
+    // The primary of a new interval knows nothing of what the last one has not carried out, also where it is
+    // the same OSD.
+    rig.commit(Change::OsdDown { osd: replica, instance: Instance(1) });
+    assert_eq!(rig.primary(), primary);
+    assert_eq!(rig.requests(), all(primary), "a new interval");
+    let (store, address) = (u128::from(replica.0) + 1, nacre_wire::map::Address("o".into()));
+    let up = Change::OsdUp { osd: replica, instance: Instance(2), address, store, features: 0, process: 2 };
+    rig.commit(up);
+    rig.sent();
+    rig.commit(Change::OsdDown { osd: primary, instance: Instance(1) });
+    assert_eq!(rig.requests(), all(replica), "a new primary");
+}
+
+/// While nobody serves the group nothing is sent; the map that names somebody sends it.
+pub fn what_nobody_serves_waits_for_the_map() {
+    let mut rig = Rig::new();
+    for osd in 0..2 {
+        rig.commit(Change::OsdDown { osd: OsdId(osd), instance: Instance(1) });
+    }
+    let id = rig.submit();
+    assert_eq!(rig.requests(), []);
+    let blocked = rig.role.blocked(rig.now, Duration::ZERO);
+    assert!(blocked[0].reason.contains("no OSD serves"), "{blocked:?}");
+    let address = nacre_wire::map::Address("o".into());
+    let up = Change::OsdUp { osd: OsdId(1), instance: Instance(2), address, store: 2, features: 0, process: 2 };
+    rig.commit(up);
+    assert_eq!(rig.requests(), [(OsdId(1), id.0)]);
+    let blocked = rig.role.blocked(rig.now, Duration::ZERO);
+    assert!(blocked[0].reason.contains("osd.1 has not answered"), "{blocked:?}");
+}
+
+pub fn a_removed_pool_ends_its_operations() {
+    let mut rig = Rig::new();
+    let id = rig.submit();
+    rig.commit(Change::PoolRemove { pool: PoolId(1) });
+    let ended = rig.completions();
+    assert_eq!((ended[0].id, ended[0].result.clone()), (id, Err(Failure::NoSuchPool)));
+    let operation = rig.operation(vec![]);
+    assert_eq!(rig.role.submit(rig.now, operation), Err(Refused::NoSuchPool));
+    let mut unconnected = nacre_client::Client::new(config(), rig.now);
+    assert_eq!(unconnected.submit(rig.now, Operation::default()), Err(Refused::NotConnected));
+}
+
+/// What is below the mark an OSD forgets: an operation that is not answered yet would be refused when it is
+/// sent again, and one without end be remembered.
+pub fn the_mark_is_the_first_operation_without_an_answer() {
+    let mut rig = Rig::new();
+    let (first, second) = (rig.submit(), rig.submit());
+    rig.sent();
+    rig.submit();
+    let third = rig.request();
+    assert_eq!(third.answered_below, first.0);
+    let mut of_second = third.clone();
+    of_second.request.sequence = second.0;
+    rig.answer(&of_second, None, vec![]);
+    rig.submit();
+    let fourth = rig.request();
+    assert_eq!(fourth.answered_below, first.0, "the second one is answered, the first is not");
+    let mut of_first = third.clone();
+    of_first.request.sequence = first.0;
+    rig.answer(&of_first, None, vec![]);
+    rig.submit();
+    assert_eq!(rig.request().answered_below, third.request.sequence);
+}
+
+pub fn an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_the_map() {
+    let mut rig = Rig::new();
+    rig.submit();
+    let request = rig.request();
+    rig.now = rig.now + Duration::from_millis(60);
+    let (request, attempt) = (request.request, request.attempt);
+    let failure = Some(OpFailure::WrongTarget {});
+    let reply = OpReply { request, failure, version: Version::NONE, results: vec![], attempt };
+    let (from, epoch) = (Entity::Osd(rig.primary()), rig.map.epoch);
+    rig.role.on_message(rig.now, from, epoch, Message::OpReply(reply.clone(), vec![]));
+    assert_eq!((rig.ended(), rig.others()), (vec![], vec![]), "the OSD knows no more than we do: the timer asks");
+    rig.role.on_message(rig.now, from, epoch.next(), Message::OpReply(reply, vec![]));
+    assert_eq!((rig.ended(), rig.others()), (vec![], vec!["map".to_owned()]));
+}
+
+/// A group that has forgotten clients executes what is certainly newer than they are: a date that is too late
+/// would have something executed twice.
+pub fn an_osd_that_asks_is_told_when_it_was_first_asked_never_later() {
+    let mut rig = Rig::new();
+    let id = rig.submit();
+    let first = rig.request();
+    assert_eq!(first.dated, Dated::default(), "its clock was never heard");
+    let second = Duration::from_secs(1);
+    rig.now = rig.now + second;
+    let now = Dated { process: 5, reading: 100 * second.as_nanos() as u64 };
+    rig.answer(&first, Some(OpFailure::Undated { now }), vec![]);
+    let again = rig.request();
+    assert_eq!((again.request, again.attempt, again.dated.process), (first.request, 2, 5));
+    let drift = Duration::from_millis(2);
+    assert_eq!(again.dated.reading, now.reading - (second + drift).as_nanos() as u64, "a second before, and drift");
+    assert_eq!(rig.ended(), []);
+    // What was begun after the clock was heard: less drift.
+    rig.now = rig.now + second;
+    rig.submit();
+    assert_eq!(rig.request().dated.reading, now.reading + (second - drift).as_nanos() as u64);
+    // Sent again, it was first asked then as before; a reading that is too old says nothing.
+    rig.role.on_peer_reset(rig.now, rig.primary());
+    assert!(matches!(&rig.sent()[0].1, Message::OpRequest(same, _) if same.dated == again.dated));
+    rig.now = rig.now + second * 10;
+    rig.role.on_peer_reset(rig.now, rig.primary());
+    let all = rig.sent();
+    assert!(all.iter().all(|(_, one)| matches!(one, Message::OpRequest(one, _) if one.dated == Dated::default())));
+    assert_eq!((all.len(), rig.role.in_flight(), rig.ended()), (2, 2, vec![]), "{id:?}");
+}
+
+/// An early answer is for the caller's impatience: the operation is not done, is sent again, and ends once.
+pub fn an_early_answer_is_told_once_and_ends_nothing() {
+    let mut rig = Rig::new();
+    let (first, second) = (rig.submit(), rig.submit());
+    let request = match &rig.sent()[..] {
+        [(_, Message::OpRequest(request, _)), _] => request.clone(),
+        other => panic!("{other:?}"),
+    };
+    let acks = |rig: &mut Rig| {
+        let mut acks = Vec::new();
+        rig.role.acks(&mut acks);
+        acks
+    };
+    let applied = |id: OpId| {
+        let request = RequestId { sequence: id.0, ..request.request };
+        Message::OpApplied(OpApplied { request, version: Version::NONE, attempt: 1 })
+    };
+    rig.tell(applied(first));
+    assert_eq!((acks(&mut rig), rig.ended()), (vec![first], vec![]));
+    rig.tell(applied(first));
+    assert_eq!(acks(&mut rig), []);
+    rig.role.on_peer_reset(rig.now, rig.primary());
+    assert_eq!(rig.requests().len(), 2, "it may be lost with its primary");
+    // Applied and durable before anybody asked.
+    rig.tell(applied(second));
+    let mut of_second = request.clone();
+    (of_second.request.sequence, of_second.attempt) = (second.0, 2);
+    rig.answer(&of_second, None, vec![]);
+    assert_eq!(acks(&mut rig), [], "never after its end");
+    rig.tell(applied(second));
+    assert_eq!((rig.ended(), acks(&mut rig)), (vec![(second, true)], vec![]));
+}
+
+pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
+    let settings = ClientConfig { ops_max: 3, bytes_max: 100, ..config() };
+    let mut rig = Rig::with(settings);
+    let full = |rig: &Rig, length: u64| Operation {
+        payload: vec![Bytes::from(vec![0; length as usize])],
+        ..rig.operation(vec![SubOp::WriteFull { length }])
+    };
+    let submit = |rig: &mut Rig, length| {
+        let operation = full(rig, length);
+        rig.role.submit(rig.now, operation)
+    };
+    for round in 0..3 {
+        submit(&mut rig, 1000).expect("alone");
+        let request = rig.request();
+        assert_eq!(submit(&mut rig, 0), Err(Refused::Busy), "round {round}: more bytes than the bound are under way");
+        rig.answer(&request, None, vec![]);
+    }
+    for _ in 0..3 {
+        submit(&mut rig, 30).expect("there is room");
+    }
+    assert_eq!(submit(&mut rig, 0), Err(Refused::Busy), "three operations");
+    rig.role.abandon(OpId(4));
+    assert_eq!(submit(&mut rig, 50), Err(Refused::Busy), "60 and 50 bytes");
+    submit(&mut rig, 40).expect("60 and 40");
+}
+
+/// An OSD could not tell which bytes are whose; a daemon's own client must not stop its daemon for a caller's
+/// mistake.
+pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
+    let mut rig = Rig::new();
+    let payload = vec![Bytes::from_static(b"four")];
+    let operation = Operation { payload, ..rig.operation(vec![SubOp::WriteFull { length: 5 }]) };
+    let id = rig.role.submit(rig.now, operation).expect("taken");
+    assert_eq!((rig.ended(), rig.requests()), (vec![(id, false)], vec![]));
+    assert_ne!(rig.submit(), id);
+}
+
+pub fn the_host_is_asked_to_come_back_while_something_is_in_flight() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.role.next_deadline(), Time::MAX, "nothing to do");
+    rig.submit();
+    let request = rig.request();
+    let retry = config().retry_interval;
+    let begun = rig.now;
+    // The host comes when it is asked, not sooner.
+    while rig.requests().is_empty() {
+        let due = rig.role.next_deadline();
+        assert!(due > rig.now && due <= rig.now + retry, "{due:?}");
+        assert!(due.since(begun) <= retry * 2, "nothing was sent again");
+        rig.now = due;
+        rig.role.on_tick(due);
+    }
+    assert!(rig.now.since(begun) >= retry, "not before its time");
+    rig.answer(&request, None, vec![]);
+    assert_eq!(rig.role.next_deadline(), Time::MAX);
+    let unconnected = nacre_client::Client::new(config(), rig.now);
+    assert!(unconnected.next_deadline() <= rig.now + retry, "it wants a map");
+}
+
+pub fn a_client_without_a_map_asks_again() {
+    let mut role = nacre_client::Client::new(config(), Time(1));
+    let mut asked = 0;
+    for tick in 0..3 {
+        role.on_tick(Time(1) + config().retry_interval * tick);
+        let mut out = Vec::new();
+        role.take_outputs(&mut out);
+        asked += out.len();
+    }
+    assert_eq!(asked, 4, "at once, and each time");
+}
+
+pub fn maps_go_forward_only_and_of_one_history() {
+    let mut rig = Rig::new();
+    let old = rig.map.clone();
+    rig.commit(Change::Flags { flags: 1 });
+    assert_eq!(rig.role.epoch(), old.epoch.next());
+    let (mon, newest) = (Entity::Mon(MonId(0)), rig.map.epoch);
+    rig.role.on_message(rig.now, mon, old.epoch, Message::MapFull(MapFull { map: old.to_bytes().into() }));
+    assert_eq!(rig.role.epoch(), newest, "an older one is not taken");
+    rig.others();
+    // Somebody knows a newer one; asked twice in a row it would only come twice.
+    rig.now = rig.now + Duration::from_millis(60);
+    for _ in 0..2 {
+        let nobodys =
+            Message::OpApplied(OpApplied { request: RequestId::default(), version: Version::NONE, attempt: 0 });
+        rig.role.on_message(rig.now, Entity::Osd(OsdId(0)), newest.next(), nobodys);
+    }
+    assert_eq!(rig.others(), ["map"]);
+    let deltas = |maps: &[nacre_wire::map::MapDelta]| {
+        let deltas = maps.iter().map(|delta| delta.to_bytes().into()).collect();
+        Message::MapDeltas(MapDeltas { deltas, newest, root: None })
+    };
+    let next = rig.map.delta(vec![Change::Flags { flags: 2 }]);
+    rig.map.apply(&next).expect("the next");
+    let after = rig.map.delta(vec![Change::Flags { flags: 3 }]);
+    rig.role.on_message(rig.now, mon, newest, deltas(std::slice::from_ref(&after)));
+    assert_eq!(rig.role.epoch(), newest, "one is missing");
+    rig.role.on_message(rig.now, mon, newest, deltas(&[next, after]));
+    assert_eq!((rig.role.epoch(), rig.others()), (newest.next().next(), vec![]));
+    let mut other = old;
+    while other.epoch < rig.role.epoch() {
+        other.apply(&other.delta(vec![Change::Flags { flags: 9 }])).expect("the next");
+    }
+    let foreign = other.delta(vec![Change::Flags { flags: 1 }]);
+    rig.role.on_message(rig.now, mon, newest, deltas(&[foreign]));
+    let others = rig.others();
+    assert!(others[0].contains("history differs"), "{others:?}");
+}
+
+pub fn a_monitors_refusal_ends_the_client_an_osds_does_not() {
+    let mut rig = Rig::new();
+    rig.others();
+    let refused = || Message::Refused(Refusal { why: "another cluster".to_owned() });
+    rig.role.on_message(rig.now, Entity::Osd(OsdId(0)), rig.map.epoch, refused());
+    assert_eq!(rig.others(), [] as [&str; 0]);
+    rig.role.on_message(rig.now, Entity::Mon(MonId(0)), rig.map.epoch, refused());
+    assert_eq!(rig.others(), ["another cluster"]);
+}
+
+pub fn who_gives_up_hears_that_nobody_knows() {
+    let mut rig = Rig::new();
+    let id = rig.submit();
+    let request = rig.request();
+    rig.role.abandon(id);
+    rig.answer(&request, None, vec![]);
+    rig.role.abandon(id);
+    let ended = rig.completions();
+    assert_eq!((ended.len(), ended[0].id, ended[0].result.clone()), (1, id, Err(Failure::Unknown)));
+}
+
+/// An OSD that has not heard of the fence must wait for it before it acts for the new holder.
+pub fn what_is_sent_after_a_grant_carries_its_fence() {
+    let mut rig = Rig::new();
+    let op = |ops| Operation { pool: PoolId(1), object: ObjectId::named("a"), ops, ..Operation::default() };
+    rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
+    let before = rig.request();
+    assert_eq!(before.fence, Epoch::NONE);
+    rig.answer(&before, None, vec![SubReply::Locked { token: Version::NONE, fence: Epoch(40) }]);
+    rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
+    let after = rig.request();
+    assert_eq!(after.fence, Epoch(40));
+    rig.answer(&after, None, vec![SubReply::Locked { token: Version::NONE, fence: Epoch(30) }]);
+    rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
+    assert_eq!(rig.request().fence, Epoch(40), "never less");
+}
+
+/// Every attempt says the same: what an operation preserves is decided when it is submitted, not when it is sent.
+pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
+    let mut rig = Rig::new();
+    let snaps = SnapContext { sequence: 7, snapshots: vec![SnapId(7), SnapId(4)] };
+    let operation = Operation {
+        pool: PoolId(1),
+        object: ObjectId::named("a"),
+        ops: vec![SubOp::WriteFull { length: 0 }],
+        snaps: snaps.clone(),
+        ..Operation::default()
+    };
+    rig.role.submit(rig.now, operation).expect("taken");
+    let first = rig.request();
+    assert_eq!(first.snaps, snaps);
+    rig.now = rig.now + Duration::from_secs(60);
+    rig.role.on_tick(rig.now);
+    let second = rig.request();
+    assert_eq!((second.request, &second.snaps), (first.request, &snaps));
+    assert!(second.attempt > first.attempt);
+    let plain = Operation { pool: PoolId(1), object: ObjectId::named("a"), ..Operation::default() };
+    rig.role.submit(rig.now, plain).expect("taken");
+    assert_eq!(rig.request().snaps, SnapContext::default());
+}

@@ -1,0 +1,134 @@
+//! The role's watches.
+
+use super::rig::{ME, Rig, TIMEOUT};
+use bytes::Bytes;
+use nacre_client::{ObjectCluster, OpId, WatchError, WatchEvent};
+use nacre_types::{Entity, Instance, ObjectId, PgId, PoolId};
+use nacre_wire::Message;
+use nacre_wire::map::Change;
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp};
+use nacre_wire::msg::watch::{WatchNotify, WatchPong, WatcherId};
+
+pub fn a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known() {
+    let (mut rig, watch) = Rig::watching();
+    assert_eq!(rig.role.watch_confirmed(watch), Some(rig.now));
+    let due = rig.role.next_deadline();
+    assert_eq!(due.since(rig.now), TIMEOUT / 4);
+    let before = rig.now;
+    rig.now = due;
+    rig.role.on_tick(due);
+    assert_eq!(rig.pings().len(), 1);
+    assert_eq!(rig.role.watch_confirmed(watch), Some(before), "not answered yet");
+    rig.pong(watch, due.0, true);
+    rig.pong(watch, before.0, true);
+    assert_eq!(rig.role.watch_confirmed(watch), Some(due), "and an old answer takes nothing back");
+    rig.pong(watch, 0, false);
+    assert_eq!(rig.events(), [WatchEvent::Lost { watch, since: due }]);
+    assert_eq!(rig.role.watch_confirmed(watch), None);
+    rig.pong(watch, 0, false);
+    assert!(rig.events().is_empty(), "once");
+}
+
+pub fn a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost() {
+    let mut rig = Rig::new();
+    let (watch, request) = rig.begin();
+    rig.pong(watch, 0, false);
+    assert!(rig.events().is_empty(), "its answer is still to come");
+    rig.answer(&request, Some(OpFailure::NotFound {}), vec![]);
+    let mut ended = Vec::new();
+    rig.role.completions(&mut ended);
+    assert_eq!((ended[0].id, ended[0].result.is_err()), (OpId(watch.0), true));
+    rig.notify(watch, 1);
+    assert!(rig.events().is_empty() && rig.role.unwatch(rig.now, watch) == Ok(None));
+}
+
+/// The primary repeats a notify until it is acknowledged; acknowledgements are lost, and a new primary asks anew.
+pub fn a_repeated_notify_is_told_once_and_acknowledged_as_often_as_it_comes() {
+    let (mut rig, watch) = Rig::watching();
+    let notify = rig.notify(watch, 1);
+    rig.notify(watch, 1);
+    let told = WatchEvent::Notify { watch, notify, payload: vec![Bytes::from_static(b"new")] };
+    assert_eq!(rig.events(), [told]);
+    assert!(rig.sent().is_empty(), "the service has not acknowledged it");
+    let long = Bytes::from(vec![0; 4097]);
+    assert_eq!(rig.role.ack_notify(rig.now, watch, notify, long), Err(WatchError::ReplyTooLarge));
+    rig.role.ack_notify(rig.now, watch, notify, Bytes::from_static(b"ok")).expect("it was told");
+    let first = rig.sent();
+    assert!(matches!(&first[..], [(_, Message::NotifyAck(ack, _))] if ack.notify == notify), "{first:?}");
+    rig.notify(watch, 1);
+    assert!(rig.events().is_empty());
+    assert_eq!(rig.sent(), first, "the same again");
+    assert_eq!(rig.role.ack_notify(rig.now, watch, notify, Bytes::new()), Err(WatchError::NoSuchNotify));
+    rig.notify(watch, 2);
+    assert_eq!(rig.events().len(), 1, "another one");
+}
+
+pub fn a_new_primary_is_pinged_at_once_and_a_broken_connection_too() {
+    let (mut rig, _) = Rig::watching();
+    let before = rig.primary();
+    rig.role.on_peer_reset(rig.now, before);
+    assert_eq!(rig.pings(), [before]);
+    rig.commit(Change::OsdDown { osd: before, instance: Instance(1) });
+    assert_ne!(rig.primary(), before);
+    assert_eq!(rig.pings(), [rig.primary()]);
+    rig.commit(Change::Flags { flags: 1 });
+    assert!(rig.pings().is_empty(), "nothing moved");
+}
+
+pub fn a_fence_and_a_removed_pool_end_watches() {
+    let (mut rig, watch) = Rig::watching();
+    rig.commit(Change::Fence { entity: Entity::Client(ME), instance: Instance(1) });
+    assert!(matches!(rig.events()[..], [WatchEvent::Lost { watch: lost, .. }] if lost == watch));
+    let (mut rig, watch) = Rig::watching();
+    rig.commit(Change::PoolRemove { pool: PoolId(1) });
+    assert!(matches!(rig.events()[..], [WatchEvent::Lost { watch: lost, .. }] if lost == watch));
+}
+
+pub fn an_ended_watch_says_nothing_more() {
+    let (mut rig, watch) = Rig::watching();
+    assert!(rig.role.unwatch(rig.now, watch).expect("taken").is_some());
+    assert_eq!(rig.request().ops, [SubOp::Unwatch { cookie: watch.0 }]);
+    rig.pong(watch, 0, false);
+    rig.notify(watch, 1);
+    assert!(rig.events().is_empty());
+}
+
+/// How long a watcher was blind is reckoned from when the watch was certainly there: an answer speaks for its
+/// own ping, not for a later one.
+pub fn a_lost_watch_says_until_when_it_was_certainly_there() {
+    let (mut rig, watch) = Rig::watching();
+    let begun = rig.now;
+    let mut pinged = Vec::new();
+    for _ in 0..3 {
+        rig.now = rig.role.next_deadline();
+        rig.role.on_tick(rig.now);
+        assert_eq!(rig.pings().len(), 1);
+        pinged.push(rig.now);
+    }
+    assert_eq!(rig.role.watch_confirmed(watch), Some(begun));
+    rig.pong(watch, pinged[0].0, true);
+    assert_eq!(rig.role.watch_confirmed(watch), Some(pinged[0]));
+    rig.pong(watch, pinged[2].0, false);
+    assert_eq!(rig.events(), [WatchEvent::Lost { watch, since: pinged[0] }]);
+}
+
+/// What a service does not acknowledge is not kept without end: those beyond the bound count as missed, and the
+/// primary removes the watch.
+pub fn notifies_that_are_not_acknowledged_are_bounded() {
+    let (mut rig, watch) = Rig::watching();
+    for number in 1..=100 {
+        rig.notify(watch, number);
+    }
+    assert_eq!(rig.events().len(), 64);
+}
+
+/// A notify for another instance of this client is not for this one.
+pub fn a_notify_and_a_pong_for_another_instance_are_not_heard() {
+    let (mut rig, watch) = Rig::watching();
+    let watcher = WatcherId { client: ME, instance: Instance(2), cookie: watch.0 };
+    rig.tell(Message::WatchPong(WatchPong { watcher, stamp: 0, alive: false }));
+    let notify = RequestId { client: ME, instance: Instance(1), sequence: 1 };
+    let (pg, object) = (PgId::replicated(PoolId(1), 0), ObjectId::named("a"));
+    rig.tell(Message::WatchNotify(WatchNotify { pg, object, watcher, notify }, vec![]));
+    assert!(rig.events().is_empty());
+}
