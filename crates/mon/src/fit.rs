@@ -87,25 +87,17 @@ mod tests {
     use super::*;
     use crate::testing::{map_with_osds, with_pool};
     use nacre_types::Instance;
-    use nacre_wire::msg::monitor::Beacon;
+    use nacre_wire::map::Change;
+    use nacre_wire::msg::monitor::{Beacon, PgReport};
 
+    fn beacon(osd: OsdId, used: u64) -> Beacon {
+        let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
+        Beacon { osd, instance: Instance(5), total: 1000, used, pgs, all: true, slow, device, space }
+    }
     fn used(map: &ClusterMap, percent: &[u64]) -> Stats {
         let mut stats = Stats::default();
         for (osd, used) in (0..).map(OsdId).zip(percent) {
-            let (pgs, slow) = (Vec::new(), Vec::new());
-            let (device, space) = (String::new(), String::new());
-            let beacon = Beacon {
-                osd,
-                instance: Instance(5),
-                total: 1000,
-                used: used * 10,
-                pgs,
-                all: true,
-                slow,
-                device,
-                space,
-            };
-            assert!(stats.beacon(map, beacon));
+            assert!(stats.beacon(map, beacon(osd, used * 10)));
         }
         stats
     }
@@ -140,5 +132,58 @@ mod tests {
             stats
         };
         assert!(fits_elsewhere(&map, &stats, OsdId(3)));
+    }
+
+    /// OSDs that are down and never gave figures: the groups that miss a replica say what they held, all of them together.
+    #[test]
+    fn what_nobody_said_is_reckoned_from_the_groups_that_miss_a_replica() {
+        for lost in [&[4][..], &[3, 4]] {
+            let mut map = with_pool(map_with_osds(5), 8);
+            let known = 5 - lost.len();
+            let mut stats = used(&map, &vec![50; known]);
+            let down = lost.iter().map(|osd| Change::OsdDown { osd: OsdId(*osd), instance: Instance(5) }).collect();
+            map.apply(&map.delta(down)).expect("applies");
+            let missing: u64 = map.pgs.values().map(|record| 3 - record.acting.len() as u64).sum();
+            assert!(missing > 0, "they were members of some groups");
+            // 40 % of the others, of 1,000 bytes each, are what they may get; each of the lost held its part.
+            let most = known as u64 * 400 * lost.len() as u64 / missing;
+            for (bytes, fits) in [(most, true), (most + 2, false)] {
+                for (pg, record) in &map.pgs {
+                    let osd = record.primary().expect("three are left at least");
+                    let report = PgReport { pg: *pg, interval: record.since, bytes, ..PgReport::default() };
+                    assert!(stats.beacon(&map, Beacon { pgs: vec![report], all: false, ..beacon(osd, 500) }));
+                }
+                assert_eq!(fits_elsewhere(&map, &stats, OsdId(4)), fits, "{lost:?}, {bytes} bytes in a group");
+            }
+            assert!(fits_elsewhere(&map, &Stats::default(), OsdId(4)), "nothing is known at all");
+        }
+    }
+
+    #[test]
+    fn an_osd_that_is_out_takes_nothing_and_one_that_is_empty_loses_nothing() {
+        let mut map = with_pool(map_with_osds(5), 8);
+        let stats = used(&map, &[70, 70, 70, 70, 0]);
+        assert!(would_not_fit(&map, &stats).is_empty(), "the empty one has room");
+        map.osds.get_mut(&OsdId(4)).expect("exists").weight = Weight::OUT;
+        assert_eq!(would_not_fit(&map, &stats), [OsdId(0), OsdId(1), OsdId(2), OsdId(3)]);
+        let stats = used(&map, &[95, 95, 95, 0]);
+        assert!(!would_not_fit(&map, &stats).contains(&OsdId(3)), "there is nothing to copy");
+    }
+
+    /// The fullest of the others decides, also when the lost one is fuller, and wherever it stands in the list.
+    #[test]
+    fn the_fullest_of_the_others_decides() {
+        let map = with_pool(map_with_osds(4), 8);
+        for at in 0..4 {
+            for second in (0..4).filter(|second| *second != at) {
+                // The lost one's share is a third of what it holds.
+                for (lost, full, fits) in [(60, 75, false), (60, 69, true), (81, 64, false), (81, 62, true)] {
+                    let mut percent = [10, 10, 10, 10];
+                    (percent[at], percent[second]) = (lost, full);
+                    let said = fits_elsewhere(&map, &used(&map, &percent), OsdId(at as u32));
+                    assert_eq!(said, fits, "{lost} % lost at {at}, {full} % at {second}");
+                }
+            }
+        }
     }
 }

@@ -109,9 +109,11 @@ mod tests {
         assert!(!watch.look(at(3), Some(&flush(1200, false)), &timing).tell, "told already");
         let news = watch.look(at(4), Some(&flush(2000, false)), &timing);
         assert!(news.stalled && news.tell && watch.is_stalled());
+        let news = watch.look(at(4), Some(&flush(2200, false)), &timing);
+        assert!(news.stalled && !news.tell, "asked for again, told already");
         assert!(!watch.text(at(60_000)).is_empty(), "as long as it lasts");
         let news = watch.look(at(60_000), Some(&flush(58_000, true)), &timing);
-        assert!(news.answers_again && !news.stalled);
+        assert!(news.answers_again && !news.stalled && news.tell);
         assert!(watch.text(at(70_000)).contains("took 58.0 s"));
         assert_eq!(watch.text(at(70_001)), "");
     }
