@@ -23,6 +23,8 @@ mod history;
 mod hosts;
 #[path = "suite/metadata.rs"]
 mod metadata;
+#[path = "suite/mistreated.rs"]
+mod mistreated;
 #[path = "suite/operator.rs"]
 mod operator;
 #[path = "suite/policies.rs"]

@@ -465,4 +465,93 @@ mod tests {
         }
         assert_eq!((taken.queue_bytes(), traffic.frames_out), (0, 3));
     }
+
+    /// A frame with a deadline rests on a lease: when that has run out it must not leave. One of which a part has left must go on, or what follows would
+    /// be read as its rest.
+    #[test]
+    fn what_is_late_does_not_leave_unless_it_has_begun_to() {
+        let (mut traffic, peer) = (Traffic::default(), Entity::Osd(nacre_types::OsdId(1)));
+        let ping = |stamp| Message::Ping(nacre_wire::msg::replication::Ping { stamp });
+        let (ours, theirs) = pair();
+        let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(peer, Instance(1));
+        conn.push(Epoch(3), ping(1), Some(clock::now()));
+        conn.push(Epoch(3), ping(2), None);
+        // More than a socket takes: a part of it leaves, and the rest is late.
+        let (results, request) = (Vec::new(), Default::default());
+        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        let large = Message::OpReply(reply, vec![Bytes::from(vec![5; 8 << 20])]);
+        let late = clock::now() + Duration::from_millis(20);
+        conn.push(Epoch(3), large.clone(), Some(late));
+        conn.push(Epoch(3), ping(3), Some(late));
+        conn.push(Epoch(3), ping(4), None);
+        assert_eq!(conn.flush(&mut traffic), Ok(false));
+        while clock::now() < late {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let limit = Some(Duration::from_secs(60));
+        rustix::net::sockopt::set_socket_timeout(&theirs, rustix::net::sockopt::Timeout::Recv, limit).expect("a limit");
+        let (mut reader, mut seen) = (nacre_wire::FrameReader::default(), Vec::new());
+        let mut bytes = vec![0; 1 << 20];
+        while seen.len() < 3 {
+            let whole = conn.flush(&mut traffic).expect("its peer reads");
+            let count = rustix::io::read(&theirs, &mut bytes).expect("readable");
+            reader.push(&bytes[..count]);
+            while let Some(frame) = reader.poll().expect("well-formed") {
+                seen.push(frame.message);
+            }
+            assert!(!whole || conn.queue_bytes() == 0);
+        }
+        assert!(seen == [ping(2), large, ping(4)], "{} frames", seen.len());
+        assert_eq!(traffic.late_dropped, 2);
+    }
+
+    /// A client may ask for much more than it reads: what it is owed is bounded, and counts until it is answered.
+    #[test]
+    fn reads_that_are_owed_are_bounded() {
+        use nacre_wire::msg::client::{OpRequest, RequestId};
+        let mut conn = Conn::new(pair().0, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
+        let ask = |sequence| {
+            let request = RequestId { sequence, ..RequestId::default() };
+            let ops = vec![SubOp::Read { offset: 0, length: 8 << 20 }];
+            let (pg, object) =
+                (nacre_types::PgId::replicated(nacre_types::PoolId(1), 0), nacre_types::ObjectId::default());
+            let (snaps, dated) = Default::default();
+            let request = OpRequest {
+                request,
+                answered_below: 1,
+                pg,
+                object,
+                ops,
+                flags: 0,
+                fence: Epoch::NONE,
+                snaps,
+                trace: 0,
+                tenant: 0,
+                deadline_ms: 0,
+                attempt: 1,
+                unix_ms: 0,
+                dated,
+            };
+            Message::OpRequest(request, Vec::new())
+        };
+        let asked = (1..100)
+            .take_while(|sequence| {
+                conn.takes_work() && {
+                    conn.note_request(&ask(*sequence));
+                    true
+                }
+            })
+            .count() as u64;
+        assert_eq!(asked, READS_MAX >> 23);
+        conn.note_request(&ask(1));
+        for sequence in 1..=asked {
+            assert!(!conn.takes_work_again(Time::ZERO) || sequence > asked / 2);
+            let request = RequestId { sequence, ..RequestId::default() };
+            let reply = OpReply { request, failure: None, version: Version::NONE, results: Vec::new(), attempt: 1 };
+            conn.push(Epoch::NONE, Message::OpReply(reply, Vec::new()), None);
+        }
+        assert!(conn.takes_work() && conn.reads.is_empty() && conn.reads_bytes == 0);
+    }
 }

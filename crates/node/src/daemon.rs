@@ -61,7 +61,7 @@ pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunO
     reactor.when_idle(options.idle);
     // The port first: of two processes, the one that cannot serve touches no store.
     let listener = listener(who, &entry.address, options.listen)?;
-    let store = directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
+    let store = reactor.open_store(who, &entry.path)?;
     let mut settings = MonConfig::new(id, config.cluster, directory::random_u128() as u64);
     settings.tick = options.mon_tick;
     settings.unix_ms_at_zero = clock::unix_ms_at_zero();
@@ -82,8 +82,7 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
     let entry = config.osds.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
     reactor.when_idle(options.idle);
     let listener = listener(who, &entry.address, options.listen)?;
-    let mut store =
-        directory::open_hosted(config.cluster, who, &entry.path, &reactor.workers().handle(), reactor.waker())?;
+    let mut store = reactor.open_store(who, &entry.path)?;
     store.look_at_host(config, &entry.path);
     let identity = directory::identify(config.cluster, id, &entry.path, &mut store)?;
     let settings = OsdConfig {
@@ -191,10 +190,20 @@ fn run(
 /// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever end.
 fn end_process(why: &str) {
     use std::io::Write as _;
-    // Nobody may be there to read it.
-    let _ = writeln!(std::io::stderr(), "{why}");
+    let line = format!("{why}\n");
+    let (said, heard) = std::sync::mpsc::channel();
+    // On a thread of its own: who should read it may hang too, and a pipe that is full would keep this process for ever.
+    let say = move || {
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        let _ = said.send(());
+    };
+    if std::thread::Builder::new().name("nacre-end".to_owned()).spawn(say).is_ok() {
+        let _ = heard.recv_timeout(SAY_MAX);
+    }
     std::process::exit(HUNG);
 }
+/// How long a process that ends waits for whoever reads why.
+const SAY_MAX: Duration = Duration::from_secs(1);
 /// Exit code of a daemon whose device hangs.
 const HUNG: i32 = 3;
 

@@ -78,6 +78,8 @@ enum Call {
     /// So many bytes.
     Write(u64),
     Flush,
+    Discard,
+    Forget,
 }
 impl Call {
     const fn what(self) -> What {
@@ -85,6 +87,8 @@ impl Call {
             Self::Read => What::Read,
             Self::Write(_) => What::Write,
             Self::Flush => What::Flush,
+            Self::Discard => What::Discard,
+            Self::Forget => What::Forget,
         }
     }
 }
@@ -244,7 +248,7 @@ impl Blocks {
             On::Other => self.calls.begin(what.what()),
         };
         let attempt = || {
-            self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what()))?;
+            self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what().word()))?;
             run()
         };
         let mut result = attempt();
@@ -255,6 +259,27 @@ impl Blocks {
             self.ran_out.store(true, Ordering::Relaxed);
         }
         result.map_err(failed)
+    }
+
+    /// Does a job of the store that lies here, on a worker.
+    pub fn work<T>(&self, job: impl FnOnce() -> T) -> T {
+        let _working = self.calls.begin_job();
+        self.meet(What::Job.word());
+        job()
+    }
+
+    /// Asks the file system something on the reactor's thread.
+    pub fn ask_space<T>(&self, ask: impl FnOnce() -> T) -> T {
+        let _calling = self.calls.begin_inline(What::Space);
+        self.meet(What::Space.word());
+        ask()
+    }
+
+    /// What cannot fail may hang or panic.
+    pub fn meet(&self, what: &str) {
+        if let Some(faults) = &self.faults {
+            let _ = faults.meet(what);
+        }
     }
 
     /// A write found no space: it may try again with a piece of the reserve.
@@ -343,14 +368,14 @@ impl Blocks {
         // It drops the range from the page cache, as a write past it does.
         let _writing = self.windows.enter(Way::Past, offset, length);
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, mode, offset, length) {
-            Ok(()) | Err(Errno::INTR) => Ok(()),
+        self.call(Call::Discard, On::Other, || match rustix::fs::fallocate(&self.file, mode, offset, length) {
+            Err(Errno::INTR) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::PERM) => {
                 self.punch_refused.store(true, Ordering::Relaxed);
                 Ok(())
             }
-            Err(errno) => Err(failed(errno)),
-        }
+            other => other,
+        })
     }
 }
 
@@ -416,11 +441,11 @@ impl BlockingDevice for Blocks {
     /// After a failed flush Linux calls pages clean that it did not write. Clean pages are what this drops, wherever they are from; dirty ones
     /// were written by the flush before. (Reading past the page cache would do the same for reads by this process only, and not everywhere.)
     fn forget_cached(&self) -> Result<(), DeviceError> {
-        match rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed) {
+        self.call(Call::Forget, On::Other, || match rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed) {
             // A file system in memory has nothing else.
-            Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => Ok(()),
-            Err(errno) => Err(failed(errno)),
-        }
+            Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => Ok(()),
+            other => other,
+        })
     }
     fn length(&self) -> u64 {
         self.length
@@ -675,5 +700,93 @@ mod tests {
         let mut out = vec![0; LARGE];
         blocks.read_at(0, &mut out).expect("reads");
         assert!(out.iter().all(|byte| *byte == 5));
+    }
+
+    /// The faults of `faults.rs`, written beside the store.
+    fn meet(folder: &Folder, line: &str) {
+        std::fs::write(folder.0.join("blocks.faults"), line).expect("writable");
+    }
+
+    /// Planted: the error of a flush was swallowed, and every write after it was answered though nothing had reached the disk.
+    #[test]
+    fn an_error_of_any_call_reaches_who_asked() {
+        let folder = Folder::new("errors");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
+        let data = |length: usize| vec![Bytes::from(vec![1; length])];
+        type Make<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
+        let calls: [(&str, Make<'_>); 8] = [
+            ("read", &|| blocks.run(IoKind::Read { offset: 0, length: 4096 }).map(drop)),
+            ("read", &|| blocks.read_at(0, &mut [0; 4096])),
+            ("write", &|| blocks.run(IoKind::Write { offset: 0, data: data(4096) }).map(drop)),
+            ("write", &|| blocks.run(IoKind::Write { offset: 0, data: vec![memory(0, 1)] }).map(drop)),
+            ("write", &|| blocks.write_now(0, &data(4096)).expect("nobody is in the way")),
+            ("flush", &|| blocks.run(IoKind::Flush).map(drop)),
+            ("discard", &|| blocks.run(IoKind::Discard { offset: 0, length: 4096 }).map(drop)),
+            ("forget", &|| blocks.forget_cached()),
+        ];
+        for (n, (call, make)) in calls.iter().enumerate() {
+            assert_eq!(make(), Ok(()), "{call} {n}");
+            meet(&folder, &format!("blocks {call} error 5"));
+            assert_eq!(make(), Err(failed(Errno::IO)), "{call} {n}");
+            meet(&folder, "");
+        }
+        let workers = crate::workers::Workers::new(1).expect("threads");
+        let mailbox = Mailbox::new(Arc::new(crate::wake::Waker::new().expect("an event descriptor")));
+        mailbox.set_lone(true);
+        let mut device = FileDevice::new(Arc::new(blocks), workers.handle(), mailbox);
+        meet(&folder, "blocks flush error 5");
+        assert_eq!(device.at_once(&IoKind::Flush), Some(Err(failed(Errno::IO))), "on the reactor's thread");
+    }
+
+    /// A file that was cut behind our back: what it does not have is not read as zeros, nor as what was in the buffer before.
+    #[test]
+    fn a_short_read_is_an_error() {
+        let folder = Folder::new("short");
+        let path = folder.0.join("blocks");
+        let blocks = Blocks::open(&path, Some(1 << 20)).expect("opens");
+        blocks.write_at(0, &[7; 8192]).expect("writes");
+        File::options().write(true).open(&path).and_then(|file| file.set_len(8192)).expect("cut");
+        let mut out = vec![0; 8192];
+        assert!(blocks.read_cached(0, &mut out) && out == [7; 8192], "it is in the page cache");
+        assert!(!blocks.read_cached(4096, &mut out), "half of it");
+        let short = DeviceError::OutOfRange { offset: 8192, length: 4096, device: 8192 };
+        assert_eq!(blocks.read_at(4096, &mut out), Err(short));
+    }
+
+    /// More pieces than one call takes, in each of the ways.
+    #[test]
+    fn many_pieces_lie_one_behind_the_other() {
+        let folder = Folder::new("pieces");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(32 << 20)).expect("opens");
+        for (at, length) in [(0, 100), (8 << 20, 4096), (4096, 5000)] {
+            let whole: Vec<u8> = (0..SEGMENTS_MAX * 2 + 76).flat_map(|n| vec![(n % 251) as u8; length]).collect();
+            let mut aligned = BytesMut::zeroed(whole.len() + 4096);
+            let start = aligned.as_ptr().align_offset(4096);
+            aligned[start..start + whole.len()].copy_from_slice(&whole);
+            let bytes = aligned.freeze().slice(start..start + whole.len());
+            let pieces: Vec<Bytes> =
+                (0..whole.len() / length).map(|n| bytes.slice(n * length..(n + 1) * length)).collect();
+            assert_eq!(lies_for_disk(at, &pieces), length == 4096);
+            blocks.write_segments(at, &pieces).expect("writes");
+            let mut out = vec![0; whole.len()];
+            blocks.read_at(at, &mut out).expect("reads");
+            assert!(out == whole, "pieces of {length}");
+        }
+    }
+
+    /// A write for which there is no space gets the reserve's, piece by piece, and is remembered when that is not enough.
+    #[test]
+    fn a_write_without_space_takes_the_reserve_and_says_when_there_is_none() {
+        let folder = Folder::new("reserve");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
+        let reserve = || folder.0.join("blocks.reserve").metadata().expect("it is there").len();
+        let before = reserve();
+        assert!(!blocks.uses_reserve() && !blocks.ran_out());
+        meet(&folder, "blocks write error 28");
+        assert_eq!(blocks.write_at(0, &[1; 4096]), Err(failed(Errno::NOSPC)));
+        assert!(blocks.ran_out() && blocks.uses_reserve());
+        assert!(before == 0 || reserve() == 0, "{before} bytes were there, {} are", reserve());
+        meet(&folder, "blocks flush error 28");
+        assert!(blocks.flush().is_err());
     }
 }

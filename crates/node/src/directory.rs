@@ -339,7 +339,7 @@ fn make_store(
     drop(blocks);
     let waker = Arc::new(crate::wake::Waker::new().map_err(|errno| failed(errno.to_string()))?);
     let workers = crate::workers::Workers::new(1).map_err(|why| failed(why.to_string()))?;
-    let mut store = open_hosted(cluster, who, path, &workers.handle(), &waker)?;
+    let mut store = open_hosted(cluster, who, open_blocks(path)?, &workers.handle(), &waker)?;
     store.allocate_log().map_err(|why| failed(explain(&why)))?;
     store.submit(first, Token(1)).map_err(|why| failed(why.to_string()))?;
     let done = store.run_until(|event| match event {
@@ -402,6 +402,14 @@ pub(crate) fn opening(path: &Path) -> impl FnOnce(std::io::Error) -> StartError 
     }
 }
 
+/// Opens the file or device of a daemon's store.
+///
+/// # Errors
+/// [`StartError`].
+pub fn open_blocks(path: &Path) -> Result<Arc<Blocks>, StartError> {
+    Ok(Arc::new(Blocks::open(path, None).map_err(opening(path))?))
+}
+
 /// Opens a daemon's store.
 ///
 /// # Errors
@@ -409,11 +417,11 @@ pub(crate) fn opening(path: &Path) -> impl FnOnce(std::io::Error) -> StartError 
 pub fn open_hosted(
     cluster: ClusterId,
     who: Entity,
-    path: &Path,
+    blocks: Arc<Blocks>,
     workers: &WorkersHandle,
     waker: &Arc<crate::wake::Waker>,
 ) -> Result<Hosted, StartError> {
-    let blocks = Arc::new(Blocks::open(path, None).map_err(opening(path))?);
+    let path = blocks.path().to_owned();
     let mailbox = Mailbox::new(waker.clone());
     let device = FileDevice::new(blocks.clone(), workers.clone(), mailbox.clone());
     let salt = random_u128() as u64;

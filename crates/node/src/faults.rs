@@ -1,9 +1,12 @@
 //! Faults of a device, for tests: what a disk does that is dying, at the place where its calls are made.
 //!
-//! With `NACRE_DEVICE_FAULTS` a process reads that file before each call of a device. A line is `STORE CALL FAULT [NUMBER]`: a part of the store's path
-//! (`osd.1/`, `mon.`), `read`, `write` or `flush`, and `hang MILLISECONDS`, `error ERRNO` or `panic`. Without it, a call costs one look at a pointer that is null.
+//! With `NACRE_DEVICE_FAULTS` a process reads that file before each call of a device. A line is `STORE CALL
+//! FAULT [NUMBER]`: a part of the store's path
+//! (`osd.1/`, `mon.`); `read`, `write`, `flush`, `discard`, `forget`, `space`, `job` (of the store) or `look`
+//! (of the watchdog); and `hang MILLISECONDS`,
+//! `error ERRNO` or `panic`. A job and a look cannot fail: they meet no errors. Without the variable, a call
+//! costs one look at a pointer that is null.
 
-use crate::calls::What;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,10 +22,10 @@ enum Fault {
     Panic,
 }
 
-fn parse(line: &str, store: &str, call: What) -> Option<Fault> {
+fn parse(line: &str, store: &str, call: &str) -> Option<Fault> {
     let mut words = line.split_whitespace();
     let (part, name, fault) = (words.next()?, words.next()?, words.next()?);
-    let ours = store.contains(part) && call.to_text().ends_with(name);
+    let ours = store.contains(part) && call == name;
     let number: Option<u64> = words.next().and_then(|number| number.parse().ok());
     match fault {
         _ if !ours => None,
@@ -41,8 +44,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// As the environment says.
+    /// As the environment says; in this crate's own tests, as a file beside the store does.
     pub fn of(store: &Path) -> Option<Box<Self>> {
+        if cfg!(test) {
+            let mut file = store.as_os_str().to_owned();
+            file.push(".faults");
+            return Some(Self::at(file.into(), store));
+        }
         std::env::var_os(VARIABLE).map(|file| Self::at(file.into(), store))
     }
 
@@ -51,12 +59,12 @@ impl Faults {
     }
 
     /// Does what the file asks for before a call of that kind.
-    pub fn meet(&self, call: What) -> Result<(), Errno> {
+    pub fn meet(&self, call: &str) -> Result<(), Errno> {
         let Ok(text) = std::fs::read_to_string(&self.file) else { return Ok(()) };
         match text.lines().find_map(|line| parse(line, &self.store, call)) {
             Some(Fault::Hang(time)) => self.hang(time),
             Some(Fault::Error(errno)) => return Err(errno),
-            Some(Fault::Panic) => panic!("{} panics, as a test wants it", call.to_text()),
+            Some(Fault::Panic) => panic!("{call} panics, as a test wants it"),
             None => {}
         }
         Ok(())
@@ -78,9 +86,9 @@ mod tests {
     #[test]
     fn a_line_is_for_one_store_and_one_kind_of_call() {
         let line = "osd.1/ flush hang 60000";
-        assert_eq!(parse(line, "/c/osd.1/store", What::Flush), Some(Fault::Hang(Duration::from_secs(60))));
-        assert_eq!(parse(line, "/c/osd.1/store", What::Write), None);
-        assert_eq!(parse(line, "/c/osd.2/store", What::Flush), None);
-        assert_eq!(parse("osd write error 28", "/osd.0/", What::Write), Some(Fault::Error(Errno::NOSPC)));
+        assert_eq!(parse(line, "/c/osd.1/store", "flush"), Some(Fault::Hang(Duration::from_secs(60))));
+        assert_eq!(parse(line, "/c/osd.1/store", "write"), None);
+        assert_eq!(parse(line, "/c/osd.2/store", "flush"), None);
+        assert_eq!(parse("osd write error 28", "/osd.0/", "write"), Some(Fault::Error(Errno::NOSPC)));
     }
 }

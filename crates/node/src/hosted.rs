@@ -216,7 +216,8 @@ impl Hosted {
         Ok(())
     }
 
-    /// Why the daemon must stop although the store says nothing: a worker panicked over its work. To be asked when [`Self::is_ready`].
+    /// Why the daemon must stop although the store says nothing: a worker panicked over its work. To be asked in every round: a poll that was under way
+    /// has taken the flag that says that there is news.
     pub fn broken(&self) -> Option<String> {
         self.mailbox.broken()
     }
@@ -282,7 +283,7 @@ impl Hosted {
         self.store.jobs(&mut self.jobs);
         for job in self.jobs.drain(..) {
             self.jobs_out += 1;
-            self.workers.begin(Task::Job { job, to: self.mailbox.clone() });
+            self.workers.begin(Task::Job { job, blocks: self.blocks.clone(), to: self.mailbox.clone() });
         }
     }
 
@@ -333,7 +334,8 @@ impl Hosted {
     /// Asks the store how much room there is; to be called now and then, since freed room is noticed only here.
     pub fn look_at_room(&mut self) {
         let usage = self.store.usage();
-        self.host = self.place.as_mut().and_then(|place| place.look(&usage));
+        // A host that does not say has no more room than it had.
+        self.host = self.place.as_mut().and_then(|place| place.look(&usage)).or(self.host);
         self.room = Room::of(&usage, self.host.as_ref());
     }
     /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their
@@ -403,15 +405,27 @@ mod tests {
         commit: bool,
         /// Only so many of them.
         commit_first: Option<usize>,
+        /// It takes no more than so many.
+        room: Option<usize>,
+        /// Submissions and reads, in order.
+        seen: Vec<Token>,
+        usage: Usage,
     }
     struct Store(Arc<Mutex<Told>>);
 
     impl ObjectStore for Store {
         fn offer(&mut self, _: &mut Transaction, token: Token) -> Result<(), SubmitError> {
-            lock(&self.0).submitted.push(token);
+            let mut told = lock(&self.0);
+            if told.room.is_some_and(|room| told.submitted.len() >= room) {
+                return Err(SubmitError::Busy);
+            }
+            told.submitted.push(token);
+            told.seen.push(token);
             Ok(())
         }
-        fn read(&mut self, _: Read, _: Token) {}
+        fn read(&mut self, _: Read, token: Token) {
+            lock(&self.0).seen.push(token);
+        }
         fn kick(&mut self) {
             lock(&self.0).kicks += 1;
         }
@@ -425,7 +439,7 @@ mod tests {
         fn jobs(&mut self, _: &mut Vec<Job>) {}
         fn on_job(&mut self, _: JobDone) {}
         fn usage(&self) -> Usage {
-            Usage::default()
+            lock(&self.0).usage
         }
     }
 
@@ -559,5 +573,52 @@ mod tests {
             committed(&mut hosted, last);
         }
         assert_eq!(hosted.handed, 0);
+    }
+
+    /// A read of what was just written, behind a store that was busy: it must not overtake the write, nor a later write an earlier one.
+    #[test]
+    fn what_waits_for_a_busy_store_keeps_its_order() {
+        let mut bench = bench();
+        lock(&bench.told).room = Some(2);
+        let key = || nacre_store::ObjectKey::new(nacre_store::CollectionId(1), "a");
+        for n in 0..9 {
+            match n % 3 {
+                2 => bench.hosted.read(Read::Stat(key()), Token(n)),
+                _ => bench.hosted.submit(Transaction::default(), Token(n)).expect("taken"),
+            }
+        }
+        assert!(bench.hosted.waiting.len() > 3 && !bench.hosted.is_idle());
+        for _ in 0..9 {
+            bench.kicks(1);
+            bench.commit();
+        }
+        let seen: Vec<u64> = lock(&bench.told).seen.iter().map(|token| token.0).collect();
+        assert_eq!(seen, (0..9).collect::<Vec<_>>());
+        bench.commit();
+        assert!(bench.hosted.is_idle());
+    }
+
+    /// Near its end a store is asked after every few writes, not twice a second: a fast writer fills the rest in between.
+    #[test]
+    fn a_store_that_fills_is_asked_how_much_room_it_has() {
+        const MIB: u64 = 1 << 20;
+        let mut bench = bench();
+        let usage =
+            |free: u64| Usage { total: 1000 * MIB, used: (1000 - free) * MIB, free: free * MIB, ..Usage::default() };
+        lock(&bench.told).usage = usage(55);
+        bench.hosted.look_at_room();
+        assert_eq!(bench.hosted.fullness(), (1000 * MIB, 945 * MIB));
+        lock(&bench.told).usage = Usage { used: 600 * MIB, ..usage(20) };
+        let mut asked = 0;
+        for n in 1..=64 {
+            bench.submit(1);
+            bench.commit();
+            if bench.hosted.fullness() != (1000 * MIB, 945 * MIB) {
+                asked = n;
+                break;
+            }
+        }
+        assert!((2..=64).contains(&asked), "64 blocks of 16 KiB are an eighth of 8 MiB: {asked}");
+        assert_eq!(bench.hosted.fullness().1, 980 * MIB, "what is kept for deletes counts as used near the end");
     }
 }

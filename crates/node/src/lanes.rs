@@ -384,6 +384,13 @@ mod tests {
         }
         all
     }
+    fn await_running(lanes: &Lanes<Job>) {
+        let begun = clock::now();
+        while lanes.shared.lock().lanes[0].running.is_none() {
+            assert!(clock::now().since(begun) < Duration::from_secs(60), "no thread takes the job");
+            std::thread::yield_now();
+        }
+    }
     fn job(client: u64, number: u32, what: Do) -> Job {
         Job { client, number, what }
     }
@@ -408,9 +415,7 @@ mod tests {
         let (wake, until): (Sender<()>, _) = channel();
         lanes.begin(job(1, 1, Do::Hang(Arc::new(Mutex::new(until)))));
         lanes.begin(job(1, 2, Do::Fine));
-        while lanes.shared.lock().lanes[0].running.is_none() {
-            std::thread::yield_now();
-        }
+        await_running(&lanes);
         let late = clock::now() + HUNG + Duration::from_secs(1);
         assert_eq!(lanes.watch(late), Ok(()));
         let all = answers(&lanes, 2);
@@ -430,9 +435,7 @@ mod tests {
             let (wake, until) = channel();
             wakes.push(wake);
             lanes.begin(job(1, number, Do::Hang(Arc::new(Mutex::new(until)))));
-            while lanes.shared.lock().lanes[0].running.is_none() {
-                std::thread::yield_now();
-            }
+            await_running(&lanes);
             let late = clock::now() + HUNG + Duration::from_secs(1);
             assert_eq!(lanes.watch(late).is_err(), number == LOST_MAX as u32);
         }

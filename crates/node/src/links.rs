@@ -101,7 +101,7 @@ impl Links {
         self.backoffs.get(&who).map_or(0, |backoff| backoff.failures)
     }
 
-    /// Whether a stranger may be who it says; the connection that its own replaces.
+    /// Whether a stranger may be who it says; the connection that its own replaces. `takes_sessions`: with others than monitors.
     ///
     /// # Errors
     /// What it is told.
@@ -110,6 +110,7 @@ impl Links {
         hello: &Hello,
         cluster: ClusterId,
         supported: u64,
+        takes_sessions: bool,
         known: impl Fn(usize) -> Option<Known>,
     ) -> Result<Option<usize>, String> {
         let asks_for_cluster = hello.cluster == ClusterId(0) && matches!(hello.from, Entity::Client(_));
@@ -134,6 +135,12 @@ impl Links {
         if hello.from == self.me {
             return Err(format!("somebody else says it is {}: is a copy of the directory in use?", self.me));
         }
+        let replaced = self.judge_known(hello, known)?;
+        if takes_sessions || matches!(hello.from, Entity::Mon(_)) { Ok(replaced) } else { Err(joining(self.me)) }
+    }
+
+    /// The connection that there is already to somebody who comes as a stranger.
+    fn judge_known(&self, hello: &Hello, known: impl Fn(usize) -> Option<Known>) -> Result<Option<usize>, String> {
         let Some(old) = self.conn(hello.from) else { return Ok(None) };
         match known(old) {
             // Both dialed; see the module head.
@@ -146,6 +153,31 @@ impl Links {
             _ => Ok(Some(old)),
         }
     }
+}
+
+/// Why an answer to our dialing is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Somebody else listens there.
+    Wrong(String),
+    /// It is the one, and needs what we do not have.
+    Lacking(String),
+}
+
+/// Whether the first frame of a connection that we dialed is of the one that we dialed.
+///
+/// # Errors
+/// [`Answer`].
+pub fn judge_answer(hello: &Hello, expected: Entity, cluster: ClusterId) -> Result<(), Answer> {
+    if hello.from != expected || hello.cluster != cluster {
+        let why = format!("{} of cluster {} answers in place of {expected}", hello.from, hello.cluster);
+        return Err(Answer::Wrong(why));
+    }
+    if hello.required != 0 {
+        let why = format!("{expected} needs features {:#x} that this version lacks: upgrade it", hello.required);
+        return Err(Answer::Lacking(why));
+    }
+    Ok(())
 }
 
 /// Where the session with the monitors stands.
@@ -268,7 +300,7 @@ mod tests {
         }
     }
     fn judge(links: &Links, hello: &Hello, known: Known) -> Result<Option<usize>, String> {
-        links.judge(hello, CLUSTER, 0, |_| Some(known))
+        links.judge(hello, CLUSTER, 0, true, |_| Some(known))
     }
 
     #[test]
@@ -329,7 +361,7 @@ mod tests {
     #[test]
     fn strangers_of_another_cluster_or_for_somebody_else_are_told_so() {
         let links = Links::new(osd(1));
-        let free = |hello: &Hello| links.judge(hello, CLUSTER, 1, |_| None);
+        let free = |hello: &Hello| links.judge(hello, CLUSTER, 1, true, |_| None);
         let good = hello(osd(2), osd(1));
         assert_eq!(free(&good), Ok(None));
         let other = Hello { cluster: ClusterId(8), ..good.clone() };
@@ -383,5 +415,60 @@ mod tests {
         let mon = session.pick(now, &mons).expect("there are some");
         assert!(session.on_open(mon) && session.current() == Some(mon));
         assert!(!session.on_open(MonId(2)), "another connection is not the session");
+    }
+
+    /// A peer that is away is dialed again for as long as it takes, less and less often; one that was there, at once.
+    #[test]
+    fn a_peer_that_is_away_is_dialed_again_less_and_less_often() {
+        let (mut links, peer) = (Links::new(osd(1)), osd(2));
+        let (mut now, mut waited) = (Time(0), Duration::ZERO);
+        for _ in 0..20 {
+            assert!(links.may_dial(now, peer));
+            links.failed(now, peer, true);
+            assert!(!links.may_dial(now, peer));
+            let wait =
+                (1..1000).map(Duration::from_millis).find(|wait| links.may_dial(now + *wait, peer)).expect("it is");
+            assert!(wait >= waited && (BACKOFF_MIN..=BACKOFF_MAX).contains(&wait), "{wait:?} after {waited:?}");
+            (now, waited) = (now + wait, wait);
+        }
+        assert_eq!(waited, BACKOFF_MAX);
+        links.failed(now, peer, true);
+        links.opened(peer, 7);
+        assert!(links.may_dial(now, peer) && links.failures(peer) == 0, "it is there");
+        links.failed(now, peer, false);
+        assert!(!links.may_dial(now, peer) && links.may_dial(now + BACKOFF_MIN, peer), "it was there");
+    }
+
+    /// The end of a connection that was replaced came after its successor was open, and took it along.
+    #[test]
+    fn a_connection_that_was_replaced_does_not_take_its_successor_along() {
+        let (mut links, peer) = (Links::new(osd(1)), osd(2));
+        links.opened(peer, 10);
+        links.opened(peer, 11);
+        links.dropped(peer, 10);
+        assert_eq!(links.conn(peer), Some(11));
+        links.dropped(peer, 11);
+        assert_eq!((links.conn(peer), links.is_empty()), (None, true));
+    }
+
+    /// Who dials an address meets whoever listens there now.
+    #[test]
+    fn who_answers_in_place_of_another_is_not_taken() {
+        let answer = hello(osd(2), osd(1));
+        assert_eq!(judge_answer(&answer, osd(2), CLUSTER), Ok(()));
+        let another = judge_answer(&answer, osd(3), CLUSTER);
+        assert!(matches!(&another, Err(Answer::Wrong(why)) if why.contains("in place of osd.3")), "{another:?}");
+        let foreign = judge_answer(&answer, osd(2), ClusterId(8));
+        assert!(matches!(&foreign, Err(Answer::Wrong(_))), "{foreign:?}");
+        let newer = judge_answer(&Hello { required: 4, ..answer }, osd(2), CLUSTER);
+        assert!(matches!(&newer, Err(Answer::Lacking(why)) if why.contains("0x4")), "{newer:?}");
+    }
+
+    #[test]
+    fn a_monitor_without_the_others_takes_only_monitors() {
+        let (me, links) = (Entity::Mon(MonId(0)), Links::new(Entity::Mon(MonId(0))));
+        let judge = |from| links.judge(&hello(from, me), CLUSTER, 0, false, |_| None);
+        assert_eq!(judge(Entity::Mon(MonId(1))), Ok(None));
+        assert_eq!(judge(osd(1)), Err(joining(me)));
     }
 }

@@ -26,6 +26,8 @@
 
 mod ending;
 mod handshake;
+#[cfg(test)]
+mod mistreated;
 mod receiving;
 mod sending;
 mod serving;
@@ -33,6 +35,8 @@ mod sessions;
 
 use crate::clock;
 use crate::conn::{Conn, Traffic};
+use crate::device::Blocks;
+use crate::directory;
 use crate::error::StartError;
 use crate::hosted::Hosted;
 use crate::last_words::LastWords;
@@ -49,6 +53,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,9 +236,6 @@ impl Reactor {
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
-    pub fn workers(&self) -> &Workers {
-        &self.workers
-    }
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -312,7 +314,9 @@ impl Reactor {
         }
         let now = clock::now();
         let mut node = node;
-        self.watch_device(&mut node)?;
+        if let Some(blocks) = node.store.as_ref().and_then(Hosted::blocks) {
+            node.device = Some(self.watch(node.entity, blocks)?);
+        }
         let mut actions = std::mem::take(&mut self.actions);
         node.role.take_actions(now, &mut actions);
         self.perform(&mut node, at, &mut actions);
@@ -322,17 +326,23 @@ impl Reactor {
         Ok(())
     }
 
-    /// Somebody looks whether the node's device answers.
-    fn watch_device(&mut self, node: &mut Node) -> Result<(), StartError> {
-        let Some(blocks) = node.store.as_ref().and_then(Hosted::blocks) else { return Ok(()) };
+    /// Opens a daemon's store, under the watchdog's eyes from its first call on.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn open_store(&mut self, who: Entity, path: &Path) -> Result<Hosted, StartError> {
+        let blocks = directory::open_blocks(path)?;
+        self.watch(who, &blocks)?;
+        directory::open_hosted(self.cluster, who, blocks, &self.workers.handle(), &self.waker)
+    }
+
+    fn watch(&mut self, who: Entity, blocks: &Arc<Blocks>) -> Result<Arc<News>, StartError> {
         let device = blocks.path().display().to_string();
-        let news = self.watchdog.watch(node.entity, device, blocks).map_err(|error| StartError::Io {
+        self.watchdog.watch(who, device, blocks).map_err(|error| StartError::Io {
             doing: "start a thread for",
             path: "the disks".into(),
             error,
-        })?;
-        node.device = Some(news);
-        Ok(())
+        })
     }
 
     /// Before anything that may hang, the watchdog knows who would.
@@ -561,11 +571,15 @@ impl Reactor {
         for node in self.nodes.iter().flatten() {
             self.prepare_for_hang(node);
         }
+        if let Some(why) = self.watchdog.check() {
+            let watched = self.nodes.iter_mut().flatten().filter(|node| node.device.is_some());
+            watched.for_each(|node| node.halt(why.clone()));
+        }
         self.rest();
         // Whoever waits at the listeners is heard again.
         self.deaf = false;
         self.end_slow_greetings();
-        self.end_stalled_frames();
+        self.end_stalled_frames(now);
         self.watch_sessions();
     }
 

@@ -93,8 +93,13 @@ impl Place {
         self.seen = Some(written);
     }
 
-    /// Asks the host.
+    /// Asks the host; nothing if it does not say.
     pub fn look(&mut self, usage: &Usage) -> Option<HostSpace> {
+        let blocks = self.blocks.clone();
+        blocks.ask_space(|| self.ask(usage))
+    }
+
+    fn ask(&mut self, usage: &Usage) -> Option<HostSpace> {
         self.count();
         let free = free_bytes(&self.path)?;
         let allocated = self.path.metadata().ok()?.blocks().saturating_mul(512);

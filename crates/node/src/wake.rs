@@ -54,3 +54,21 @@ impl AsFd for Waker {
         self.fd.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call between the reactor's last look and its sleep must keep it awake: nothing else would wake it.
+    #[test]
+    fn who_is_called_while_awake_does_not_sleep() {
+        let waker = Waker::new().expect("an event counter");
+        assert!(waker.may_sleep(), "nobody has called");
+        waker.wake();
+        waker.woke_up();
+        waker.wake();
+        assert!(!waker.may_sleep(), "called while awake");
+        waker.woke_up();
+        assert!(waker.may_sleep(), "the call was heard");
+    }
+}

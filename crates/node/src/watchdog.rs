@@ -1,12 +1,22 @@
-//! Looks a few times a second whether calls of devices end, on a thread of its own: the reactor may hang in one itself.
+//! Looks a few times a second whether calls of devices end, and jobs of stores, on a thread of its own: the
+//! reactor may hang in one itself.
 //!
 //! ```text
 //!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it was seen
-//!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role (`osd/src/device.rs`: slow, stalled)
-//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a connection of their own
-//!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster, the daemon halts)
+//!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role
+//! (`osd/src/device.rs`: slow, stalled)
+//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a
+//! connection of their own
+//!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster,
+//! the daemon halts)
+//!
+//!   the watchdog's looks ──every 500 ms──▶ the reactor: does it look at all? ──no──▶ its daemons halt
 //! ```
-//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take its own absence for its disk's.
+//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take its own
+//! absence for its disk's.
+//!
+//! A job computes between its calls, which is no matter of the device: it is told only when it counts as hung,
+//! after [`JOB_PATIENCE`] times as long.
 
 use crate::calls::{Outstanding, What};
 use crate::clock;
@@ -16,15 +26,21 @@ use crate::wake::Waker;
 use nacre_osd::{DeviceCall, Timing};
 use nacre_types::{Entity, Time};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(200);
-/// A call that takes less is nobody's business.
+/// A call that takes less is not told.
 const NOTABLE: Duration = Duration::from_millis(250);
+/// How many times as long as a call a job may take from one of its calls to the next.
+const JOB_PATIENCE: u32 = 3;
+/// Looks of the reactor, two a second, within which the watchdog has looked at least once.
+const SILENT_MAX: u32 = 20;
+/// How long its end is waited for.
+const END_MAX: Duration = Duration::from_secs(2);
 
 /// How long calls of one device have been seen. The pure part.
 #[derive(Debug, Default)]
@@ -46,8 +62,9 @@ pub struct Seen {
 }
 
 impl Watch {
-    /// What is outstanding now. Returns the oldest call that takes long; or else one that did, once.
-    pub fn look(&mut self, now: Time, outstanding: &[Outstanding]) -> Option<Seen> {
+    /// What is outstanding now. Returns the oldest call that takes long; or else one that did, once. A job
+    /// counts from `job_max` on.
+    pub fn look(&mut self, now: Time, outstanding: &[Outstanding], job_max: Duration) -> Option<Seen> {
         let passed = self.last.map_or(Duration::ZERO, |last| now.since(last));
         self.awake += passed.min(EVERY * 2);
         self.last = Some(now);
@@ -62,8 +79,25 @@ impl Watch {
         for call in outstanding {
             self.seen.entry(call.number).or_insert((awake, call.what, call.inline));
         }
-        let oldest = self.seen.values().copied().map(seen(false)).max_by_key(|seen| seen.age);
-        oldest.filter(|seen| seen.age >= NOTABLE).or(ended.filter(|seen| seen.age >= NOTABLE))
+        let counts = |seen: &Seen| seen.age >= if seen.what == What::Job { job_max } else { NOTABLE };
+        let oldest = self.seen.values().copied().map(seen(false)).filter(counts).max_by_key(|seen| seen.age);
+        oldest.or(ended.filter(counts))
+    }
+}
+
+/// Whether the watchdog itself looks, as its reactor sees it. The pure part.
+#[derive(Debug, Default)]
+struct Pulse {
+    looks: u64,
+    silent: u32,
+}
+
+impl Pulse {
+    /// It has looked so often. Returns whether it stands still.
+    fn look(&mut self, looks: u64) -> bool {
+        self.silent = if looks == self.looks { self.silent + 1 } else { 0 };
+        self.looks = looks;
+        self.silent >= SILENT_MAX
     }
 }
 
@@ -123,6 +157,8 @@ pub type OnHung = fn(&str);
 
 struct Shared {
     all: Mutex<Vec<Watched>>,
+    /// How often it has looked.
+    looks: AtomicU64,
     closed: Mutex<bool>,
     close: Condvar,
     waker: Arc<Waker>,
@@ -133,29 +169,35 @@ struct Shared {
 pub struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    pulse: Pulse,
 }
 
 impl Watchdog {
     pub fn new(waker: Arc<Waker>) -> Self {
         let shared = Shared {
             all: Mutex::default(),
+            looks: AtomicU64::new(0),
             closed: Mutex::new(false),
             close: Condvar::new(),
             waker,
             on_hung: Mutex::new(None),
         };
-        Self { shared: Arc::new(shared), thread: None }
+        Self { shared: Arc::new(shared), thread: None, pulse: Pulse::default() }
     }
 
     pub fn on_hung(&self, what: OnHung) {
         *lock(&self.shared.on_hung) = Some(what);
     }
 
-    /// Watches a store's device from now on.
+    /// Watches a store's device from now on. Told again of the same one, it says what it said.
     ///
     /// # Errors
     /// There is no thread to be had.
     pub fn watch(&mut self, who: Entity, device: String, blocks: &Arc<Blocks>) -> std::io::Result<Arc<News>> {
+        let known = |watched: &&Watched| watched.blocks.ptr_eq(&Arc::downgrade(blocks));
+        if let Some(watched) = lock(&self.shared.all).iter().find(known) {
+            return Ok(watched.news.clone());
+        }
         let news = Arc::new(News::default());
         let (blocks, watch) = (Arc::downgrade(blocks), Watch::default());
         let watched = Watched { who, blocks, device, news: news.clone(), watch, told: false, spoken: 0 };
@@ -167,15 +209,36 @@ impl Watchdog {
         }
         Ok(news)
     }
+
+    /// Whether it looks; to be asked twice a second. Returns why what it watches must stop: a disk that hangs
+    /// would not be noticed any more.
+    pub fn check(&mut self) -> Option<String> {
+        let thread = self.thread.as_ref()?;
+        let why = if thread.is_finished() {
+            "its watchdog ended by a fault of its own (the log says where)"
+        } else if self.pulse.look(self.shared.looks.load(Ordering::Relaxed)) {
+            "its watchdog hangs"
+        } else {
+            return None;
+        };
+        Some(format!("{why}: a disk that hangs would not be noticed; start the daemon again"))
+    }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
         *lock(&self.shared.closed) = true;
         self.shared.close.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        let begun = clock::now();
+        while !thread.is_finished() {
+            if clock::now().since(begun) > END_MAX {
+                // It hangs, which is why its daemon stops. It is left to itself.
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let _ = thread.join();
     }
 }
 
@@ -199,9 +262,11 @@ impl Shared {
         all.retain(|watched| watched.blocks.strong_count() > 0);
         for watched in all.iter_mut() {
             let Some(blocks) = watched.blocks.upgrade() else { continue };
+            blocks.meet("look");
             calls.clear();
             blocks.calls().outstanding(&mut calls);
-            let seen = watched.watch.look(now, &calls);
+            let hung = lock(&watched.news.for_watchdog).timing.device_hung;
+            let seen = watched.watch.look(now, &calls, hung * JOB_PATIENCE);
             if let Some(seen) = seen {
                 watched.news.put(Some(watched.name(seen)));
                 watched.told = true;
@@ -215,6 +280,7 @@ impl Shared {
             }
         }
         drop(all);
+        self.looks.fetch_add(1, Ordering::Relaxed);
         if wake {
             self.waker.wake();
         }
@@ -256,6 +322,9 @@ pub fn hung(who: Entity, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_store::BlockingDevice as _;
+
+    const JOB_MAX: Duration = Duration::from_secs(30);
 
     fn call(number: u64) -> Outstanding {
         Outstanding { number, what: What::Flush, inline: false }
@@ -267,31 +336,215 @@ mod tests {
     #[test]
     fn the_oldest_call_is_told_while_it_lasts_and_once_when_it_ended() {
         let mut watch = Watch::default();
-        assert_eq!(watch.look(at(0), &[call(2)]), None);
-        assert_eq!(watch.look(at(200), &[call(2), call(4)]), None, "not notable yet");
-        let seen = watch.look(at(400), &[call(2), call(4)]).expect("long");
+        assert_eq!(watch.look(at(0), &[call(2)], JOB_MAX), None);
+        assert_eq!(watch.look(at(200), &[call(2), call(4)], JOB_MAX), None, "not notable yet");
+        let seen = watch.look(at(400), &[call(2), call(4)], JOB_MAX).expect("long");
         assert_eq!((seen.age, seen.ended), (Duration::from_millis(400), false));
-        let seen = watch.look(at(600), &[call(4)]).expect("the other one is older than a quarter of a second, too");
+        let seen =
+            watch.look(at(600), &[call(4)], JOB_MAX).expect("the other one is older than a quarter of a second, too");
         assert_eq!((seen.age, seen.ended), (Duration::from_millis(400), false));
-        let seen = watch.look(at(800), &[]).expect("it took long");
+        let seen = watch.look(at(800), &[], JOB_MAX).expect("it took long");
         assert_eq!((seen.age, seen.ended), (Duration::from_millis(600), true));
-        assert_eq!(watch.look(at(1000), &[]), None);
+        assert_eq!(watch.look(at(1000), &[], JOB_MAX), None);
+        let ages = [(1200, &[call(6)][..]), (1400, &[call(8), call(6)]), (1800, &[call(8), call(6)])]
+            .map(|(ms, calls)| watch.look(at(ms), calls, JOB_MAX).map(|seen| seen.age));
+        assert_eq!(ages[2], Some(Duration::from_millis(600)), "of two that take long the older one");
     }
 
     #[test]
     fn many_quick_calls_are_not_a_long_one() {
         let mut watch = Watch::default();
         for n in 0..100 {
-            assert_eq!(watch.look(at(n * 200), &[call(2 * n)]), None);
+            assert_eq!(watch.look(at(n * 200), &[call(2 * n)], JOB_MAX), None);
         }
     }
 
-    /// The time that passed is bounded: otherwise, after SIGCONT every call under way was a minute old, and the daemon ended.
+    /// The time that passed is bounded: otherwise, after SIGCONT every call under way was a minute old, and the
+    /// daemon ended.
     #[test]
     fn a_process_that_was_stopped_does_not_blame_its_disk() {
         let mut watch = Watch::default();
-        watch.look(at(0), &[call(2)]);
-        let seen = watch.look(at(60_000), &[call(2)]).expect("notable");
+        watch.look(at(0), &[call(2)], JOB_MAX);
+        let seen = watch.look(at(60_000), &[call(2)], JOB_MAX).expect("notable");
         assert_eq!(seen.age, Duration::from_millis(400));
+    }
+
+    /// A job computes for as long as it likes and is no matter of the disk's, until it counts as hung; one that
+    /// makes a call begins anew.
+    #[test]
+    fn a_job_is_told_only_when_it_hangs() {
+        let job = |number| Outstanding { number, what: What::Job, inline: false };
+        let mut watch = Watch::default();
+        let told = |watch: &mut Watch, from: u64, outstanding: &[Outstanding]| {
+            (from..from + 200).find_map(|n| watch.look(at(n * 200), outstanding, JOB_MAX).map(|seen| (n - from, seen)))
+        };
+        for number in 1..4 {
+            let looks = 100;
+            let quiet =
+                (0..looks).all(|n| watch.look(at((number * looks + n) * 200), &[job(number)], JOB_MAX).is_none());
+            assert!(quiet, "20 s between two calls");
+        }
+        assert_eq!(watch.look(at(80_000), &[], JOB_MAX), None, "nor when it has ended");
+        let (looks, seen) = told(&mut watch, 401, &[job(9)]).expect("it hangs");
+        assert_eq!((looks, seen.what, seen.ended, seen.age), (150, What::Job, false, JOB_MAX));
+        let seen = watch.look(at(111_000), &[call(12), job(9)], JOB_MAX).expect("still");
+        assert_eq!(seen.what, What::Job, "the older one");
+    }
+
+    #[test]
+    fn a_watchdog_that_does_not_look_is_noticed() {
+        let mut pulse = Pulse::default();
+        assert!((0..100).all(|n| !pulse.look(n / 10)), "starved, it looks now and then");
+        let still = (0..100).position(|_| pulse.look(9)).expect("it stands still");
+        assert!((9..=20).contains(&still), "{still}");
+    }
+
+    #[test]
+    fn a_watchdog_that_panicked_is_noticed_and_one_that_is_not_needed_is_not_missed() {
+        let dir = std::env::temp_dir().join(format!("nacre-watchdog-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let mut dog = Watchdog::new(Arc::new(Waker::new().expect("an event counter")));
+        assert_eq!(dog.check(), None, "there is nothing to watch");
+        let blocks = Arc::new(Blocks::open(&dir.join("store"), Some(1 << 20)).expect("opens"));
+        let who = Entity::Osd(nacre_types::OsdId(0));
+        let news = dog.watch(who, "d".to_owned(), &blocks).expect("a thread");
+        assert!(
+            Arc::ptr_eq(&news, &dog.watch(who, "d".to_owned(), &blocks).expect("a thread")),
+            "it is watched already"
+        );
+        assert_eq!(dog.check(), None);
+        std::fs::write(dir.join("store.faults"), "store look panic").expect("writable");
+        let begun = clock::now();
+        while !dog.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            assert!(clock::now().since(begun) < Duration::from_secs(60), "it does not meet the fault");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(dog.check().is_some_and(|why| why.contains("its watchdog ended")), "at once");
+        drop(blocks);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// A device whose faults are written beside its store, and the watchdog over it.
+    struct Kennel {
+        dir: std::path::PathBuf,
+        blocks: Arc<Blocks>,
+        news: Arc<News>,
+        _dog: Watchdog,
+    }
+    impl Kennel {
+        fn new(name: &str, hook: OnHung) -> Self {
+            let dir = std::env::temp_dir().join(format!("nacre-kennel-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).expect("a directory");
+            let blocks = Arc::new(Blocks::open(&dir.join("store"), Some(1 << 20)).expect("opens"));
+            let mut dog = Watchdog::new(Arc::new(Waker::new().expect("an event counter")));
+            dog.on_hung(hook);
+            let news = dog.watch(Entity::Osd(nacre_types::OsdId(0)), "d".to_owned(), &blocks).expect("a thread");
+            Self { dir, blocks, news, _dog: dog }
+        }
+        fn meet(&self, line: &str) {
+            std::fs::write(self.dir.join("store.faults"), line).expect("writable");
+        }
+        /// The next news of which this is true.
+        fn until(&self, what: &str, is_so: impl Fn(&Option<DeviceCall>) -> bool) -> Option<DeviceCall> {
+            let begun = clock::now();
+            loop {
+                if let Some(call) = self.news.take().filter(|call| is_so(call)) {
+                    return call;
+                }
+                assert!(clock::now().since(begun) < Duration::from_secs(60), "{what}: nothing is said");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    impl Drop for Kennel {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+
+    static HUNG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    /// Each kind of call is told while it lasts, named when it counts as hung, and taken back when it has ended.
+    #[test]
+    fn a_call_that_hangs_is_told_named_and_taken_back() {
+        let kennel = Kennel::new("calls", |why| lock(&HUNG).push(why.to_owned()));
+        kennel.news.tell(|for_watchdog| for_watchdog.timing.device_hung = Duration::from_millis(600));
+        let blocks = &kennel.blocks;
+        let calls: [(&str, &str, &(dyn Fn() + Sync)); 4] = [
+            ("flush", "a flush", &|| blocks.flush().expect("flushes")),
+            ("discard", "a discard", &|| {
+                let kind = nacre_store::IoKind::Discard { offset: 0, length: 4096 };
+                blocks.run(kind).map(drop).expect("punched or refused");
+            }),
+            ("forget", "a drop of its page cache", &|| blocks.forget_cached().expect("forgets")),
+            ("job", "a job of the store", &|| blocks.work(|| ())),
+        ];
+        for (call, named, make) in calls {
+            kennel.meet(&format!("store {call} hang 90000"));
+            std::thread::scope(|scope| {
+                scope.spawn(make);
+                let seen = kennel.until(call, Option::is_some).expect("it is");
+                assert_eq!((seen.what, seen.ended), (named, false));
+                let begun = clock::now();
+                while !lock(&HUNG).iter().any(|why| why.contains(&format!("{named} has not ended"))) {
+                    assert!(clock::now().since(begun) < Duration::from_secs(60), "{call}: the deadline does not fire");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                kennel.meet("");
+                std::fs::remove_file(kennel.dir.join("store.faults")).expect("ours");
+            });
+            kennel.until(call, Option::is_none);
+        }
+    }
+
+    /// The reactor hangs in the call and says nothing itself.
+    #[test]
+    fn last_words_are_said_for_a_reactor_that_hangs_in_its_disk() {
+        use nacre_types::{ClientId, ClusterId, Epoch, Instance, OsdId};
+        use nacre_wire::Message;
+        use nacre_wire::msg::monitor::{Beacon, FailureReport, Hello};
+        use std::io::Read as _;
+        let mon = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (osd, instance) = (OsdId(0), Instance(1));
+        let (address, auth, name, to) = (None, bytes::Bytes::new(), nacre_types::Name::default(), None);
+        let from = Entity::Client(ClientId(1));
+        let hello = Hello { cluster: ClusterId(1), from, instance, to, supported: 0, required: 0, address, auth, name };
+        let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
+        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space };
+        let report = FailureReport {
+            target: osd,
+            instance,
+            reporter: osd,
+            silent_ms: 0,
+            alive: true,
+            refused: false,
+            itself: true,
+            stalled: false,
+        };
+        let mons = vec![(nacre_types::MonId(0), mon.local_addr().expect("bound").to_string())];
+        let kennel = Kennel::new("words", |_| {});
+        kennel.news.tell(|for_watchdog| {
+            for_watchdog.timing.device_slow = Duration::from_millis(300);
+            for_watchdog.words = Some(LastWords { mons, epoch: Epoch(1), hello, beacon, report });
+        });
+        kennel.meet("store space hang 90000");
+        std::thread::scope(|scope| {
+            scope.spawn(|| kennel.blocks.ask_space(|| ()));
+            let (mut stream, _) = mon.accept().expect("a connection");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+            let (mut reader, mut said, mut bytes) = (nacre_wire::FrameReader::default(), Vec::new(), [0; 4096]);
+            while said.len() < 2 {
+                let count = stream.read(&mut bytes).expect("it speaks");
+                assert!(count > 0, "it said {said:?}");
+                reader.push(&bytes[..count]);
+                while let Some(frame) = reader.poll().expect("well-formed") {
+                    said.push(frame.message);
+                }
+            }
+            assert!(matches!(&said[0], Message::Hello(hello) if hello.to == Some(Entity::Mon(nacre_types::MonId(0)))));
+            let text = "device d: a look at its file system has not ended";
+            assert!(matches!(&said[1], Message::Beacon(beacon) if beacon.device.contains(text)), "{said:?}");
+            std::fs::remove_file(kennel.dir.join("store.faults")).expect("ours");
+        });
     }
 }

@@ -26,7 +26,7 @@ pub struct Mailbox {
 }
 
 #[derive(Debug, Default)]
-struct Done {
+pub struct Done {
     ios: Vec<IoDone>,
     jobs: Vec<JobDone>,
     /// Somebody blocks until something is here.
@@ -96,7 +96,8 @@ impl Mailbox {
     pub fn wait(&self) {
         let mut done = lock(&self.done);
         done.awaited = true;
-        while done.ios.is_empty() && done.jobs.is_empty() && !self.is_ready() {
+        // Whoever polled meanwhile has taken the flag; that a worker panicked stays said.
+        while done.ios.is_empty() && done.jobs.is_empty() && !self.is_ready() && self.broken.get().is_none() {
             done = self.arrived.wait(done).unwrap_or_else(|_| panic!("a worker panicked"));
         }
         done.awaited = false;
@@ -108,8 +109,17 @@ impl Mailbox {
 
 /// One piece of blocking work.
 pub enum Task {
-    Io { blocks: Arc<Blocks>, io: Io, to: Arc<Mailbox> },
-    Job { job: Job, to: Arc<Mailbox> },
+    Io {
+        blocks: Arc<Blocks>,
+        io: Io,
+        to: Arc<Mailbox>,
+    },
+    /// `blocks`: where the store lies that it is of.
+    Job {
+        job: Job,
+        blocks: Option<Arc<Blocks>>,
+        to: Arc<Mailbox>,
+    },
 }
 
 #[derive(Default)]
@@ -182,7 +192,7 @@ impl WorkersHandle {
 }
 
 /// Does a piece of work and leaves what became of it.
-fn deliver<T>(to: &Mailbox, what: &str, work: impl FnOnce() -> T, put: impl FnOnce(&mut Done, T)) {
+pub fn deliver<T>(to: &Mailbox, what: &str, work: impl FnOnce() -> T, put: impl FnOnce(&mut Done, T)) {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => to.put(|all| put(all, result)),
         Err(panic) => {
@@ -214,8 +224,12 @@ fn run(shared: &Shared) {
                         },
                     );
                 }
-                Task::Job { job, to } => {
-                    deliver(&to, "a job of the store", || job.run(), |all, done| all.jobs.push(done))
+                Task::Job { job, blocks, to } => {
+                    let work = || match &blocks {
+                        Some(blocks) => blocks.work(|| job.run()),
+                        None => job.run(),
+                    };
+                    deliver(&to, "a job of the store", work, |all, done| all.jobs.push(done));
                 }
             }
             queue = lock(&shared.queue);
@@ -247,8 +261,11 @@ mod tests {
             why.contains("a job of the store panicked (injected 1)") && why.contains("start the daemon again"),
             "{why}"
         );
-        to.set_ready();
-        let waits = catch_unwind(AssertUnwindSafe(|| to.wait()));
-        assert!(waits.is_err(), "who opens a store does not wait for ever");
+        // The flag was taken: by a poll that was under way when the worker panicked. To wait for it was to wait for ever.
+        assert!(!to.is_ready());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(catch_unwind(AssertUnwindSafe(|| to.wait())).is_err()));
+        let ended = receiver.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(ended, Ok(true), "who opens a store does not wait for ever");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Node, Reactor};
 use crate::conn::{Conn, State};
-use crate::links::Session;
+use crate::links::{Answer, Session};
 use crate::role::Input;
 use crate::{clock, links, net};
 use nacre_types::{Entity, MonId, Name, Time};
@@ -39,11 +39,8 @@ impl Reactor {
             (Message::Hello(hello), None) => {
                 let conns = &self.conns;
                 let known = |conn: usize| conns[conn].as_ref().map(|c| (c.state, c.dialed.is_some(), c.peer));
-                let judged = node.links.judge(&hello, self.cluster, 0, known).and_then(|replaced| {
-                    let passes = matches!(hello.from, Entity::Mon(_)) || node.role.takes_sessions();
-                    if passes { Ok(replaced) } else { Err(links::joining(me)) }
-                });
-                match judged {
+                let takes_sessions = node.role.takes_sessions();
+                match node.links.judge(&hello, self.cluster, 0, takes_sessions, known) {
                     Ok(replaced) => {
                         let reply = self.hello(node, Some(hello.from));
                         let old = replaced.and_then(|old| self.drop_conn(old));
@@ -74,18 +71,17 @@ impl Reactor {
                 }
             }
             (Message::Hello(hello), Some(expected)) => {
-                if hello.from != expected || hello.cluster != self.cluster {
-                    let why = format!("{} of cluster {} answers in place of {expected}", hello.from, hello.cluster);
-                    self.lost(id, None, &why);
-                    return false;
+                match links::judge_answer(&hello, expected, self.cluster) {
+                    Ok(()) => self.open(id, hello.from, hello.instance, false),
+                    Err(Answer::Wrong(why)) => {
+                        self.lost(id, None, &why);
+                        return false;
+                    }
+                    Err(Answer::Lacking(why)) => {
+                        self.refused_by(id, expected, why);
+                        return false;
+                    }
                 }
-                if hello.required != 0 {
-                    let why =
-                        format!("{expected} needs features {:#x} that this version lacks: upgrade it", hello.required);
-                    self.refused_by(id, expected, why);
-                    return false;
-                }
-                self.open(id, hello.from, hello.instance, false);
                 true
             }
             (Message::Refused(refused), Some(expected)) => {

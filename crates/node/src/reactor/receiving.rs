@@ -88,7 +88,7 @@ impl Reactor {
     }
 
     /// Strangers are few: the oldest goes. Whoever is what it says has said so within milliseconds.
-    fn make_room(&mut self) {
+    pub(super) fn make_room(&mut self) {
         let strangers = self.conns.iter().enumerate().filter_map(|(id, conn)| Some((id, conn.as_ref()?)));
         let strangers = strangers.filter(|(_, conn)| conn.dialed.is_none() && conn.peer.is_none());
         let waiting: Vec<(Time, usize)> = strangers.map(|(id, conn)| (conn.since, id)).collect();

@@ -29,10 +29,7 @@ impl Reactor {
         let mut any = false;
         let mut actions = std::mem::take(&mut self.actions);
         let mut events = std::mem::take(&mut self.store_events);
-        if let Some(store) = &node.store
-            && store.is_ready()
-            && let Some(why) = store.broken()
-        {
+        if let Some(why) = node.store.as_ref().and_then(Hosted::broken) {
             self.say(format!("{} stops: {why}", node.entity));
             node.halt(why);
             return true;
@@ -99,7 +96,13 @@ impl Reactor {
     }
 
     /// The watchdog has seen something about a store's device.
-    fn on_device(&mut self, node: &mut Node, now: Time, call: Option<&DeviceCall>, actions: &mut Vec<Action>) {
+    pub(super) fn on_device(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        call: Option<&DeviceCall>,
+        actions: &mut Vec<Action>,
+    ) {
         let limit = match &node.role {
             Role::Osd(osd, _) => osd.timing().device_hung,
             _ => Timing::default().device_hung,

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::conn::{Conn, State};
 use crate::role::Role;
 use crate::vigil::Look;
-use nacre_types::Entity;
+use nacre_types::{Entity, Time};
 use nacre_wire::Message;
 use std::time::Duration;
 
@@ -42,8 +42,7 @@ fn stalled_too_long(mut stalled: Vec<(usize, Duration, usize)>) -> Vec<usize> {
 
 impl Reactor {
     /// Ends connections whose frames have begun and do not go on: each keeps the memory of a whole frame.
-    pub(super) fn end_stalled_frames(&mut self) {
-        let now = clock::now();
+    pub(super) fn end_stalled_frames(&mut self, now: Time) {
         let open = self.conns.iter_mut().enumerate().filter_map(|(id, conn)| Some((id, conn.as_mut()?)));
         let stalled = open.filter(|(_, conn)| conn.state == State::Open).map(|(id, conn)| {
             let (time, bytes) = conn.stalled(now);
@@ -113,6 +112,7 @@ mod tests {
         let s = Duration::from_secs;
         assert!(stalled_too_long(vec![(1, s(9), 64 << 20)]).is_empty());
         assert_eq!(stalled_too_long(vec![(1, s(11), 100)]), [1]);
+        assert!(stalled_too_long((0..8).map(|id| (id, s(1), 63 << 20)).collect()).is_empty(), "a second is not long");
         let eight = (0..8).map(|id| (id, s(2) + Duration::from_millis(id as u64), 63 << 20)).collect();
         assert_eq!(stalled_too_long(eight), [7, 6, 5, 4, 3, 2], "until 128 MiB are left");
     }

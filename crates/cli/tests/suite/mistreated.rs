@@ -1,0 +1,314 @@
+//! A panic, a hang and an error at each call that a daemon's host makes for its device and its store
+//! (`node/src/faults.rs`): the daemon ends and says
+//! why, with an exit code that is not 0. Never does it go on with a thread less.
+//!
+//! ```text
+//!   reactor   small writes, a lone writer's flush, how much room there is      worker    other writes and
+//! flushes, discards, jobs and their reads
+//!   main      all that opening a store takes                                   watchdog  its looks
+//! ```
+
+use super::operator::Site;
+use super::scratch;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// More than lies in an index or in memory.
+const LARGE: usize = 4 << 20;
+
+/// Nothing takes longer: a hang that is not noticed is not waited for.
+const MOST: Duration = Duration::from_secs(60);
+
+/// One monitor and one OSD, of which one meets faults.
+struct Bench {
+    site: Site,
+    faults: PathBuf,
+    other: Option<Daemon>,
+}
+
+/// A daemon whose device meets what is in the file.
+struct Daemon {
+    child: Child,
+    log: PathBuf,
+    /// Somebody who asks for something, and may wait for ever.
+    asking: Vec<Child>,
+    /// What is asked again and again: that the page cache forgets is a wish only.
+    again: Option<&'static [&'static str]>,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for child in self.asking.iter_mut().chain([&mut self.child]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.other = None;
+        let _ = std::fs::remove_file(&self.faults);
+    }
+}
+
+impl Bench {
+    fn new(name: &str, number: u16) -> Self {
+        let mut site = Site::new(&format!("mistreated-{name}"), number);
+        site.up(&["--processes", "--mons", "1", "--osds", "1", "--size", "1", "--osd-size", "128MiB"]);
+        site.text(&["config", "set", "osd.device_hung_ms", "1000"]);
+        site.put("old", "written before");
+        let large = scratch(&format!("mistreated-{name}.large"));
+        std::fs::write(&large, vec![7; LARGE]).expect("writable");
+        site.text(&["object", "put", "data", "large", large.to_str().expect("text")]);
+        site.stop();
+        let faults = scratch(&format!("mistreated-{name}.faults"));
+        let _ = std::fs::remove_file(&faults);
+        Self { site, faults, other: None }
+    }
+
+    fn spawn(&self, kind: &str, faults: bool) -> Daemon {
+        let log = scratch(&format!("mistreated-{kind}-{}.log", self.site.port()));
+        let file = File::create(&log).expect("writable");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+        command.args([kind, "run", "--id", "0", "--config"]).arg(self.site.dir().join("cluster.toml"));
+        if faults {
+            command.env("NACRE_DEVICE_FAULTS", &self.faults);
+        }
+        command.stdin(Stdio::null()).stdout(file.try_clone().expect("a copy")).stderr(file);
+        Daemon { child: command.spawn().expect("starts"), log, asking: Vec::new(), again: None }
+    }
+
+    /// The other daemon runs well.
+    fn with(mut self, kind: &str) -> Self {
+        self.other = Some(self.spawn(kind, false));
+        self
+    }
+
+    fn meet(&self, line: &str) {
+        std::fs::write(&self.faults, format!("{line}\n")).expect("writable");
+    }
+
+    /// What the OSD's store holds is read from the disk from now on.
+    fn forget_cached(&self) {
+        let store = self.site.dir().join("osd.0/store");
+        let mut dd = Command::new("dd");
+        dd.args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]).arg(format!("of={}", store.display()));
+        let done = dd.stderr(Stdio::null()).status();
+        assert!(done.is_ok_and(|done| done.success()), "dd evicts what is cached of {}", store.display());
+    }
+
+    fn ask(&self, daemon: &mut Daemon, arguments: &[&str]) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+        command.env_remove("NACRE_CLUSTER").args(self.site.arguments(arguments));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        daemon.asking.push(command.spawn().expect("starts"));
+    }
+
+    /// Waits until it has ended, not well; gives what it said.
+    fn ends(&self, mut daemon: Daemon, case: &str) -> String {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = daemon.child.try_wait().expect("ours") {
+                break status;
+            }
+            if let Some(arguments) = daemon.again
+                && daemon.asking.iter_mut().all(|child| child.try_wait().expect("ours").is_some())
+            {
+                self.forget_cached();
+                self.ask(&mut daemon, arguments);
+            }
+            assert!(begun.elapsed() < MOST, "{case}: it goes on, and has said: {}", read(&daemon.log));
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let _ = std::fs::remove_file(&self.faults);
+        let said = read(&daemon.log);
+        assert!(!status.success(), "{case}: ended as if all were well: {said}");
+        said
+    }
+}
+
+fn read(log: &PathBuf) -> String {
+    std::fs::read_to_string(log).expect("it is there")
+}
+
+const READ_LARGE: [&str; 5] = ["object", "get", "data", "large", "-"];
+
+/// What makes a daemon make a call.
+#[derive(Clone, Copy)]
+enum By {
+    /// Its start.
+    Opening,
+    /// A client's write.
+    Writing,
+    /// A client's read of what is not in memory.
+    Reading,
+    /// Objects that are replaced, until the log is full and the next checkpoint gives space back.
+    Replacing,
+    /// Nothing: it happens by itself.
+    Itself,
+}
+
+/// Whether the OSD ends as it should in each of these cases: what makes the call, the call, and what it says
+/// when it ends.
+fn osd_ends(name: &str, number: u16, fault: &str, cases: &[(By, &str, &str)]) {
+    let bench = Bench::new(name, number).with("mon");
+    let content = scratch(&format!("mistreated-{name}.content"));
+    std::fs::write(&content, vec![7; LARGE]).expect("writable");
+    let put = ["object", "put", "data", "new", content.to_str().expect("text")];
+    for (by, call, why) in cases {
+        let (line, case) = (format!("osd.0/ {call} {fault}"), format!("{call} {fault}"));
+        if matches!(by, By::Opening) {
+            bench.meet(&line);
+            let said = bench.ends(bench.spawn("osd", true), &case);
+            assert!(said.contains(why), "{case}: {said}");
+            continue;
+        }
+        let mut osd = bench.spawn("osd", true);
+        bench.site.text(&put);
+        match by {
+            By::Writing => {
+                bench.meet(&line);
+                bench.ask(&mut osd, &put);
+            }
+            By::Reading => {
+                bench.meet(&line);
+                osd.again = Some(&READ_LARGE);
+            }
+            By::Replacing => {
+                bench.meet(&line);
+                let load = ["--size", "100000", "--objects", "64", "--depth", "8", "--seconds", "60", "--pool", "data"];
+                bench.ask(&mut osd, &[&["bench", "object", "overwrite"][..], &load].concat());
+            }
+            By::Opening | By::Itself => bench.meet(&line),
+        }
+        let said = bench.ends(osd, &case);
+        assert!(said.contains(why), "{case}: {said}");
+    }
+    // And nothing was lost by all that.
+    let osd = bench.spawn("osd", true);
+    assert_eq!(bench.site.text(&["object", "get", "data", "old", "-"]), "written before");
+    drop(osd);
+}
+
+#[test]
+fn an_osd_whose_thread_panics_ends() {
+    let job = "a job of the store panicked";
+    let io = "a read, write or flush panicked";
+    osd_ends(
+        "panic",
+        38,
+        "panic",
+        &[
+            (By::Opening, "read", "panics, as a test wants it"),
+            (By::Opening, "forget", "panics, as a test wants it"),
+            (By::Writing, "write", "panic"),
+            (By::Writing, "flush", "panic"),
+            (By::Reading, "job", job),
+            (By::Reading, "read", io),
+            (By::Replacing, "discard", io),
+            (By::Itself, "space", "panics, as a test wants it"),
+            (By::Itself, "look", "its watchdog ended"),
+        ],
+    );
+}
+
+#[test]
+fn an_osd_whose_call_hangs_ends() {
+    osd_ends(
+        "hang",
+        39,
+        "hang 120000",
+        &[
+            (By::Opening, "forget", "a drop of its page cache has not ended"),
+            (By::Writing, "write", "a write has not ended"),
+            (By::Writing, "flush", "a flush has not ended"),
+            (By::Reading, "job", "a job of the store has not ended"),
+            (By::Reading, "read", "a read has not ended"),
+            (By::Replacing, "discard", "a discard has not ended"),
+            (By::Itself, "space", "a look at its file system has not ended"),
+            (By::Itself, "look", "its watchdog hangs"),
+        ],
+    );
+}
+
+#[test]
+fn an_osd_whose_call_fails_ends() {
+    let (eio, failed) = ("Input/output error", "the store failed (Device(Os(5)))");
+    osd_ends(
+        "error",
+        40,
+        "error 5",
+        &[
+            (By::Opening, "read", eio),
+            (By::Opening, "forget", eio),
+            (By::Writing, "write", failed),
+            (By::Writing, "flush", failed),
+        ],
+    );
+}
+
+/// An object that cannot be read is no reason to end: other replicas have it, or its reader hears that none has.
+#[test]
+fn who_reads_what_cannot_be_read_is_told() {
+    let bench = Bench::new("unreadable", 43).with("mon");
+    let mut osd = bench.spawn("osd", true);
+    assert_eq!(bench.site.text(&["object", "get", "data", "old", "-"]), "written before");
+    bench.meet("osd.0/ read error 5");
+    let mut why = String::new();
+    bench.site.until("read from the disk", |site| {
+        bench.forget_cached();
+        let output = site.run(&READ_LARGE);
+        why = String::from_utf8_lossy(&output.stderr).into_owned();
+        !output.status.success()
+    });
+    assert!(why.contains("damaged"), "{why}");
+    assert_eq!(bench.site.text(&["object", "get", "data", "old", "-"]), "written before", "it is in memory");
+    assert!(osd.child.try_wait().expect("ours").is_none(), "{}", read(&osd.log));
+}
+
+/// Monitors have the same host.
+#[test]
+fn a_monitor_ends_too() {
+    let bench = Bench::new("mon", 41).with("osd");
+    // Each time another value: what is as it was is not written.
+    let cases =
+        [("panic", "panic", "1100"), ("error 5", "Os(5)", "1200"), ("hang 120000", "a flush has not ended", "1300")];
+    for (fault, why, value) in cases {
+        let mut mon = bench.spawn("mon", true);
+        bench.site.text(&["status"]);
+        bench.meet(&format!("mon.0/ flush {fault}"));
+        bench.ask(&mut mon, &["config", "set", "osd.device_slow_ms", value]);
+        let said = bench.ends(mon, fault);
+        assert!(said.contains(why), "{fault}: {said}");
+    }
+}
+
+/// A daemon that ends for a hung disk says so, and who should read that may hang as well: it stayed, neither
+/// serving nor gone.
+#[test]
+fn an_end_does_not_wait_for_whoever_reads_of_it() {
+    let bench = Bench::new("unread", 42).with("mon");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
+    command.args(["osd", "run", "--id", "0", "--config"]).arg(bench.site.dir().join("cluster.toml"));
+    // A pipe that is full, and stays so.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut filler = writer.try_clone().expect("a copy");
+    let filling = std::thread::spawn(move || while filler.write_all(&[0; 4096]).is_ok() {});
+    command.env("NACRE_DEVICE_FAULTS", &bench.faults).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut osd =
+        Daemon { child: command.spawn().expect("starts"), log: PathBuf::new(), asking: Vec::new(), again: None };
+    bench.site.put("new", "served");
+    bench.meet("osd.0/ flush hang 120000");
+    let file = bench.site.dir().with_extension("content");
+    bench.ask(&mut osd, &["object", "put", "data", "more", file.to_str().expect("text")]);
+    let begun = Instant::now();
+    while osd.child.try_wait().expect("ours").is_none() {
+        assert!(begun.elapsed() < MOST, "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(reader);
+    filling.join().expect("nobody reads any more");
+}

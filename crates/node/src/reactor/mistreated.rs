@@ -1,0 +1,299 @@
+//! Tests: a reactor whose peers, connections and stores do what they should not.
+
+use super::{Node, NodeParts, Reactor, STRANGERS_MAX};
+use crate::access::Access;
+use crate::clock;
+use crate::conn::{Conn, QUEUE_BYTES_MAX, State};
+use crate::hosted::Hosted;
+use crate::role::{Input, Role};
+use crate::wake::Waker;
+use crate::workers::{Mailbox, deliver};
+use bytes::Bytes;
+use nacre_client::{Client, ClientConfig};
+use nacre_osd::{DeviceCall, Timing};
+use nacre_store::RamStore;
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, OsdId, Time, Version};
+use nacre_wire::msg::client::OpReply;
+use nacre_wire::msg::replication::Ping;
+use nacre_wire::{Frame, Message};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PEER: Entity = Entity::Osd(OsdId(5));
+
+/// A reactor with one daemon: the simplest role, with a store in memory.
+struct Rig {
+    reactor: Reactor,
+    mailbox: Arc<Mailbox>,
+    me: Entity,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let waker = Arc::new(Waker::new().expect("an event counter"));
+        let mailbox = Mailbox::new(waker.clone());
+        let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 1).expect("an event queue");
+        let store = Hosted::new(Box::new(RamStore::default()), mailbox.clone(), reactor.workers.handle());
+        let me = Entity::Client(ClientId(1));
+        Self::add(&mut reactor, ClientId(1), Some(store));
+        Self { reactor, mailbox, me }
+    }
+    fn add(reactor: &mut Reactor, id: ClientId, store: Option<Hosted>) {
+        let client = Client::new(ClientConfig::new(id), clock::now());
+        let role = Role::Client(Box::new(Access::new(client, Instance(1), None)));
+        let parts = NodeParts { entity: Entity::Client(id), role, name: "test".into(), store, listener: None };
+        reactor.add(parts).expect("no device, no thread");
+    }
+    fn node(&mut self) -> &mut Node {
+        self.reactor.node_mut(self.me).expect("it runs")
+    }
+    /// A connection and its other end.
+    fn connect(&mut self, state: State, dialed: Option<Entity>, since: Time) -> (usize, OwnedFd) {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .expect("two sockets");
+        let id = self.reactor.register(Conn::new(ours, 0, state, dialed, since)).expect("there is room");
+        if let Some(to) = dialed {
+            self.node().links.dialed(to, id);
+        }
+        (id, theirs)
+    }
+    /// What the daemon has not been given yet, in words.
+    fn waiting(&mut self) -> Vec<String> {
+        let word = |input: &Input| match input {
+            Input::Message { from, .. } => format!("message of {from}"),
+            Input::Gone(who) => format!("{who} is gone"),
+            Input::Absent(who) => format!("{who} is absent"),
+            Input::MonSession => "session".to_owned(),
+            Input::Named(who, _) => format!("{who} has a name"),
+        };
+        self.node().inbox.iter().map(word).collect()
+    }
+    fn hear(&mut self, from: Entity, before: Option<Time>) {
+        let message = Message::Ping(Ping { stamp: 1 });
+        self.node().inbox.push_back(Input::Message { from, epoch: Epoch(1), message, before });
+    }
+    fn halted(&self) -> String {
+        self.reactor.halted().into_iter().map(|(_, why)| why).collect()
+    }
+}
+
+/// A worker panicked while its store was being polled. The poll took the flag that says that there is news, no
+/// one asked again, and the daemon went on
+/// with a write that never ended.
+#[test]
+fn a_panic_of_a_worker_ends_the_daemon_also_when_it_is_seen_late() {
+    let mut rig = Rig::new();
+    let news = |rig: &mut Rig| rig.node().store.as_ref().expect("it has one").is_ready();
+    for _ in 0..5 {
+        rig.reactor.turn(Duration::ZERO);
+    }
+    assert!(rig.halted().is_empty() && !news(&mut rig), "all is quiet");
+    deliver(&rig.mailbox, "a flush", || panic!("injected"), |_, ()| {});
+    assert!(rig.mailbox.take_ready() && !news(&mut rig), "as a poll does");
+    rig.reactor.turn(Duration::ZERO);
+    assert!(rig.halted().contains("a flush panicked (injected)"), "{}", rig.halted());
+}
+
+/// In an embedded cluster the process does not end: the daemon whose device hangs does.
+#[test]
+fn a_daemon_whose_device_hangs_halts() {
+    let mut rig = Rig::new();
+    let limit = Timing::default().device_hung;
+    let call = |age, ended| DeviceCall { device: "d".to_owned(), what: "a flush", age, ended };
+    let short = limit - Duration::from_millis(1);
+    for (seen, halts) in [(call(short, false), false), (call(limit, true), false), (call(limit, false), true)] {
+        let mut node = rig.reactor.nodes[0].take().expect("it runs");
+        rig.reactor.on_device(&mut node, Time(1), Some(&seen), &mut Vec::new());
+        rig.reactor.nodes[0] = Some(node);
+        assert_eq!(rig.halted().contains("a flush has not ended for 10.0 s"), halts, "{seen:?}: {}", rig.halted());
+    }
+}
+
+/// A reply that rests on a lease, between daemons of one process.
+#[test]
+fn what_is_late_is_not_delivered() {
+    let mut rig = Rig::new();
+    rig.hear(PEER, Some(clock::now()));
+    rig.hear(PEER, Some(clock::now() + Duration::from_secs(600)));
+    rig.reactor.turn(Duration::ZERO);
+    assert_eq!((rig.reactor.traffic.late_dropped, rig.reactor.given), (1, 1));
+}
+
+/// Nothing of a session that was replaced is delivered after its successor's first, and the role knows that
+/// there was a break.
+#[test]
+fn a_replaced_session_says_nothing_more() {
+    let mut rig = Rig::new();
+    let (id, _theirs) = rig.connect(State::Greeting, None, clock::now());
+    let other = Entity::Osd(OsdId(6));
+    rig.hear(PEER, None);
+    rig.hear(other, None);
+    rig.reactor.open(id, PEER, Instance(2), true);
+    assert_eq!(rig.waiting(), ["message of osd.6", "osd.5 is gone"]);
+    assert_eq!(rig.node().links.conn(PEER), Some(id));
+    let (id, _theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, other, Instance(1), false);
+    assert_eq!(rig.waiting().len(), 2, "the first one of its peer");
+}
+
+/// An open connection that ends is told, and one that was refused, which is how an OSD learns at once that a
+/// process is not there.
+#[test]
+fn a_role_hears_how_connections_end() {
+    let mut rig = Rig::new();
+    let cases = [
+        (State::Open, None, vec!["osd.5 is gone"]),
+        (State::Connecting, Some(Errno::CONNREFUSED), vec!["osd.5 is absent"]),
+        (State::Connecting, Some(Errno::TIMEDOUT), vec![]),
+        (State::Greeting, None, vec![]),
+    ];
+    for (state, errno, told) in cases {
+        let (id, _theirs) = rig.connect(state, Some(PEER), clock::now());
+        if state == State::Open {
+            rig.reactor.open(id, PEER, Instance(1), false);
+        }
+        rig.reactor.lost(id, errno, "");
+        assert_eq!(rig.waiting(), told, "{state:?} {errno:?}");
+        rig.node().inbox.clear();
+        assert_eq!(rig.node().links.conn(PEER), None);
+        assert!(!rig.node().links.may_dial(clock::now(), PEER), "not again at once");
+    }
+}
+
+/// Who is killed in this process is gone for the others, with all that it had said and they had not heard.
+#[test]
+fn a_daemon_that_is_killed_is_gone_for_the_others() {
+    let mut rig = Rig::new();
+    Rig::add(&mut rig.reactor, ClientId(2), None);
+    let other = Entity::Client(ClientId(2));
+    rig.node().inbox.clear();
+    rig.hear(other, None);
+    rig.hear(PEER, None);
+    assert!(rig.reactor.kill(other).is_some());
+    let gone = format!("{other} is gone");
+    assert_eq!(rig.waiting(), ["message of osd.5", gone.as_str()]);
+}
+
+/// A daemon that stopped by itself looks alive as long as its connections are open.
+#[test]
+fn a_daemon_that_halted_leaves_no_connection() {
+    let mut rig = Rig::new();
+    let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, PEER, Instance(1), false);
+    rig.reactor.turn(Duration::ZERO);
+    assert!(rig.reactor.conns[id].is_some());
+    rig.node().halt("as the test wants it".to_owned());
+    rig.reactor.turn(Duration::ZERO);
+    assert!(rig.reactor.conns[id].is_none());
+    assert_eq!(rustix::io::read(&theirs, &mut [0; 16]), Ok(0), "its peer sees the end");
+}
+
+/// A stranger that never says who it is, and a monitor that accepts and then hangs.
+#[test]
+fn a_handshake_that_does_not_end_is_ended() {
+    let mut rig = Rig::new();
+    let (now, s) = (clock::now(), Duration::from_secs);
+    let ago = |time: Duration| Time(now.0 - time.as_nanos() as u64);
+    let (fresh, _a) = rig.connect(State::Greeting, None, ago(s(3)));
+    let (slow, _b) = rig.connect(State::Greeting, None, ago(s(6)));
+    let (dialed, _c) = rig.connect(State::Connecting, Some(PEER), ago(s(6)));
+    let (open, _d) = rig.connect(State::Open, None, ago(s(600)));
+    rig.reactor.open(open, Entity::Osd(OsdId(6)), Instance(1), false);
+    rig.reactor.end_slow_greetings();
+    let there: Vec<bool> = [fresh, slow, dialed, open].iter().map(|id| rig.reactor.conns[*id].is_some()).collect();
+    assert_eq!(there, [true, false, false, true]);
+}
+
+/// What a peer does not read piles up here: its connection ends before that is much.
+#[test]
+fn a_peer_that_does_not_read_loses_its_connection() {
+    let mut rig = Rig::new();
+    let (id, _theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, PEER, Instance(1), false);
+    let (request, results, version) = (Default::default(), Vec::new(), Version::NONE);
+    let reply = OpReply { request, failure: None, version, results, attempt: 1 };
+    let message = Message::OpReply(reply, vec![Bytes::from(vec![0; 48 << 20])]);
+    let mut pushed = 0;
+    while let Some(conn) = &mut rig.reactor.conns[id] {
+        assert!(pushed < 8, "384 MiB wait for somebody who does not read");
+        assert!(conn.push(Epoch(1), message.clone(), None));
+        pushed += 1;
+        rig.reactor.mark_dirty(id);
+        rig.reactor.flush();
+    }
+    assert_eq!(pushed, QUEUE_BYTES_MAX / (48 << 20), "with their heads they are more than the bound");
+    assert_eq!(rig.waiting(), ["osd.5 is gone"]);
+}
+
+/// What a client calls itself comes before its first message; daemons have no names.
+#[test]
+fn a_role_hears_what_its_clients_are_called() {
+    let mut rig = Rig::new();
+    rig.reactor.named(0, PEER, "osd".into());
+    rig.reactor.named(0, Entity::Client(ClientId(9)), "somebody".into());
+    assert_eq!(rig.waiting(), [format!("{} has a name", Entity::Client(ClientId(9)))]);
+}
+
+/// A frame that has begun keeps the memory of a whole one: whoever does not go on with it loses the connection,
+/// who does keeps it.
+#[test]
+fn a_frame_that_does_not_go_on_ends_its_connection() {
+    let mut rig = Rig::new();
+    let message = Message::Ping(Ping { stamp: 1 });
+    let bytes = Frame { epoch: Epoch(1), message }.to_bytes();
+    let mut peers = Vec::new();
+    for osd in 5..8 {
+        let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
+        rig.reactor.open(id, Entity::Osd(OsdId(osd)), Instance(1), false);
+        peers.push((id, theirs));
+    }
+    let half = bytes.len() / 2;
+    let say = |rig: &mut Rig, peer: usize, bytes: &[u8]| {
+        let (id, theirs) = &peers[peer];
+        assert_eq!(rustix::io::write(theirs, bytes), Ok(bytes.len()));
+        rig.reactor.receive(*id);
+    };
+    say(&mut rig, 0, &bytes[..half]);
+    say(&mut rig, 1, &bytes[..half]);
+    say(&mut rig, 2, &bytes);
+    let there = |rig: &Rig| peers.iter().map(|(id, _)| rig.reactor.conns[*id].is_some()).collect::<Vec<_>>();
+    let begun = clock::now();
+    for second in 0..=9 {
+        rig.reactor.end_stalled_frames(begun + Duration::from_secs(second));
+        assert_eq!(there(&rig), [true; 3], "{second} s");
+    }
+    say(&mut rig, 1, &bytes[half..half + 1]);
+    for second in 10..=11 {
+        rig.reactor.end_stalled_frames(begun + Duration::from_secs(second));
+    }
+    assert_eq!(there(&rig), [false, true, true]);
+    assert_eq!(rig.waiting().last().map(String::as_str), Some("osd.5 is gone"));
+}
+
+/// Strangers are few: of more, the one goes that has said nothing for longest. Acquaintances stay, however many.
+#[test]
+fn of_too_many_strangers_the_oldest_goes() {
+    let mut rig = Rig::new();
+    let now = clock::now();
+    let mut others = Vec::new();
+    for n in 0..STRANGERS_MAX as u64 {
+        // The oldest is not the first.
+        let (id, theirs) = rig.connect(State::Greeting, None, Time(now.0 - (n * 7 % 128) * 1_000_000));
+        others.push((id, theirs));
+        if n + 1 < STRANGERS_MAX as u64 {
+            rig.reactor.make_room();
+        }
+    }
+    let (friend, _theirs) = rig.connect(State::Greeting, None, Time(now.0 - 1_000_000_000));
+    rig.reactor.open(friend, PEER, Instance(1), false);
+    let gone = |rig: &Rig| others.iter().position(|(id, _)| rig.reactor.conns[*id].is_none());
+    assert_eq!(gone(&rig), None, "there is room");
+    rig.reactor.make_room();
+    assert_eq!(gone(&rig), (0..128).position(|n| n * 7 % 128 == 127));
+    assert!(rig.reactor.conns[friend].is_some());
+}
