@@ -1,22 +1,15 @@
-//! Looks a few times a second whether calls of devices end, and jobs of stores, on a thread of its own: the
-//! reactor may hang in one itself.
+//! Looks a few times a second whether calls of devices end, and jobs of stores, on a thread of its own: the reactor may hang in one itself.
 //!
 //! ```text
 //!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it was seen
-//!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role
-//! (`osd/src/device.rs`: slow, stalled)
-//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a
-//! connection of their own
-//!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster,
-//! the daemon halts)
+//!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role (`osd/src/device.rs`: slow, stalled)
+//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a connection of their own
+//!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster, the daemon halts)
 //!
 //!   the watchdog's looks ──every 500 ms──▶ the reactor: does it look at all? ──no──▶ its daemons halt
 //! ```
-//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take its own
-//! absence for its disk's.
-//!
-//! A job computes between its calls, which is no matter of the device: it is told only when it counts as hung,
-//! after [`JOB_PATIENCE`] times as long.
+//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take its own absence for its disk's. A job computes between its
+//! calls, which is no matter of the device: it is told only when it counts as hung, after [`JOB_PATIENCE`] times as long.
 
 use crate::calls::{Outstanding, What};
 use crate::clock;

@@ -128,7 +128,7 @@ impl Pages {
 }
 
 /// What a store says it has.
-const CAPACITY: u64 = 1 << 40;
+pub const CAPACITY: u64 = 1 << 40;
 /// What a small one says for each OSD.
 const SMALL: u64 = 1 << 20;
 

@@ -960,7 +960,8 @@ fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {
         address: Address(format!("sim:{id}")),
         class: String::new(),
         host: format!("host{}", id.0),
-        capacity: plan.capacity,
+        // What CRUSH weighs it by; also of one that says it is small.
+        capacity: crate::plan::CAPACITY,
         timing: Timing { grace: Duration::from_millis(plan.grace_ms), ..Timing::default() },
         limits,
     }
