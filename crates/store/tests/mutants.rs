@@ -21,6 +21,7 @@ fn earlier_life() {
 
 fn main() -> std::process::ExitCode {
     let stories: [(Mutant, fn()); Mutant::ALL.len()] = [
+        (Mutant::LossUntold, planted::what_an_overwrite_loses_is_told),
         (Mutant::WriteBackUnderReader, planted::a_read_under_way_keeps_its_blocks),
         (Mutant::LooksAtFirstPart, planted::a_read_under_way_keeps_its_blocks),
         (Mutant::FreedUnderReader, planted::a_read_under_way_keeps_its_blocks),

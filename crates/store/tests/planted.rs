@@ -333,7 +333,24 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     assert_eq!(opens(32 << 20, image, &options), Err(OpenError::LogDamaged { at: LOG + at }));
 }
 
+/// A block that cannot be read is overwritten in part: the owner of the object hears of it before anybody may read, of that object only.
+pub fn what_an_overwrite_loses_is_told() {
+    let mut rig = Rig::fresh(1);
+    rig.must(Transaction::new().write(key("a"), 0, vec![1; 20_000]).write(key("b"), 0, vec![2; 20_000]), 1);
+    rig.settle();
+    for at in rig.device.data_blocks(1 << 20) {
+        rig.device.make_unreadable(at);
+    }
+    rig.must(Transaction::new().write(key("a"), 5000, vec![3; 10]).write(key("b"), 4096, vec![3; 4096]), 2);
+    rig.settle();
+    assert_eq!(rig.lost, [(2, key("a"))]);
+}
+
 mod tests {
+    #[test]
+    fn what_an_overwrite_loses_is_told() {
+        super::what_an_overwrite_loses_is_told();
+    }
     #[test]
     fn runs_go_over_the_borders_of_allocation_groups() {
         super::runs_go_over_the_borders_of_allocation_groups();
