@@ -1275,6 +1275,12 @@ impl Osd {
         let ranges = self.pgs.values().filter(|pg| pg.has_range()).count();
         assert_eq!(self.sh.backfilling, ranges, "ranges under way were miscounted");
         assert!(ranges <= self.sh.config.limits.backfill_groups, "{ranges} groups hold a range for backfill");
+        let mut under_way: BTreeMap<OsdId, u64> = BTreeMap::new();
+        for (osd, bytes) in self.pgs.values().flat_map(|pg| pg.under_way(self.sh.me())) {
+            *under_way.entry(osd).or_default() += bytes;
+        }
+        under_way.retain(|_, bytes| *bytes > 0);
+        assert_eq!(self.sh.under_way.known(), under_way, "updates under way were miscounted");
         if let Some(map) = &self.sh.map {
             map.check();
         }

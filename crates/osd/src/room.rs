@@ -143,6 +143,13 @@ impl UnderWay {
         std::mem::replace(&mut self.freed, false)
     }
 
+    /// Bytes that each member has not acknowledged, but for those that have acknowledged all.
+    #[must_use]
+    pub fn known(&self) -> BTreeMap<OsdId, u64> {
+        let busy = self.members.iter().filter(|(_, at)| at.under_way > 0);
+        busy.map(|(osd, at)| (*osd, at.under_way)).collect()
+    }
+
     /// Others are gone from the map.
     pub fn keep(&mut self, is_there: impl Fn(OsdId) -> bool) {
         self.members.retain(|osd, at| at.under_way > 0 || is_there(*osd));

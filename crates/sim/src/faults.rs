@@ -35,6 +35,7 @@ impl World {
         // Drawn only where it is wanted, so that other seeds stay what they are.
         let which = if self.plan.early && self.rng.one_in(3) { 26 } else { which };
         let which = if self.plan.replace && self.rng.one_in(3) { 27 } else { which };
+        let which = if self.plan.rot && self.rng.one_in(3) { 22 } else { which };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -341,7 +342,7 @@ impl World {
     /// A group's members have slow disks, answer early what they have not flushed, and then all of them lose power, or all but one. Some clients cannot send
     /// again for a while what was lost, and the others read meanwhile.
     fn die_after_early_answers(&mut self) {
-        let Some((pg, mut members)) = self.some_group() else { return };
+        let Some((pg, mut members)) = self.some_group().filter(|(_, members)| !members.is_empty()) else { return };
         let wait = self.rng.between(100 * MS, SECOND);
         for osd in &members {
             let until = self.now() + wait;

@@ -588,8 +588,12 @@ impl Streamer {
             let listed = listing.found.contains(&stream.object);
             assert!(
                 possible.any(|there| there == listed),
-                "{} is listed: {listed}; from state {reached} on it was always otherwise",
-                stream.object
+                "{} is listed: {listed}; from state {reached} on it was always otherwise: {:?}, answered up to {}, reached {}, asked at {}",
+                stream.object,
+                stream.states.iter().map(Option::is_some).collect::<Vec<_>>(),
+                stream.answered,
+                stream.reached,
+                listing.begun,
             );
         }
     }

@@ -106,6 +106,8 @@ impl Pg {
         let (pg, interval, limit) = (self.id(), self.interval.since, sh.config.limits.scan_objects);
         let acting_is_up = self.interval.acting == self.interval.up;
         let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
+        // It is recovered first, and then we are called again.
+        let missing_here = !self.local.missing.is_empty();
         let Some(primary) = self.primary() else { return };
         if !primary.is_peered() || primary.backfill.work.is_some() {
             return;
@@ -128,7 +130,7 @@ impl Pg {
             }
             return;
         };
-        if stopped {
+        if stopped || missing_here {
             return;
         }
         if let Some(until) = primary.backfill.pause_until.filter(|until| now < *until) {
@@ -343,6 +345,12 @@ impl Pg {
             return;
         }
         if !work.compared {
+            // What we miss ourselves may be with somebody who is away for long: nobody's writes wait for that (simulator, seed 310: an object that only an OSD
+            // that was down had kept all the objects of the range from being written).
+            if missing_here && again {
+                self.abandon_range(sh);
+                return;
+            }
             // Updates that were ordered before the range was held must be in our store and everybody's log first.
             if !idle || missing_here || work.stats > 0 {
                 sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);

@@ -27,11 +27,14 @@ impl Pg {
         }
         let (id, since) = (self.id(), self.interval.since);
         let (first, to) = key::range(id.seed, self.local.pg_num);
-        let Some(listing) = self.primary().expect("serving").objects.listings.get(&number) else { return };
+        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
+        let Some(listing) = self.primary().expect("serving").objects.listings.get_mut(&number) else { return };
         let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else { return };
         if listing.waiting > 0 {
             return;
         }
+        // As the store is now: what is brought before it answers is not in what it answers, and not missing any more by then.
+        listing.missing = missing;
         let from = if after.is_empty() { first } else { after.clone().max(first) };
         let collection = key::collection(id.pool, id.shard);
         let read =
@@ -41,7 +44,6 @@ impl Pg {
 
     pub(super) fn on_client_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
         let lease = self.lease_until(sh);
-        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let Some(primary) = self.primary() else { return };
         let Some(listing) = primary.objects.listings.get(&number) else { return };
         if listing.waiting > 0 {
@@ -63,7 +65,7 @@ impl Pg {
         let next = more.then(|| keys.last().map(|last| [&last[..], &[0]].concat().into())).flatten();
         let mut positions: BTreeSet<Bytes> = keys.into_iter().collect();
         let inside = |position: &Bytes| position >= after && next.as_ref().is_none_or(|next| position < next);
-        positions.extend(missing.iter().map(key::position).filter(inside));
+        positions.extend(listing.missing.iter().map(key::position).filter(inside));
         let all: Vec<ObjectId> = positions.iter().filter_map(|position| key::object_at(position)).collect();
         let with_clones = all.iter().enumerate().filter(|(at, object)| {
             let clone_before = *at == 0 || (snaps::is_clone(&all[at - 1]) && snaps::live(&all[at - 1]) == **object);

@@ -176,6 +176,8 @@ pub struct Reading {
 /// A listing.
 #[derive(Debug)]
 pub struct Listing {
+    /// What was missing here when the store was asked.
+    pub missing: Vec<ObjectId>,
     /// For which operation.
     pub op: Pending,
     /// Whether these are there for clients, as was read for it: they have clones.

@@ -405,16 +405,21 @@ impl Pg {
 
     /// The interval is over: whoever has not acknowledged what was ordered will not.
     pub(super) fn forget_under_way(&self, sh: &mut Shared) {
-        let Some(primary) = self.as_primary() else { return };
-        for member in &self.interval.acting {
-            let acked = if *member == sh.me() {
-                primary.logged
-            } else {
-                primary.peers.get(member).map_or(Version::NONE, |peer| peer.acked)
-            };
-            sh.under_way
-                .end(*member, primary.in_flight.iter().filter(|update| update.version > acked).map(|u| u.room).sum());
+        for (member, bytes) in self.under_way(sh.me()) {
+            sh.under_way.end(member, bytes);
         }
+    }
+
+    /// Bytes of updates that each acting member has not acknowledged.
+    pub(crate) fn under_way(&self, me: OsdId) -> Vec<(OsdId, u64)> {
+        let Some(primary) = self.as_primary() else { return Vec::new() };
+        let missing = |member: &OsdId| {
+            let acked = primary.peers.get(member).map_or(Version::NONE, |peer| peer.acked);
+            let acked = if *member == me { primary.logged } else { acked };
+            let left = primary.in_flight.iter().filter(|update| update.version > acked);
+            (*member, left.map(|update| update.room).sum())
+        };
+        self.interval.acting.iter().map(missing).collect()
     }
 
     /// An update is applied in memory here. Updates are applied in order, so it stands for all before it.
