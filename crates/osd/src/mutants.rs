@@ -48,8 +48,6 @@ nacre_types::planted_bugs! {
     AnswerForgotten,
     /// An operation of a client that the group has forgotten is executed, whenever it was first sent.
     ForgottenClientExecutedAgain,
-    /// What the store says of data that it lost while it overwrote a part of it is not noted.
-    LossNotNoted,
     /// A client that may have been forgotten is asked again and again when it first asked, whatever it says.
     UndatedForEver,
     /// An update is said to be applied everywhere when the primary has applied it.

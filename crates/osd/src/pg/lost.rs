@@ -18,7 +18,6 @@
 use super::local::{Local, Ops, lost_key};
 use super::{Awaited, Pg, Role};
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_types::{ObjectId, OsdId, SnapId, Version};
 use nacre_wire::Message;
 use nacre_wire::Wire;
@@ -88,7 +87,7 @@ impl Local {
 impl Pg {
     /// Our store has overwritten a part of a block of the object that it could not read; `since` is the version that did it, if it is known.
     pub(crate) fn on_lost(&mut self, object: &ObjectId, since: Version, sh: &mut Shared) {
-        if mutant(Mutant::LossNotNoted) || !self.local.exists {
+        if !self.local.exists {
             return;
         }
         sh.counters.borders.lost_parts += 1;
