@@ -797,7 +797,6 @@ impl Osd {
         peers.remove(&me);
         let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
         let up: Vec<(OsdId, Instance)> = up.collect();
-        let me = self.id();
         self.sh.under_way.keep(|osd| osd == me || up.iter().any(|(up, _)| *up == osd));
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }

@@ -105,6 +105,10 @@ impl UnderWay {
             return;
         }
         self.freed = true;
+        self.find_least();
+    }
+
+    fn find_least(&mut self) {
         self.least = self.members.values().map(|at| at.share).min().unwrap_or(u64::MAX);
     }
 
@@ -153,7 +157,7 @@ impl UnderWay {
     /// Others are gone from the map.
     pub fn keep(&mut self, is_there: impl Fn(OsdId) -> bool) {
         self.members.retain(|osd, at| at.under_way > 0 || is_there(*osd));
-        self.least = self.members.values().map(|at| at.share).min().unwrap_or(u64::MAX);
+        self.find_least();
     }
 }
 

@@ -84,16 +84,15 @@ pub(crate) struct Applied {
     pub(crate) omaps: Vec<(ObjectKey, Option<u64>)>,
     pub(crate) cursor: u64,
     pub(crate) inline_bytes: u64,
-    pub(crate) poisoned: u64,
-    /// Operations that overwrote a part of a block whose rest could not be read.
-    poisoned_at: Vec<usize>,
+    /// For each block of which a part was overwritten and the rest could not be read: the operation that did it.
+    pub(crate) poisoned: Vec<usize>,
 }
 
 impl Applied {
     /// Objects that have lost what was in the rest of a block.
     pub(crate) fn poisoned_objects<'t>(&self, transaction: &'t Transaction) -> BTreeSet<&'t ObjectKey> {
         let target = |at: &usize| transaction.ops[*at].objects().last().expect("blocks belong to an object");
-        self.poisoned_at.iter().map(target).collect()
+        self.poisoned.iter().map(target).collect()
     }
 }
 

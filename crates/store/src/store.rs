@@ -370,7 +370,7 @@ impl<D: Device> Store<D> {
                     self.index_owed[0] += promise.index;
                     let queued = self.queue.pop_front().expect("just looked at");
                     self.queue_bytes -= size;
-                    if applied.poisoned > 0 && !crate::mutant(crate::Mutant::LossUntold) {
+                    if !applied.poisoned.is_empty() && !crate::mutant(crate::Mutant::LossUntold) {
                         let lost = applied.poisoned_objects(&queued.transaction);
                         self.events.extend(lost.into_iter().map(|object| Event::Lost(token, object.clone())));
                     }
@@ -439,7 +439,7 @@ impl<D: Device> Store<D> {
         self.next_number = change.next_number;
         self.cursor = applied.cursor;
         self.usage.payload_bytes_copied += applied.inline_bytes;
-        self.usage.blocks_poisoned += applied.poisoned;
+        self.usage.blocks_poisoned += applied.poisoned.len() as u64;
         for (from, to) in change.ranges {
             self.tables.cache.forget_range(&from, &to);
             self.tables.active.remove_range(from, to);

@@ -10,7 +10,7 @@
 //!
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
 
-use nacre_types::Version;
+use nacre_types::{ObjectId, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::client::SubReply;
 use nacre_wire::msg::replication::{LogEntry, Totals};
@@ -112,6 +112,12 @@ impl PgLog {
         self.head = entry.version;
         self.bytes += entry_bytes(&entry);
         self.entries.push_back(entry);
+    }
+
+    /// The newest entry about an object. Looks at all of them if there is none: for what is rare.
+    #[must_use]
+    pub fn last_of(&self, object: &ObjectId) -> Option<&Arc<LogEntry>> {
+        self.entries.iter().rev().find(|entry| entry.object == *object)
     }
 
     /// Entries after a version, oldest first.

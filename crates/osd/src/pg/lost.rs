@@ -71,7 +71,7 @@ impl Local {
     /// The objects that an event of the store about an object is about, at their versions: itself, and copies made of it since, before the event came.
     fn lost_since(&self, object: &ObjectId, since: Version) -> Vec<(ObjectId, Version)> {
         let same_name = |entry: &LogEntry| ObjectId { snapshot: object.snapshot, ..entry.object.clone() } == *object;
-        let last = self.log.entries().iter().rev().find(|entry| entry.object == *object);
+        let last = self.log.last_of(object);
         if last.is_some_and(|last| last.deleted) {
             return Vec::new();
         }

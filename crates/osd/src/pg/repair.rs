@@ -91,7 +91,7 @@ impl Pg {
         }
         for (osd, found) in suspects {
             // A member may speak of an older version than it has by now; its word follows the updates that it takes.
-            let last = self.local.log.entries().iter().rev().find(|entry| entry.object == *object);
+            let last = self.local.log.last_of(object);
             let need = match &context {
                 Some(context) => context.version,
                 None if last.is_some_and(|last| last.deleted) => continue,

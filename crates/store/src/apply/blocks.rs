@@ -131,8 +131,7 @@ impl Attempt<'_> {
             // A block of which a part is lost must stay unreadable: give it a checksum that cannot match.
             let crc = if whole { crc } else { !crc };
             if !whole {
-                self.out.poisoned += 1;
-                self.out.poisoned_at.push(self.at);
+                self.out.poisoned.push(self.at);
             }
             let before = open.block(index);
             let unit = if in_place(before) {
