@@ -74,10 +74,7 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
     }
     let Some(info) = map.osds.get(&osd) else {
         if map.is_fenced(Entity::Osd(osd), boot.instance) {
-            return BootVerdict::Refused(format!(
-                "{osd} was removed from this cluster, and this is the store it had: what is on it does not count any more. \
-                 `nacre osd add` makes a new store for the id"
-            ));
+            return removed(osd);
         }
         return admit(map, boot);
     };
@@ -87,6 +84,9 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
              otherwise start it with its own directory",
             osd.0
         ));
+    }
+    if info.store == 0 && map.is_fenced(Entity::Osd(osd), boot.instance) {
+        return removed(osd);
     }
     let answered = info.up && info.process == boot.process;
     if boot.instance < info.instance || (answered && boot.instance == info.instance) {
@@ -102,6 +102,13 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
     }
     let placed = hierarchy::contains(&map.crush.map, osd);
     BootVerdict::Up(vec![come_up(map, boot)], (!placed).then(|| place(boot)))
+}
+
+fn removed(osd: OsdId) -> BootVerdict {
+    BootVerdict::Refused(format!(
+        "{osd} was removed from this cluster, and this is the store it had: what is on it does not count any more. \
+         `nacre osd add` makes a new store for the id"
+    ))
 }
 
 /// The instance that a process is granted.
@@ -278,6 +285,29 @@ mod tests {
         map.fences.insert(Entity::Osd(OsdId(1)), Instance(70));
         assert_eq!(granted(&map, &same), Some((71, first.process)));
         assert_eq!(granted(&map, &Boot { instance: Instance(80), ..same }), Some((81, first.process)));
+    }
+
+    /// A simulated disk was replaced under its number. The first boot of the process that was gone, which knew no instance yet, arrived between `osd add` and
+    /// the new store's first start, and was let up: the new store was refused as a stranger.
+    #[test]
+    fn what_was_removed_does_not_take_the_place_of_its_successor() {
+        let mut map = map_with_osds(2);
+        let late = Boot { instance: Instance(0), ..a_boot(&map, 1) };
+        let fenced = map.osds[&OsdId(1)].instance;
+        let info = map.osds.get_mut(&OsdId(1)).expect("exists");
+        (info.up, info.instance, info.store) = (false, Instance(0), 77);
+        map.fences.insert(Entity::Osd(OsdId(1)), fenced);
+        let new = Boot { store: 77, ..late.clone() };
+        assert!(matches!(boot(&map, &stores(&map), &late), BootVerdict::Refused(_)), "another store was named");
+        assert!(matches!(boot(&map, &stores(&map), &new), BootVerdict::Up(..)));
+        // Nobody named one: whoever counts on from the fence owns the number.
+        map.osds.get_mut(&OsdId(1)).expect("exists").store = 0;
+        assert!(
+            matches!(boot(&map, &stores(&map), &late), BootVerdict::Refused(_)),
+            "it may be the one that was removed"
+        );
+        let counts_on = Boot { instance: Instance(fenced.0 + 1), ..new };
+        assert!(matches!(boot(&map, &stores(&map), &counts_on), BootVerdict::Up(..)));
     }
 
     // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when taken-out OSDs did not count.

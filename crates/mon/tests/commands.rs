@@ -318,6 +318,11 @@ fn removing_by_force_says_what_is_lost() {
         assert!(refused(&mut world, json!({"command": "osd add", "host": host})).contains(why));
     }
     assert!(refused(&mut world, json!({"command": "osd add", "capacity": 0})).contains("more than 0"));
+    for store in ["0", "g", "-1", &"f".repeat(33)] {
+        assert!(refused(&mut world, json!({"command": "osd add", "store": store})).contains("hexadecimal"));
+    }
+    let known = format!("{:x}", world.map(MonId(0)).osds[&OsdId(1)].store);
+    assert!(refused(&mut world, json!({"command": "osd add", "store": known})).contains("the store of osd.1"));
 }
 
 const COUNTER: &str = "function add(input, output) output:append(input:str()) end objclass.register(add)";

@@ -22,7 +22,7 @@ use nacre_store::{
     BlockingDevice, Event, Finding, FormatError, FormatOptions, Identity, OpenError, OpenOptions, ReadReply, RootError,
     Store, Token, Transaction,
 };
-use nacre_types::{ClusterId, Entity, Instance, MonId, OsdId};
+use nacre_types::{ClusterId, Entity, MonId, OsdId};
 use nacre_wire::map::{Address, Change};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -156,7 +156,7 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
             config.mons.iter().map(|(id, entry)| scope.spawn(|| format_mon(config.cluster, *id, entry, &founding)));
         let mut formats: Vec<_> = mons.collect();
         formats.extend(
-            config.osds.iter().map(|(id, entry)| scope.spawn(|| format_osd(config.cluster, *id, entry, Instance(0)))),
+            config.osds.iter().map(|(id, entry)| scope.spawn(|| format_osd(config.cluster, *id, entry, random_u128()))),
         );
         // All are waited for, and the first failure is told.
         let ended: Vec<_> =
@@ -186,12 +186,11 @@ pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartErro
     write().map_err(io("write", path))
 }
 
-/// Adds an OSD's store and its entry; the cluster may be running. The OSD joins when it is started. Its first life comes after `after`:
-/// an earlier OSD's of the same number, whose lives are fenced.
+/// Adds an OSD's store, of that name, and its entry; the cluster may be running. The OSD joins when it is started.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry, after: Instance) -> Result<(), StartError> {
+pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry, store: u128) -> Result<(), StartError> {
     let file = config.dir.join(FILE_NAME);
     if config.osds.contains_key(&id) {
         return Err(StartError::Config { path: file, why: format!("{id} is described already") });
@@ -199,7 +198,7 @@ pub fn add_osd(config: &mut Config, id: OsdId, entry: OsdEntry, after: Instance)
     let mut changed = config.clone();
     changed.osds.insert(id, entry.clone());
     changed.check().map_err(|why| StartError::Config { path: file.clone(), why })?;
-    format_osd(config.cluster, id, &entry, after)?;
+    format_osd(config.cluster, id, &entry, store)?;
     changed.save()?;
     *config = changed;
     Ok(())
@@ -354,18 +353,9 @@ fn format_mon(cluster: ClusterId, id: MonId, entry: &MonEntry, founding: &Foundi
     format(cluster, Entity::Mon(id), &entry.path, entry.size, Mon::bootstrap(id, founding))
 }
 
-/// What a new store under an id that another had before knows: more than the one that was removed.
-fn beyond(after: Instance) -> Instance {
-    Instance(after.0 + u64::from(after.0 > 0))
-}
-
-fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry, after: Instance) -> Result<(), StartError> {
-    let mut first = nacre_osd::format(cluster, id).set_attr(
-        nacre_osd::key::daemon_key(),
-        STORE_ATTR,
-        random_u128().to_le_bytes().to_vec(),
-    );
-    first.ops.extend(DaemonRecord { cluster, osd: id, instance: beyond(after) }.save().ops);
+fn format_osd(cluster: ClusterId, id: OsdId, entry: &OsdEntry, store: u128) -> Result<(), StartError> {
+    let name = store.to_le_bytes().to_vec();
+    let first = nacre_osd::format(cluster, id).set_attr(nacre_osd::key::daemon_key(), STORE_ATTR, name);
     format(cluster, Entity::Osd(id), &entry.path, entry.size, first)
 }
 

@@ -37,6 +37,12 @@ pub struct Losses {
     pub count: u32,
 }
 
+/// The name of one of the stores that an OSD had: none has the name of another.
+#[must_use]
+pub fn store_name(osd: OsdId, number: u64) -> u128 {
+    u128::from(number) << 32 | u128::from(osd.0 + 1)
+}
+
 impl Losses {
     /// Whether nothing is being done.
     #[must_use]
@@ -123,7 +129,9 @@ impl World {
             }
             None if again => {
                 self.losses.now = Some(Loss { osd, again, removed: true });
-                self.order(&json!({"command": "osd add", "osd": osd.0, "host": format!("host{}", osd.0)}));
+                let store = store_name(osd, self.processes[&Entity::Osd(osd)].store);
+                let host = format!("host{}", osd.0);
+                self.order(&json!({"command": "osd add", "osd": osd.0, "host": host, "store": format!("{store:x}")}));
             }
             None => {
                 // One that nobody ever had.

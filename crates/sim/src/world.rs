@@ -955,8 +955,7 @@ fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {
     OsdConfig {
         id,
         process,
-        // Which of the stores that it had: none has the name of another.
-        store: u128::from(store) << 32 | u128::from(id.0 + 1),
+        store: crate::replace::store_name(id, store),
         address: Address(format!("sim:{id}")),
         class: String::new(),
         host: format!("host{}", id.0),

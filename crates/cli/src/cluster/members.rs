@@ -11,7 +11,7 @@ use crate::out::Out;
 use anyhow::{Context, Result, anyhow, bail};
 use nacre_node::config::{FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry, parse_size};
 use nacre_node::{Config, directory, locks, machine, port_is_free};
-use nacre_types::{Instance, MonId, OsdId};
+use nacre_types::{MonId, OsdId};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -164,13 +164,14 @@ fn osd_add(
         host: host.unwrap_or_else(|| format!("host{id}")),
     };
     directory::may_add_osd(&config, osd, &entry)?;
+    // Named before it is made: whatever else comes under this number, such as the store that was removed, is refused.
+    let store = directory::random_u128();
     let request = json!({
-        "command": "osd add", "osd": id, "class": class, "host": entry.host, "capacity": bytes,
+        "command": "osd add", "osd": id, "class": class, "host": entry.host, "capacity": bytes, "store": format!("{store:x}"),
     });
-    let reply = cluster.command(&request)?;
-    let after = Instance(reply["after_instance"].as_u64().unwrap_or(0));
+    cluster.command(&request)?;
     let shown = entry.clone();
-    if let Err(why) = directory::add_osd(&mut config, osd, entry, after) {
+    if let Err(why) = directory::add_osd(&mut config, osd, entry, store) {
         let undone = cluster.command(&json!({ "command": "osd rm", "osd": id, "force": true }));
         let undone = if undone.is_ok() { "nothing was added" } else { "its number stays reserved: `nacre osd rm` it" };
         return Err(anyhow!("{why}; {undone}"));

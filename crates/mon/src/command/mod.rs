@@ -163,7 +163,7 @@ pub const COMMANDS: &[CommandSpec] = &[
     reads("mon stat", &[], "Who takes part in consensus.", mons::stat),
     writes_(
         "osd add",
-        &["osd?", "class?", "host?", "capacity?"],
+        &["osd?", "class?", "host?", "capacity?", "store?"],
         "Reserves an OSD's id and place before it first starts.",
         osd::add,
     ),

@@ -1,7 +1,7 @@
 //! `osd …`.
 
 use nacre_types::{Entity, OsdId};
-use nacre_wire::map::{Change, OsdInfo, Weight};
+use nacre_wire::map::{Change, ClusterMap, OsdInfo, Weight};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,16 +148,28 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     }
     let weight = hierarchy::weight_of_capacity(capacity);
     let place = Place { osd, class: class.to_owned(), weight, host: host.to_owned() };
-    // No store yet: whichever boots first under this id owns it. Out until then, so that no group waits for it.
+    // Without its name: whichever store boots first under this id owns it. Out until then, so that no group waits for it.
+    let store = fields.text("store")?.map(|name| parse_store(map, name)).transpose()?.unwrap_or(0);
     let changes = vec![
-        Change::OsdNew { osd, store: 0 },
+        Change::OsdNew { osd, store },
         Change::OsdWeight { osd, weight: Weight::OUT, automatic: true },
         Change::Crush { text: hierarchy::put(&map.crush.text, &place) },
     ];
-    // Lives of an earlier OSD of this id are fenced: the new store must count on from there.
+    // Lives of an earlier OSD of this id are fenced: a new store that nobody named must count on from there.
     let after = map.fences.get(&Entity::Osd(osd)).map_or(0, |instance| instance.0);
     let reply = json!({ "id": osd.0, "after_instance": after, "note": "it takes data as soon as it boots" });
     change(reply, changes, format!("{osd} is expected on host {host}"))
+}
+
+/// A store's name: 128 bits that were drawn when it was made, in hexadecimal.
+fn parse_store(map: &ClusterMap, name: &str) -> Result<u128, String> {
+    let store = u128::from_str_radix(name, 16).ok().filter(|store| *store != 0);
+    let store = store
+        .ok_or_else(|| format!("`store` is a number in hexadecimal, at most 32 digits and not 0, not `{name}`"))?;
+    match map.osds.iter().find(|(_, info)| info.store == store) {
+        Some((osd, _)) => Err(format!("that is the store of {osd}")),
+        None => Ok(store),
+    }
 }
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
