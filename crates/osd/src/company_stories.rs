@@ -381,6 +381,89 @@ fn a_listing_is_answered_when_what_it_shows_is_committed() {
     }
 }
 
+/// Simulator, seed 168: the store had listed when an object was brought that had been missing, and it was missing no more when the listing came: the object was
+/// in neither, though it had been there all the time.
+#[test]
+fn a_listing_has_what_is_brought_while_the_store_lists() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("old", b"1").expect("all are there");
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.wait(1000);
+    company.write("new", b"2").expect("two are enough");
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    company.wait(1000);
+    assert_eq!(company.acting()[0], primary);
+    assert!(!company.has(primary, "new"), "it is missing");
+    company.host(primary).held = Some(Vec::new());
+    let list = company.send("", vec![SubOp::ListObjects { after: bytes::Bytes::new(), limit: 100 }], &[], 0);
+    // It looks what the first of them is, and lists again.
+    company.host(primary).release();
+    company.host(primary).release();
+    company.lose = |_| false;
+    company.wait(2000);
+    assert!(company.has(primary, "new"), "it has been brought");
+    company.host(primary).release();
+    company.host(primary).held = None;
+    company.await_answer(&list).expect("nothing was removed");
+    let results = company.results(&list);
+    let [nacre_wire::msg::client::SubReply::Objects { objects, .. }] = &results[..] else { panic!("{results:?}") };
+    assert_eq!(objects.len(), 2, "{objects:?}");
+}
+
+/// Simulator, seed 310: the range that backfill compares keeps its objects from being written, and waited for one that the primary missed. Only an OSD that was
+/// down had that, so nobody could write any of them.
+#[test]
+fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
+    for lost_while_compared in [false, true] {
+        let mut company = Company::new(3, 1, 3);
+        for n in 0..40 {
+            company.write(&format!("object-{n}"), b"1").expect("all are there");
+        }
+        let [first, second, filled] = company.acting()[..] else { panic!("three members") };
+        let filled_host = company.kill(filled);
+        // More than the log keeps.
+        let value = Some("100".to_owned());
+        company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+        for n in 0..300 {
+            company.write(&format!("object-{}", n % 40), b"2").expect("two are enough");
+        }
+        let second_host = company.kill(second);
+        company.wait(1000);
+        company.write("object-7", b"3").expect("one is enough");
+        let left = match lost_while_compared {
+            // The second one takes over, and knows only that there is a newer one.
+            false => {
+                company.lose = |message| matches!(message, Message::Push(..));
+                company.revive(second_host, 2);
+                company.wait(1000);
+                drop(company.kill(first));
+                company.wait(1000);
+                company.lose = |_| false;
+                company.revive(filled_host, 2);
+                second
+            }
+            // The first one finds its own copy damaged, the only one.
+            true => {
+                company.lose = |message| matches!(message, Message::ScanReply(..));
+                company.revive(filled_host, 2);
+                company.wait(500);
+                assert!(company.hosts[&first].osd.pgs().any(|pg| pg.has_range()));
+                company.rot(first, "object-7");
+                assert_eq!(company.read("object-7"), Err(OpFailure::Corrupt { offset: 0 }));
+                company.lose = |_| false;
+                first
+            }
+        };
+        company.wait(2000);
+        assert_eq!(company.acting(), [left], "the other is still to be filled");
+        for n in (0..40).filter(|n| *n != 7) {
+            company.write(&format!("object-{n}"), b"4").expect("nothing is wrong with it");
+        }
+    }
+}
+
 /// F32, proven on processes: a backfill target that lost one update dropped every later one for the rest of the interval, for there was a gap; nobody
 /// sent it again, since nobody waits for such a member. A group that was written to never became clean.
 #[test]

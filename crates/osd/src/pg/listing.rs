@@ -30,11 +30,12 @@ impl Pg {
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let Some(listing) = self.primary().expect("serving").objects.listings.get_mut(&number) else { return };
         let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else { return };
-        if listing.waiting > 0 {
+        // One at a time: what was missing goes with one answer of the store's.
+        if listing.waiting > 0 || listing.missing.is_some() {
             return;
         }
         // As the store is now: what is brought before it answers is not in what it answers, and not missing any more by then.
-        listing.missing = missing;
+        listing.missing = Some(missing);
         let from = if after.is_empty() { first } else { after.clone().max(first) };
         let collection = key::collection(id.pool, id.shard);
         let read =
@@ -45,10 +46,8 @@ impl Pg {
     pub(super) fn on_client_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
         let lease = self.lease_until(sh);
         let Some(primary) = self.primary() else { return };
-        let Some(listing) = primary.objects.listings.get(&number) else { return };
-        if listing.waiting > 0 {
-            return;
-        }
+        let Some(listing) = primary.objects.listings.get_mut(&number) else { return };
+        let missing = listing.missing.take().unwrap_or_default();
         let [SubOp::ListObjects { after, .. }] = &listing.op.request.ops[..] else { return };
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) if !listing.failed => (keys, more),
@@ -65,7 +64,7 @@ impl Pg {
         let next = more.then(|| keys.last().map(|last| [&last[..], &[0]].concat().into())).flatten();
         let mut positions: BTreeSet<Bytes> = keys.into_iter().collect();
         let inside = |position: &Bytes| position >= after && next.as_ref().is_none_or(|next| position < next);
-        positions.extend(listing.missing.iter().map(key::position).filter(inside));
+        positions.extend(missing.iter().map(key::position).filter(inside));
         let all: Vec<ObjectId> = positions.iter().filter_map(|position| key::object_at(position)).collect();
         let with_clones = all.iter().enumerate().filter(|(at, object)| {
             let clone_before = *at == 0 || (snaps::is_clone(&all[at - 1]) && snaps::live(&all[at - 1]) == **object);

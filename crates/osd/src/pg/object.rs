@@ -176,8 +176,8 @@ pub struct Reading {
 /// A listing.
 #[derive(Debug)]
 pub struct Listing {
-    /// What was missing here when the store was asked.
-    pub missing: Vec<ObjectId>,
+    /// What was missing here when the store was asked; none if it does not list for this one now.
+    pub missing: Option<Vec<ObjectId>>,
     /// For which operation.
     pub op: Pending,
     /// Whether these are there for clients, as was read for it: they have clones.

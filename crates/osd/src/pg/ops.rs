@@ -138,7 +138,7 @@ impl Pg {
         primary.answered.confirm(&id, op.request.answered_below);
         if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
             let number = primary.objects.number();
-            let listing = Listing { op, known: Default::default(), missing: Vec::new(), waiting: 0, failed: false };
+            let listing = Listing { op, known: Default::default(), missing: None, waiting: 0, failed: false };
             primary.objects.listings.insert(number, listing);
             self.try_listing(number, sh);
             return;
