@@ -12,7 +12,8 @@
 //! ```
 //! *Parted*: two OSDs of which one does not hear the other, or neither does, while others hear both. What they serve together stands still for as long as both are
 //! up. The one that is parted from more others goes; of two alike the one that went before, or the higher number: always the same one. It is not let back at
-//! once, or it would go and come as long as the network is cut: half a minute, twice as long each further time.
+//! once, or it would go and come as long as the network is cut: half a minute, twice as long each further time. One without which a group stands still
+//! ([`crate::needed`]) goes only if the other is such a one too, and comes back when a group has needed it for as long as it took to send it away.
 //!
 //! *Cut off*: a reporter that accuses most of the others, and is itself accused, speaks of its own network. One that accuses most and is
 //! not accused (half the cluster lost power) is believed after twice the grace, so that the accused have had the time to accuse it.
@@ -29,6 +30,7 @@ use nacre_wire::msg::monitor::FailureReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::needed::is_needed;
 use crate::options;
 
 /// A report that is not repeated is forgotten.
@@ -69,6 +71,8 @@ struct History {
     last_flap: Time,
     parted: u32,
     held_until: Time,
+    /// Since when a group stands still without it, though it is kept down.
+    needed_since: Option<Time>,
 }
 
 /// After so many times the grace, a pair that does not hear each other is parted: operations wait meanwhile, and end after thirty seconds.
@@ -189,6 +193,19 @@ impl FailureFilter {
         self.history.get(&osd).map(|history| history.held_until).filter(|until| *until > awake)
     }
 
+    /// Whether an OSD that asks to come up may.
+    pub fn may_come(&mut self, awake: Time, map: &ClusterMap, osd: OsdId) -> bool {
+        let Some(history) = self.history.get_mut(&osd).filter(|history| history.held_until > awake) else {
+            return true;
+        };
+        if !is_needed(map, osd, &BTreeSet::new()) {
+            history.needed_since = None;
+            return false;
+        }
+        let since = *history.needed_since.get_or_insert(awake);
+        awake.since(since) >= options::duration(map, "osd.failure_grace_ms") * PARTED_GRACES
+    }
+
     /// Those that are not let up, for health.
     pub fn held(&self, awake: Time) -> impl Iterator<Item = (OsdId, Duration)> {
         let held = self.history.iter().filter(move |(_, history)| history.held_until > awake);
@@ -270,7 +287,7 @@ impl FailureFilter {
                 silent.push(Silent { osd: *osd, instance: target.instance, grace, by });
             }
         }
-        self.judge_silent(&scene, silent, wanted, base, &mut down);
+        self.judge_silent(map, &scene, silent, wanted, base, &mut down);
         self.suspects = suspects;
         down.sort_by_key(|down| down.osd);
         down
@@ -279,6 +296,7 @@ impl FailureFilter {
     /// One after the other, those that most miss first: who is marked down is heard no more, or two that do not hear each other would both go.
     fn judge_silent(
         &mut self,
+        map: &ClusterMap,
         scene: &Scene<'_>,
         mut silent: Vec<Silent>,
         wanted: usize,
@@ -310,7 +328,9 @@ impl FailureFilter {
                 others.entry(*osd).or_default().insert(*by);
                 others.entry(*by).or_default().insert(*osd);
             }
-            let most = |(osd, others): &(&OsdId, &BTreeSet<OsdId>)| (others.len(), parted_before(osd), **osd);
+            let most = |(osd, others): &(&OsdId, &BTreeSet<OsdId>)| {
+                (!is_needed(map, **osd, &gone), others.len(), parted_before(osd), **osd)
+            };
             let (osd, others) = others.iter().max_by_key(most).expect("there are edges");
             let Some(instance) = scene.instance(*osd) else {
                 edges.retain(|(by, target), _| by != osd && target != osd);
@@ -319,6 +339,7 @@ impl FailureFilter {
             let who: Vec<String> = others.iter().take(3).map(ToString::to_string).collect();
             let why = format!("it and {} do not hear each other, though others hear both", who.join(", "));
             down.push(Down { osd: *osd, instance, why, silent: true, parted: true });
+            gone.insert(*osd);
             edges.retain(|(by, target), _| by != osd && target != osd);
         }
     }

@@ -16,6 +16,8 @@ struct Case {
 /// hosts a a b b c         osd.0 and osd.1 on a, and so on
 /// 3 > 1 silent 2500       osd.3 reports osd.1 silent for 2500 ms (also: refused, alive, itself)
 /// after 700               milliseconds of awake time
+/// group 0 1 2             a group whose last members these were; two have to be up
+/// comes 1 yes             whether osd.1 may come up now
 /// => down 1               what verdicts() says now (`-`: nothing)
 /// ```
 fn run(script: &str) {
@@ -33,6 +35,18 @@ fn run(script: &str) {
         match words.as_slice() {
             ["after", text] => case.awake = case.awake + ms(text),
             ["flag", "nodown"] => case.map.flags = flag::NO_DOWN,
+            ["group", members @ ..] => {
+                case.map = crate::testing::with_pool(case.map.clone(), 1);
+                let members: Vec<OsdId> = members.iter().map(|osd| OsdId(osd.parse().expect("id"))).collect();
+                let record = case.map.pgs.values_mut().next().expect("one group");
+                record.raw.clone_from(&members);
+                record.activated.members = members;
+            }
+            ["comes", osd, answer] => {
+                let osd = OsdId(osd.parse().expect("id"));
+                let may = case.filter.may_come(case.awake, &case.map, osd);
+                assert_eq!(may, *answer == "yes", "at `{line}` of:\n{script}");
+            }
             ["=>", rest @ ..] => {
                 let down = case.filter.verdicts(case.awake, &case.map, &case.hosts);
                 let seen: Vec<String> = down.iter().map(|down| down.osd.0.to_string()).collect();
@@ -154,6 +168,42 @@ fn racks_that_do_not_hear_each_other_do_not_both_go() {
     }
     // The third rack hears both.
     run(&format!("{script}=> down 3 4 5\n=> -"));
+}
+
+/// Simulator, seeds 852 and 914: of two that did not hear each other the only one that had a group's answered writes was kept down, for half a minute, and nobody
+/// else could serve.
+#[test]
+fn the_one_that_a_group_needs_stays_or_comes_back() {
+    run("hosts a b c d
+         group 0 2 3
+         => -
+         0 > 2 silent 2000
+         3 > 2 refused
+         => down 2
+         # 3 would go, were it not needed
+         1 > 3 silent 8000
+         3 > 1 silent 8000
+         => down 1
+         comes 1 no
+         up 2
+         0 > 3 silent 8000
+         3 > 0 silent 8000
+         => down 3
+         comes 3 no
+         after 5000
+         comes 3 no
+         3 > 2 itself
+         2 > 2 itself
+         => down 2
+         # It is needed now, and comes when it has been needed for as long as it took to send it away.
+         comes 3 no
+         after 7999
+         comes 3 no
+         after 1
+         comes 3 yes
+         # Needed no more: it stays down.
+         up 2
+         comes 3 no");
 }
 
 // Went red when `held_until` was never set: it came back at once, and went again.

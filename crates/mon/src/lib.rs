@@ -37,6 +37,7 @@ pub mod meta;
 mod mon;
 mod mutants;
 pub mod nearest;
+mod needed;
 mod open;
 pub mod options;
 mod osds;

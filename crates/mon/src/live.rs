@@ -314,11 +314,11 @@ impl Live {
         let from = origin.from;
         match message {
             Message::Boot(boot) if from == Entity::Osd(boot.osd) => {
-                if self.leader.filter.held_until(self.awake, boot.osd).is_some() {
+                if self.leader.filter.may_come(self.awake, self.state.map(), boot.osd) {
+                    self.leader.push(due, Request::Boot(origin, boot));
+                } else {
                     // It asks again by itself.
                     self.leader.reject("boot_held");
-                } else {
-                    self.leader.push(due, Request::Boot(origin, boot));
                 }
             }
             Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
