@@ -19,8 +19,8 @@ impl World {
             for group in osd.pgs() {
                 let Some(primary) = group.as_primary() else { continue };
                 for (peer, state) in &primary.peers {
-                    // Nobody has acknowledged what it does not have.
-                    let other = self.processes[&Entity::Osd(*peer)].osd();
+                    // Nobody has acknowledged what it does not have. Who is not up yet may have a new store, and not know what was acknowledged under its name.
+                    let other = self.processes[&Entity::Osd(*peer)].osd().filter(|osd| osd.is_live());
                     let other = other.and_then(|role| role.pgs().find(|other| other.id() == group.id()));
                     let Some(other) = other.filter(|other| other.interval.since == group.interval.since) else {
                         continue;
