@@ -36,6 +36,7 @@ pub fn run(command: Command, out: &mut Out) -> Result<ExitCode> {
                 "explained": violation.explained,
                 "operations": violation.operations,
                 "around": violation.around,
+                "undecided": violation.undecided,
             })
         });
         out.value(&json!({

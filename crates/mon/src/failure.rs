@@ -187,12 +187,6 @@ impl FailureFilter {
         history.parted += 1;
     }
 
-    /// Until when an OSD is not let up; none: it may come.
-    #[must_use]
-    pub fn held_until(&self, awake: Time, osd: OsdId) -> Option<Time> {
-        self.history.get(&osd).map(|history| history.held_until).filter(|until| *until > awake)
-    }
-
     /// Whether an OSD that asks to come up may.
     pub fn may_come(&mut self, awake: Time, map: &ClusterMap, osd: OsdId) -> bool {
         let Some(history) = self.history.get_mut(&osd).filter(|history| history.held_until > awake) else {

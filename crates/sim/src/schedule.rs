@@ -40,6 +40,11 @@ impl<E> Default for Schedule<E> {
 }
 
 impl<E> Schedule<E> {
+    /// How much is still to happen.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Something will happen, now at the earliest.
     pub fn push(&mut self, at: u64, event: E) {
         self.number += 1;

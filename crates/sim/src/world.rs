@@ -29,6 +29,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
+/// What a run may take: ten times what any seed did.
+const EVENTS_MAX: u64 = 3_000_000;
+/// What may be under way at a moment: messages that nobody takes are memory.
+const SCHEDULED_MAX: usize = 200_000;
 /// The pool that the registers are in.
 pub const POOL: &str = "registers";
 #[derive(Debug)]
@@ -349,6 +353,8 @@ impl World {
                 }
             }
             assert!(self.now() < limit, "does not heal: {}", self.unclean());
+            assert!(self.events < EVENTS_MAX, "is busy without an end: {}", self.unclean());
+            assert!(self.schedule.len() < SCHEDULED_MAX, "sends more than anybody takes: {}", self.unclean());
         }
     }
 
