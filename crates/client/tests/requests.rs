@@ -330,7 +330,7 @@ pub fn maps_go_forward_only_and_of_one_history() {
 pub fn a_monitors_refusal_ends_the_client_an_osds_does_not() {
     let mut rig = Rig::new();
     rig.others();
-    let refused = || Message::Refused(Refusal { why: "another cluster".to_owned() });
+    let refused = || Message::Refused(Refusal { why: "another cluster".to_owned(), process: 0 });
     rig.role.on_message(rig.now, Entity::Osd(OsdId(0)), rig.map.epoch, refused());
     assert_eq!(rig.others(), [] as [&str; 0]);
     rig.role.on_message(rig.now, Entity::Mon(MonId(0)), rig.map.epoch, refused());

@@ -11,7 +11,7 @@
 
 use nacre_types::{Entity, Epoch, Instance, MonId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{Change, ClusterMap, Weight, pool_flag};
-use nacre_wire::msg::monitor::{Boot, LogLine, PgActivateRequest, PgTemporaryRequest, Severity};
+use nacre_wire::msg::monitor::{Boot, LogLine, PgActivateRequest, PgTemporaryRequest, Refused, Severity};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -142,7 +142,7 @@ pub struct Taken {
     /// To be told when it is applied.
     pub replies: Vec<(Ask, Value)>,
     /// To be told to OSDs now: they must not come up.
-    pub refused: Vec<(Origin, String)>,
+    pub refused: Vec<(Origin, Refused)>,
 }
 
 /// A question or an answer that waits for proof that this monitor still leads.
@@ -326,7 +326,7 @@ impl Leader {
         if self.refused.insert(boot.osd, process) != Some(process) {
             said.push((Severity::Error {}, why.clone()));
         }
-        taken.refused.push((origin, why));
+        taken.refused.push((origin, Refused { why, process: boot.process }));
         Vec::new()
     }
 

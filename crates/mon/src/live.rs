@@ -16,7 +16,7 @@ use nacre_types::{Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, Refused, SessionPong, Severity};
+use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, SessionPong, Severity};
 use raft::eraftpb::ConfChangeType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -671,8 +671,8 @@ impl Live {
             let until = self.leader.meta_rests_until;
             self.leader.propose_at = Some(self.leader.propose_at.map_or(until, |at| at.min(until)));
         }
-        for (origin, why) in taken.refused {
-            self.send_back(origin, Message::Refused(Refused { why }), out);
+        for (origin, refused) in taken.refused {
+            self.send_back(origin, Message::Refused(refused), out);
         }
         for (origin, message) in meta.answers {
             self.send_back(origin, message, out);

@@ -62,6 +62,7 @@ fn other_history(epoch: Epoch) -> Message {
             "your cluster map differs from the monitors' at {epoch}: your directory was copied, or a monitor was restored from an old \
              copy. Stop; do not write anything. If the monitors are right, wipe this daemon's store and let it be filled again"
         ),
+        process: 0,
     })
 }
 

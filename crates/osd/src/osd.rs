@@ -892,7 +892,11 @@ impl Osd {
                 return;
             }
             Message::Refused(refused) if to_mon => {
-                self.halt(refused.why.clone());
+                // Not what a process before us asked (simulator, seed 1464: the first boot of a store that was replaced was late, and its refusal stopped the
+                // new one).
+                if refused.process == 0 || refused.process == self.sh.config.process {
+                    self.halt(refused.why.clone());
+                }
                 return;
             }
             Message::Led(led) if to_mon => {

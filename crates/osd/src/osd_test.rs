@@ -200,7 +200,7 @@ fn everything_is_reported_again_now_and_then() {
 fn only_monitors_stop_an_osd_and_no_client_gives_it_a_map() {
     let mut rig = Rig::live();
     let client = Entity::Client(ClientId(7));
-    rig.hear(client, Message::Refused(Refused { why: "go away".to_owned() }));
+    rig.hear(client, Message::Refused(Refused { why: "go away".to_owned(), process: 0 }));
     assert_eq!(rig.halted, None);
     let before = rig.osd.epoch();
     let delta = rig.commit(vec![Change::Flags { flags: 1 }]);
@@ -208,6 +208,8 @@ fn only_monitors_stop_an_osd_and_no_client_gives_it_a_map() {
     rig.osd.on_message(rig.now, client, before, delta, &mut out);
     rig.osd.on_message(rig.now, client, before, Message::MapFull(MapFull { map: rig.map.to_bytes().into() }), &mut out);
     assert_eq!(rig.osd.epoch(), before);
-    rig.hear(MON, Message::Refused(Refused { why: "another history".to_owned() }));
+    rig.hear(MON, Message::Refused(Refused { why: "another store".to_owned(), process: 777 }));
+    assert_eq!(rig.halted, None, "that was the process before this one");
+    rig.hear(MON, Message::Refused(Refused { why: "another history".to_owned(), process: 0 }));
     assert_eq!(rig.halted.as_deref(), Some("another history"));
 }

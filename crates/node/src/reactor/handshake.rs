@@ -63,7 +63,7 @@ impl Reactor {
                             self.say(format!("{me}: refused {}: {why}", hello.from));
                         }
                         let conn = self.conns[id].as_mut().expect("it just received");
-                        conn.greet(Message::Refused(Refused { why }));
+                        conn.greet(Message::Refused(Refused { why, process: 0 }));
                         conn.state = State::Closing;
                         self.mark_dirty(id);
                         false

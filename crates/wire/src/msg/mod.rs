@@ -126,7 +126,7 @@ macro_rules! messages {
 
 messages! {
     1 v 2 compat 1 Hello(monitor::Hello);
-    2 v 1 compat 1 Refused(monitor::Refused);
+    2 v 2 compat 1 Refused(monitor::Refused);
 
     10 v 2 compat 1 OpRequest(client::OpRequest) payload;
     11 v 1 compat 1 OpReply(client::OpReply) payload;

@@ -34,8 +34,10 @@ wire_record!(Hello version 2 compat 1 { cluster, from, instance, to, supported, 
 pub struct Refused {
     /// For people: what is wrong and what to do.
     pub why: String,
+    /// The process whose boot is refused: an answer may come late, to its successor. 0: whoever hears it.
+    pub process: u64,
 }
-wire_record!(Refused version 1 compat 1 { why });
+wire_record!(Refused version 2 compat 1 { why } since 2 { process });
 
 /// Send me the map from here on, now and whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -564,10 +564,12 @@ fn first_versions() -> Vec<Sample> {
         ),
         first("frame LogReply v1", frame(Epoch(77), Message::LogReply(log_reply()))),
         first("frame Adopt v1", frame(Epoch(77), Message::Adopt(adopt()))),
+        value("record Refused v1", Refused { process: 0, ..refused() }),
+        first("frame Refused v1", frame(Epoch(77), Message::Refused(Refused { process: 0, ..refused() }))),
     ]
 }
 fn refused() -> Refused {
-    Refused { why: "another cluster".to_owned() }
+    Refused { why: "another cluster".to_owned(), process: 0x1234 }
 }
 fn subscribe() -> Subscribe {
     Subscribe { have: Epoch(6), digest: Digest(0x77), once: true }
@@ -691,7 +693,7 @@ fn monitors() -> Vec<Sample> {
         severities.map(|(severity, (_, name))| value(&format!("variant Severity.{name}"), severity)).collect();
     all.extend([
         value("record Hello v2", hello()),
-        value("record Refused v1", refused()),
+        value("record Refused v2", refused()),
         value("record Subscribe v1", subscribe()),
         value("fields MapFull", map_full()),
         value("fields MapDeltas", map_deltas()),
