@@ -124,6 +124,8 @@ impl Town {
     pub fn end(&mut self, who: Who) -> Result<()> {
         let Some(mut child) = self.daemons.remove(&who) else { return Ok(()) };
         let _ = signal(child.id(), "TERM");
+        // One that stands still cannot hear it: it goes on, as service managers do it.
+        let _ = signal(child.id(), "CONT");
         let status = bounded::ended(&mut child, END_MAX).with_context(|| format!("{who} was told to end"))?;
         let excused = self.may_end.contains(&who);
         ensure!(
