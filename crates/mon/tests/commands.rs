@@ -125,7 +125,10 @@ fn osds_leave_in_order() {
     assert!(world.map(MonId(0)).up_osd(OsdId(3)).is_some());
     // Whoever adds it by hand is told how far its new store has to count.
     ask(&mut world, json!({"command": "osd down", "osd": 3}));
-    ask(&mut world, json!({"command": "osd rm", "osd": 3, "force": true}));
+    let remove = |store: u32| json!({"command": "osd rm", "osd": 3, "force": true, "store": format!("{store:x}")});
+    assert!(refused(&mut world, remove(0xabc)).contains("another store"));
+    let store = format!("{:032x}", world.map(MonId(0)).osds[&OsdId(3)].store);
+    ask(&mut world, json!({"command": "osd rm", "osd": 3, "force": true, "store": store}));
     let added = ask(&mut world, json!({"command": "osd add", "osd": 3}));
     assert_eq!(added["after_instance"], json!(3), "{added}");
 }

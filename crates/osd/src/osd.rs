@@ -657,12 +657,15 @@ impl Osd {
         let fenced = map.is_fenced(Entity::Osd(me), self.instance());
         let ours = |info: &&nacre_wire::map::OsdInfo| info.up && info.process == self.sh.config.process;
         let granted = entry.as_ref().filter(ours).map(|info| info.instance);
-        self.sh.instance_known = self.sh.instance_known.max(entry.map_or(Instance(0), |info| info.instance));
+        self.sh.instance_known = self.sh.instance_known.max(entry.as_ref().map_or(Instance(0), |info| info.instance));
         match (&self.phase, granted) {
             (Phase::Loading(_), _) => return,
             (Phase::Live, Some(instance)) if instance == self.instance() => {}
             (Phase::Live, _) if fenced => {
-                self.halt(format!("{me}: this instance was fenced; start it again"));
+                self.halt(match entry {
+                    Some(_) => format!("{me}: this instance was fenced; start it again"),
+                    None => format!("{me} was removed from the cluster; what is on its store does not count any more"),
+                });
                 return;
             }
             (Phase::Taking { instance }, Some(granted)) if *instance == granted => return,

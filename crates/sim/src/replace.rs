@@ -125,7 +125,9 @@ impl World {
             // Its peers and the monitors have to notice first.
             Some(true) if !removed => self.order(&json!({"command": "osd down", "osd": osd.0})),
             Some(false) if !removed => {
-                self.order(&json!({"command": "osd rm", "osd": osd.0, "force": true}));
+                // That store: an order that is late shall not remove the next one.
+                let store = format!("{:x}", store_name(osd, self.processes[&Entity::Osd(osd)].store - 1));
+                self.order(&json!({"command": "osd rm", "osd": osd.0, "force": true, "store": store}));
             }
             None if again => {
                 self.losses.now = Some(Loss { osd, again, removed: true });

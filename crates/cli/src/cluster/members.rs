@@ -190,7 +190,14 @@ fn osd_add(
 fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
-    let reply = cluster.command(&json!({ "command": "osd rm", "osd": osd, "force": force })).map_err(|why| {
+    // The store that is there now: were this to arrive after the number was given to another, that one would stay.
+    let map = cluster.command(&json!({ "command": "map dump" }))?;
+    let number = osd.trim_start_matches("osd.").parse::<u64>().ok();
+    let mut known = map["osds"].as_array().into_iter().flatten();
+    let store = known.find(|known| known["id"].as_u64() == number).map_or(&Value::Null, |known| &known["store"]);
+    let store = store.as_str().filter(|store| store.chars().any(|digit| digit != '0'));
+    let request = json!({ "command": "osd rm", "osd": osd, "force": force, "store": store });
+    let reply = cluster.command(&request).map_err(|why| {
         let text = format!("{why:#}");
         if !text.contains("is up; stop it first") {
             return why;

@@ -189,7 +189,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         "Sets the share of its CRUSH weight that an OSD takes, from 0 to 1.",
         osd::reweight,
     ),
-    writes_("osd rm", &["osd", "force?"], "Forgets an OSD that is gone for good.", osd::rm),
+    writes_("osd rm", &["osd", "force?", "store?"], "Forgets an OSD that is gone for good.", osd::rm),
     reads("osd tree", &[], "OSDs by host.", osd::tree),
     reads("pg explain", &["pg"], "One placement group: who acts, what it waits for, why.", pg::explain),
     reads("pg ls", &["pool?", "osd?", "state?"], "Placement groups.", pg::ls),

@@ -1,7 +1,7 @@
 //! `osd …`.
 
 use nacre_types::{Entity, OsdId};
-use nacre_wire::map::{Change, ClusterMap, OsdInfo, Weight};
+use nacre_wire::map::{Change, OsdInfo, Weight};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,7 +149,10 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let weight = hierarchy::weight_of_capacity(capacity);
     let place = Place { osd, class: class.to_owned(), weight, host: host.to_owned() };
     // Without its name: whichever store boots first under this id owns it. Out until then, so that no group waits for it.
-    let store = fields.text("store")?.map(|name| parse_store(map, name)).transpose()?.unwrap_or(0);
+    let store = fields.text("store")?.map(parse_store).transpose()?.unwrap_or(0);
+    if let Some((other, _)) = map.osds.iter().find(|(_, info)| store != 0 && info.store == store) {
+        return Err(format!("that is the store of {other}"));
+    }
     let changes = vec![
         Change::OsdNew { osd, store },
         Change::OsdWeight { osd, weight: Weight::OUT, automatic: true },
@@ -162,14 +165,9 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 }
 
 /// A store's name: 128 bits that were drawn when it was made, in hexadecimal.
-fn parse_store(map: &ClusterMap, name: &str) -> Result<u128, String> {
+fn parse_store(name: &str) -> Result<u128, String> {
     let store = u128::from_str_radix(name, 16).ok().filter(|store| *store != 0);
-    let store = store
-        .ok_or_else(|| format!("`store` is a number in hexadecimal, at most 32 digits and not 0, not `{name}`"))?;
-    match map.osds.iter().find(|(_, info)| info.store == store) {
-        Some((osd, _)) => Err(format!("that is the store of {osd}")),
-        None => Ok(store),
-    }
+    store.ok_or_else(|| format!("`store` is a number in hexadecimal, at most 32 digits and not 0, not `{name}`"))
 }
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -178,6 +176,10 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let info = &map.osds[&osd];
     if info.up {
         return Err(format!("{osd} is up; stop it first"));
+    }
+    let meant = fields.text("store")?.map(parse_store).transpose()?;
+    if meant.is_some_and(|store| store != info.store) {
+        return Err(format!("{osd} has another store by now, and that is not the one to be removed"));
     }
     let last: Vec<String> = map
         .pgs
