@@ -32,6 +32,8 @@ pub(crate) struct Company {
     pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
     /// Messages of OSDs for which this holds are lost.
     pub(crate) lose: fn(&Message) -> bool,
+    /// What OSDs ask of the monitors is lost.
+    pub(crate) unheard: bool,
     sequence: u64,
 }
 
@@ -62,6 +64,7 @@ impl Company {
             log_keys: BTreeSet::new(),
             reports: BTreeMap::new(),
             lose: |_| false,
+            unheard: false,
             sequence: 0,
         };
         company.tell_map(Epoch::NONE);
@@ -132,6 +135,9 @@ impl Company {
                     _ => {}
                 }
             }
+            if self.unheard {
+                requests.clear();
+            }
             for request in requests {
                 self.on_request(request);
             }
@@ -147,7 +153,10 @@ impl Company {
             {
                 self.commit(vec![Change::PgActivate { pg: m.pg, interval: m.interval, members: m.members }]);
             }
-            Message::PgTemporaryRequest(m) if since(self, m.pg) == Some(m.interval) => {
+            Message::PgTemporaryRequest(m)
+                if since(self, m.pg) == Some(m.interval)
+                    && m.acting.iter().all(|osd| self.monitors.map.up_osd(*osd).is_some()) =>
+            {
                 self.commit(vec![Change::PgTemporary { pg: m.pg, interval: m.interval, acting: m.acting }]);
             }
             Message::ClusterLog(m) => {

@@ -505,6 +505,30 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     assert_eq!(company.read("object-7").expect("there"), b"3");
 }
 
+/// Simulator, seed 1880: both members were out, and one of them was to serve beside a new one until that had all. It died before the monitors had heard of it;
+/// it was no member any more, so the interval did not end, and the new primary asked for it for ever.
+#[test]
+fn who_died_while_it_was_asked_for_is_not_waited_for() {
+    let mut company = Company::new(4, 1, 2);
+    company.write("a", b"1").expect("all are there");
+    company.wait(500);
+    let mut old = company.acting();
+    old.sort_unstable();
+    company.unheard = true;
+    let weight = nacre_wire::map::Weight::OUT;
+    let out = |osd: &u32| Change::OsdWeight { osd: OsdId(*osd), weight, automatic: false };
+    company.commit(old.iter().map(out).collect());
+    company.wait(500);
+    assert!(company.acting().iter().all(|osd| !old.contains(osd)));
+    drop(company.kill(old[0]));
+    company.unheard = false;
+    company.wait(3000);
+    assert_eq!(company.read("a").expect("the other has it"), b"1");
+    company.wait(6000);
+    assert!(company.acting().iter().all(|osd| !old.contains(osd)), "{:?}", company.reports);
+    assert_eq!(company.read("a").expect("and the new ones have it now"), b"1");
+}
+
 /// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued again at every resend, until the daemon had no room for any
 /// client's operation: all other groups of that OSD starved.
 #[test]

@@ -24,7 +24,7 @@ use super::{Awaited, ByObject, Pg};
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
 use bytes::Bytes;
-use nacre_types::{OsdId, Time, Version};
+use nacre_types::{Instance, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
 use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo};
@@ -84,6 +84,8 @@ pub struct Primary {
     durable: bool,
     /// Everyone's answer.
     pub infos: BTreeMap<OsdId, PgInfo>,
+    /// In which life each gave it.
+    lives: BTreeMap<OsdId, Instance>,
     /// Logged bytes that members' stores take in one transaction, of those who said so.
     logged_max: BTreeMap<OsdId, u64>,
     /// The spans of the authoritative log, as they were when it was judged who follows by it.
@@ -132,6 +134,7 @@ impl Primary {
             phase: Phase::GetInfo(BTreeSet::new()),
             durable: false,
             infos: BTreeMap::new(),
+            lives: BTreeMap::new(),
             logged_max: BTreeMap::new(),
             truth: Vec::new(),
             peers: BTreeMap::new(),
@@ -265,8 +268,10 @@ impl Pg {
         let lease = Duration::from_nanos(message.lease_left_ns);
         let old_primary = self.interval.activated.members.first().copied();
         let is_member = self.interval.activated.members.contains(&from);
+        let life = sh.map.as_ref().and_then(|map| map.up_osd(from)).map(|info| info.instance);
         let Role { primary } = Role::of(self);
         let new = primary.infos.insert(from, message.info).is_none();
+        primary.lives.extend(life.map(|life| (from, life)));
         if message.logged_max > 0 {
             primary.logged_max.insert(from, message.logged_max);
         }
@@ -299,19 +304,25 @@ impl Pg {
         }
     }
 
-    /// The map changed without ending the interval: who is down need not be waited for.
+    /// The map changed without ending the interval: who is down need not be waited for, and nothing is decided any more by what somebody said in a life that is
+    /// over. (Simulator, seed 1880: a member of the last activation that was neither up nor acting by CRUSH was to serve again. It died before the monitors had
+    /// taken that, and was asked for without an end.)
     pub(super) fn peering_on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Role { primary } = Role::of(self);
+        if matches!(primary.phase, Phase::GetInfo(_) | Phase::Remap(_) | Phase::GetLog(_) | Phase::Down(_)) {
+            let before = primary.infos.len();
+            let lives = &primary.lives;
+            primary.infos.retain(|osd, _| map.up_osd(*osd).map(|info| info.instance).as_ref() == lives.get(osd));
+            if primary.infos.len() < before {
+                self.peering_ask(sh);
+                return;
+            }
+        }
         match &mut primary.phase {
             Phase::GetInfo(waiting) => {
                 waiting.retain(|osd| map.up_osd(*osd).is_some());
                 self.peering_advance(sh);
-            }
-            Phase::GetLog(from) if map.up_osd(*from).is_none() => {
-                let from = *from;
-                primary.infos.remove(&from);
-                self.peering_ask(sh);
             }
             Phase::Down(needed) if needed.iter().any(|osd| map.up_osd(*osd).is_some()) => self.peering_ask(sh),
             _ => {}
