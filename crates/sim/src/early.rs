@@ -8,8 +8,9 @@
 //! ```
 //! As long as somebody holds it, nobody may read anything older (`streams.rs`).
 
-use crate::world::World;
-use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId};
+use crate::world::{POOL, World};
+use nacre_osd::pg::Pg;
+use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
 use nacre_wire::msg::client::OpApplied;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +79,11 @@ impl World {
     pub(crate) fn see_early(&mut self, primary: OsdId, client: ClientId, applied: &OpApplied) {
         let Some(object) = self.work.streams.object_of(client, applied.request.sequence) else { return };
         let version = applied.version;
-        let home = |osd: OsdId| self.groups(osd).find(|group| self.is_home(group.id(), &object));
+        // As each of them has split it so far.
+        let hash = nacre_osd::key::hash(&object);
+        let has_it =
+            |group: &&Pg| self.is_ours(group.id()) && nacre_osd::key::seed(hash, group.local.pg_num) == group.id().seed;
+        let home = |osd: OsdId| self.groups(osd).find(has_it);
         let Some(group) = home(primary) else { return };
         let (pg, acting) = (group.id(), group.interval.acting.clone());
         let mut holders = BTreeSet::new();
@@ -103,13 +108,22 @@ impl World {
         self.work.streams.early.only(|_| true, |_| true);
     }
 
-    fn groups(&self, osd: OsdId) -> impl Iterator<Item = &nacre_osd::pg::Pg> {
+    /// Whether it is a group of the pool that streams write to.
+    fn is_ours(&self, pg: PgId) -> bool {
+        let map = self.ledger.map();
+        map.and_then(|map| map.pools.get(&pg.pool)).is_some_and(|pool| pool.name == POOL.into())
+    }
+
+    fn groups(&self, osd: OsdId) -> impl Iterator<Item = &Pg> {
         self.processes.get(&Entity::Osd(osd)).and_then(|process| process.osd()).into_iter().flat_map(|osd| osd.pgs())
     }
 
     /// Activations that have been committed take early answers from those who were not there.
     pub(crate) fn see_activations(&mut self) {
         for (pg, activation) in self.ledger.take_activations() {
+            if !self.is_ours(pg) {
+                continue;
+            }
             let pool = self.ledger.map().and_then(|map| map.pools.get(&pg.pool)).map(|pool| pool.pg_num);
             let seed =
                 |object: &ObjectId| pool.map(|pg_num| nacre_osd::key::seed(nacre_osd::key::hash(object), pg_num));
