@@ -41,7 +41,7 @@ impl<E> Default for Schedule<E> {
 
 impl<E> Schedule<E> {
     /// How much is still to happen.
-    pub fn len(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 

@@ -354,7 +354,7 @@ impl World {
             }
             assert!(self.now() < limit, "does not heal: {}", self.unclean());
             assert!(self.events < EVENTS_MAX, "is busy without an end: {}", self.unclean());
-            assert!(self.schedule.len() < SCHEDULED_MAX, "sends more than anybody takes: {}", self.unclean());
+            assert!(self.schedule.waiting() < SCHEDULED_MAX, "sends more than anybody takes: {}", self.unclean());
         }
     }
 
