@@ -36,6 +36,7 @@ impl World {
         let which = if self.plan.early && self.rng.one_in(3) { 26 } else { which };
         let which = if self.plan.replace && self.rng.one_in(3) { 27 } else { which };
         let which = if self.plan.rot && self.rng.one_in(3) { 22 } else { which };
+        let which = if self.plan.moves && self.rng.one_in(3) { 28 } else { which };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -72,6 +73,7 @@ impl World {
                 let Entity::Osd(osd) = osd else { return };
                 self.lose_disk(osd);
             }
+            28 => self.move_monitor(mon),
             22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();

@@ -90,6 +90,8 @@ pub struct Plan {
     pub fences: bool,
     /// Disks are lost for good, and replaced under the same id or another.
     pub replace: bool,
+    /// Monitors are removed and let in again with new stores.
+    pub moves: bool,
     /// Kinds of faults that do not happen, a bit each ([`crate::shrink`]).
     pub without: u32,
     /// Page sizes and bounds of the OSDs.
@@ -184,6 +186,7 @@ impl Plan {
             early: false,
             fences: seed % 4 == 2,
             replace: false,
+            moves: seed % 6 == 1,
             without: 0,
             pages: Pages::any(&mut rng),
             lives: false,
@@ -259,6 +262,7 @@ impl Plan {
             early: false,
             fences: false,
             replace: false,
+            moves: false,
             lives: false,
             ..Self::of(seed)
         }
@@ -267,10 +271,10 @@ impl Plan {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { digest, events, operations, unknown, epochs, crashes, disks, .. } = self;
+        let Self { digest, events, operations, unknown, epochs, crashes, disks, mons, .. } = self;
         write!(
             f,
-            "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes, {disks} disks lost; "
+            "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes, {disks} disks lost, {mons} monitors moved; "
         )?;
         write!(f, "{}; {}; {}; ", self.claims, self.programs, self.randoms)?;
         write!(f, "{}; {}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams, self.fencing)
@@ -294,6 +298,8 @@ pub struct Report {
     pub crashes: u64,
     /// How many disks were lost for good.
     pub disks: u32,
+    /// How many monitors came back with a new store.
+    pub mons: u32,
     /// What happened to watches and locks.
     pub claims: crate::claims::Counts,
     /// Calls of methods.

@@ -39,6 +39,7 @@ const NAMES: &[&str] = &[
     "early",
     "fences",
     "replace",
+    "moves",
 ];
 
 impl Plan {
@@ -74,6 +75,7 @@ impl Plan {
             "early" => self.early = false,
             "fences" => self.fences = yes,
             "replace" => self.replace = yes,
+            "moves" => self.moves = yes,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
@@ -98,6 +100,7 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         ("early", plan.early),
         ("fences", plan.fences),
         ("replace", plan.replace),
+        ("moves", plan.moves),
         ("bad_network", plan.bad_network),
         ("splits", plan.splits > 0),
         ("capacity_mb", plan.capacity < 1 << 40),

@@ -150,6 +150,7 @@ pub struct World {
     pub(crate) must_answer_from: u64,
     /// Disks that were lost for good.
     pub(crate) losses: crate::replace::Losses,
+    pub(crate) moves: crate::moves::Moves,
     /// Random classes that have been ordered: class and version.
     ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
@@ -245,6 +246,7 @@ impl World {
             surveyed: 0,
             must_answer_from: u64::MAX,
             losses: crate::replace::Losses::default(),
+            moves: crate::moves::Moves::default(),
             ordered: BTreeSet::new(),
             runtime: nacre_osd::Runtime::patient(),
             plan,
@@ -309,6 +311,7 @@ impl World {
             epochs: self.ledger.epoch().0,
             crashes: self.crashes,
             disks: self.losses.count,
+            mons: self.moves.count,
             claims: self.work.notices.counts(),
             programs: self.work.book.counts(),
             randoms: self.work.diary.counts(),
@@ -362,6 +365,7 @@ impl World {
         let idle = |client: &SimClient| client.finished && !client.is_busy() && client.is_settled(&self.work);
         !self.faults
             && self.losses.is_over()
+            && self.is_every_monitor_in()
             && self.clients.iter().all(idle)
             && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())
             && self.ledger.map().is_some_and(|map| self.operator.is_content(map))
@@ -425,6 +429,7 @@ impl World {
                 self.order_snapshots();
                 self.order_fences();
                 self.replace_disks();
+                self.move_monitors();
                 self.after(300 * MS, Event::Operate);
             }
             Event::Seek(who) => self.seek(who),
@@ -668,6 +673,12 @@ impl World {
 
     /// A daemon stops by itself: it may when its disk was broken.
     fn stopped(&mut self, who: Entity, why: &str) {
+        // Whoever hears that it was removed ends, and has nothing any more that anybody wants: see `moves.rs`.
+        if self.plan.moves && matches!(who, Entity::Mon(_)) && why.contains("was removed from the cluster") {
+            self.note(|| format!("{who} halts: {why}"));
+            self.crash(who);
+            return;
+        }
         let process = &self.processes[&who];
         // The operator's word for a new store may come later than its first start, and an order that is late may remove it again.
         let replaced = process.store > 0 && why.contains("osd add");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Until everything is in order again, with nothing wrong any more.
 const WELL_MAX: Duration = Duration::from_secs(150);
@@ -169,6 +169,7 @@ impl Faults {
                         town.start(*who)?;
                     }
                     town.may_end.remove(who);
+                    town.healed.insert(*who, Instant::now());
                 }
                 Fault::Full(osd) => {
                     let folder = town.dir.join(format!("osd.{osd}"));

@@ -32,7 +32,12 @@ pub struct Town {
     pub may_end: BTreeSet<Who>,
     /// Those that ended as they may.
     pub ended: BTreeSet<Who>,
+    /// Whose disk works again since when: what it met before that may end it a while later, on a busy machine.
+    pub healed: BTreeMap<Who, Instant>,
 }
+
+/// For so long a fault that is over may still end a daemon.
+const HEALED: Duration = Duration::from_secs(15);
 
 /// The last lines that a daemon said.
 pub fn last_words(log: &Path) -> String {
@@ -59,7 +64,15 @@ impl Town {
         }
         succeeds(&mut init, COMMAND_MAX)?;
         let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
-        Ok(Self { nacre, dir, net, daemons: BTreeMap::new(), may_end: BTreeSet::new(), ended: BTreeSet::new() })
+        Ok(Self {
+            nacre,
+            dir,
+            net,
+            daemons: BTreeMap::new(),
+            may_end: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            healed: BTreeMap::new(),
+        })
     }
 
     /// What faults of devices are asked for in.
@@ -127,7 +140,8 @@ impl Town {
         // One that stands still cannot hear it: it goes on, as service managers do it.
         let _ = signal(child.id(), "CONT");
         let status = bounded::ended(&mut child, END_MAX).with_context(|| format!("{who} was told to end"))?;
-        let excused = self.may_end.contains(&who);
+        let healed = self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED);
+        let excused = self.may_end.contains(&who) || healed;
         ensure!(
             ended_well(status) || excused,
             "{who} was told to end and ended badly ({status}): {}",
@@ -150,10 +164,16 @@ impl Town {
         for (who, status) in gone {
             self.daemons.remove(&who);
             let words = last_words(&self.log(who));
-            if !self.may_end.contains(&who) {
+            let healed = self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED);
+            if !self.may_end.contains(&who) && !healed {
                 bail!("{who} ended by itself ({status}): {words}");
             }
             ensure!(!words.contains("panicked"), "{who} panicked, and a disk's fault is no reason: {words}");
+            if !self.may_end.contains(&who) {
+                println!("      {who} ended of its disk's fault before ({status}), and starts again: {words}");
+                self.start(who)?;
+                continue;
+            }
             println!("      {who} ended, as its disk makes it ({status}): {words}");
             self.ended.insert(who);
         }

@@ -1,0 +1,91 @@
+//! Monitors that are removed and let in again under their number, with a new store, while everything else goes on.
+//!
+//! ```text
+//!  mon rm ─▶ the map does not have it ─▶ it ends, if it has not yet; its store is gone ─▶ mon add ─▶ the map has it ─▶ a new store starts, and joins
+//! ```
+//! An order that is late may remove it again: whoever is missing in the map is let in again.
+
+use crate::disk::Disk;
+use crate::plan::MS;
+use crate::process::Input;
+use crate::world::{CLUSTER, Event, World};
+use nacre_mon::Mon;
+use nacre_types::{Entity, MonId};
+use serde_json::json;
+
+/// Monitors that are moved in one run, at most, but for those that come back from a late order.
+const MOVES_MAX: u32 = 4;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Leaving,
+    Coming,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Moves {
+    now: Option<(MonId, Step)>,
+    /// How many came back, or are about to.
+    pub count: u32,
+}
+
+impl World {
+    /// Whether nobody comes or goes, and everybody is there.
+    pub(crate) fn is_every_monitor_in(&self) -> bool {
+        self.moves.now.is_none() && self.missing_monitor().is_none()
+    }
+
+    fn missing_monitor(&self) -> Option<MonId> {
+        let map = self.ledger.map()?;
+        (0..self.plan.mons).map(MonId).find(|mon| !map.mons.contains_key(mon))
+    }
+
+    /// A monitor is to go and come back.
+    pub(crate) fn move_monitor(&mut self, mon: Entity) {
+        let Entity::Mon(id) = mon else { return };
+        if self.plan.mons < 3 || self.moves.now.is_some() || self.moves.count >= MOVES_MAX {
+            return;
+        }
+        self.note(|| format!("{mon} is to go, and to come back with a new store"));
+        self.moves.now = Some((id, Step::Leaving));
+    }
+
+    /// The operator's next step.
+    pub(crate) fn move_monitors(&mut self) {
+        let Some(map) = self.ledger.map().filter(|_| self.plan.moves) else { return };
+        let missing = self.missing_monitor().map(|mon| (mon, Step::Leaving));
+        let Some((mon, step)) = self.moves.now.or(missing) else { return };
+        match (map.mons.contains_key(&mon), step) {
+            (true, Step::Leaving) => self.order(&json!({"command": "mon rm", "id": mon.0})),
+            (false, Step::Leaving) => {
+                self.moves.now = Some((mon, Step::Coming));
+                self.moves.count += 1;
+                self.empty_monitor(mon);
+            }
+            (false, Step::Coming) => {
+                self.order(&json!({"command": "mon add", "id": mon.0, "address": format!("sim:mon{}", mon.0)}));
+            }
+            (true, Step::Coming) => {
+                self.note(|| format!("{mon} comes with a new store"));
+                self.moves.now = None;
+                self.process(Entity::Mon(mon)).gone = false;
+                self.after(50 * MS, Event::Restart(Entity::Mon(mon)));
+            }
+        }
+    }
+
+    /// It ends, and has a store that knows nothing.
+    fn empty_monitor(&mut self, mon: MonId) {
+        let who = Entity::Mon(mon);
+        self.crash(who);
+        // Its connections have ended with it, and nobody takes for its successor's what it had said.
+        self.schedule
+            .forget(|event| matches!(event, Event::Input { input: Input::Message { from, .. }, .. } if *from == who));
+        let content = Mon::bootstrap_joining(mon, CLUSTER);
+        let disk = Disk::new(self.plan.disks, self.plan.deferred_write_max, content, &mut self.rng);
+        let process = self.process(who);
+        process.disk = disk;
+        process.gone = true;
+    }
+}
