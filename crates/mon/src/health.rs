@@ -316,12 +316,22 @@ fn groups(view: &View<'_>, found: &mut Vec<Check>) {
             }
             _ => String::new(),
         };
-        if state & pg_state::DOWN != 0 || state & pg_state::UNDERSIZED != 0 && state & pg_state::ACTIVE == 0 {
-            down.push(format!("{pg} has {} of {} copies up{}", record.acting.len(), map.pools[&pg.pool].size, waits()));
+        let (size, min_size) = (map.pools[&pg.pool].size, usize::from(map.pools[&pg.pool].min_size));
+        let short = state & pg_state::UNDERSIZED != 0 && state & pg_state::ACTIVE == 0;
+        if state & pg_state::DOWN == 0 && short && record.up.len() >= min_size {
+            let filled = record.up.iter().filter(|osd| !record.acting.contains(osd));
+            let filled: Vec<String> = filled.map(ToString::to_string).collect();
+            inactive.push(format!(
+                "{pg} has {} of {size} copies, and {min_size} are needed: waits until {} has been filled",
+                record.acting.len(),
+                filled.join(", ")
+            ));
+        } else if state & pg_state::DOWN != 0 || short {
+            down.push(format!("{pg} has {} of {size} copies up{}", record.acting.len(), waits()));
         } else if state & pg_state::ACTIVE == 0 {
             inactive.push(format!("{pg} is peering since {}{}", record.since, waits()));
         } else if state & (pg_state::DEGRADED | pg_state::UNDERSIZED) != 0 {
-            degraded.push(format!("{pg} has {} of {} copies", record.acting.len(), map.pools[&pg.pool].size));
+            degraded.push(format!("{pg} has {} of {size} copies", record.acting.len()));
         }
     }
     let all = map.pgs.len();
@@ -342,11 +352,11 @@ fn groups(view: &View<'_>, found: &mut Vec<Check>) {
         found.push(check("PG_DEGRADED", Level::Warn, summary, degraded, todo));
     }
     if unfound > 0 {
-        let todo = "Start the OSDs that were up when these objects were last written (`pg explain`).";
+        let todo = "Start the OSDs that were up when these objects were last written (`pg explain`). If all are, the copies are damaged: the cluster log names the objects.";
         found.push(check(
             "OBJECT_UNFOUND",
             Level::Error,
-            format!("{unfound} objects have no live newest copy"),
+            format!("{unfound} objects have no newest copy that is live and can be read"),
             Vec::new(),
             todo,
         ));

@@ -3,7 +3,7 @@
 use crate::harness::{World, ms};
 use nacre_types::{Entity, Epoch, MonId, OsdId};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Beacon, PgActivateRequest, PgReport, pg_state};
+use nacre_wire::msg::monitor::{Beacon, PgActivateRequest, PgReport, PgTemporaryRequest, pg_state};
 use serde_json::{Value, json};
 
 /// One monitor, `osds` OSDs, one pool of eight groups, all active and clean.
@@ -92,6 +92,22 @@ fn health_says_what_is_wrong_and_what_to_do() {
     assert!(health.to_string().contains("PG_DOWN"), "{health}");
     let pg = ask(&mut world, json!({"command": "pg explain", "pg": "1.0"}));
     assert!(pg["explanation"].to_string().contains("(min_size): it does not serve"), "{pg}");
+}
+
+/// A group of two copies with one to be filled was said to have too few of its OSDs up, though all were.
+#[test]
+fn a_group_that_waits_for_backfill_is_not_said_to_lack_osds() {
+    let mut world = cluster(3);
+    let map = world.map(MonId(0)).clone();
+    let (pg, record) = map.pgs.iter().next().expect("eight of them");
+    let primary = record.primary().expect("it serves");
+    let request = PgTemporaryRequest { pg: *pg, interval: record.since, acting: vec![primary] };
+    world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::PgTemporaryRequest(request));
+    world.run(ms(20));
+    assert_eq!(world.map(MonId(0)).pgs[pg].acting, [primary]);
+    let health = ask(&mut world, json!({"command": "health detail"})).to_string();
+    assert!(health.contains("PG_INACTIVE") && !health.contains("PG_DOWN"), "{health}");
+    assert!(health.contains("has 1 of 3 copies, and 2 are needed: waits until osd."), "{health}");
 }
 
 #[test]

@@ -189,7 +189,10 @@ fn only_when_nobody_has_a_good_copy_the_client_hears_of_it() {
     company.wait(3000);
     assert!(company.was_said("no member that is here"), "{:?}", company.log);
     assert_eq!(company.log.iter().filter(|line| line.contains("no member")).count(), 1, "once: {:?}", company.log);
+    assert_eq!(company.reports[&PG].unfound, 1, "health says it, too");
     company.write("a", b"new").expect("it may be written anew");
+    company.wait(3000);
+    assert_eq!(company.reports[&PG].unfound, 0);
     assert_eq!(company.read("a").expect("read"), b"new");
     for osd in company.acting() {
         company.rot(osd, "a");

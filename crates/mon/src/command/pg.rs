@@ -134,7 +134,7 @@ pub fn explain(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             story.push(format!("{} copies of objects are missing or old; recovery brings them", report.degraded));
         }
         if report.unfound > 0 {
-            story.push(format!("{} objects have no live newest copy", report.unfound));
+            story.push(format!("{} objects have no newest copy that is live and can be read", report.unfound));
         }
     }
     if story.is_empty() {

@@ -496,12 +496,14 @@ impl Pg {
         })
     }
 
-    /// How many objects nobody who is here has.
+    /// How many objects nobody who is here has, or can read from end to end.
     fn unfound(&self) -> u64 {
-        if self.as_primary().is_none_or(|primary| self.local.missing.is_empty() || primary.somebody_has_all()) {
-            return 0;
+        let Some(primary) = self.as_primary() else { return 0 };
+        let lost = primary.damage.lost_count() as u64;
+        if self.local.missing.is_empty() || primary.somebody_has_all() {
+            return lost;
         }
-        self.local.missing.keys().filter(|object| self.sources(object).next().is_none()).count() as u64
+        lost + self.local.missing.keys().filter(|object| self.sources(object).next().is_none()).count() as u64
     }
 
     /// Whether every member that the pool wants is in its place and has everything.

@@ -42,6 +42,10 @@ impl Damage {
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }
+    /// How many objects nobody who is here has a good copy of, as far as they were asked for.
+    pub(super) fn lost_count(&self) -> usize {
+        self.lost.len()
+    }
     /// The object was written to, or somebody new is here.
     pub(super) fn may_be_whole(&mut self, object: &ObjectId) {
         self.lost.remove(object);
