@@ -529,6 +529,32 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     assert_eq!(company.read("a").expect("and the new ones have it now"), b"1");
 }
 
+/// Simulator, seed 3732: the map gave a group one member where two are needed to serve, for the others were out. A member that was out acted alone until that one was
+/// filled, and never took it: one OSD that is in is not enough, so nothing was to be asked for.
+#[test]
+fn who_is_out_takes_the_one_that_it_has_filled() {
+    for dead in [true, false] {
+        let mut company = Company::new(4, 2, 2);
+        let value = Some("100".to_owned());
+        company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+        for n in 0..300 {
+            company.write(&format!("object-{}", n % 10), b"1").expect("both are there");
+        }
+        let old = company.acting();
+        let new = (0..4).find(|osd| !old.contains(osd)).expect("four");
+        if dead {
+            drop(company.kill(old[1]));
+        }
+        let weight = nacre_wire::map::Weight::OUT;
+        let out = |osd: u32| Change::OsdWeight { osd: OsdId(osd), weight, automatic: false };
+        company.commit((0..4).filter(|osd| *osd != new).map(out).collect());
+        company.wait(6000);
+        assert_eq!(company.monitors.map.pgs[&PG].up, [OsdId(new)], "all others are out");
+        assert_eq!(company.acting()[0], new, "{:?}", company.reports);
+        company.write("object-0", b"2").expect("two serve");
+    }
+}
+
 /// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued again at every resend, until the daemon had no room for any
 /// client's operation: all other groups of that OSD starved.
 #[test]

@@ -104,8 +104,15 @@ impl Pg {
         let ask_again = sh.config.timing.retry_interval * 2;
         let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
         let (pg, interval, limit) = (self.id(), self.interval.since, sh.config.limits.scan_objects);
-        let acting_is_up = self.interval.acting == self.interval.up;
         let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
+        let mut wanted = up.clone();
+        if up.len() < min_size {
+            // As peering chooses: members that are out cover.
+            let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
+            others.sort_unstable();
+            wanted.extend(others.into_iter().take(min_size - up.len()));
+        }
+        let acts = wanted == self.interval.acting;
         // It is recovered first, and then we are called again.
         let missing_here = !self.local.missing.is_empty();
         let Some(primary) = self.primary() else { return };
@@ -117,16 +124,17 @@ impl Pg {
             peer.backfill.clone().map(|cursor| (*osd, cursor))
         });
         let Some((target, from)) = next else {
-            // Everybody in `up` is complete, and they are enough: they should act.
+            // Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
+            // and two were needed, a member that was out acted alone, and never took the one that it had filled.)
             let follows = |osd: &OsdId| {
                 primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none())
             };
-            let complete = up.len() >= min_size && up.iter().all(|osd| *osd == sh.config.id || follows(osd));
-            if !acting_is_up && !up.is_empty() && complete && primary.backfill.ask_at <= now {
+            let complete = wanted.len() >= min_size && up.iter().all(|osd| *osd == sh.config.id || follows(osd));
+            if !acts && !up.is_empty() && complete && primary.backfill.ask_at <= now {
                 primary.backfill.ask_at = now + ask_again;
                 primary.backfill.asked = true;
                 sh.wake_at(now + ask_again);
-                self.request_acting(Vec::new(), sh);
+                self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
             }
             return;
         };
