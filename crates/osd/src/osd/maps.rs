@@ -1,0 +1,327 @@
+//! Maps: taking them, what they say of this daemon and of its groups, and messages that wait for newer ones.
+//!
+//! Invariant: groups see one map after the other, and none before this life's instance is stored.
+
+use super::{Osd, Phase};
+use crate::io::Output;
+use crate::key;
+use crate::pg::Pg;
+use crate::pg::local::Local;
+use crate::turned_away::Why;
+use nacre_store::Op;
+use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId};
+use nacre_wire::map::{ApplyError, MapDelta};
+use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
+use nacre_wire::{ClusterMap, Message, Wire};
+use std::collections::BTreeSet;
+
+/// Bytes of messages held, of one sender and of all. Always one, whatever its size.
+const HELD_BYTES_EACH: usize = 32 << 20;
+const HELD_BYTES: usize = 128 << 20;
+
+impl Osd {
+    pub(super) fn subscribe(&mut self) {
+        let (have, digest) = self.sh.map.as_ref().map_or_else(Default::default, |map| (map.epoch, map.digest));
+        self.map_asked = self.sh.now;
+        self.sh.out.push(Output::SendMon { message: Message::Subscribe(Subscribe { have, digest, once: false }) });
+    }
+
+    pub(super) fn on_full_map(&mut self, bytes: &[u8]) {
+        let map = match ClusterMap::from_bytes(bytes) {
+            Ok(map) => map,
+            Err(why) => {
+                self.halt(format!("{}: the cluster map cannot be read: {why}", self.id()));
+                return;
+            }
+        };
+        if let Some(ours) = &self.sh.map {
+            if map.cluster != ours.cluster {
+                self.halt(format!(
+                    "{}: this store belongs to cluster {}, the monitors to {}",
+                    self.id(),
+                    ours.cluster,
+                    map.cluster
+                ));
+                return;
+            }
+            if map.epoch == ours.epoch && map.digest != ours.digest {
+                self.halt(ApplyError::OtherHistory { epoch: map.epoch }.to_string());
+                return;
+            }
+            if map.epoch <= ours.epoch {
+                return;
+            }
+        }
+        self.deltas.clear();
+        self.sh.map = Some(map);
+        self.after_map();
+    }
+
+    pub(super) fn on_deltas(&mut self, message: &MapDeltas) {
+        let mut changed = false;
+        for bytes in &message.deltas {
+            let Ok(delta) = MapDelta::from_bytes(bytes) else { return };
+            let Some(map) = &mut self.sh.map else { return };
+            if delta.epoch <= map.epoch {
+                continue;
+            }
+            match map.apply(&delta) {
+                Ok(()) => {
+                    changed = true;
+                    self.deltas.push_back((delta.epoch, bytes.clone()));
+                    if self.deltas.len() > self.sh.config.limits.deltas_kept {
+                        self.deltas.pop_front();
+                    }
+                }
+                Err(ApplyError::Gap { .. }) => {
+                    self.subscribe();
+                    break;
+                }
+                Err(error @ ApplyError::OtherHistory { .. }) => {
+                    self.halt(error.to_string());
+                    return;
+                }
+            }
+        }
+        if let Some(root) = message.root {
+            self.pass_on(root, message);
+        }
+        if changed {
+            self.after_map();
+        }
+    }
+
+    /// News of a map change go on before anything else: others are waiting for them.
+    pub(super) fn pass_on(&mut self, root: OsdId, message: &MapDeltas) {
+        let Some(map) = &self.sh.map else { return };
+        for osd in crate::spread::children(map, root, self.id()) {
+            self.sh.send(osd, Message::MapDeltas(message.clone()));
+        }
+    }
+
+    pub(super) fn halt(&mut self, why: String) {
+        self.sh.out.push(Output::Halt { why });
+    }
+
+    pub(super) fn after_map(&mut self) {
+        self.sh.take_options();
+        let me = self.id();
+        let map = self.sh.map.as_ref().expect("there is a new map");
+        let entry = map.osds.get(&me).cloned();
+        let fenced = map.is_fenced(Entity::Osd(me), self.instance());
+        let ours = |info: &&nacre_wire::map::OsdInfo| info.up && info.process == self.sh.config.process;
+        let granted = entry.as_ref().filter(ours).map(|info| info.instance);
+        self.sh.instance_known = self.sh.instance_known.max(entry.as_ref().map_or(Instance(0), |info| info.instance));
+        match (&self.phase, granted) {
+            (Phase::Loading(_), _) => return,
+            (Phase::Live, Some(instance)) if instance == self.instance() => {}
+            (Phase::Live, _) if fenced => {
+                self.halt(match entry {
+                    Some(_) => format!("{me}: this instance was fenced; start it again"),
+                    None => format!("{me} was removed from the cluster; what is on its store does not count any more"),
+                });
+                return;
+            }
+            (Phase::Taking { instance }, Some(granted)) if *instance == granted => return,
+            // A number that the store has had before was granted by monitors that forgot it: they are told of it with the next boot.
+            (_, Some(instance)) if instance > self.instance() => {
+                self.leave_live();
+                let ops = self.sh.record_of(instance).save().ops;
+                self.taking = Some(self.sh.submit(PgId::default(), Epoch::NONE, ops, crate::pg::Awaited::Nothing));
+                self.phase = Phase::Taking { instance };
+                return;
+            }
+            (Phase::Live | Phase::Taking { .. }, _) => {
+                // The cluster gave this instance up. Everything it may have promised is void; ask for another.
+                self.leave_live();
+                self.phase = Phase::Waiting { at: self.sh.now };
+            }
+            (Phase::Waiting { .. }, _) => {}
+        }
+        self.use_map();
+    }
+
+    /// What an instance promised ends with it.
+    pub(super) fn leave_live(&mut self) {
+        if self.is_live() {
+            self.sh.peers.start(self.sh.now);
+            self.reported.clear();
+            for pg in self.pgs.values_mut() {
+                pg.stand_down(&mut self.sh);
+            }
+            self.find_busy();
+        }
+    }
+
+    /// The instance that we were granted is stored: begin to act as it, unless the map has changed its mind.
+    pub(super) fn take_instance(&mut self) {
+        let Phase::Taking { instance } = self.phase else { return };
+        self.sh.instance = instance;
+        self.phase = Phase::Live;
+        self.beacon_at = self.sh.now;
+        self.after_map();
+    }
+
+    /// Groups, peers and programs follow the newest map.
+    pub(super) fn use_map(&mut self) {
+        self.make_collections();
+        self.split_groups();
+        self.make_groups();
+        for pg in self.pgs.values_mut() {
+            pg.on_map(&mut self.sh);
+        }
+        self.pgs.retain(|_, pg| !pg.is_gone());
+        self.parts.keep(|pg, interval| self.pgs.get(&pg).is_some_and(|pg| pg.interval.since == interval));
+        self.find_busy();
+        self.watch_peers();
+        if let Phase::Waiting { .. } = self.phase {
+            self.announce();
+        }
+        let map = self.sh.map.as_ref().expect("called with a map");
+        self.sh.programs.on_map(map);
+        self.fetch_sources();
+        self.release_held();
+        self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+        self.sh.wake_at(self.beacon_at);
+    }
+
+    /// Every pool that has a group here has a collection in the store.
+    pub(super) fn make_collections(&mut self) {
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let fresh: Vec<PoolId> = map.pools.keys().copied().filter(|pool| !self.collections.contains(pool)).collect();
+        for pool in fresh {
+            self.collections.insert(pool);
+            let op = Op::CreateCollection(key::collection(pool, nacre_types::Shard::NONE));
+            self.sh.submit(PgId::default(), Epoch::NONE, vec![op], crate::pg::Awaited::Nothing);
+        }
+    }
+
+    /// Groups of pools that have grown give up what now belongs to others.
+    pub(super) fn split_groups(&mut self) {
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let due: Vec<(PgId, u32)> = self
+            .pgs
+            .iter()
+            .filter(|(_, pg)| pg.local.exists)
+            .filter_map(|(id, pg)| map.pools.get(&id.pool).map(|pool| (*id, pool.pg_num, pg.local.pg_num)))
+            .filter(|(_, new, old)| new > old)
+            .map(|(id, new, _)| (id, new))
+            .collect();
+        for (id, pg_num) in due {
+            let parent = self.pgs.get_mut(&id).expect("just listed");
+            let old = parent.local.pg_num;
+            self.sh.counters.borders.splits += 1;
+            self.sh.counters.borders.splits_in_backfill += u64::from(parent.local.backfill.is_some());
+            let mut ops = Vec::new();
+            let seeds = (old..pg_num).filter(|seed| key::seed(*seed, old) == id.seed);
+            let children: Vec<Local> =
+                seeds.map(|seed| parent.local.split_off(PgId { seed, ..id }, pg_num, &mut ops)).collect();
+            parent.local.finish_split(pg_num, &mut ops);
+            self.pgs.extend(children.into_iter().map(|child| (child.pg(), Pg::new(child))));
+            self.sh.submit(id, Epoch::NONE, ops, crate::pg::Awaited::Nothing);
+        }
+    }
+
+    /// Groups that the map gives us and that we do not have yet.
+    pub(super) fn make_groups(&mut self) {
+        let me = self.id();
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let ours = map.pgs.iter().filter(|(_, record)| record.acting.contains(&me) || record.up.contains(&me));
+        let fresh: Vec<(PgId, u32)> = ours
+            .filter(|(id, _)| !self.pgs.contains_key(id))
+            .map(|(id, _)| (*id, map.pools[&id.pool].pg_num))
+            .collect();
+        for (id, pg_num) in fresh {
+            self.pgs.insert(id, Pg::new(Local::new(id, pg_num)));
+        }
+        // A group without anything follows its pool without ceremony.
+        let map = self.sh.map.as_ref().expect("called with a map");
+        for (id, pg) in self.pgs.iter_mut().filter(|(_, pg)| !pg.local.exists) {
+            if let Some(pool) = map.pools.get(&id.pool) {
+                pg.local.pg_num = pool.pg_num;
+            }
+        }
+    }
+
+    pub(super) fn watch_peers(&mut self) {
+        let me = self.id();
+        let map = self.sh.map.as_ref().expect("called with a map");
+        let ours = map.pgs.values().filter(|record| record.acting.contains(&me) || record.up.contains(&me));
+        let mut peers: BTreeSet<OsdId> = BTreeSet::new();
+        for record in ours {
+            peers.extend(record.acting.iter().chain(&record.up).chain(&record.activated.members));
+        }
+        peers.remove(&me);
+        let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
+        let up: Vec<(OsdId, Instance)> = up.collect();
+        self.sh.under_way.keep(|osd| osd == me || up.iter().any(|(up, _)| *up == osd));
+        self.sh.peers.watch(self.sh.now, up.into_iter());
+    }
+
+    /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats what finds none. A fence or an epoch of the far future must not
+    /// fill our memory.
+    pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
+        let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload());
+        let (mut all, mut theirs, mut count) = (0, 0, 0);
+        // Only what is held costs: usually nothing is.
+        for (_, _, sender, held) in &self.held {
+            all += bytes(held);
+            if *sender == from {
+                theirs += bytes(held);
+                count += 1;
+            }
+        }
+        let more = bytes(&message);
+        let first = count == 0 && all + more <= HELD_BYTES * 2;
+        let most = self.sh.config.limits.held_messages;
+        // Of one sender half of them.
+        let room = count < most.div_ceil(2) && theirs + more <= HELD_BYTES_EACH && all + more <= HELD_BYTES;
+        let room = self.held.len() < most && (first || room);
+        // A client's operations keep their order, those that find no room too.
+        if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
+            let away = self.turned_away.entry(request.pg).or_default();
+            if away.must_wait(&request.request, request.answered_below) || !room {
+                away.refuse(self.sh.now, &request.request, Why::NoRoom);
+                self.sh.counters.borders.held_refused += 1;
+                return;
+            }
+            away.take(&request.request);
+        }
+        if room {
+            self.sh.counters.borders.held += 1;
+            self.held.push((needed, epoch, from, message));
+        }
+    }
+
+    pub(super) fn release_held(&mut self) {
+        let epoch = self.epoch();
+        let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, ..)| *needed <= epoch);
+        self.held = later;
+        let now: Vec<(Epoch, Epoch, Entity, Message)> = now;
+        for (_, theirs, from, message) in now {
+            self.receive(from, theirs, message);
+        }
+    }
+
+    /// Sends a peer the changes it lacks.
+    pub(super) fn bring_up_to_date(&mut self, who: Entity, theirs: Epoch) {
+        let ours = self.epoch();
+        // Once, and again after a while: the first may have been lost.
+        let (now, again) = (self.sh.now, self.sh.config.timing.retry_interval);
+        if theirs >= ours || self.told.get(&who).is_some_and(|(told, at)| *told >= ours && now.since(*at) < again) {
+            return;
+        }
+        self.told.insert(who, (ours, now));
+        let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
+        let message = if known && theirs != Epoch::NONE {
+            let deltas =
+                self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
+            Message::MapDeltas(MapDeltas { deltas, newest: ours, root: None })
+        } else {
+            self.sh.counters.borders.full_maps_sent += 1;
+            let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
+            Message::MapFull(nacre_wire::msg::monitor::MapFull { map })
+        };
+        self.sh.out.push(Output::Send { to: who, message, before: None });
+    }
+}

@@ -1,0 +1,290 @@
+//! Messages: to which group each goes, and what is answered where there is none.
+
+use super::{Osd, Phase, note};
+use crate::key;
+use crate::pg::Pg;
+use crate::pg::copy::Copies;
+use crate::turned_away::Why;
+use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
+use nacre_wire::msg::client::{OpFailure, OpReply};
+use nacre_wire::msg::monitor::Led;
+use nacre_wire::msg::replication::{Ping, Pong};
+use nacre_wire::{ClusterMap, Message, Payload};
+use std::time::Duration;
+
+impl Osd {
+    /// A leader that we did not report to knows nothing of our groups.
+    pub(super) fn on_led(&mut self, led: Led) {
+        if self.led.replace(led) != Some(led) {
+            self.reported.clear();
+            self.beacon_at = self.sh.now;
+            self.sh.wake_at(self.sh.now);
+        }
+    }
+
+    pub(super) fn receive(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        let (to_mon, from_client) = (matches!(from, Entity::Mon(_)), matches!(from, Entity::Client(_)));
+        match &message {
+            // Clients have no map to give, and nobody but a monitor may stop an OSD.
+            Message::MapFull(full) if !from_client => {
+                self.on_full_map(&full.map);
+                return;
+            }
+            Message::MapDeltas(deltas) if !from_client => {
+                self.on_deltas(deltas);
+                return;
+            }
+            Message::Refused(refused) if to_mon => {
+                // Not what a process before us asked (simulator, seed 1464: the first boot of a store that was replaced was late, and its refusal stopped the
+                // new one).
+                if refused.process == 0 || refused.process == self.sh.config.process {
+                    self.halt(refused.why.clone());
+                }
+                return;
+            }
+            Message::Led(led) if to_mon => {
+                self.on_led(*led);
+                return;
+            }
+            _ => {}
+        }
+        if let Phase::Loading(_) = self.phase {
+            return;
+        }
+        let unchecked =
+            crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAck(_));
+        // The holder of a lock that was taken over from somebody fenced says the epoch that has the fence.
+        let needed = match &message {
+            Message::OpRequest(request, _) => epoch.max(request.fence),
+            _ => epoch,
+        };
+        if needed > self.epoch() && !to_mon && !unchecked {
+            // Its sender will see our epoch and send us the changes; ask the monitors too, should that fail.
+            self.hold(needed, epoch, from, message);
+            if self.sh.now.since(self.map_asked) >= self.sh.config.timing.ping_interval {
+                self.subscribe();
+                if let Entity::Osd(osd) = from {
+                    self.sh.send(osd, Message::Ping(Ping { stamp: self.sh.now.0 }));
+                }
+            }
+            return;
+        }
+        if let Phase::Taking { .. } = self.phase {
+            self.hold(epoch, epoch, from, message);
+            return;
+        }
+        if !to_mon {
+            self.bring_up_to_date(from, epoch);
+        }
+        if !self.is_live() {
+            return;
+        }
+        match (from, message) {
+            // OSDs read, too: sources of programs.
+            (Entity::Client(_) | Entity::Osd(_), Message::OpRequest(request, payload)) => {
+                self.on_request(from, epoch, request, payload);
+            }
+            (Entity::Osd(_), Message::OpReply(reply, payload)) if Copies::is_ours(reply.request.sequence) => {
+                self.on_copied(reply, payload);
+            }
+            (Entity::Osd(_), Message::OpReply(reply, payload)) => self.on_source(&reply, &payload),
+            (Entity::Client(_), message) => self.on_watcher(from, epoch, message),
+            (Entity::Osd(osd), message) => self.on_peer_message(osd, epoch, message),
+            _ => {}
+        }
+    }
+
+    /// What watchers say: that they are there, and that they have a notify.
+    pub(super) fn on_watcher(&mut self, from: Entity, epoch: Epoch, message: Message) {
+        let (id, object) = match &message {
+            Message::WatchPing(m) => (m.pg, &m.object),
+            Message::NotifyAck(m, _) => (m.pg, &m.object),
+            _ => return,
+        };
+        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        // Who does not know this interval says it again when he does.
+        if pg.interval.since > epoch || key::seed(key::hash(object), pg.local.pg_num) != id.seed {
+            return;
+        }
+        match message {
+            Message::WatchPing(m) => pg.on_watch_ping(from, m, &mut self.sh),
+            Message::NotifyAck(m, payload) => pg.on_notify_ack(&m, payload, &mut self.sh),
+            _ => {}
+        }
+        note(&mut self.busy, pg, &mut self.sh);
+    }
+
+    pub(super) fn on_request(
+        &mut self,
+        from: Entity,
+        epoch: Epoch,
+        request: nacre_wire::msg::client::OpRequest,
+        payload: Payload,
+    ) {
+        let map = self.sh.map.as_ref().expect("live");
+        let id = request.request;
+        let client = matches!(from, Entity::Client(_));
+        let nobody = Name::default();
+        let name = self.names.get(&from).unwrap_or(&nobody);
+        let fenced =
+            map.is_fenced(Entity::Client(id.client), id.instance) && !crate::mutant(crate::Mutant::FenceIgnored);
+        let failure = if client && fenced {
+            Some(OpFailure::Fenced {})
+        } else if !client && request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write) {
+            Some(OpFailure::Invalid { why: "daemons only read".to_owned() })
+        } else if let Some(why) = denied(map, name, &request) {
+            Some(OpFailure::Denied { why })
+        } else {
+            if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client) {
+                if away.must_wait(&id, request.answered_below) {
+                    away.refuse(self.sh.now, &id, Why::NoRoom);
+                    return;
+                }
+                away.take(&id);
+                if away.is_empty() {
+                    self.turned_away.remove(&request.pg);
+                }
+            }
+            match self.pgs.get_mut(&request.pg) {
+                Some(pg) if right_group(&request, pg.local.pg_num) => {
+                    pg.on_request(from, name, epoch, request, payload, &mut self.sh);
+                    note(&mut self.busy, pg, &mut self.sh);
+                    return;
+                }
+                _ => Some(OpFailure::WrongTarget {}),
+            }
+        };
+        let reply = OpReply {
+            request: id,
+            failure,
+            version: nacre_types::Version::NONE,
+            results: Vec::new(),
+            attempt: request.attempt,
+        };
+        self.sh.reply(from, Message::OpReply(reply, Payload::new()), None);
+    }
+
+    pub(super) fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {
+        if let Message::Part(part) = message {
+            let current = |pg: &Pg| pg.interval.since == part.interval;
+            if self.pgs.get(&part.pg).is_some_and(current)
+                && let Some(message) = self.parts.take(from, part)
+            {
+                self.on_peer_message(from, epoch, message);
+            }
+            return;
+        }
+        let sh = &mut self.sh;
+        let id = match &message {
+            Message::Ping(ping) => {
+                let lease = sh.peers.on_ping(sh.now, from);
+                let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
+                let (nearly_full, share, most) = (sh.room.is_nearly_full(), sh.room.share(), sh.room.most());
+                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns, nearly_full, share, most }));
+                return;
+            }
+            Message::Pong(pong) => {
+                let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
+                sh.peers.says_full(from, pong.nearly_full);
+                if pong.share > 0 {
+                    sh.under_way.says(from, pong.share, pong.most);
+                }
+                sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
+                for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
+                    if pg.waits_for_lease() {
+                        pg.process_all_objects(&mut self.sh);
+                    }
+                }
+                self.find_busy();
+                return;
+            }
+            Message::Replicate(m, _) => m.pg,
+            Message::ReplicateAck(m) => m.pg,
+            Message::ReplicateApplied(m) => m.pg,
+            Message::PeerQuery(m) => m.pg,
+            Message::PeerInfo(m) => m.pg,
+            Message::LogQuery(m) => m.pg,
+            Message::LogReply(m) => m.pg,
+            Message::Adopt(m) => m.pg,
+            Message::AdoptAck(m) => m.pg,
+            Message::Pull(m) => m.pg,
+            Message::Push(m, _) => m.pg,
+            Message::PushAck(m) => m.pg,
+            Message::ScanQuery(m) => m.pg,
+            Message::ScanReply(m) => m.pg,
+            Message::Progress(m) => m.pg,
+            Message::ProgressAck(m) => m.pg,
+            Message::Discard(m) => m.pg,
+            _ => return,
+        };
+        if let (Message::PeerQuery(query), None) = (&message, self.pgs.get(&id)) {
+            // Asked as a member of an old interval whose data is gone: say so.
+            self.answer_without_group(from, query.pg, query.interval);
+            return;
+        }
+        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        match message {
+            Message::Replicate(m, payload) => pg.on_replicate(from, m, payload, sh),
+            Message::ReplicateAck(m) => pg.on_replicate_ack(from, &m, sh),
+            Message::ReplicateApplied(m) => pg.on_replicate_applied(from, &m, sh),
+            Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
+            Message::PeerInfo(m) => pg.on_peer_info(from, m, sh),
+            Message::LogQuery(m) => pg.on_log_query(from, &m, sh),
+            Message::LogReply(m) => pg.on_log_reply(from, m, sh),
+            Message::Adopt(m) => pg.on_adopt(from, m, sh),
+            Message::AdoptAck(m) => pg.on_adopt_ack(from, m, sh),
+            Message::Pull(m) => pg.on_pull(from, &m, sh),
+            Message::Push(m, payload) => pg.on_push(from, m, payload, sh),
+            Message::PushAck(m) => pg.on_push_ack(from, &m, sh),
+            Message::ScanQuery(m) => pg.on_scan_query(from, &m, sh),
+            Message::ScanReply(m) => pg.on_scan_reply(from, m, sh),
+            Message::Progress(m) => pg.on_progress(from, &m, sh),
+            Message::ProgressAck(m) => pg.on_progress_ack(from, &m, sh),
+            Message::Discard(m) => pg.on_discard(from, &m, sh),
+            _ => {}
+        }
+        note(&mut self.busy, pg, sh);
+    }
+
+    pub(super) fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {
+        let record = self.sh.map.as_ref().and_then(|map| map.pgs.get(&pg)).filter(|record| record.since == interval);
+        let Some(record) = record else { return };
+        let left =
+            record.activated.members.first().map_or(Duration::ZERO, |osd| self.sh.peers.lease_left(self.sh.now, *osd));
+        let lease_left_ns = u64::try_from(left.as_nanos()).expect("a lease is short");
+        let info = nacre_wire::msg::replication::PgInfo::default();
+        let message = nacre_wire::msg::replication::PeerInfo {
+            pg,
+            interval,
+            info,
+            lease_left_ns,
+            logged_max: self.sh.logged_max,
+        };
+        self.sh.send(to, Message::PeerInfo(message));
+    }
+}
+
+/// Why the client may not do that, if it may not. Only calls are asked about: who may read and write comes with authentication.
+fn denied(map: &ClusterMap, name: &Name, request: &nacre_wire::msg::client::OpRequest) -> Option<String> {
+    use nacre_wire::msg::client::SubOp;
+    let is_call = |op: &&SubOp| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. });
+    let mut calls = request.ops.iter().filter(is_call).peekable();
+    calls.peek()?;
+    let pool = &map.pools.get(&request.pg.pool)?.name;
+    let who = if name.as_bytes().is_empty() { "a client without a name".to_owned() } else { format!("client {name}") };
+    calls.find_map(|op| match op {
+        SubOp::Call { class, method, .. } if !map.may_call(name, pool, class, method) => {
+            Some(format!("{who} may not call {class}.{method} in pool {pool}"))
+        }
+        SubOp::Eval { .. } if !map.may_eval(name, pool) => {
+            Some(format!("{who} may not run scripts of its own in pool {pool}"))
+        }
+        _ => None,
+    })
+}
+
+/// Whether the client put the object into the right group; listings go to any.
+fn right_group(request: &nacre_wire::msg::client::OpRequest, pg_num: u32) -> bool {
+    let listing = matches!(request.ops[..], [nacre_wire::msg::client::SubOp::ListObjects { .. }]);
+    listing || key::seed(key::hash(&request.object), pg_num) == request.pg.seed
+}
