@@ -42,6 +42,8 @@ nacre_types::planted_bugs! {
     AnswerOfAnother,
     /// The failure of an earlier attempt ends the operation.
     OldFailureTaken,
+    /// An answer that says what was there before an earlier operation was sent again is taken.
+    OvertakenAnswerTaken,
     /// An OSD that does not serve the object (any more) ends the operation.
     WrongTargetFinal,
     /// An OSD that asks for a date ends the operation.

@@ -80,6 +80,8 @@ struct InFlight {
     attempt: u32,
     begun: Time,
     sent: Time,
+    /// Which sending of the client's this was.
+    place: u64,
     bytes: u64,
     blocked: Option<String>,
     acked: bool,
@@ -93,6 +95,10 @@ pub struct Client {
     in_flight: BTreeMap<u64, InFlight>,
     bytes: u64,
     next: u64,
+    /// Sendings so far.
+    sendings: u64,
+    /// Of those in flight, how many were sent more than once.
+    sent_again: usize,
     done: Vec<Completion>,
     acks: Vec<OpId>,
     out: Vec<Output>,
@@ -126,6 +132,8 @@ impl Client {
             in_flight: BTreeMap::new(),
             bytes: 0,
             next: 1,
+            sendings: 0,
+            sent_again: 0,
             done: Vec::new(),
             acks: Vec::new(),
             out: Vec::new(),
@@ -335,6 +343,9 @@ impl Client {
         op.blocked = None;
         let Some((pg, _, osd)) = target else { return };
         op.attempt += u32::from(!(mutant(Mutant::AttemptsAlike) && op.attempt > 0));
+        self.sendings += 1;
+        op.place = self.sendings;
+        self.sent_again += usize::from(op.attempt == 2);
         let again = op.attempt > 1 && mutant(Mutant::ResentUnderNewNumber);
         let sequence = if again { id + (1 << 32) } else { id };
         let request = OpRequest {
@@ -367,6 +378,18 @@ impl Client {
             return;
         }
         let Some(op) = self.in_flight.get(&id) else { return };
+        let current = reply.attempt == op.attempt;
+        let says = match &reply.failure {
+            Some(OpFailure::WrongTarget {} | OpFailure::Undated { .. }) => false,
+            Some(_) => current,
+            None => true,
+        };
+        if says && self.is_overtaken(id, reply.failure.is_some(), current) {
+            if current {
+                self.send(now, id);
+            }
+            return;
+        }
         match reply.failure {
             None => {
                 for result in &reply.results {
@@ -394,6 +417,26 @@ impl Client {
         }
     }
 
+    /// Whether an answer that says what was there, and changed nothing, says it too early: an earlier operation on the object was sent again since, and happens
+    /// after what was answered. (Simulator, seed 118: a creation was refused for want of room, the refusal came when it had been sent again, and it was executed;
+    /// a removal behind it had been answered meanwhile that there is no such object.)
+    fn is_overtaken(&self, id: u64, failed: bool, current: bool) -> bool {
+        if self.sent_again == 0 || mutant(Mutant::OvertakenAnswerTaken) {
+            return false;
+        }
+        let op = &self.in_flight[&id];
+        let changes = |op: &InFlight| op.operation.ops.iter().any(SubOp::is_write);
+        if !failed && changes(op) {
+            return false;
+        }
+        // Of an answer to an earlier attempt nobody knows how long ago that was.
+        let later = |earlier: &InFlight| earlier.attempt > 1 && (earlier.place > op.place || !current);
+        let same = |earlier: &InFlight| {
+            earlier.operation.object == op.operation.object && earlier.operation.pool == op.operation.pool
+        };
+        self.in_flight.range(..id).any(|(_, earlier)| later(earlier) && changes(earlier) && same(earlier))
+    }
+
     fn on_applied(&mut self, applied: &OpApplied) {
         let request = applied.request;
         let ours = (request.client, request.instance) == (self.config.id, self.config.instance);
@@ -411,6 +454,7 @@ impl Client {
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
             self.bytes -= if mutant(Mutant::BytesKept) { 0 } else { op.bytes };
+            self.sent_again -= usize::from(op.attempt > 1);
             self.watches.on_finished(OpId(id), result.is_ok());
             self.done.push(Completion { id: OpId(id), result });
         }
@@ -482,8 +526,17 @@ impl ObjectCluster for Client {
             return Ok(OpId(id));
         }
         self.bytes += bytes;
-        let op =
-            InFlight { operation, target: None, attempt: 0, begun: now, sent: now, bytes, blocked: None, acked: false };
+        let op = InFlight {
+            operation,
+            target: None,
+            attempt: 0,
+            begun: now,
+            sent: now,
+            place: 0,
+            bytes,
+            blocked: None,
+            acked: false,
+        };
         self.in_flight.insert(id, op);
         self.send(now, id);
         Ok(OpId(id))

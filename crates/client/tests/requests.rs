@@ -58,6 +58,50 @@ pub fn an_answer_for_another_client_or_instance_is_not_ours() {
     assert_eq!(rig.ended(), [(id, true)]);
 }
 
+/// Simulator, seed 118: a creation found no room; when that was heard the timer had sent it again, and it was executed. What came behind it was younger, had not
+/// been sent again, and was answered that there is no such object.
+pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
+    let mut rig = Rig::new();
+    let submit = |rig: &mut Rig, object: &str, op: SubOp| {
+        let operation = Operation { object: ObjectId::named(object), ..rig.operation(vec![op]) };
+        let id = rig.role.submit(rig.now, operation).expect("taken");
+        (id, rig.request())
+    };
+    let (create, created) = submit(&mut rig, "a", SubOp::Create { exclusive: true });
+    rig.now = rig.now + config().retry_interval / 2;
+    let (delete, deleted) = submit(&mut rig, "a", SubOp::Delete {});
+    let (stat, seen) = submit(&mut rig, "a", SubOp::Stat {});
+    let (other, elsewhere) = submit(&mut rig, "b", SubOp::Stat {});
+    rig.now = rig.now + config().retry_interval / 2;
+    rig.role.on_tick(rig.now);
+    let created_again = rig.request();
+    assert_eq!(created_again.request, created.request, "only that is old enough");
+    rig.answer(&created, Some(OpFailure::Full {}), vec![]);
+    rig.answer(&elsewhere, Some(OpFailure::NotFound {}), vec![]);
+    assert_eq!(rig.ended(), [(other, false)], "another object's");
+    rig.answer(&deleted, Some(OpFailure::NotFound {}), vec![]);
+    let deleted_again = rig.request();
+    rig.answer(&seen, None, vec![]);
+    let seen_again = rig.request();
+    rig.answer(&seen, None, vec![]);
+    rig.answer(&deleted, Some(OpFailure::NotFound {}), vec![]);
+    assert_eq!((rig.ended(), rig.sent().len()), (vec![], 0), "they have been asked again");
+    rig.answer(&created_again, None, vec![]);
+    rig.answer(&deleted_again, None, vec![]);
+    rig.answer(&seen_again, Some(OpFailure::NotFound {}), vec![]);
+    assert_eq!(rig.ended(), [(create, true), (delete, true), (stat, false)]);
+    // What has changed the object has happened, whenever that was.
+    let (first, _) = submit(&mut rig, "a", SubOp::Create { exclusive: false });
+    rig.now = rig.now + config().retry_interval / 2;
+    let (second, written) = submit(&mut rig, "a", SubOp::Truncate { size: 0 });
+    rig.now = rig.now + config().retry_interval / 2;
+    rig.role.on_tick(rig.now);
+    let first_again = rig.request();
+    rig.answer(&written, None, vec![]);
+    rig.answer(&first_again, None, vec![]);
+    assert_eq!(rig.ended(), [(second, true), (first, true)]);
+}
+
 /// Operations on one object are carried out in the order in which they come: whatever makes the client send
 /// them again keeps it.
 pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
