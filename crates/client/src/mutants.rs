@@ -42,7 +42,7 @@ nacre_types::planted_bugs! {
     AnswerOfAnother,
     /// The failure of an earlier attempt ends the operation.
     OldFailureTaken,
-    /// An answer that says what was there before an earlier operation was sent again is taken.
+    /// A failure from before an earlier operation was sent again ends the operation.
     OvertakenAnswerTaken,
     /// An OSD that does not serve the object (any more) ends the operation.
     WrongTargetFinal,

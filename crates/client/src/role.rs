@@ -378,18 +378,6 @@ impl Client {
             return;
         }
         let Some(op) = self.in_flight.get(&id) else { return };
-        let current = reply.attempt == op.attempt;
-        let says = match &reply.failure {
-            Some(OpFailure::WrongTarget {} | OpFailure::Undated { .. }) => false,
-            Some(_) => current,
-            None => true,
-        };
-        if says && self.is_overtaken(id, reply.failure.is_some(), current) {
-            if current {
-                self.send(now, id);
-            }
-            return;
-        }
         match reply.failure {
             None => {
                 for result in &reply.results {
@@ -413,24 +401,21 @@ impl Client {
             }
             // It wants to hear when this was first asked, and now we can say that.
             Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
+            Some(_) if self.is_overtaken(id) => self.send(now, id),
             Some(failure) => self.finish(id, Err(Failure::Refused(failure))),
         }
     }
 
-    /// Whether an answer that says what was there, and changed nothing, says it too early: an earlier operation on the object was sent again since, and happens
-    /// after what was answered. (Simulator, seed 118: a creation was refused for want of room, the refusal came when it had been sent again, and it was executed;
-    /// a removal behind it had been answered meanwhile that there is no such object.)
-    fn is_overtaken(&self, id: u64, failed: bool, current: bool) -> bool {
+    /// Whether a failure comes too early: an earlier operation on the object was sent again since, and happens after what failed. (Simulator, seed 118: a creation
+    /// was refused for want of room, the refusal came when it had been sent again, and it was executed; a removal behind it had been answered meanwhile that
+    /// there is no such object.)
+    fn is_overtaken(&self, id: u64) -> bool {
         if self.sent_again == 0 || mutant(Mutant::OvertakenAnswerTaken) {
             return false;
         }
         let op = &self.in_flight[&id];
-        let changes = |op: &InFlight| op.operation.ops.iter().any(SubOp::is_write);
-        if !failed && changes(op) {
-            return false;
-        }
-        // Of an answer to an earlier attempt nobody knows how long ago that was.
-        let later = |earlier: &InFlight| earlier.attempt > 1 && (earlier.place > op.place || !current);
+        let later = |earlier: &InFlight| earlier.attempt > 1 && earlier.place > op.place;
+        let changes = |earlier: &InFlight| earlier.operation.ops.iter().any(SubOp::is_write);
         let same = |earlier: &InFlight| {
             earlier.operation.object == op.operation.object && earlier.operation.pool == op.operation.pool
         };

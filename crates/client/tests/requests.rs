@@ -81,9 +81,8 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(other, false)], "another object's");
     rig.answer(&deleted, Some(OpFailure::NotFound {}), vec![]);
     let deleted_again = rig.request();
-    rig.answer(&seen, None, vec![]);
+    rig.answer(&seen, Some(OpFailure::NotFound {}), vec![]);
     let seen_again = rig.request();
-    rig.answer(&seen, None, vec![]);
     rig.answer(&deleted, Some(OpFailure::NotFound {}), vec![]);
     assert_eq!((rig.ended(), rig.sent().len()), (vec![], 0), "they have been asked again");
     rig.answer(&created_again, None, vec![]);
