@@ -97,8 +97,6 @@ pub struct Client {
     next: u64,
     /// Sendings so far.
     sendings: u64,
-    /// Of those in flight, how many were sent more than once.
-    sent_again: usize,
     done: Vec<Completion>,
     acks: Vec<OpId>,
     out: Vec<Output>,
@@ -133,7 +131,6 @@ impl Client {
             bytes: 0,
             next: 1,
             sendings: 0,
-            sent_again: 0,
             done: Vec::new(),
             acks: Vec::new(),
             out: Vec::new(),
@@ -345,7 +342,6 @@ impl Client {
         op.attempt += u32::from(!(mutant(Mutant::AttemptsAlike) && op.attempt > 0));
         self.sendings += 1;
         op.place = self.sendings;
-        self.sent_again += usize::from(op.attempt == 2);
         let again = op.attempt > 1 && mutant(Mutant::ResentUnderNewNumber);
         let sequence = if again { id + (1 << 32) } else { id };
         let request = OpRequest {
@@ -410,7 +406,7 @@ impl Client {
     /// was refused for want of room, the refusal came when it had been sent again, and it was executed; a removal behind it had been answered meanwhile that
     /// there is no such object.)
     fn is_overtaken(&self, id: u64) -> bool {
-        if self.sent_again == 0 || mutant(Mutant::OvertakenAnswerTaken) {
+        if mutant(Mutant::OvertakenAnswerTaken) {
             return false;
         }
         let op = &self.in_flight[&id];
@@ -439,7 +435,6 @@ impl Client {
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
             self.bytes -= if mutant(Mutant::BytesKept) { 0 } else { op.bytes };
-            self.sent_again -= usize::from(op.attempt > 1);
             self.watches.on_finished(OpId(id), result.is_ok());
             self.done.push(Completion { id: OpId(id), result });
         }

@@ -250,6 +250,13 @@ mod tests {
             + "\n"
     }
 
+    /// A write of each value whose outcome nobody knows, all at once.
+    fn unknown_writes(values: std::ops::Range<u64>) -> String {
+        let line =
+            |n| format!(r#"{{"client":{n},"op":"write","key":"a","value":{n},"invoke_ns":1,"unknown":true}}"#) + "\n";
+        values.map(line).collect()
+    }
+
     #[test]
     fn reads_may_see_a_concurrent_write_or_not_but_never_go_back() {
         assert!(verdict(&(w(1, 1, 0, 10) + &r(2, "null", 1, 2) + &r(2, "1", 3, 4))));
@@ -284,11 +291,7 @@ mod tests {
     /// Simulator, seed 2339: a hundred writes of unknown outcome that nobody read, and a search among all their subsets.
     #[test]
     fn what_nobody_saw_is_one_value() {
-        let mut lines = String::new();
-        for n in 10..200 {
-            lines += &format!(r#"{{"client":{n},"op":"write","key":"a","value":{n},"invoke_ns":1,"unknown":true}}"#);
-            lines += "\n";
-        }
+        let lines = unknown_writes(10..200);
         let cas =
             r#"{"client":3,"op":"cas","key":"a","expect":0,"value":1,"invoke_ns":5,"return_ns":6,"result":false}"#;
         let zero = w(1, 0, 2, 3) + cas + "\n";
@@ -301,11 +304,7 @@ mod tests {
     /// A planted bug of the client left so many writes of unknown outcome beside a read that nothing explains that a run of the simulator never ended.
     #[test]
     fn what_has_too_many_orders_ends_undecided() {
-        let mut lines = String::new();
-        for n in 1..40 {
-            lines += &format!(r#"{{"client":{n},"op":"write","key":"a","value":{n},"invoke_ns":1,"unknown":true}}"#);
-            lines += "\n";
-        }
+        let mut lines = unknown_writes(1..40);
         for n in 1..40 {
             lines += &format!(
                 r#"{{"client":{n},"op":"cas","key":"a","expect":{n},"value":0,"invoke_ns":80,"return_ns":81,"result":false}}"#

@@ -30,7 +30,7 @@ use nacre_wire::msg::monitor::FailureReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::needed::is_needed;
+use crate::needed::Needs;
 use crate::options;
 
 /// A report that is not repeated is forgotten.
@@ -192,7 +192,7 @@ impl FailureFilter {
         let Some(history) = self.history.get_mut(&osd).filter(|history| history.held_until > awake) else {
             return true;
         };
-        if !is_needed(map, osd, &BTreeSet::new()) {
+        if !Needs::of(map).is_needed(osd) {
             history.needed_since = None;
             return false;
         }
@@ -316,6 +316,12 @@ impl FailureFilter {
         self.parted = edges.keys().copied().collect();
 
         edges.retain(|_, (silence, _)| *silence >= base * PARTED_GRACES);
+        if edges.is_empty() {
+            return;
+        }
+        // Every group is looked at once, however many do not hear each other.
+        let mut needs = Needs::of(map);
+        gone.iter().for_each(|osd| needs.take(*osd));
         while !edges.is_empty() {
             let mut others: BTreeMap<OsdId, BTreeSet<OsdId>> = BTreeMap::new();
             for (by, osd) in edges.keys() {
@@ -323,7 +329,7 @@ impl FailureFilter {
                 others.entry(*by).or_default().insert(*osd);
             }
             let most = |(osd, others): &(&OsdId, &BTreeSet<OsdId>)| {
-                (!is_needed(map, **osd, &gone), others.len(), parted_before(osd), **osd)
+                (!needs.is_needed(**osd), others.len(), parted_before(osd), **osd)
             };
             let (osd, others) = others.iter().max_by_key(most).expect("there are edges");
             let Some(instance) = scene.instance(*osd) else {
@@ -333,7 +339,7 @@ impl FailureFilter {
             let who: Vec<String> = others.iter().take(3).map(ToString::to_string).collect();
             let why = format!("it and {} do not hear each other, though others hear both", who.join(", "));
             down.push(Down { osd: *osd, instance, why, silent: true, parted: true });
-            gone.insert(*osd);
+            needs.take(*osd);
             edges.retain(|(by, target), _| by != osd && target != osd);
         }
     }

@@ -1,19 +1,70 @@
 //! OSDs without which a placement group stands still: whoever has to keep one of two down keeps another down, if it can.
 
-use nacre_types::OsdId;
-use nacre_wire::map::{ClusterMap, PgRecord};
-use std::collections::BTreeSet;
+use nacre_types::{OsdId, PgId};
+use nacre_wire::map::ClusterMap;
+use std::collections::BTreeMap;
 
-/// Whether some group could not serve without this OSD, now that `gone` are on their way down too: nobody else who is up took part in its last activation, or
-/// too few of those that CRUSH chose are left for its pool's `min_size`. Looks at every group of the map.
-pub fn is_needed(map: &ClusterMap, osd: OsdId, gone: &BTreeSet<OsdId>) -> bool {
-    let is_up = |other: &OsdId| *other != osd && !gone.contains(other) && map.up_osd(*other).is_some();
-    let left = |members: &[OsdId]| members.iter().filter(|other| is_up(other)).count();
-    let by_group = |record: &PgRecord, min_size: usize| {
-        let members = &record.activated.members;
-        members.contains(&osd) && left(members) == 0 || record.raw.contains(&osd) && left(&record.raw) < min_size
-    };
-    map.pgs.iter().any(|(pg, record)| by_group(record, map.pools.get(&pg.pool).map_or(1, |pool| pool.min_size.into())))
+/// Of each group how many are up of its last activation's members and of CRUSH's choice. Made by one look at all groups of the map.
+#[derive(Debug)]
+pub struct Needs<'a> {
+    map: &'a ClusterMap,
+    /// Whom to ask about an OSD: each group that it belongs to.
+    groups: BTreeMap<OsdId, Vec<PgId>>,
+    left: BTreeMap<PgId, Left>,
+    gone: Vec<OsdId>,
+}
+
+#[derive(Debug)]
+struct Left {
+    members: usize,
+    raw: usize,
+    min_size: usize,
+}
+
+impl<'a> Needs<'a> {
+    /// As the map says who is up.
+    pub fn of(map: &'a ClusterMap) -> Self {
+        let mut needs = Self { map, groups: BTreeMap::new(), left: BTreeMap::new(), gone: Vec::new() };
+        let up = |osds: &[OsdId]| osds.iter().filter(|osd| map.up_osd(**osd).is_some()).count();
+        for (pg, record) in &map.pgs {
+            let members = &record.activated.members;
+            let others = record.raw.iter().filter(|osd| !members.contains(osd));
+            for osd in members.iter().chain(others) {
+                needs.groups.entry(*osd).or_default().push(*pg);
+            }
+            let min_size = map.pools.get(&pg.pool).map_or(1, |pool| pool.min_size.into());
+            needs.left.insert(*pg, Left { members: up(members), raw: up(&record.raw), min_size });
+        }
+        needs
+    }
+
+    fn is_up(&self, osd: OsdId) -> bool {
+        !self.gone.contains(&osd) && self.map.up_osd(osd).is_some()
+    }
+
+    /// One more is on its way down.
+    pub fn take(&mut self, osd: OsdId) {
+        if !self.is_up(osd) {
+            return;
+        }
+        for pg in self.groups.get(&osd).into_iter().flatten() {
+            let (record, left) = (&self.map.pgs[pg], self.left.get_mut(pg).expect("every group"));
+            left.members -= usize::from(record.activated.members.contains(&osd));
+            left.raw -= usize::from(record.raw.contains(&osd));
+        }
+        self.gone.push(osd);
+    }
+
+    /// Whether some group could not serve without this OSD: nobody else who is up took part in its last activation, or too few of those that CRUSH chose are
+    /// left for its pool's `min_size`.
+    pub fn is_needed(&self, osd: OsdId) -> bool {
+        let own = usize::from(self.is_up(osd));
+        self.groups.get(&osd).into_iter().flatten().any(|pg| {
+            let (record, left) = (&self.map.pgs[pg], &self.left[pg]);
+            record.activated.members.contains(&osd) && left.members == own
+                || record.raw.contains(&osd) && left.raw - own < left.min_size
+        })
+    }
 }
 
 #[cfg(test)]
@@ -30,8 +81,9 @@ mod tests {
         record.activated = Activation { members: vec![OsdId(0), OsdId(3)], ..record.activated.clone() };
         assert_eq!(map.pools[&pg.pool].min_size, 2);
         let needed = |map: &ClusterMap, gone: &[u32]| -> Vec<u32> {
-            let gone = gone.iter().copied().map(OsdId).collect();
-            (0..4).filter(|osd| is_needed(map, OsdId(*osd), &gone)).collect()
+            let mut needs = Needs::of(map);
+            gone.iter().for_each(|osd| needs.take(OsdId(*osd)));
+            (0..4).filter(|osd| needs.is_needed(OsdId(*osd))).collect()
         };
         assert_eq!(needed(&map, &[]), [0; 0]);
         assert_eq!(needed(&map, &[3]), [0], "nobody else took part");

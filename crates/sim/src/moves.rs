@@ -5,7 +5,6 @@
 //! ```
 //! An order that is late may remove it again: whoever is missing in the map is let in again.
 
-use crate::disk::Disk;
 use crate::plan::MS;
 use crate::process::Input;
 use crate::world::{CLUSTER, Event, World};
@@ -82,10 +81,6 @@ impl World {
         // Its connections have ended with it, and nobody takes for its successor's what it had said.
         self.schedule
             .forget(|event| matches!(event, Event::Input { input: Input::Message { from, .. }, .. } if *from == who));
-        let content = Mon::bootstrap_joining(mon, CLUSTER);
-        let disk = Disk::new(self.plan.disks, self.plan.deferred_write_max, content, &mut self.rng);
-        let process = self.process(who);
-        process.disk = disk;
-        process.gone = true;
+        self.take_disk(who, Mon::bootstrap_joining(mon, CLUSTER));
     }
 }

@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::plan::{MS, SECOND};
 use crate::process::Process;
 use crate::world::{Event, World};
+use nacre_store::Transaction;
 use nacre_types::{Entity, Instance, OsdId};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -69,15 +70,19 @@ impl World {
         self.losses.count += 1;
         self.losses.last.insert(osd, instance);
         self.losses.now = Some(Loss { osd, again, removed: false });
-        let disk = self.new_disk(osd);
+        self.take_disk(who, nacre_osd::format(crate::world::CLUSTER, osd));
+        self.process(who).store += 1;
+    }
+
+    /// The daemon that has just ended has a new disk, and does not run until somebody says so.
+    pub(crate) fn take_disk(&mut self, who: Entity, content: Transaction) {
+        let disk = self.new_disk(content);
         let process = self.process(who);
         process.disk = disk;
-        process.store += 1;
         process.gone = true;
     }
 
-    fn new_disk(&mut self, osd: OsdId) -> Disk {
-        let content = nacre_osd::format(crate::world::CLUSTER, osd);
+    fn new_disk(&mut self, content: Transaction) -> Disk {
         Disk::new(self.plan.disks, self.plan.deferred_write_max, content, &mut self.rng)
     }
 
@@ -139,7 +144,7 @@ impl World {
                 // One that nobody ever had.
                 let id = OsdId(self.plan.osds + self.losses.count);
                 self.note(|| format!("{osd} is removed, {id} comes in its place"));
-                let disk = self.new_disk(id);
+                let disk = self.new_disk(nacre_osd::format(crate::world::CLUSTER, id));
                 let clock = crate::clock::Clock::any(&mut self.rng);
                 self.processes.insert(Entity::Osd(id), Process::new(disk, clock));
                 self.losses.now = None;

@@ -130,6 +130,10 @@ impl Town {
             let _ = signal(child.id(), name);
         }
     }
+    fn has_just_healed(&self, who: Who) -> bool {
+        self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED)
+    }
+
     /// Tells it to end and waits for that.
     ///
     /// # Errors
@@ -140,10 +144,8 @@ impl Town {
         // One that stands still cannot hear it: it goes on, as service managers do it.
         let _ = signal(child.id(), "CONT");
         let status = bounded::ended(&mut child, END_MAX).with_context(|| format!("{who} was told to end"))?;
-        let healed = self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED);
-        let excused = self.may_end.contains(&who) || healed;
         ensure!(
-            ended_well(status) || excused,
+            ended_well(status) || self.may_end.contains(&who) || self.has_just_healed(who),
             "{who} was told to end and ended badly ({status}): {}",
             last_words(&self.log(who))
         );
@@ -164,12 +166,10 @@ impl Town {
         for (who, status) in gone {
             self.daemons.remove(&who);
             let words = last_words(&self.log(who));
-            let healed = self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED);
-            if !self.may_end.contains(&who) && !healed {
-                bail!("{who} ended by itself ({status}): {words}");
-            }
+            let may_end = self.may_end.contains(&who);
+            ensure!(may_end || self.has_just_healed(who), "{who} ended by itself ({status}): {words}");
             ensure!(!words.contains("panicked"), "{who} panicked, and a disk's fault is no reason: {words}");
-            if !self.may_end.contains(&who) {
+            if !may_end {
                 println!("      {who} ended of its disk's fault before ({status}), and starts again: {words}");
                 self.start(who)?;
                 continue;

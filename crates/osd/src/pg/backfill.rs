@@ -101,18 +101,8 @@ impl Pg {
     pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
         let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
         let now = sh.now;
-        let ask_again = sh.config.timing.retry_interval * 2;
         let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
         let (pg, interval, limit) = (self.id(), self.interval.since, sh.config.limits.scan_objects);
-        let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
-        let mut wanted = up.clone();
-        if up.len() < min_size {
-            // As peering chooses: members that are out cover.
-            let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
-            others.sort_unstable();
-            wanted.extend(others.into_iter().take(min_size - up.len()));
-        }
-        let acts = wanted == self.interval.acting;
         // It is recovered first, and then we are called again.
         let missing_here = !self.local.missing.is_empty();
         let Some(primary) = self.primary() else { return };
@@ -124,18 +114,7 @@ impl Pg {
             peer.backfill.clone().map(|cursor| (*osd, cursor))
         });
         let Some((target, from)) = next else {
-            // Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
-            // and two were needed, a member that was out acted alone, and never took the one that it had filled.)
-            let follows = |osd: &OsdId| {
-                primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none())
-            };
-            let complete = wanted.len() >= min_size && up.iter().all(|osd| *osd == sh.config.id || follows(osd));
-            if !acts && !up.is_empty() && complete && primary.backfill.ask_at <= now {
-                primary.backfill.ask_at = now + ask_again;
-                primary.backfill.asked = true;
-                sh.wake_at(now + ask_again);
-                self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
-            }
+            self.ask_for_the_complete(sh);
             return;
         };
         if stopped || missing_here {
@@ -170,6 +149,33 @@ impl Pg {
             retry_at: now + sh.config.timing.retry_interval * 2,
         });
         sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit }));
+    }
+
+    /// Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
+    /// and two were needed, a member that was out acted alone, and never took the one that it had filled.)
+    fn ask_for_the_complete(&mut self, sh: &mut Shared) {
+        let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
+        let mut wanted = up.clone();
+        if up.len() < min_size {
+            // As peering chooses: members that are out cover.
+            let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
+            others.sort_unstable();
+            wanted.extend(others.into_iter().take(min_size - up.len()));
+        }
+        if up.is_empty() || wanted.len() < min_size || wanted == self.interval.acting {
+            return;
+        }
+        let Some(primary) = self.primary() else { return };
+        let follows =
+            |osd: &OsdId| primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none());
+        let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
+        if complete && primary.backfill.ask_at <= sh.now {
+            let again = sh.now + sh.config.timing.retry_interval * 2;
+            primary.backfill.ask_at = again;
+            primary.backfill.asked = true;
+            sh.wake_at(again);
+            self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
+        }
     }
 
     /// Whether a range is under way.

@@ -27,13 +27,14 @@ impl Pg {
         }
         let (id, since) = (self.id(), self.interval.since);
         let (first, to) = key::range(id.seed, self.local.pg_num);
-        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let Some(listing) = self.primary().expect("serving").objects.listings.get_mut(&number) else { return };
-        let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else { return };
+        let listing = self.as_primary().and_then(|primary| primary.objects.listings.get(&number));
         // One at a time: what was missing goes with one answer of the store's.
-        if listing.waiting > 0 || listing.missing.is_some() {
+        if listing.is_none_or(|listing| listing.waiting > 0 || listing.missing.is_some()) {
             return;
         }
+        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
+        let listing = self.primary().and_then(|primary| primary.objects.listings.get_mut(&number)).expect("just seen");
+        let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else { return };
         // As the store is now: what is brought before it answers is not in what it answers, and not missing any more by then.
         listing.missing = Some(missing);
         let from = if after.is_empty() { first } else { after.clone().max(first) };
