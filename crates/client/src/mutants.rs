@@ -44,6 +44,8 @@ nacre_types::planted_bugs! {
     OldFailureTaken,
     /// A failure from before an earlier operation was sent again ends the operation.
     OvertakenAnswerTaken,
+    /// What a read found before an earlier operation was sent again, and executed, ends it.
+    OvertakenReadTaken,
     /// An OSD that does not serve the object (any more) ends the operation.
     WrongTargetFinal,
     /// An OSD that asks for a date ends the operation.

@@ -34,6 +34,7 @@ fn main() -> std::process::ExitCode {
         (Mutant::AnswerOfAnother, requests::an_answer_for_another_client_or_instance_is_not_ours),
         (Mutant::OldFailureTaken, requests::a_failure_counts_for_the_last_attempt_only_and_success_for_any),
         (Mutant::OvertakenAnswerTaken, requests::what_was_there_before_an_earlier_operation_is_no_answer),
+        (Mutant::OvertakenReadTaken, requests::what_a_read_found_before_an_earlier_operation_is_no_answer),
         (
             Mutant::WrongTargetFinal,
             requests::an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_the_map,

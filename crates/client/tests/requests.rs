@@ -101,6 +101,50 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(second, true), (first, true)]);
 }
 
+/// The same with a read, which is not refused: it finds the object as it was, because the first sending of the write before it was refused (simulator, seed 118).
+pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
+    let mut rig = Rig::new();
+    let submit = |rig: &mut Rig, object: &str, op: SubOp| {
+        let operation = Operation { object: ObjectId::named(object), ..rig.operation(vec![op]) };
+        let id = rig.role.submit(rig.now, operation).expect("taken");
+        (id, rig.request())
+    };
+    let (write, written) = submit(&mut rig, "a", SubOp::Truncate { size: 9 });
+    rig.now = rig.now + config().retry_interval / 2;
+    let (first, seen) = submit(&mut rig, "a", SubOp::Stat {});
+    let (other, elsewhere) = submit(&mut rig, "b", SubOp::Stat {});
+    rig.now = rig.now + config().retry_interval / 2;
+    rig.role.on_tick(rig.now);
+    let written_again = rig.request();
+    let (second, seen_behind) = submit(&mut rig, "a", SubOp::Stat {});
+    rig.answer(&written, Some(OpFailure::Full {}), vec![]);
+    rig.answer(&elsewhere, None, vec![]);
+    rig.answer(&seen_behind, None, vec![]);
+    assert_eq!(
+        rig.ended(),
+        [(other, true), (second, true)],
+        "another object's; and what was sent behind the second sending"
+    );
+    rig.answer(&seen, None, vec![]);
+    let seen_again = rig.request();
+    assert_eq!(seen_again.request, seen.request);
+    rig.answer(&written_again, None, vec![]);
+    rig.answer(&seen, None, vec![]);
+    assert_eq!((rig.ended(), rig.sent().len()), (vec![(write, true)], 0), "it has been asked again");
+    rig.answer(&seen_again, None, vec![]);
+    assert_eq!(rig.ended(), [(first, true)]);
+    // An operation that is only late keeps nobody waiting: its first sending may be carried out yet.
+    let (write, _) = submit(&mut rig, "a", SubOp::Truncate { size: 9 });
+    rig.now = rig.now + config().retry_interval / 2;
+    let (read, seen) = submit(&mut rig, "a", SubOp::Stat {});
+    rig.now = rig.now + config().retry_interval / 2;
+    rig.role.on_tick(rig.now);
+    let written_again = rig.request();
+    rig.answer(&seen, None, vec![]);
+    rig.answer(&written_again, None, vec![]);
+    assert_eq!(rig.ended(), [(read, true), (write, true)]);
+}
+
 /// Operations on one object are carried out in the order in which they come: whatever makes the client send
 /// them again keeps it.
 pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
