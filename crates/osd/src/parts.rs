@@ -112,7 +112,14 @@ mod tests {
         let version = Version { interval: Epoch(1), number: 1 };
         let missing = |n| Missing { object: object(n), need: version, have: Version::NONE };
         let missing = (0..objects).map(missing).collect();
-        Message::AdoptAck(AdoptAck { pg: PgId::default(), interval: Epoch(1), head: version, missing, backfill: None })
+        Message::AdoptAck(AdoptAck {
+            pg: PgId::default(),
+            interval: Epoch(1),
+            head: version,
+            missing,
+            backfill: None,
+            undone: vec![],
+        })
     }
 
     #[test]

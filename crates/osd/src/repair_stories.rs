@@ -1,11 +1,11 @@
 //! Rot at one member, whoever finds it: the client gets its data as long as anybody has it, and the copy is good again.
 
 use crate::company::Company;
-use crate::stories::PG;
-use nacre_types::{ObjectId, OsdId, SnapId};
+use crate::stories::{Host, PG};
+use nacre_types::{ClientId, ObjectId, OsdId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
 fn is_clean(company: &Company) -> bool {
     let primary = company.acting()[0];
@@ -353,4 +353,80 @@ fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     company.wait(10_000);
     assert_eq!(company.read("a").expect("it was answered"), b"only here");
     assert!(is_clean(&company));
+}
+
+/// Members that lose power one after the other, until nobody has "a" as it was: of the acting members' places, one is away while another's append reaches nobody; that one
+/// dies; the first comes back and has the log of the third, but not the object, when the third dies too. The second comes back, twice. Returns the append, and the third.
+pub(crate) fn left_with_an_undone_append(company: &mut Company, places: [usize; 3]) -> (OpRequest, Host) {
+    let [away, holder, other] = places.map(|place| company.acting()[place]);
+    let gone = company.kill(away);
+    company.write("a", b"one").expect("two are enough");
+    company.wait(500);
+    let snap = SnapId(company.monitors.map.pools[&PG.pool].snaps.last.0 + 1);
+    company.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: "before".into() }]);
+    company.lose = |message| matches!(message, Message::Replicate(..));
+    let append = company.request(ClientId(7), "a", vec![SubOp::Append { length: 3 }], 0);
+    company.resend(&append, b"two");
+    company.wait(500);
+    let dead = company.kill(holder);
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(gone, 2);
+    company.wait(3000);
+    company.write("b", b"three").expect("two are enough");
+    let third = company.kill(other);
+    // What the second knows of its copy outlives it: it begins to undo the append, and dies again.
+    company.unheard = true;
+    company.revive(dead, 2);
+    company.wait(1000);
+    company.unheard = false;
+    let again = company.kill(holder);
+    company.lose = |_| false;
+    company.revive(again, 3);
+    company.wait(3000);
+    (append, third)
+}
+
+/// Simulator, seed 3656: members that lose power one after the other may each have an update on the object that did not get about; each was undone when others
+/// had gone on without it, and nobody had the object as it was before. No disk was lost, and the object was unfound for ever.
+#[test]
+fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
+    for places in [[2, 0, 1], [0, 1, 2]] {
+        let mut company = Company::new(3, 2, 3);
+        let (append, third) = left_with_an_undone_append(&mut company, places);
+        assert!(company.was_said("updates that nobody was told of are kept"), "{:?}", company.log);
+        assert_eq!(company.read("a").expect("it is there"), b"onetwo");
+        company.resend(&append, b"two");
+        company.await_answer(&append).expect("it was executed");
+        company.revive(third, 2);
+        company.wait(8000);
+        assert!(is_clean(&company));
+        for osd in 0..3 {
+            assert_eq!(company.data_at(osd, &ObjectId::named("a")), b"onetwo");
+            assert_eq!(company.data_at(osd, &ObjectId::named("b")), b"three");
+        }
+        company.write("a", b"four").expect("all are here");
+    }
+}
+
+/// What was appended then is undone where somebody has the object as it was.
+#[test]
+fn undone_updates_stay_undone_where_somebody_has_the_object_without_them() {
+    let mut company = Company::new(3, 2, 3);
+    let [holder, second, third] = company.acting()[..] else { panic!("three") };
+    company.write("a", b"one").expect("written");
+    company.lose = |message| matches!(message, Message::Replicate(..));
+    company.send("a", vec![SubOp::Append { length: 3 }], b"two", 0);
+    company.wait(500);
+    let dead = company.kill(holder);
+    company.lose = |_| false;
+    company.wait(2000);
+    company.write("b", b"three").expect("two are enough");
+    company.revive(dead, 2);
+    company.wait(4000);
+    for osd in [holder, second, third] {
+        assert_eq!(company.data_at(osd, &ObjectId::named("a")), b"one");
+        let group = company.host(osd).osd.pgs().find(|pg| pg.id() == PG).expect("it is here");
+        assert!(group.local.undone.is_empty(), "it was brought");
+    }
+    assert!(!company.was_said("are kept"), "{:?}", company.log);
 }

@@ -135,6 +135,8 @@ pub struct Counters {
     pub recovered: u64,
     /// Copies that could not be read and were replaced.
     pub repaired: u64,
+    /// Objects whose undone updates were done again because nobody had a copy without them.
+    pub redone: u64,
     /// Updates that trimmed clones.
     pub trimmed: u64,
     /// Objects compared by backfill.

@@ -453,3 +453,21 @@ fn what_is_too_large_is_not_copied_and_says_so() {
     assert!(matches!(&answer, Err(OpFailure::Invalid { why }) if why.contains("omap")), "{answer:?}");
     assert_eq!(company.read("b"), NOT_FOUND);
 }
+
+/// The clone that an undone update made is all that is left of what the snapshot preserves, if nobody has the object as it was (simulator, seed 3656).
+#[test]
+fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
+    for places in [[2, 0, 1], [0, 1, 2]] {
+        let mut company = Company::new(3, 2, 3);
+        let (_, third) = crate::repair_stories::left_with_an_undone_append(&mut company, places);
+        let before = company.monitors.map.pools[&PG.pool].snaps.last;
+        assert_eq!(company.read("a").expect("it is there"), b"onetwo");
+        assert_eq!(read_at(&mut company, "a", before), Ok(b"one".to_vec()));
+        company.revive(third, 2);
+        company.wait(8000);
+        assert_eq!(everywhere(&mut company).len(), 3, "a, its clone, b");
+        remove(&mut company, before);
+        company.wait(8000);
+        assert_eq!(everywhere(&mut company), ["a", "b"]);
+    }
+}

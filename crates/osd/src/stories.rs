@@ -401,7 +401,8 @@ fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     let (from, interval, epoch) = (Entity::Osd(OsdId(member)), monitors.map.pgs[&PG].since, monitors.map.epoch);
     let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0, logged_max: 0 };
     host.tell(from, epoch, Message::PeerInfo(info));
-    let adopted = AdoptAck { pg: PG, interval, head: Version::NONE, missing: Vec::new(), backfill: None };
+    let adopted =
+        AdoptAck { pg: PG, interval, head: Version::NONE, missing: Vec::new(), backfill: None, undone: vec![] };
     host.tell(from, epoch, Message::AdoptAck(adopted));
     let members = acting;
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
@@ -553,7 +554,11 @@ fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     let info = PeerInfo { pg: PG, interval, info: PgInfo::default(), lease_left_ns: 0, logged_max: 0 };
     host.tell(from, now, Message::PeerInfo(info));
     let missing = vec![Missing { object: ObjectId::named("a"), need: version, have: Version::NONE }];
-    host.tell(from, now, Message::AdoptAck(AdoptAck { pg: PG, interval, head: version, missing, backfill: None }));
+    host.tell(
+        from,
+        now,
+        Message::AdoptAck(AdoptAck { pg: PG, interval, head: version, missing, backfill: None, undone: vec![] }),
+    );
     (host, now, interval, member, version)
 }
 
@@ -630,7 +635,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         totals: Totals::default(),
     };
     host.tell(from, epoch, Message::LogReply(log));
-    let adopted = AdoptAck { pg: PG, interval, head: version, missing: Vec::new(), backfill: None };
+    let adopted = AdoptAck { pg: PG, interval, head: version, missing: Vec::new(), backfill: None, undone: vec![] };
     host.tell(from, epoch, Message::AdoptAck(adopted));
     let members = monitors.map.pgs[&PG].acting.clone();
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
@@ -859,7 +864,14 @@ fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, E
     host.tell(
         from,
         epoch,
-        Message::AdoptAck(AdoptAck { pg: PG, interval, head: Version::NONE, missing: Vec::new(), backfill }),
+        Message::AdoptAck(AdoptAck {
+            pg: PG,
+            interval,
+            head: Version::NONE,
+            missing: Vec::new(),
+            backfill,
+            undone: vec![],
+        }),
     );
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![primary] }]);
     host.tell(MON, after, monitors.since(epoch));
@@ -1061,7 +1073,11 @@ fn an_activation_waits_for_the_old_primarys_leases() {
         totals: Totals::default(),
     };
     host.tell(from, epoch, Message::LogReply(log));
-    host.tell(from, epoch, Message::AdoptAck(AdoptAck { pg: PG, interval, head, missing: Vec::new(), backfill: None }));
+    host.tell(
+        from,
+        epoch,
+        Message::AdoptAck(AdoptAck { pg: PG, interval, head, missing: Vec::new(), backfill: None, undone: vec![] }),
+    );
     let asks = |host: &Host| host.to_mon.iter().any(|message| matches!(message, Message::PgActivateRequest(_)));
     for _ in 0..5 {
         host.wait(50);

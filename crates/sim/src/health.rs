@@ -243,6 +243,10 @@ impl World {
                 if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
                     lines += &format!("\n  {pg}: {osd} has lost parts of {lost:?}");
                 }
+                let group = role.and_then(|role| role.pgs().find(|group| group.id() == *pg));
+                for undone in group.iter().flat_map(|group| group.local.undone.values()) {
+                    lines += &format!("\n  {pg}: {osd} has {} with {} undone", undone.object, undone.entries.len());
+                }
             }
             lines += &format!(
                 "\n  {pg} since {} up {:?} acting {:?} temporary {:?} activated {:?}: {state:?}",

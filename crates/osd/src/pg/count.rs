@@ -58,6 +58,13 @@ pub struct Counting {
     numbers: u64,
 }
 
+impl Counting {
+    /// What was counted is not what there is.
+    pub(super) fn forget(&mut self) {
+        (self.count, self.exact) = (None, None);
+    }
+}
+
 impl Pg {
     /// What the group holds, as well as is known.
     #[must_use]

@@ -274,6 +274,12 @@ impl DedupTable {
         }
     }
 
+    /// Whether the operation was executed, or its client has heard how it ended.
+    #[must_use]
+    pub fn knows(&self, request: &RequestId) -> bool {
+        matches!(self.seen(request), Seen::Done(_) | Seen::Superseded)
+    }
+
     /// Whether a later operation of the same client changed the object: one that is unknown has had its turn then, and changed nothing (what it was
     /// answered went with its interval). Executed now it would come after what its client sent later: a guard that did not hold might hold.
     #[must_use]

@@ -6,6 +6,7 @@
 //!                    omap l…       log entries by version            m…   objects the log has and the store has not
 //!                         d…       dedup records older than the log  c…   clients' marks
 //!                         x…       objects whose copy here has lost data
+//!                         u…       missing objects whose copy here has undone updates on it
 //! ```
 //! `docs/formats/osd.md` has the bytes. Log entries are set and soon removed again; the store's memtable absorbs most of that.
 //!
@@ -15,12 +16,13 @@
 use super::ByObject;
 use super::dedup::DedupTable;
 use super::log::PgLog;
+use super::undone::undone_key;
 use crate::{Limits, Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
 use nacre_wire::msg::client::RequestId;
-use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals};
+use nacre_wire::msg::replication::{ClientMark, Dedup, DedupRecord, LogEntry, Missing, PgInfo, Totals, Undone};
 use nacre_wire::{Malformed, Wire, wire_fields, wire_record};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -95,7 +97,9 @@ pub struct Local {
     pub missing: ByObject<Missing>,
     /// Copies here that have lost data, and their versions (`lost.rs`).
     pub lost: ByObject<Version>,
-    /// When that was last told.
+    /// Missing objects of which the store has what is needed, and undone updates on it (`undone.rs`).
+    pub undone: ByObject<Undone>,
+    /// When the lost copies were last told.
     pub(super) lost_told: Time,
     /// Which of them is told next.
     pub(super) lost_turn: usize,
@@ -163,6 +167,7 @@ impl Local {
             log: PgLog::default(),
             missing: ByObject::default(),
             lost: ByObject::default(),
+            undone: ByObject::default(),
             lost_told: Time::ZERO,
             lost_turn: 0,
             dedup: DedupTable::default(),
@@ -181,7 +186,7 @@ impl Local {
     pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)], now: Time) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
         let (mut entries, mut missing) = (Vec::<Arc<LogEntry>>::new(), ByObject::default());
-        let mut lost = ByObject::default();
+        let (mut lost, mut undone) = (ByObject::default(), ByObject::default());
         let mut old = Dedup { forgot: meta.forgot, ..Dedup::default() };
         for (key, value) in omap {
             match key.first() {
@@ -193,6 +198,10 @@ impl Local {
                 Some(b'x') => {
                     let Missing { object, need, .. } = Missing::from_bytes(value)?;
                     lost.insert(object, need);
+                }
+                Some(b'u') => {
+                    let what = Undone::from_bytes(value)?;
+                    undone.insert(what.object.clone(), what);
                 }
                 Some(b'd') => old.records.push(DedupRecord::from_bytes(value)?),
                 Some(b'c') => {
@@ -208,6 +217,7 @@ impl Local {
             let dedup = DedupTable::restore(old, log.entries().iter(), now);
             let mut local = Self::new(pg, meta.pg_num);
             (local.log, local.missing, local.lost, local.dedup) = (log, missing, lost, dedup);
+            local.undone = undone;
             (local.activated, local.backfill, local.base_totals) = (meta.activated, meta.backfill, meta.totals);
             local.exists = true;
             Ok(local)
@@ -354,6 +364,10 @@ impl Local {
 
     /// Notes that the store has to be brought to `need`.
     pub(super) fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
+        if self.undone.get(object).is_some_and(|undone| undone.base != need) {
+            self.forget_undone(object, false, ops);
+        }
+        self.clone_is_needed(object, ops);
         let missing = Missing { object: object.clone(), need, have };
         self.set(ops, vec![(missing_key(object), missing.to_bytes().into())]);
         self.missing.insert(object.clone(), missing);
@@ -369,11 +383,13 @@ impl Local {
     pub(super) fn not_missing(&mut self, object: &ObjectId, ops: &mut Ops) {
         if self.missing.swap_remove(object).is_some() {
             self.unset(ops, vec![missing_key(object)]);
+            self.forget_undone(object, false, ops);
         }
     }
 
     /// Removes an object that, as it turns out, is gone or never was.
     pub(super) fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
+        self.clone_is_needed(object, ops);
         self.found(object, ops);
         ops.push(Op::Remove(key::store_key(self.pg, object)));
     }
@@ -397,10 +413,14 @@ impl Local {
         self.unset(ops, divergent.iter().map(|entry| log_key(entry.version)).collect());
         // The first divergent update of an object knows the version to go back to.
         let mut undone: ByObject<Version> = ByObject::default();
-        for entry in divergent {
-            self.dedup.forget(&entry);
+        for entry in &divergent {
+            self.dedup.forget(entry);
             undone.entry(entry.object.clone()).or_insert(entry.prior);
         }
+        let copies: ByObject<Undone> = undone
+            .iter()
+            .filter_map(|(object, prior)| Some((object.clone(), self.copy_with_undone(object, *prior, &divergent)?)))
+            .collect();
         let mut last: ByObject<(Version, bool)> = ByObject::default();
         for entry in &entries {
             last.insert(entry.object.clone(), (entry.version, entry.deleted));
@@ -410,10 +430,14 @@ impl Local {
                 break;
             }
             if !last.contains_key(object) && self.inside_cursor(object) {
-                if *prior == Version::NONE {
-                    self.drop_object(object, ops);
-                } else {
+                let live = crate::snaps::live(object);
+                if *prior != Version::NONE {
                     self.miss(object, *prior, Version::NONE, ops);
+                    if let Some(copy) = copies.get(object) {
+                        self.note_undone(copy.clone(), ops);
+                    }
+                } else if live == *object || !copies.contains_key(&live) || last.contains_key(&live) {
+                    self.drop_object(object, ops);
                 }
             }
         }
@@ -463,6 +487,7 @@ impl Local {
         self.base_totals = totals;
         self.missing.clear();
         self.lost.clear();
+        self.undone.clear();
         self.dedup = DedupTable::default();
         self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
         for entry in entries {
@@ -508,6 +533,8 @@ impl Local {
         other.missing = gone;
         let (gone, kept) = std::mem::take(&mut self.lost).into_iter().partition(|(object, _)| leaves(object));
         (self.lost, other.lost) = (kept, gone);
+        let (gone, kept) = std::mem::take(&mut self.undone).into_iter().partition(|(object, _)| leaves(object));
+        (self.undone, other.undone) = (kept, gone);
         other.activated = self.activated;
         // The parent's range contains the child's: a cursor inside or before the child's range is the child's too.
         let (first, end) = key::range(child.seed, pg_num);
@@ -555,6 +582,7 @@ impl Local {
             have: *version,
         };
         entries.extend(self.lost.iter().map(note).map(|m| (lost_key(&m.object), m.to_bytes().into())));
+        entries.extend(self.undone.values().map(|undone| (undone_key(&undone.object), undone.to_bytes().into())));
         self.dedup.mark_beyond(self.log.tail());
         let old = self.dedup.beyond(self.log.tail());
         entries.extend(dedup_entries(&old));
@@ -569,6 +597,8 @@ impl Local {
         self.unset(ops, missing.keys().map(missing_key).collect());
         let lost = std::mem::take(&mut self.lost);
         self.unset(ops, lost.keys().map(lost_key).collect());
+        let undone = std::mem::take(&mut self.undone);
+        self.unset(ops, undone.keys().map(undone_key).collect());
         self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
         self.save_meta(ops);
     }
@@ -590,6 +620,10 @@ impl Local {
                 self.pg,
                 missing.object
             );
+        }
+        for undone in self.undone.values() {
+            let need = self.missing.get(&undone.object).map(|missing| missing.need);
+            assert_eq!(need, Some(undone.base), "{}: {} has undone updates", self.pg, undone.object);
         }
     }
 }

@@ -17,6 +17,7 @@
 //! * `catchup` receivers that have lost an update;
 //! * `erase` a group that is not ours any more;
 //! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
+//! * `undone` copies with more on them than they should have; `redo` objects of which there are no others;
 //! * [`watch`] who watches an object, and notifies;
 //! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more; [`copy`] copies of other objects.
 //!
@@ -40,12 +41,14 @@ pub mod object;
 pub mod ops;
 pub mod peering;
 pub mod recovery;
+mod redo;
 pub mod repair;
 pub mod replication;
 mod slow;
 pub mod snapshots;
 pub mod transfer;
 pub mod trim;
+mod undone;
 pub mod watch;
 
 use crate::shared::Shared;
@@ -145,6 +148,8 @@ pub enum Awaited {
     },
     /// Objects in a range, to find clones.
     TrimList,
+    /// What our copy of an object is, to do undone updates on it again.
+    Redo(ObjectId),
     /// Objects to be erased.
     EraseList,
     /// A page of them is durably gone.
@@ -393,6 +398,7 @@ impl Pg {
             (Awaited::ListedStat { number, object }, StoreOutcome::Read(reply)) => {
                 self.on_listed_stat(number, object, reply, sh);
             }
+            (Awaited::Redo(object), StoreOutcome::Read(reply)) => self.on_redo_stat(&object, reply, sh),
             (Awaited::Erased, _) => self.on_erased(sh),
             (Awaited::TrimList, StoreOutcome::Read(reply)) => self.on_trim_list(reply, sh),
             (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),

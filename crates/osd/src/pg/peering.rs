@@ -27,7 +27,7 @@ use bytes::Bytes;
 use nacre_types::{Instance, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
-use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo};
+use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub enum Phase {
 pub struct PeerState {
     /// What its log has and its store has not.
     pub missing: ByObject<Missing>,
+    /// Copies of these that have undone updates on them.
+    pub undone: ByObject<Undone>,
     /// Its cursor, if it is being backfilled.
     pub backfill: Option<Bytes>,
     /// Its log is durable up to here.
@@ -616,6 +618,7 @@ impl Pg {
             head: self.local.log.head(),
             missing: self.local.missing.values().cloned().collect(),
             backfill: self.local.backfill.clone(),
+            undone: self.local.undone.values().cloned().collect(),
         };
         sh.send(primary, Message::AdoptAck(message));
     }
@@ -643,6 +646,7 @@ impl Pg {
             && let Some(peer) = primary.peers.get_mut(&from)
         {
             peer.missing = message.missing.into_iter().map(|m| (m.object.clone(), m)).collect();
+            peer.undone = message.undone.into_iter().map(|undone| (undone.object.clone(), undone)).collect();
             peer.backfill = message.backfill;
             peer.acked = message.head;
             peer.moved = sh.now;

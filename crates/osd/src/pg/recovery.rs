@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct Recovery {
     /// What we asked for: from whom, until when.
-    pulls: BTreeMap<ObjectId, (OsdId, Time)>,
+    pub(super) pulls: BTreeMap<ObjectId, (OsdId, Time)>,
+    /// Of these, copies with undone updates on them (`redo.rs`).
+    pub(super) redo: BTreeMap<ObjectId, super::redo::Redo>,
     /// What clients wait for.
     urgent: VecDeque<ObjectId>,
     /// Who said that he cannot send an object.
@@ -172,6 +174,7 @@ impl Pg {
         let primary = self.primary().expect("checked by the caller");
         primary.recovery.pulls.remove(object);
         primary.recovery.refused.remove(object);
+        primary.recovery.redo.remove(object);
         self.note_repaired(sh.me(), object, sh);
         self.backfill_on_repaired(object, sh);
         self.start_recovery(sh);
@@ -220,6 +223,10 @@ impl Pg {
     /// A member does not have what we asked for, or cannot read it.
     pub(super) fn on_pull_failed(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
         let object = &message.object;
+        if self.awaits_undone(object, message.version) {
+            self.on_undone_failed(from, object, sh);
+            return;
+        }
         let needed = self.local.missing.get(object).is_some_and(|missing| missing.need == message.version);
         let primary = self.primary().expect("checked by the caller");
         if needed && primary.recovery.pulls.get(object).is_some_and(|(source, _)| *source == from) {

@@ -147,6 +147,9 @@ impl Pg {
     pub(super) fn on_no_source(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(missing) = self.local.missing.get(object) else { return };
         if missing.have != missing.need {
+            if self.redo(object, sh) {
+                return;
+            }
             // Members that are away may have it: clients wait, unless those who are here have it and cannot read it.
             let damaged = self.as_primary().is_some_and(|primary| primary.damage.marked.contains_key(object));
             if damaged {

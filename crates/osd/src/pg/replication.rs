@@ -104,6 +104,31 @@ pub(super) struct Ordered {
     watch_change: super::watch::Change,
 }
 
+impl Ordered {
+    /// An update whose outcome is here already, and comes to the others by recovery.
+    pub(super) fn without_data(update: InFlight, context: &Context) -> Self {
+        let version = if update.entry.deleted { Version::NONE } else { update.version };
+        Self { update, context: Context { version, ..context.clone() }, watch_change: Default::default() }
+    }
+}
+
+impl InFlight {
+    /// An update that nobody waits for yet.
+    pub(super) fn new(entry: Arc<LogEntry>, effects: Vec<Effect>, payload: Payload, now: Time) -> Self {
+        Self {
+            version: entry.version,
+            object: entry.object.clone(),
+            answers: Vec::new(),
+            room: room_of(&effects, &payload),
+            entry,
+            effects,
+            payload,
+            sent: now,
+            early: false,
+        }
+    }
+}
+
 /// Bytes that an update takes of a store, about: no less than what the store counts for the usual ones.
 pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
     nacre_wire::msg::payload_len(payload) as u64 + crate::evaluate::small_bytes(effects) as u64 + UPDATE_BESIDE
@@ -202,27 +227,14 @@ impl Pg {
         context.version = if context.is_stored() { version } else { Version::NONE };
         let watch_change = super::watch::Change::between(&before.claims, &context.claims);
         let deleted = !context.is_stored();
-        let object_of = object.clone();
         let entry =
             LogEntry { version, prior: before.version, deleted, object, request, answered_below, results, totals };
         let entry = Arc::new(entry);
-        apply_effects(self.id(), &object_of, &effects, payload.clone(), ops)
+        apply_effects(self.id(), &entry.object, &effects, payload.clone(), ops)
             .expect("our own effects fit their payload");
         self.local.append(entry.clone(), sh.now, ops);
         self.local.lost_by_clone(&entry, &effects, ops);
-        let mut update = InFlight {
-            version,
-            object: object_of,
-            answers: Vec::new(),
-            entry,
-            effects,
-            payload,
-            sent: sh.now,
-            early: false,
-            room: 0,
-        };
-        update.room = room_of(&update.effects, &update.payload);
-        Ordered { update, context, watch_change }
+        Ordered { update: InFlight::new(entry, effects, payload, sh.now), context, watch_change }
     }
 
     /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
@@ -334,13 +346,13 @@ impl Pg {
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
         let absent = (!effects.is_empty() && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
-        // Outside of the acting set something may have been lost before: then the entry counts, and recovery brings the object (`catchup.rs`).
+        // An entry without effects: recovery brings the object (`redo.rs`). So it does where, outside of the acting set, something was lost before (`catchup.rs`).
         let acts = self.interval.acting.contains(&sh.config.id);
         if !acts && !effects.is_empty() && !sh.room.take_part(room_of(&effects, &payload)) {
             // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
             return;
         }
-        let lost = !acts && (absent.is_some() || (effects.is_empty() && self.local.inside_cursor(&object)));
+        let lost = (effects.is_empty() && self.local.inside_cursor(&object)) || (!acts && absent.is_some());
         if lost {
             self.append_lost(&entry, &mut ops);
         } else if let Some(absent) = absent {

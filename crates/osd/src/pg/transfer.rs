@@ -324,7 +324,9 @@ impl Pg {
         {
             return;
         }
+        let undone = self.awaits_undone(&push.object, push.version);
         let wanted = self.local.missing.get(&push.object).map(|missing| missing.need);
+        let wanted = if undone { Some(push.version) } else { wanted };
         let backfilled = self.local.backfill.is_some() && !self.local.inside_cursor(&push.object);
         // What we said is damaged is taken although our log says that it is here; later copies of this message are not.
         let damaged = wanted.is_none()
@@ -404,7 +406,9 @@ impl Pg {
             if !single {
                 ops.push(Op::Rename { from: target, to: place });
             }
-            self.local.found(&push.object, ops);
+            if !self.awaits_undone(&push.object, push.version) {
+                self.local.found(&push.object, ops);
+            }
         }
     }
 
@@ -424,7 +428,7 @@ impl Pg {
         if last {
             self.transfers.incoming.swap_remove(object);
             sh.counters.recovered += 1;
-            if self.as_primary().is_some() {
+            if self.as_primary().is_some() && !self.on_undone_fetched(object, sh) {
                 self.on_recovered_here(object, sh);
             }
         }

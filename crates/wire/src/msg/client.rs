@@ -449,7 +449,7 @@ pub enum OpFailure {
         /// For people.
         why: String,
     },
-    /// Stored data failed its checksum, and no good copy is known.
+    /// Stored data failed its checksum, and no good copy is known. Of an update that was sent before, it does not say that it was not executed.
     Corrupt {
         /// First bad byte.
         offset: u64,

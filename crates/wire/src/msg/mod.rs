@@ -146,7 +146,7 @@ messages! {
     26 v 1 compat 1 LogQuery(replication::LogQuery);
     27 v 2 compat 1 LogReply(replication::LogReply);
     28 v 2 compat 1 Adopt(replication::Adopt);
-    29 v 1 compat 1 AdoptAck(replication::AdoptAck);
+    29 v 2 compat 1 AdoptAck(replication::AdoptAck);
     30 v 1 compat 1 Pull(replication::Pull);
     31 v 1 compat 1 Push(replication::Push) payload;
     32 v 1 compat 1 PushAck(replication::PushAck);

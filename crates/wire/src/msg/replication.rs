@@ -168,6 +168,18 @@ pub struct Missing {
 }
 wire_fields!(Missing { object, need, have });
 
+/// A missing object whose copy has what is needed, and updates on it that an adopted log undid. Nobody was told of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undone {
+    /// Which.
+    pub object: ObjectId,
+    /// The version before them: the one that is needed.
+    pub base: Version,
+    /// They, oldest first, at least one. The copy is at the last one's version.
+    pub entries: Vec<Arc<LogEntry>>,
+}
+wire_record!(Undone version 1 compat 1 { object, base, entries });
+
 /// An update on its way to a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicate {
@@ -384,8 +396,10 @@ pub struct AdoptAck {
     pub missing: Vec<Missing>,
     /// From where on objects are not here yet.
     pub backfill: Option<Bytes>,
+    /// Of what is missing, copies that only have more than they should.
+    pub undone: Vec<Undone>,
 }
-wire_record!(AdoptAck version 1 compat 1 { pg, interval, head, missing, backfill });
+wire_record!(AdoptAck version 2 compat 1 { pg, interval, head, missing, backfill } since 2 { undone });
 
 /// Push me this object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use nacre_wire::msg::monitor::{
 use nacre_wire::msg::replication::{
     Adopt, AdoptAck, ClientMark, Dedup, DedupRecord, Discard, Effect, LogEntry, LogQuery, LogReply, Missing, Part,
     PeerInfo, PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, Replicate, ReplicateAck,
-    ReplicateApplied, ScanQuery, ScanReply, Totals,
+    ReplicateApplied, ScanQuery, ScanReply, Totals, Undone,
 };
 use nacre_wire::msg::snap::{CloneInfo, SnapSet, Whole};
 use nacre_wire::msg::watch::{
@@ -429,7 +429,17 @@ fn adopt() -> Adopt {
     }
 }
 fn adopt_ack() -> AdoptAck {
-    AdoptAck { pg: pg(), interval: Epoch(5), head: v(5, 6), missing: vec![missing()], backfill: Some(bytes("cursor")) }
+    AdoptAck {
+        pg: pg(),
+        interval: Epoch(5),
+        head: v(5, 6),
+        missing: vec![missing()],
+        backfill: Some(bytes("cursor")),
+        undone: vec![undone()],
+    }
+}
+fn undone() -> Undone {
+    Undone { object: missing().object, base: missing().need, entries: vec![entry().into()] }
 }
 fn pull() -> Pull {
     Pull { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6) }
@@ -513,7 +523,8 @@ fn replication() -> Vec<Sample> {
         value("record Part v1", part()),
         value("record Adopt v1", Adopt { dedup: first_dedup(), ..adopt() }),
         value("record Adopt v2", adopt()),
-        value("record AdoptAck v1", adopt_ack()),
+        value("record AdoptAck v2", adopt_ack()),
+        value("record Undone v1", undone()),
         value("fields Pull", pull()),
         value("record Push v1", push()),
         value("record PushAck v1", push_ack()),
@@ -564,9 +575,14 @@ fn first_versions() -> Vec<Sample> {
         ),
         first("frame LogReply v1", frame(Epoch(77), Message::LogReply(log_reply()))),
         first("frame Adopt v1", frame(Epoch(77), Message::Adopt(adopt()))),
+        value("record AdoptAck v1", first_adopt_ack()),
+        first("frame AdoptAck v1", frame(Epoch(77), Message::AdoptAck(first_adopt_ack()))),
         value("record Refused v1", Refused { process: 0, ..refused() }),
         first("frame Refused v1", frame(Epoch(77), Message::Refused(Refused { process: 0, ..refused() }))),
     ]
+}
+fn first_adopt_ack() -> AdoptAck {
+    AdoptAck { undone: Vec::new(), ..adopt_ack() }
 }
 fn refused() -> Refused {
     Refused { why: "another cluster".to_owned(), process: 0x1234 }

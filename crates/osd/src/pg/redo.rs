@@ -1,0 +1,252 @@
+//! Objects that nobody has any more as they are needed, and somebody has with updates on them that were undone: they are done again.
+//!
+//! ```text
+//!  no source, a copy is noted (`undone.rs`) ─▶ Pull, if it is another's ─▶ noted here ─▶ Stat ─▶ new entries in the log, without data
+//!                                                                                                 │ everybody else lacks the object
+//!                                                                                                 ▼
+//!                                                                                              recovery pushes it
+//! ```
+//! Nobody was told of those updates, so keeping them is as allowed as losing them; they go into the log anew, with the operations that they are of, so that a client
+//! that asks again is answered and not executed again. Reads that came between saw the object as it was before: so an operation that has not ended for its
+//! client happens later than others thought, as it may. Updates of clients that are fenced by now may not: such a copy is left alone.
+//!
+//! Not covered: a client that was told meanwhile that such an operation of its failed (its program is another by now, or there is no room) finds it done.
+
+use super::answered::Known;
+use super::local::Ops;
+use super::object::Context;
+use super::replication::{InFlight, Ordered};
+use super::undone::{last, parts};
+use super::{Awaited, Pg};
+use crate::evaluate::version_effect;
+use crate::shared::Shared;
+use crate::{key, snaps};
+use nacre_store::{Op, Read, ReadError, ReadReply};
+use nacre_types::{Entity, ObjectId, OsdId, Version};
+use nacre_wire::msg::client::{OpFailure, RequestId};
+use nacre_wire::msg::monitor::Severity;
+use nacre_wire::msg::replication::{Effect, LogEntry, Missing, Pull, Totals, Undone};
+use nacre_wire::{Message, Payload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A copy on its way here, or looked at.
+#[derive(Debug)]
+pub struct Redo {
+    whose: OsdId,
+    undone: Undone,
+    /// Parts of it that have come.
+    fetched: usize,
+    /// What they are, in order.
+    known: BTreeMap<ObjectId, Context>,
+}
+
+impl Redo {
+    fn next(&self) -> Option<&LogEntry> {
+        parts(&self.undone).nth(self.fetched)
+    }
+}
+
+impl Pg {
+    fn redo_of(&mut self, object: &ObjectId) -> Option<&mut Redo> {
+        self.primary()?.recovery.redo.get_mut(&snaps::live(object))
+    }
+
+    /// Whether we wait for just that copy of the object.
+    pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
+        let redo = self.as_primary().and_then(|primary| primary.recovery.redo.get(&snaps::live(object)));
+        redo.and_then(Redo::next).is_some_and(|next| next.object == *object && next.version == version)
+    }
+
+    /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says whether it goes on.
+    pub(super) fn redo(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
+        let Some((whose, undone)) = self.copy_to_redo(object, sh) else { return false };
+        let (me, pg, interval) = (sh.me(), self.id(), self.interval.since);
+        let until = sh.now + sh.config.timing.retry_interval * 4;
+        let recovery = &mut self.primary().expect("only primaries recover").recovery;
+        recovery.pulls.insert(object.clone(), (whose, until));
+        let same = |redo: &Redo| redo.whose == whose && redo.undone == undone;
+        if !recovery.redo.get(object).is_some_and(same) || whose == me {
+            let redo = Redo { whose, undone: undone.clone(), fetched: 0, known: BTreeMap::new() };
+            recovery.redo.insert(object.clone(), redo);
+        }
+        if whose != me {
+            self.fetch_undone(object, sh);
+        } else if parts(&undone).next().is_none() {
+            self.redo_on(&undone, &BTreeMap::new(), sh);
+        } else {
+            for part in parts(&undone) {
+                let read = Read::Stat(key::store_key(pg, &part.object));
+                sh.read(pg, interval, read, Awaited::Redo(part.object.clone()));
+            }
+        }
+        true
+    }
+
+    /// Whose copy it can be: ours before others'.
+    fn copy_to_redo(&self, object: &ObjectId, sh: &Shared) -> Option<(OsdId, Undone)> {
+        let primary = self.as_primary()?;
+        let need = self.local.missing.get(object)?.need;
+        let quiet = primary.objects.peek(object).is_none_or(|state| state.held == 0 && state.updates == 0);
+        if !self.serving(sh) || !quiet || self.in_compared_range(object) {
+            return None;
+        }
+        let map = sh.map.as_ref()?;
+        let fits = |undone: &&Undone| {
+            let over = |id: &RequestId| {
+                let failed = match primary.answered.known(id) {
+                    // Who hears that of an update does not know whether it was executed.
+                    Known::Answered(answered) => !matches!(answered.failure, Some(OpFailure::Corrupt { .. })),
+                    // While the object is missing, nothing else is answered but that its time is over.
+                    Known::Nothing | Known::Forgotten => false,
+                };
+                failed || map.is_fenced(Entity::Client(id.client), id.instance)
+            };
+            // A clone that an interval's end left without its write is in the log, and stays what it is.
+            let taken = |entry: &LogEntry| {
+                entry.object != *object && self.local.log.last_of(&entry.object).is_some_and(|last| !last.deleted)
+            };
+            undone.base == need && !undone.entries.iter().any(|entry| over(&entry.request) || taken(entry))
+        };
+        let own = self.local.undone.get(object).map(|undone| (sh.me(), undone));
+        let others = primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
+        let (whose, undone) = own.into_iter().chain(others).find(|(_, undone)| fits(undone))?;
+        Some((whose, undone.clone()))
+    }
+
+    /// Asks for the next part of somebody's copy; without one, the copy is ours.
+    fn fetch_undone(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let (pg, interval) = (self.id(), self.interval.since);
+        let Some(redo) = self.redo_of(object) else { return };
+        if let Some(next) = redo.next() {
+            let pull = Pull { pg, interval, object: next.object.clone(), version: next.version };
+            let whose = redo.whose;
+            sh.send(whose, Message::Pull(pull));
+        } else {
+            let undone = redo.undone.clone();
+            self.primary().expect("still").recovery.pulls.remove(object);
+            let mut ops = Ops::new();
+            self.local.note_undone(undone, &mut ops);
+            sh.submit(pg, interval, ops, Awaited::Nothing);
+            self.start_recovery(sh);
+        }
+    }
+
+    /// A part of somebody's copy is whole here, if it is one.
+    pub(super) fn on_undone_fetched(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
+        let Some(redo) = self.redo_of(object) else { return false };
+        if redo.next().is_none_or(|next| next.object != *object) {
+            return false;
+        }
+        redo.fetched += 1;
+        self.fetch_undone(&snaps::live(object), sh);
+        true
+    }
+
+    /// The member cannot send its copy.
+    pub(super) fn on_undone_failed(&mut self, from: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let object = snaps::live(object);
+        let primary = self.primary().expect("checked by the caller");
+        primary.recovery.pulls.remove(&object);
+        primary.recovery.redo.remove(&object);
+        if let Some(peer) = primary.peers.get_mut(&from) {
+            peer.undone.swap_remove(&object);
+        }
+        self.start_recovery(sh);
+    }
+
+    /// What a part of our copy is.
+    pub(super) fn on_redo_stat(&mut self, part: &ObjectId, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+        let object = snaps::live(part);
+        let Some(redo) = self.redo_of(&object) else { return };
+        let context = match reply {
+            Ok(ReadReply::Stat(stat)) => super::ops::context_of(stat),
+            _ => Context::default(),
+        };
+        redo.known.insert(part.clone(), context);
+        let contexts = &redo.known;
+        let is_whole = |part: &LogEntry| contexts.get(&part.object).is_some_and(|has| has.version == part.version);
+        let (all, whole) = (parts(&redo.undone).count() == contexts.len(), parts(&redo.undone).all(is_whole));
+        if !all {
+            return;
+        }
+        let Redo { undone, known, .. } =
+            self.primary().and_then(|p| p.recovery.redo.remove(&object)).expect("just seen");
+        self.primary().expect("still").recovery.pulls.remove(&object);
+        match self.copy_to_redo(&object, sh) {
+            Some((_, now)) if now == undone && whole => self.redo_on(&undone, &known, sh),
+            Some((_, now)) if now == undone => {
+                let mut ops = Ops::new();
+                self.local.forget_undone(&object, false, &mut ops);
+                sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+                let text = format!("{}: the copy of {object} here is not what was noted, or cannot be read", self.id());
+                sh.say(Severity::Error {}, text);
+            }
+            _ => {}
+        }
+        self.start_recovery(sh);
+    }
+
+    /// Orders the updates anew; their objects are here, as the last of them left each.
+    fn redo_on(&mut self, undone: &Undone, contexts: &BTreeMap<ObjectId, Context>, sh: &mut Shared) {
+        let (pg, object, all) = (self.id(), undone.object.clone(), undone);
+        let (mut ops, mut ordered) = (Ops::new(), Vec::new());
+        let mut prior = undone.base;
+        // It is no longer missing, nor its clones orphans, before the log has them again.
+        self.local.forget_undone(&object, true, &mut ops);
+        self.local.found(&object, &mut ops);
+        if last(all).deleted {
+            ops.push(Op::Remove(key::store_key(pg, &object)));
+        }
+        for undone in &undone.entries {
+            let is_part = parts(all).any(|part| part.version == undone.version);
+            let version = self.local.log.head().next_in(self.interval.since);
+            let known = self.local.dedup.knows(&undone.request);
+            let request = if known { RequestId::default() } else { undone.request };
+            let of_object = undone.object == object;
+            let context = contexts.get(&undone.object).cloned().unwrap_or_default();
+            // What the object took before is not known: the group is counted again.
+            let size = context.stored_size();
+            let totals = Totals { estimated: true, ..self.totals_after(&undone.object, size, size) };
+            let before = if of_object { prior } else { Version::NONE };
+            let entry = LogEntry { version, prior: before, request, totals, ..LogEntry::clone(undone) };
+            let entry = Arc::new(entry);
+            if of_object {
+                prior = if entry.deleted { Version::NONE } else { version };
+            }
+            if let Some(Effect::SetAttr { name, value }) = is_part.then(|| version_effect(version, context.modified_ms))
+            {
+                let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+                ops.push(Op::SetAttr { object: key::store_key(pg, &entry.object), name, value });
+            }
+            self.local.append(entry.clone(), sh.now, &mut ops);
+            self.everybody_lacks(&entry);
+            let primary = self.primary().expect("only primaries recover");
+            primary.answered.executed(&request);
+            primary.watching.look_at(&entry.object, &context.claims, sh.now);
+            ordered.push(Ordered::without_data(InFlight::new(entry, Vec::new(), Payload::new(), sh.now), &context));
+        }
+        self.primary().expect("still").counting.forget();
+        self.launch(ordered, ops, sh);
+        sh.counters.redone += 1;
+        let text = format!("{pg}: nobody has {object} at {}; updates that nobody was told of are kept", undone.base);
+        sh.say(Severity::Warn {}, text);
+        self.on_recovered_here(&object, sh);
+    }
+
+    /// All others get the object's new version by recovery.
+    fn everybody_lacks(&mut self, entry: &LogEntry) {
+        let position = key::position(&entry.object);
+        let primary = self.primary().expect("only primaries recover");
+        for peer in primary.peers.values_mut() {
+            let inside = peer.backfill.as_ref().is_none_or(|cursor| position[..] < cursor[..]);
+            peer.undone.swap_remove(&entry.object);
+            if entry.deleted {
+                peer.missing.swap_remove(&entry.object);
+            } else if inside {
+                let missing = Missing { object: entry.object.clone(), need: entry.version, have: Version::NONE };
+                peer.missing.insert(entry.object.clone(), missing);
+            }
+        }
+    }
+}

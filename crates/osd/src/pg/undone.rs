@@ -1,0 +1,88 @@
+//! Copies with more on them than they should have: what an adopted log undid.
+//!
+//! ```text
+//!   log here      4'61 ── 4'62                          the copy here is at 4'62: what is needed, and an update on it that nobody was told of
+//!   adopted log   4'61 ── 6'63 (of other objects)       it has to be at 4'61 again: missing, until somebody brings it
+//! ```
+//! Usually somebody has it at 61 and it is brought. But members that lose power one after the other may each have an update of their own on it that did
+//! not get about; then nobody has 61, although nothing was lost (simulator, seed 3656). So what the copy is stays noted beside the missing object, and a
+//! primary that finds no other can do those updates again (`redo.rs`). Clones that the undone updates made are a part of it, and stay in the store as
+//! orphans as long as the note does (`snapshots.rs`): the copy names them, and they are all that is left of what the snapshots preserve.
+//!
+//! Not noted: copies that were missing or had lost a part already, and those of which undone updates changed or removed an older clone.
+//!
+//! Invariant ([`Local::check`]): who is noted is missing, and needs the version below the undone updates.
+
+use super::local::{Local, Ops};
+use super::log::entry_bytes;
+use crate::{key, snaps};
+use bytes::Bytes;
+use nacre_store::Op;
+use nacre_types::{ObjectId, Version};
+use nacre_wire::Wire;
+use nacre_wire::msg::replication::{LogEntry, Undone};
+use std::sync::Arc;
+
+/// Bytes of undone updates that are noted of one object, about.
+const NOTED_MAX: usize = 64 << 10;
+
+pub(super) fn undone_key(object: &ObjectId) -> Bytes {
+    let mut key = vec![b'u'];
+    key.extend_from_slice(&key::position(object));
+    key.into()
+}
+
+/// The last of the undone updates of the object itself: its copy is at that version.
+pub(super) fn last(undone: &Undone) -> &LogEntry {
+    undone.entries.iter().rev().find(|entry| entry.object == undone.object).expect("a copy is noted for updates on it")
+}
+
+/// What the copy consists of: clones that were made, and the object at the end, unless it is gone.
+pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &LogEntry> {
+    let clones = undone.entries.iter().filter(|entry| entry.object != undone.object).map(|entry| &**entry);
+    clones.chain(Some(last(undone)).filter(|entry| !entry.deleted))
+}
+
+impl Local {
+    /// What our copy of the object is, which is to go back to `base`, when the log has just lost `divergent`; nothing if that is of no use.
+    pub(super) fn copy_with_undone(
+        &self,
+        object: &ObjectId,
+        base: Version,
+        divergent: &[Arc<LogEntry>],
+    ) -> Option<Undone> {
+        let whole = |object: &ObjectId| !self.missing.contains_key(object) && !self.lost.contains_key(object);
+        if base == Version::NONE || snaps::is_clone(object) || !whole(object) {
+            return None;
+        }
+        let same_name = |entry: &&Arc<LogEntry>| snaps::live(&entry.object) == *object;
+        let entries: Vec<_> = divergent.iter().filter(same_name).cloned().collect();
+        let new = |entry: &LogEntry| entry.prior == Version::NONE && !entry.deleted && whole(&entry.object);
+        let bytes: usize = entries.iter().map(|entry| entry_bytes(entry)).sum();
+        let useful = bytes <= NOTED_MAX && entries.iter().all(|entry| entry.object == *object || new(entry));
+        useful.then(|| Undone { object: object.clone(), base, entries })
+    }
+
+    /// Our copy of a missing object is this.
+    pub(super) fn note_undone(&mut self, undone: Undone, ops: &mut Ops) {
+        self.set(ops, vec![(undone_key(&undone.object), undone.to_bytes().into())]);
+        self.undone.insert(undone.object.clone(), undone);
+    }
+
+    /// Our copy of the object is no use any more, or is an object like others again: then its clones stay, otherwise they go.
+    pub(super) fn forget_undone(&mut self, object: &ObjectId, clones_stay: bool, ops: &mut Ops) {
+        let Some(undone) = self.undone.swap_remove(object) else { return };
+        self.unset(ops, vec![undone_key(object)]);
+        if !clones_stay {
+            let clones = undone.entries.iter().filter(|entry| entry.object != undone.object);
+            ops.extend(clones.map(|entry| Op::Remove(key::store_key(self.pg(), &entry.object))));
+        }
+    }
+
+    /// Something else is to be in a clone's place: what the copy of its object names is not there any more.
+    pub(super) fn clone_is_needed(&mut self, object: &ObjectId, ops: &mut Ops) {
+        if snaps::is_clone(object) && !self.undone.is_empty() {
+            self.forget_undone(&snaps::live(object), false, ops);
+        }
+    }
+}
