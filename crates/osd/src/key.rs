@@ -164,6 +164,21 @@ pub fn pg_of_meta_key(key: &[u8]) -> Option<PgId> {
     })
 }
 
+/// The store's key of the index of a pool's clones ([`crate::clones`]).
+#[must_use]
+pub fn clones_key(collection: CollectionId) -> ObjectKey {
+    let mut key = b"clones".to_vec();
+    key.extend_from_slice(&collection.0.to_be_bytes());
+    ObjectKey::new(META, key)
+}
+
+/// Whether a store's key is that of a clone in a pool's collection.
+#[must_use]
+pub fn is_clone(key: &ObjectKey) -> bool {
+    let number = key.key.len().checked_sub(NUMBERS_LEN).and_then(|at| key.key.get(at..at + 8));
+    pool_of(key.collection).is_some() && number.is_some_and(|number| number != SnapId::HEAD.0.to_be_bytes())
+}
+
 /// The store's key of the daemon's own record.
 #[must_use]
 pub fn daemon_key() -> ObjectKey {

@@ -18,6 +18,7 @@ mod builtin;
 mod claims;
 #[cfg(test)]
 mod class_stories;
+pub mod clones;
 #[cfg(test)]
 mod company;
 #[cfg(test)]

@@ -253,7 +253,8 @@ impl Shared {
     }
 
     /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's interval is over by then.
-    pub fn submit(&mut self, pg: PgId, interval: Epoch, ops: Vec<Op>, awaited: Awaited) -> Token {
+    pub fn submit(&mut self, pg: PgId, interval: Epoch, mut ops: Vec<Op>, awaited: Awaited) -> Token {
+        crate::clones::note(&mut ops);
         let token = self.token(pg, interval, awaited);
         self.out.push(Output::Submit { transaction: Transaction { ops }, token });
         token

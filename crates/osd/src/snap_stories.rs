@@ -71,9 +71,27 @@ fn stored(company: &mut Company, osd: u32) -> Vec<(String, Attrs, Vec<u8>)> {
     };
     keys.into_iter().map(one).collect()
 }
-/// What all members have; they have the same.
+/// The clones that a daemon's index names.
+fn indexed(company: &mut Company, osd: u32) -> Vec<String> {
+    let object = key::clones_key(key::collection(PG.pool, PG.shard));
+    let (from, to) = (std::ops::Bound::Unbounded, None);
+    let read = Read::Omap { object, from, to, limit_entries: 1000, limit_bytes: 1 << 20 };
+    match company.host(osd).store.peek(&read) {
+        Ok(ReadReply::Omap { entries, .. }) => {
+            entries.iter().map(|(key, _)| key::object_at(key).expect("a position").to_string()).collect()
+        }
+        Err(nacre_store::ReadError::NotFound) => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+/// What all members have; they have the same, and their indexes say which of it are clones.
 fn everywhere(company: &mut Company) -> Vec<String> {
     let acting = company.acting();
+    for osd in &acting {
+        let clones: Vec<String> =
+            stored(company, *osd).into_iter().map(|(name, ..)| name).filter(|name| name.contains(':')).collect();
+        assert_eq!(indexed(company, *osd), clones, "osd.{osd}");
+    }
     let first = stored(company, acting[0]);
     for osd in &acting[1..] {
         assert_eq!(stored(company, *osd), first, "osd.{osd} has something else than osd.{}", acting[0]);
@@ -470,4 +488,31 @@ fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
         company.wait(8000);
         assert_eq!(everywhere(&mut company), ["a", "b"]);
     }
+}
+
+/// A pass listed every name of the group, 256 of them every half second, and began again with each snapshot that went: with a million objects none came to its end (F52).
+#[test]
+fn trimming_looks_at_clones_and_not_at_every_name() {
+    let mut company = Company::new(2, 1, 2);
+    company.limit(crate::Limits { page_objects: 2, ..crate::Limits::default() });
+    for name in 0..60 {
+        company.write(&format!("object-{name}"), b"one").expect("written");
+    }
+    let snaps: Vec<SnapId> = ["monday", "tuesday", "wednesday"].map(|name| snapshot(&mut company, name)).into();
+    for name in 0..6 {
+        company.write(&format!("object-{name}"), b"two").expect("written");
+    }
+    let primary = company.acting()[0];
+    company.wait(8000);
+    let pages = |company: &mut Company| company.host(primary).osd.counters().borders.trim_pages;
+    let before = pages(&mut company);
+    remove(&mut company, snaps[1]);
+    company.wait(2000);
+    assert_eq!(everywhere(&mut company).len(), 66, "the clones are of the others too");
+    remove(&mut company, snaps[0]);
+    remove(&mut company, snaps[2]);
+    company.wait(2000);
+    assert_eq!(everywhere(&mut company).len(), 60, "all clones are gone");
+    let read = pages(&mut company) - before;
+    assert!((3..=9).contains(&read), "{read} pages of two clones");
 }

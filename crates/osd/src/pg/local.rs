@@ -63,8 +63,10 @@ pub struct PgMeta {
     pub totals: Totals,
     /// Clients have been forgotten: one without a mark may have been here.
     pub forgot: bool,
+    /// All clones here are in the index ([`crate::clones`]).
+    pub clones_known: bool,
 }
-wire_record!(PgMeta version 2 compat 1 { activated, tail, head, backfill, pg_num, totals } since 2 { forgot });
+wire_record!(PgMeta version 3 compat 1 { activated, tail, head, backfill, pg_num, totals } since 2 { forgot } since 3 { clones_known });
 
 /// What is stored of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +113,8 @@ pub struct Local {
     pub backfill: Option<Bytes>,
     /// See [`PgMeta::pg_num`].
     pub pg_num: u32,
+    /// See [`PgMeta::clones_known`].
+    pub clones_known: bool,
     base_totals: Totals,
     /// Whether the store has the metadata object.
     pub exists: bool,
@@ -174,6 +178,7 @@ impl Local {
             activated: Epoch::NONE,
             backfill: None,
             pg_num,
+            clones_known: true,
             base_totals: Totals::default(),
             exists: false,
         }
@@ -217,7 +222,7 @@ impl Local {
             let dedup = DedupTable::restore(old, log.entries().iter(), now);
             let mut local = Self::new(pg, meta.pg_num);
             (local.log, local.missing, local.lost, local.dedup) = (log, missing, lost, dedup);
-            local.undone = undone;
+            (local.undone, local.clones_known) = (undone, meta.clones_known);
             (local.activated, local.backfill, local.base_totals) = (meta.activated, meta.backfill, meta.totals);
             local.exists = true;
             Ok(local)
@@ -275,6 +280,7 @@ impl Local {
             pg_num: self.pg_num,
             totals: self.base_totals,
             forgot: self.dedup.forgot(),
+            clones_known: self.clones_known,
         };
         let (name, value) = (Bytes::from_static(INFO_ATTR), meta.to_bytes().into());
         ops.push(Op::SetAttr { object: self.meta_key.clone(), name, value });
@@ -535,7 +541,7 @@ impl Local {
         (self.lost, other.lost) = (kept, gone);
         let (gone, kept) = std::mem::take(&mut self.undone).into_iter().partition(|(object, _)| leaves(object));
         (self.undone, other.undone) = (kept, gone);
-        other.activated = self.activated;
+        (other.activated, other.clones_known) = (self.activated, self.clones_known);
         // The parent's range contains the child's: a cursor inside or before the child's range is the child's too.
         let (first, end) = key::range(child.seed, pg_num);
         other.backfill = match &self.backfill {

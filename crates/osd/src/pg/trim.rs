@@ -6,8 +6,9 @@
 //!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
 //!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
 //! ```
-//! Only the primary of a clean group trims. What a pass has done is in the objects; a new primary begins one anew. It lists every name of the
-//! group, which is the price of keeping no index from snapshots to clones.
+//! Only the primary of a clean group trims. What a pass has done is in the objects; a new primary begins one anew, and looks at all clones of the group, for orphans. Later
+//! passes look into those that may preserve what was removed since the last one: of each name that has several, a clone's snapshots come after the clone before it. Clones are
+//! listed by their index ([`crate::clones`]): a pass costs what there are clones, not objects (F52).
 //!
 //! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out of the one that does.
 
@@ -17,6 +18,7 @@ use super::replication::Answer;
 use super::snapshots::orphans;
 use super::watch::Own;
 use super::{Awaited, Pg};
+use crate::clones::{self, Ranges};
 use crate::shared::Shared;
 use crate::{key, snaps};
 use bytes::Bytes;
@@ -26,15 +28,21 @@ use nacre_wire::Payload;
 use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::replication::Effect;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 /// Names that are looked at or trimmed at one time, per group.
 const ROOM: usize = 4;
+
+/// Bytes of names of one page.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// What trimming is doing at the primary.
 #[derive(Debug, Default)]
 pub struct Trimming {
     /// The pool's removed snapshots, as of the pass under way or done; `None` before the first.
-    seen: Option<Vec<(SnapId, SnapId)>>,
+    seen: Option<Ranges>,
+    /// Those of the last pass that was done to the end.
+    done: Option<Ranges>,
     /// A pass is to be done, or goes on.
     pub(super) pending: bool,
     /// Where the next page begins; `None`: the last was read.
@@ -72,20 +80,32 @@ impl Pg {
             return;
         }
         self.trim_go_on(sh);
+        self.trim_next_page(sh);
+    }
+
+    fn trim_next_page(&mut self, sh: &mut Shared) {
         let (pg, since) = (self.id(), self.interval.since);
         let (_, to) = key::range(pg.seed, self.local.pg_num);
+        let known = self.local.clones_known;
         let trimming = self.trimming();
         if trimming.listing || !trimming.candidates.is_empty() || !trimming.busy.is_empty() {
             return;
         }
         let Some(from) = trimming.from.clone() else {
             trimming.pending = false;
+            trimming.done.clone_from(&trimming.seen);
             return;
         };
         trimming.listing = true;
         let collection = key::collection(pg.pool, pg.shard);
         let limit = sh.config.limits.page_objects;
-        sh.read(pg, since, Read::List { collection, from, to, limit }, Awaited::TrimList);
+        let read = if known {
+            let (object, from) = (key::clones_key(collection), Bound::Included(from));
+            Read::Omap { object, from, to, limit_entries: limit, limit_bytes: PAGE_BYTES }
+        } else {
+            Read::List { collection, from, to, limit }
+        };
+        sh.read(pg, since, read, Awaited::TrimList);
     }
 
     pub(super) fn on_trim_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
@@ -97,14 +117,27 @@ impl Pg {
         }
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
+            Ok(ReadReply::Omap { entries, more }) => (entries.into_iter().map(|(key, _)| key).collect(), more),
             Err(ReadError::NotFound) => (Vec::new(), false),
             // Not now: the page is read again.
             _ => return,
         };
         sh.counters.borders.trim_pages += u64::from(more);
         trimming.from = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        let new = match (&trimming.seen, &trimming.done) {
+            (Some(seen), Some(done)) => Some(clones::without(seen, done)),
+            _ => None,
+        };
+        let mut before: Option<ObjectId> = None;
         for clone in keys.iter().filter_map(|key| key::object_at(key)).filter(snaps::is_clone) {
             let live = snaps::live(&clone);
+            let follows = before.as_ref().filter(|before| snaps::live(before) == live);
+            let after = follows.map_or(SnapId(0), |before| before.snapshot);
+            let of_use = new.as_ref().is_none_or(|new| clones::touches(new, after, clone.snapshot));
+            before = Some(clone.clone());
+            if !of_use {
+                continue;
+            }
             match trimming.candidates.back_mut().filter(|(object, _)| *object == live) {
                 Some((_, found)) => drop(found.insert(clone.snapshot)),
                 None => trimming.candidates.push_back((live, BTreeSet::from([clone.snapshot]))),
@@ -130,6 +163,10 @@ impl Pg {
             self.queue_own(Entity::Osd(sh.me()), &object, Own::Trim { found }, sh);
         }
         self.trimming().filling = false;
+        // Where clones have to be looked for among all names, a page a tick is enough.
+        if clean && self.local.clones_known && self.trimming().pending {
+            self.trim_next_page(sh);
+        }
     }
 
     /// The front of a live object's queue, when it is to be trimmed. Clones that it touches are ready (`snapshots.rs`).

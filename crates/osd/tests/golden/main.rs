@@ -122,8 +122,10 @@ fn all() -> Vec<Sample> {
         pg_num: 64,
         totals: Totals { objects: 4, bytes: 400, estimated: true },
         forgot: true,
+        clones_known: true,
     };
-    let older = PgMeta { forgot: false, ..meta.clone() };
+    let older = PgMeta { forgot: false, clones_known: false, ..meta.clone() };
+    let old = PgMeta { clones_known: false, ..meta.clone() };
     let request = RequestId { client: ClientId(1), instance: Instance(2), sequence: 3 };
     let stored = StoredMark { mark: ClientMark { below: request }, last: v(5, 6) };
     let daemon = DaemonRecord { cluster: ClusterId(0x0102), osd: OsdId(3), instance: Instance(17) };
@@ -133,11 +135,13 @@ fn all() -> Vec<Sample> {
         bytes("key of the daemon", key::daemon_key().key),
         bytes("key of a group", key::meta_key(pg()).key),
         bytes("key of an object", key::store_key(pg(), &object("o1")).key),
+        bytes("key of the clones' index", key::clones_key(key::collection(PoolId(3), Shard(4))).key),
         bytes("key of an object on its way in", key::incoming_key(pg(), &object("o1")).key),
         bytes("attr of an object's version", VERSION_ATTR),
         value("record DaemonRecord v1", daemon),
         value("record PgMeta v1", older),
-        value("record PgMeta v2", meta),
+        value("record PgMeta v2", old),
+        value("record PgMeta v3", meta),
         value("fields StoredMark", stored),
     ];
     all.extend(metadata());

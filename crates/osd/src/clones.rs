@@ -1,0 +1,118 @@
+//! Which clones there are: an index beside the objects, so that trimming looks at clones and not at every name (F52).
+//!
+//! ```text
+//!  a transaction of a group                      and with it, in the daemon's collection
+//!    Clone … to a:7      ─────────────────────▶  object "clones" of the pool:  omap  position of a:7
+//!    Remove a:3          ─────────────────────▶                                −     position of a:3
+//! ```
+//! Every transaction of a group comes by [`note`], whatever its reason: no way of making or removing a clone can forget the index. The key is the clone's
+//! position, so a group's clones are one range, and a split moves nothing. A group that was made before there was an index
+//! ([`crate::pg::local::PgMeta::clones_known`]) is looked through name by name.
+//!
+//! Invariant: what is in a pool's collection and is a clone, of a group that knows its clones, is in the index. What is in the index may be gone.
+
+use crate::key;
+use bytes::Bytes;
+use nacre_store::{ObjectKey, Op};
+use nacre_types::SnapId;
+use std::collections::BTreeMap;
+
+/// Ranges of snapshot ids, ascending: first and last of each.
+pub type Ranges = Vec<(SnapId, SnapId)>;
+
+/// Adds to a transaction what it changes in the index.
+pub fn note(ops: &mut Vec<Op>) {
+    let mut changed: BTreeMap<ObjectKey, bool> = BTreeMap::new();
+    for op in ops.iter() {
+        let (object, there) = match op {
+            Op::Remove(object) => (Some(object), false),
+            Op::Rename { to, .. } | Op::Clone { to, .. } | Op::CloneRange { to, .. } => (Some(to), true),
+            op => (op.objects().next(), true),
+        };
+        if let Some(object) = object.filter(|object| key::is_clone(object)) {
+            changed.insert(object.clone(), there);
+        }
+    }
+    for (clone, there) in changed {
+        let object = key::clones_key(clone.collection);
+        ops.push(match there {
+            true => Op::OmapSet { object, entries: vec![(clone.key, Bytes::new())] },
+            false => Op::OmapRemove { object, keys: vec![clone.key] },
+        });
+    }
+}
+
+/// What is in `all` and not in `old`.
+#[must_use]
+pub fn without(all: &Ranges, old: &Ranges) -> Ranges {
+    let mut out = Ranges::new();
+    for (first, last) in all {
+        let mut from = first.0;
+        for (a, b) in old.iter().filter(|(a, b)| a <= last && b >= first) {
+            if a.0 > from {
+                out.push((SnapId(from), SnapId(a.0 - 1)));
+            }
+            from = b.0 + 1;
+        }
+        if from <= last.0 {
+            out.push((SnapId(from), *last));
+        }
+    }
+    out
+}
+
+/// Whether a range has an id after `before`, up to `clone`: those that a clone may preserve if the one before it of the same name is `before`.
+#[must_use]
+pub fn touches(ranges: &Ranges, before: SnapId, clone: SnapId) -> bool {
+    ranges.iter().any(|(first, last)| *first <= clone && *last > before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ObjectId, PgId, PoolId};
+
+    fn ranges(of: &[(u64, u64)]) -> Ranges {
+        of.iter().map(|(first, last)| (SnapId(*first), SnapId(*last))).collect()
+    }
+
+    #[test]
+    fn the_index_has_what_the_transaction_leaves() {
+        let pg = PgId::replicated(PoolId(3), 0);
+        let at = |snapshot: u64| key::store_key(pg, &ObjectId { snapshot: SnapId(snapshot), ..ObjectId::named("a") });
+        let live = key::store_key(pg, &ObjectId::named("a"));
+        let incoming = key::incoming_key(pg, &ObjectId { snapshot: SnapId(9), ..ObjectId::named("a") });
+        let mut plain = vec![Op::Remove(live.clone()), Op::Touch(live.clone()), Op::Touch(incoming.clone())];
+        note(&mut plain);
+        assert_eq!(plain.len(), 3, "no clones");
+        let mut ops = vec![
+            Op::Clone { from: live, to: at(5) },
+            Op::Remove(at(6)),
+            Op::Touch(at(6)),
+            Op::Touch(at(7)),
+            Op::Remove(at(7)),
+            Op::Rename { from: incoming, to: at(9) },
+        ];
+        note(&mut ops);
+        let index = key::clones_key(at(5).collection);
+        let set = |snapshot| Op::OmapSet { object: index.clone(), entries: vec![(at(snapshot).key, Bytes::new())] };
+        let gone = Op::OmapRemove { object: index.clone(), keys: vec![at(7).key] };
+        assert_eq!(ops[6..], [set(5), set(6), gone, set(9)]);
+    }
+
+    #[test]
+    fn what_is_newly_removed_is_told_from_what_was() {
+        let all = ranges(&[(2, 9), (12, 12), (20, 30)]);
+        assert_eq!(without(&all, &ranges(&[])), all);
+        assert_eq!(without(&all, &all), ranges(&[]));
+        assert_eq!(
+            without(&all, &ranges(&[(3, 3), (5, 7), (20, 29)])),
+            ranges(&[(2, 2), (4, 4), (8, 9), (12, 12), (30, 30)])
+        );
+        for (before, clone, expected) in
+            [(0, 1, false), (0, 2, true), (9, 11, false), (9, 12, true), (12, 19, false), (25, 40, true)]
+        {
+            assert_eq!(touches(&all, SnapId(before), SnapId(clone)), expected, "({before}, {clone}]");
+        }
+    }
+}
