@@ -202,7 +202,7 @@ impl Mon {
     pub fn on_store(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
         if let Event::Failed(failure) = &event {
             self.halt(
-                format!("the store failed ({failure:?}): it must not be trusted with a retry. Check the disk"),
+                format!("the store failed ({failure}): it must not be trusted with a retry. Check the disk"),
                 out,
             );
             return;

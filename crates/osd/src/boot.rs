@@ -132,7 +132,7 @@ impl Loading {
             Event::Read(_, Err(error)) => {
                 return Progress::Broken(format!("the store's metadata cannot be read: {error:?}"));
             }
-            Event::Failed(failure) => return Progress::Broken(format!("the store failed: {failure:?}")),
+            Event::Failed(failure) => return Progress::Broken(format!("the store failed: {failure}")),
             Event::Applied(_) | Event::Lost(..) | Event::Committed(_) => return Progress::Reading,
         };
         let Some(step) = self.awaited.remove(&token) else { return Progress::Reading };

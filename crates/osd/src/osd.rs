@@ -397,7 +397,7 @@ impl Osd {
                         self.id()
                     ),
                     failure => format!(
-                        "{}: the store failed ({failure:?}). The other OSDs have its objects: check the disk, then start it again or replace it",
+                        "{}: the store failed ({failure}). The other OSDs have its objects: check the disk, then start it again or replace it",
                         self.id()
                     ),
                 };

@@ -586,6 +586,17 @@ pub enum StoreFailure {
     CollectionNotEmpty(CollectionId),
 }
 
+impl fmt::Display for StoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(error) => write!(f, "a write or flush of its device: {error}"),
+            Self::IndexCorrupt => f.write_str("its index is damaged; `nacre store check` says more"),
+            Self::IndexFull => f.write_str("it found no room although some was kept: a bug, or a device that shrank"),
+            Self::CollectionNotEmpty(collection) => write!(f, "collection {} was to go and is not empty", collection.0),
+        }
+    }
+}
+
 /// What happened. See the module head for the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -89,7 +89,8 @@ pub enum DeviceError {
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Os(code) => write!(f, "the device failed with system error {code}"),
+            Self::Os(0) => f.write_str("the system gives no reason"),
+            Self::Os(code) => write!(f, "{}", std::io::Error::from_raw_os_error(*code)),
             Self::OutOfRange { offset, length, device } => {
                 write!(f, "bytes {offset}+{length} lie outside the device of {device} bytes")
             }

@@ -236,7 +236,8 @@ fn an_osd_whose_call_hangs_ends() {
 
 #[test]
 fn an_osd_whose_call_fails_ends() {
-    let (eio, failed) = ("Input/output error", "the store failed (Device(Os(5)))");
+    let (eio, failed) =
+        ("Input/output error", "the store failed (a write or flush of its device: Input/output error (os error 5))");
     osd_ends(
         "error",
         40,
@@ -274,8 +275,11 @@ fn who_reads_what_cannot_be_read_is_told() {
 fn a_monitor_ends_too() {
     let bench = Bench::new("mon", 41).with("osd");
     // Each time another value: what is as it was is not written.
-    let cases =
-        [("panic", "panic", "1100"), ("error 5", "Os(5)", "1200"), ("hang 120000", "a flush has not ended", "1300")];
+    let cases = [
+        ("panic", "panic", "1100"),
+        ("error 5", "Input/output error", "1200"),
+        ("hang 120000", "a flush has not ended", "1300"),
+    ];
     for (fault, why, value) in cases {
         let mut mon = bench.spawn("mon", true);
         bench.site.text(&["status"]);
