@@ -308,7 +308,7 @@ impl ClusterMap {
         Ok(())
     }
 
-    fn apply_change(&mut self, change: &Change, before: &mut super::placement::Before) {
+    pub(super) fn apply_change(&mut self, change: &Change, before: &mut super::placement::Before) {
         match change {
             Change::MonSet { mon, info } => {
                 self.mons.insert(*mon, info.clone());

@@ -1,7 +1,7 @@
 //! The derived part of the map: up sets, acting sets, intervals.
 //!
 //! Runs once per delta, the same everywhere. CRUSH is asked again only when something it reads has changed; an OSD
-//! going up or down costs a scan of the records.
+//! going up or down costs a scan of the records, of which those that it has no part in are passed over (F51).
 
 use super::ClusterMap;
 use nacre_crush::map::RuleKind;
@@ -43,14 +43,32 @@ pub(super) fn parse(text: &str) -> Result<CrushMap, String> {
 
 impl ClusterMap {
     pub(super) fn derive_placement(&mut self, before: &Before) {
+        self.derive(before, false);
+    }
+
+    /// With `all`, no record is passed over.
+    fn derive(&mut self, before: &Before, all: bool) {
         let now = lives(self);
         // Also an OSD that died and came back within one delta: its new life knows nothing of the old one's promises.
-        let changed: BTreeSet<OsdId> =
+        let mut changed: BTreeSet<OsdId> =
             now.iter().filter(|(osd, life)| before.osds.get(osd) != Some(life)).map(|(osd, _)| *osd).collect();
+        changed.extend(before.osds.keys().filter(|osd| !now.contains_key(osd)));
         let sizes = sizes(self);
+        let quiet = !before.crush_changed && before.sizes == sizes && !all;
+        let has_changed = |osds: &[OsdId]| !changed.is_empty() && osds.iter().any(|osd| changed.contains(osd));
         let mut placer = Placer::new(self);
         let mut records = std::mem::take(&mut self.pgs);
         for (pg, record) in &mut records {
+            // Where nothing is temporary, both sets are those of `raw` that are up.
+            if quiet
+                && record.since != nacre_types::Epoch::NONE
+                && record.temporary.is_empty()
+                && record.acting == record.up
+                && !has_changed(&record.raw)
+                && !before.split.contains(pg)
+            {
+                continue;
+            }
             if before.crush_changed || record.since == nacre_types::Epoch::NONE {
                 record.raw = placer.raw(self, *pg);
             }
@@ -58,12 +76,11 @@ impl ClusterMap {
             let up: Vec<OsdId> = record.raw.iter().copied().filter(is_up).collect();
             let temporary: Vec<OsdId> = record.temporary.iter().copied().filter(is_up).collect();
             let acting = if temporary.is_empty() { up.clone() } else { temporary };
-            let member_changed = |members: &[OsdId]| members.iter().any(|osd| changed.contains(osd));
             let ends = record.since == nacre_types::Epoch::NONE
                 || up != record.up
                 || acting != record.acting
-                || member_changed(&up)
-                || member_changed(&acting)
+                || has_changed(&up)
+                || has_changed(&acting)
                 || before.split.contains(pg)
                 || before.sizes.get(&pg.pool) != sizes.get(&pg.pool);
             record.up = up;
@@ -108,5 +125,96 @@ impl Placer {
         let raw = raw.unwrap_or_default();
         // An OSD that is in the hierarchy but not in the map has never existed.
         raw.into_iter().filter_map(|item| item.device()).filter(|osd| map.osds.contains_key(osd)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::{Address, Change, CrushSection, Pool, Weight};
+    use nacre_types::{ClusterId, Epoch};
+
+    const OSDS: u32 = 12;
+    const POOL: PoolId = PoolId(1);
+
+    fn map(pg_num: u32) -> ClusterMap {
+        let mut text = String::new();
+        for osd in 0..OSDS {
+            text += &format!("device {osd} osd.{osd}\n");
+        }
+        text += "type 0 osd\ntype 1 root\nroot default { id -1 alg straw2 hash 0\n";
+        for osd in 0..OSDS {
+            text += &format!("item osd.{osd} weight 1.000\n");
+        }
+        text += "}\nrule data { id 0\ntype replicated\nmin_size 1\nmax_size 10\nstep take default\nstep choose firstn 0 type osd\nstep emit\n}\n";
+        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(&text).expect("well-formed"));
+        let new = |osd| Change::OsdNew { osd: OsdId(osd), store: u128::from(osd) + 1 };
+        let changes = (0..OSDS)
+            .map(new)
+            .chain([Change::PoolSet { pool: POOL, settings: Pool::replicated("p".into(), 3, 2, pg_num) }]);
+        map.apply(&map.delta(changes.collect())).expect("the next delta");
+        map
+    }
+
+    fn up(osd: u32, instance: u64) -> Change {
+        let (osd, store) = (OsdId(osd), u128::from(osd) + 1);
+        let (instance, address) = (Instance(instance), Address("o".into()));
+        Change::OsdUp { osd, instance, address, store, features: 0, process: 1 }
+    }
+
+    /// Deltas of all kinds, applied as everybody does and with a look at every record: the same map comes out.
+    #[test]
+    fn what_is_passed_over_would_not_have_changed() {
+        let mut dice = 7u64;
+        let mut below = move |n: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % n
+        };
+        let mut map = map(16);
+        let (mut ends, mut stays) = (0, 0);
+        for step in 1..1500u64 {
+            let mut changes = Vec::new();
+            for _ in 0..=below(3) {
+                let osd = below(u64::from(OSDS)) as u32;
+                let pg = PgId::replicated(POOL, below(u64::from(map.pools[&POOL].pg_num)) as u32);
+                let instance = map.osds.get(&OsdId(osd)).map_or(Instance(0), |info| info.instance);
+                changes.push(match below(9) {
+                    0..3 => up(osd, step),
+                    3..5 => Change::OsdDown { osd: OsdId(osd), instance },
+                    5 => Change::PgTemporary {
+                        pg,
+                        interval: map.pgs[&pg].since,
+                        acting: (0..below(4)).map(|_| OsdId(below(u64::from(OSDS)) as u32)).collect(),
+                    },
+                    6 if below(8) == 0 => Change::OsdWeight {
+                        osd: OsdId(osd),
+                        weight: if below(2) == 0 { Weight(0) } else { Weight::IN },
+                        automatic: false,
+                    },
+                    7 if below(20) == 0 => Change::OsdRemove { osd: OsdId(osd) },
+                    8 if below(20) == 0 => Change::OsdNew { osd: OsdId(osd), store: u128::from(step) << 8 },
+                    _ => {
+                        let mut settings = map.pools[&POOL].clone();
+                        settings.min_size = 1 + below(2) as u8;
+                        settings.pg_num = (settings.pg_num + below(30) as u32 / 29).min(40);
+                        Change::PoolSet { pool: POOL, settings }
+                    }
+                });
+            }
+            let delta = map.delta(changes);
+            let mut slow = map.clone();
+            (slow.epoch, slow.digest) = (delta.epoch, slow.digest.chain(&crate::Wire::to_bytes(&delta)));
+            let mut before = Before::of(&slow);
+            for change in &delta.changes {
+                slow.apply_change(change, &mut before);
+            }
+            slow.derive(&before, true);
+            map.apply(&delta).expect("the next delta");
+            assert_eq!(map, slow, "after {delta:?}");
+            let now = map.pgs.values().filter(|record| record.since == map.epoch).count();
+            (ends, stays) = (ends + now, stays + map.pgs.len() - now);
+        }
+        assert!(ends > 2000 && stays > 2000, "{ends} intervals ended, {stays} stayed");
+        assert!(map.epoch > Epoch(1000));
     }
 }
