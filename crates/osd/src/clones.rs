@@ -45,14 +45,21 @@ pub fn note(ops: &mut Vec<Op>) {
 /// What is in `all` and not in `old`.
 #[must_use]
 pub fn without(all: &Ranges, old: &Ranges) -> Ranges {
-    let mut out = Ranges::new();
+    let (mut out, mut old) = (Ranges::new(), &old[..]);
     for (first, last) in all {
         let mut from = first.0;
-        for (a, b) in old.iter().filter(|(a, b)| a <= last && b >= first) {
+        while let [(a, b), rest @ ..] = old
+            && a <= last
+        {
             if a.0 > from {
                 out.push((SnapId(from), SnapId(a.0 - 1)));
             }
-            from = b.0 + 1;
+            from = from.max(b.0 + 1);
+            // It may reach into the next range.
+            if b > last {
+                break;
+            }
+            old = rest;
         }
         if from <= last.0 {
             out.push((SnapId(from), *last));
@@ -64,7 +71,8 @@ pub fn without(all: &Ranges, old: &Ranges) -> Ranges {
 /// Whether a range has an id after `before`, up to `clone`: those that a clone may preserve if the one before it of the same name is `before`.
 #[must_use]
 pub fn touches(ranges: &Ranges, before: SnapId, clone: SnapId) -> bool {
-    ranges.iter().any(|(first, last)| *first <= clone && *last > before)
+    let next = ranges.partition_point(|(_, last)| *last <= before);
+    ranges.get(next).is_some_and(|(first, _)| *first <= clone)
 }
 
 #[cfg(test)]
@@ -105,6 +113,7 @@ mod tests {
         let all = ranges(&[(2, 9), (12, 12), (20, 30)]);
         assert_eq!(without(&all, &ranges(&[])), all);
         assert_eq!(without(&all, &all), ranges(&[]));
+        assert_eq!(without(&all, &ranges(&[(1, 1), (9, 25), (31, 40)])), ranges(&[(2, 8), (26, 30)]));
         assert_eq!(
             without(&all, &ranges(&[(3, 3), (5, 7), (20, 29)])),
             ranges(&[(2, 2), (4, 4), (8, 9), (12, 12), (30, 30)])

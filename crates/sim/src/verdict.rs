@@ -73,6 +73,21 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
     copies
 }
 
+/// Every clone that a member has of a group is in its index of clones: what is not there nobody trims.
+fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeMap<Bytes, Copy>) {
+    let collection = key::collection(pg.pool, pg.shard);
+    let is_clone = |position: &&Bytes| key::is_clone(&ObjectKey::new(collection, (*position).clone()));
+    let clones: Vec<&Bytes> = copies.keys().filter(is_clone).collect();
+    if clones.is_empty() {
+        return;
+    }
+    let index = omap(disk, key::clones_key(collection));
+    for position in clones {
+        let name = key::object_at(position).expect("a position");
+        assert!(index.contains_key(position), "{pg}: {osd} has {name}, and its index of clones does not");
+    }
+}
+
 /// All copies of every group are identical.
 ///
 /// # Panics
@@ -86,6 +101,7 @@ pub fn copies_agree(world: &mut World) {
         let mut first: Option<(OsdId, BTreeMap<bytes::Bytes, Copy>)> = None;
         for osd in acting {
             let copy = contents(world.disk(osd), pg, pg_num);
+            clones_are_indexed(world.disk(osd), (pg, osd), &copy);
             match &first {
                 None => first = Some((osd, copy)),
                 Some((other, expected)) => {

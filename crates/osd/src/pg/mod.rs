@@ -146,8 +146,8 @@ pub enum Awaited {
         /// Which object.
         position: Bytes,
     },
-    /// Objects in a range, to find clones.
-    TrimList,
+    /// A page of clones, to trim them.
+    TrimList(u64),
     /// What our copy of an object is, to do undone updates on it again.
     Redo(ObjectId),
     /// Objects to be erased.
@@ -400,7 +400,7 @@ impl Pg {
             }
             (Awaited::Redo(object), StoreOutcome::Read(reply)) => self.on_redo_stat(&object, reply, sh),
             (Awaited::Erased, _) => self.on_erased(sh),
-            (Awaited::TrimList, StoreOutcome::Read(reply)) => self.on_trim_list(reply, sh),
+            (Awaited::TrimList(page), StoreOutcome::Read(reply)) => self.on_trim_list(page, reply, sh),
             (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),
             (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
         }

@@ -43,11 +43,15 @@ pub struct Trimming {
     seen: Option<Ranges>,
     /// Those of the last pass that was done to the end.
     done: Option<Ranges>,
+    /// What this pass looks for; `None`: all clones.
+    new: Option<Ranges>,
     /// A pass is to be done, or goes on.
     pub(super) pending: bool,
     /// Where the next page begins; `None`: the last was read.
     from: Option<Bytes>,
-    listing: bool,
+    /// The page that is being read; the answer of a pass that was given up has another number.
+    listing: Option<u64>,
+    pages: u64,
     /// Live objects whose names have clones, and which.
     candidates: VecDeque<(ObjectId, BTreeSet<SnapId>)>,
     /// Those in their queues, and those whose last update is not committed yet.
@@ -69,8 +73,9 @@ impl Pg {
         let trimming = &mut primary.trimming;
         if trimming.seen.as_ref() != Some(&pool.snaps.removed) {
             trimming.seen = Some(pool.snaps.removed.clone());
+            trimming.new = trimming.done.as_ref().map(|done| clones::without(&pool.snaps.removed, done));
             trimming.candidates.clear();
-            (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), false);
+            (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), None);
         }
     }
 
@@ -88,7 +93,7 @@ impl Pg {
         let (_, to) = key::range(pg.seed, self.local.pg_num);
         let known = self.local.clones_known;
         let trimming = self.trimming();
-        if trimming.listing || !trimming.candidates.is_empty() || !trimming.busy.is_empty() {
+        if trimming.listing.is_some() || !trimming.candidates.is_empty() || !trimming.busy.is_empty() {
             return;
         }
         let Some(from) = trimming.from.clone() else {
@@ -96,7 +101,9 @@ impl Pg {
             trimming.done.clone_from(&trimming.seen);
             return;
         };
-        trimming.listing = true;
+        trimming.pages += 1;
+        let page = trimming.pages;
+        trimming.listing = Some(page);
         let collection = key::collection(pg.pool, pg.shard);
         let limit = sh.config.limits.page_objects;
         let read = if known {
@@ -105,16 +112,17 @@ impl Pg {
         } else {
             Read::List { collection, from, to, limit }
         };
-        sh.read(pg, since, read, Awaited::TrimList);
+        sh.read(pg, since, read, Awaited::TrimList(page));
     }
 
-    pub(super) fn on_trim_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_trim_list(&mut self, page: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
         let Some(primary) = self.primary() else { return };
         let trimming = &mut primary.trimming;
         // A pass that was begun anew meanwhile reads its own first page.
-        if !std::mem::take(&mut trimming.listing) {
+        if trimming.listing != Some(page) {
             return;
         }
+        trimming.listing = None;
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
             Ok(ReadReply::Omap { entries, more }) => (entries.into_iter().map(|(key, _)| key).collect(), more),
@@ -124,16 +132,12 @@ impl Pg {
         };
         sh.counters.borders.trim_pages += u64::from(more);
         trimming.from = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
-        let new = match (&trimming.seen, &trimming.done) {
-            (Some(seen), Some(done)) => Some(clones::without(seen, done)),
-            _ => None,
-        };
         let mut before: Option<ObjectId> = None;
         for clone in keys.iter().filter_map(|key| key::object_at(key)).filter(snaps::is_clone) {
             let live = snaps::live(&clone);
             let follows = before.as_ref().filter(|before| snaps::live(before) == live);
             let after = follows.map_or(SnapId(0), |before| before.snapshot);
-            let of_use = new.as_ref().is_none_or(|new| clones::touches(new, after, clone.snapshot));
+            let of_use = trimming.new.as_ref().is_none_or(|new| clones::touches(new, after, clone.snapshot));
             before = Some(clone.clone());
             if !of_use {
                 continue;
