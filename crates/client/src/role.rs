@@ -89,6 +89,16 @@ struct InFlight {
     acked: bool,
 }
 
+impl InFlight {
+    fn is_write(&self) -> bool {
+        self.operation.ops.iter().any(SubOp::is_write)
+    }
+    /// Whether both are about the same object.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.operation.object == other.operation.object && self.operation.pool == other.operation.pool
+    }
+}
+
 /// See the crate's head.
 #[derive(Debug)]
 pub struct Client {
@@ -422,11 +432,7 @@ impl Client {
         }
         let op = &self.in_flight[&id];
         let later = |earlier: &InFlight| earlier.attempt > 1 && earlier.place > op.place;
-        let changes = |earlier: &InFlight| earlier.operation.ops.iter().any(SubOp::is_write);
-        let same = |earlier: &InFlight| {
-            earlier.operation.object == op.operation.object && earlier.operation.pool == op.operation.pool
-        };
-        self.in_flight.range(..id).any(|(_, earlier)| later(earlier) && changes(earlier) && same(earlier))
+        self.in_flight.range(..id).any(|(_, earlier)| later(earlier) && earlier.is_write() && earlier.is_beside(op))
     }
 
     /// An attempt of an operation was refused for good, and it has been sent again: reads behind it were answered as if it had ended by then, and it may be executed yet. (Only
@@ -437,14 +443,11 @@ impl Client {
         }
         let mut behind = self.in_flight.range_mut(id..);
         let (_, op) = behind.next().expect("the caller has seen it");
-        if !op.operation.ops.iter().any(SubOp::is_write) {
+        if !op.is_write() {
             return;
         }
-        for (_, read) in behind {
-            let same = read.operation.object == op.operation.object && read.operation.pool == op.operation.pool;
-            if same && !read.operation.ops.iter().any(SubOp::is_write) {
-                read.doubted = read.attempt - u32::from(read.place > op.place);
-            }
+        for (_, read) in behind.filter(|(_, read)| !read.is_write() && read.is_beside(op)) {
+            read.doubted = read.attempt - u32::from(read.place > op.place);
         }
     }
 

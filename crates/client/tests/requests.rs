@@ -62,16 +62,11 @@ pub fn an_answer_for_another_client_or_instance_is_not_ours() {
 /// been sent again, and was answered that there is no such object.
 pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();
-    let submit = |rig: &mut Rig, object: &str, op: SubOp| {
-        let operation = Operation { object: ObjectId::named(object), ..rig.operation(vec![op]) };
-        let id = rig.role.submit(rig.now, operation).expect("taken");
-        (id, rig.request())
-    };
-    let (create, created) = submit(&mut rig, "a", SubOp::Create { exclusive: true });
+    let (create, created) = rig.submit_to("a", SubOp::Create { exclusive: true });
     rig.now = rig.now + config().retry_interval / 2;
-    let (delete, deleted) = submit(&mut rig, "a", SubOp::Delete {});
-    let (stat, seen) = submit(&mut rig, "a", SubOp::Stat {});
-    let (other, elsewhere) = submit(&mut rig, "b", SubOp::Stat {});
+    let (delete, deleted) = rig.submit_to("a", SubOp::Delete {});
+    let (stat, seen) = rig.submit_to("a", SubOp::Stat {});
+    let (other, elsewhere) = rig.submit_to("b", SubOp::Stat {});
     rig.now = rig.now + config().retry_interval / 2;
     rig.role.on_tick(rig.now);
     let created_again = rig.request();
@@ -90,9 +85,9 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     rig.answer(&seen_again, Some(OpFailure::NotFound {}), vec![]);
     assert_eq!(rig.ended(), [(create, true), (delete, true), (stat, false)]);
     // What has changed the object has happened, whenever that was.
-    let (first, _) = submit(&mut rig, "a", SubOp::Create { exclusive: false });
+    let (first, _) = rig.submit_to("a", SubOp::Create { exclusive: false });
     rig.now = rig.now + config().retry_interval / 2;
-    let (second, written) = submit(&mut rig, "a", SubOp::Truncate { size: 0 });
+    let (second, written) = rig.submit_to("a", SubOp::Truncate { size: 0 });
     rig.now = rig.now + config().retry_interval / 2;
     rig.role.on_tick(rig.now);
     let first_again = rig.request();
@@ -104,19 +99,14 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
 /// The same with a read, which is not refused: it finds the object as it was, because the first sending of the write before it was refused (simulator, seed 118).
 pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();
-    let submit = |rig: &mut Rig, object: &str, op: SubOp| {
-        let operation = Operation { object: ObjectId::named(object), ..rig.operation(vec![op]) };
-        let id = rig.role.submit(rig.now, operation).expect("taken");
-        (id, rig.request())
-    };
-    let (write, written) = submit(&mut rig, "a", SubOp::Truncate { size: 9 });
+    let (write, written) = rig.submit_to("a", SubOp::Truncate { size: 9 });
     rig.now = rig.now + config().retry_interval / 2;
-    let (first, seen) = submit(&mut rig, "a", SubOp::Stat {});
-    let (other, elsewhere) = submit(&mut rig, "b", SubOp::Stat {});
+    let (first, seen) = rig.submit_to("a", SubOp::Stat {});
+    let (other, elsewhere) = rig.submit_to("b", SubOp::Stat {});
     rig.now = rig.now + config().retry_interval / 2;
     rig.role.on_tick(rig.now);
     let written_again = rig.request();
-    let (second, seen_behind) = submit(&mut rig, "a", SubOp::Stat {});
+    let (second, seen_behind) = rig.submit_to("a", SubOp::Stat {});
     rig.answer(&written, Some(OpFailure::Full {}), vec![]);
     rig.answer(&elsewhere, None, vec![]);
     rig.answer(&seen_behind, None, vec![]);
@@ -134,9 +124,9 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     rig.answer(&seen_again, None, vec![]);
     assert_eq!(rig.ended(), [(first, true)]);
     // An operation that is only late keeps nobody waiting: its first sending may be carried out yet.
-    let (write, _) = submit(&mut rig, "a", SubOp::Truncate { size: 9 });
+    let (write, _) = rig.submit_to("a", SubOp::Truncate { size: 9 });
     rig.now = rig.now + config().retry_interval / 2;
-    let (read, seen) = submit(&mut rig, "a", SubOp::Stat {});
+    let (read, seen) = rig.submit_to("a", SubOp::Stat {});
     rig.now = rig.now + config().retry_interval / 2;
     rig.role.on_tick(rig.now);
     let written_again = rig.request();

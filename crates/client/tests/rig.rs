@@ -98,6 +98,12 @@ impl Rig {
         let operation = self.operation(vec![SubOp::Stat {}]);
         self.role.submit(self.now, operation).expect("taken")
     }
+    /// An operation on an object, and how it was sent.
+    pub fn submit_to(&mut self, object: &str, op: SubOp) -> (OpId, OpRequest) {
+        let operation = Operation { object: ObjectId::named(object), ..self.operation(vec![op]) };
+        let id = self.role.submit(self.now, operation).expect("taken");
+        (id, self.request())
+    }
     /// Time passes until nothing that was sent counts as under way any more.
     pub fn wait_for_retry(&mut self) {
         self.now = self.now + config().retry_interval;

@@ -69,6 +69,12 @@ pub fn position(object: &ObjectId) -> Bytes {
     out.into()
 }
 
+/// Whether an object lies before a backfill cursor; without one, every object does.
+#[must_use]
+pub fn is_before(object: &ObjectId, cursor: Option<&Bytes>) -> bool {
+    cursor.is_none_or(|cursor| position(object)[..] < cursor[..])
+}
+
 /// The object at a position; `None` if it is not one.
 #[must_use]
 pub fn object_at(position: &[u8]) -> Option<ObjectId> {

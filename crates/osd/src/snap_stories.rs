@@ -15,7 +15,7 @@ type Answer = Result<Vec<u8>, OpFailure>;
 
 const NOT_FOUND: Answer = Err(OpFailure::NotFound {});
 
-fn snapshot(company: &mut Company, name: &str) -> SnapId {
+pub(crate) fn snapshot(company: &mut Company, name: &str) -> SnapId {
     let snap = SnapId(company.monitors.map.pools[&PG.pool].snaps.last.0 + 1);
     company.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: name.into() }]);
     snap
@@ -87,16 +87,16 @@ fn indexed(company: &mut Company, osd: u32) -> Vec<String> {
 /// What all members have; they have the same, and their indexes say which of it are clones.
 fn everywhere(company: &mut Company) -> Vec<String> {
     let acting = company.acting();
-    for osd in &acting {
-        let clones: Vec<String> =
-            stored(company, *osd).into_iter().map(|(name, ..)| name).filter(|name| name.contains(':')).collect();
-        assert_eq!(indexed(company, *osd), clones, "osd.{osd}");
-    }
     let first = stored(company, acting[0]);
     for osd in &acting[1..] {
         assert_eq!(stored(company, *osd), first, "osd.{osd} has something else than osd.{}", acting[0]);
     }
-    first.into_iter().map(|(name, ..)| name).collect()
+    let names: Vec<String> = first.into_iter().map(|(name, ..)| name).collect();
+    let clones: Vec<String> = names.iter().filter(|name| name.contains(':')).cloned().collect();
+    for osd in acting {
+        assert_eq!(indexed(company, osd), clones, "osd.{osd}");
+    }
+    names
 }
 
 #[test]

@@ -238,13 +238,12 @@ impl World {
             });
             for osd in &record.acting {
                 let role = self.processes[&Entity::Osd(*osd)].osd();
-                let lost =
-                    role.and_then(|role| role.pgs().find(|group| group.id() == *pg)).map(|group| &group.local.lost);
-                if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
+                let Some(group) = role.and_then(|role| role.pgs().find(|group| group.id() == *pg)) else { continue };
+                let lost = &group.local.lost;
+                if !lost.is_empty() {
                     lines += &format!("\n  {pg}: {osd} has lost parts of {lost:?}");
                 }
-                let group = role.and_then(|role| role.pgs().find(|group| group.id() == *pg));
-                for undone in group.iter().flat_map(|group| group.local.undone.values()) {
+                for undone in group.local.undone.values() {
                     lines += &format!("\n  {pg}: {osd} has {} with {} undone", undone.object, undone.entries.len());
                 }
             }

@@ -75,16 +75,14 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
 
 /// Every clone that a member has of a group is in its index of clones: what is not there nobody trims.
 fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeMap<Bytes, Copy>) {
-    let collection = key::collection(pg.pool, pg.shard);
-    let is_clone = |position: &&Bytes| key::is_clone(&ObjectKey::new(collection, (*position).clone()));
-    let clones: Vec<&Bytes> = copies.keys().filter(is_clone).collect();
-    if clones.is_empty() {
+    let objects = copies.keys().map(|position| (position, key::object_at(position).expect("a position")));
+    let mut clones = objects.filter(|(_, object)| object.snapshot != SnapId::HEAD).peekable();
+    if clones.peek().is_none() {
         return;
     }
-    let index = omap(disk, key::clones_key(collection));
-    for position in clones {
-        let name = key::object_at(position).expect("a position");
-        assert!(index.contains_key(position), "{pg}: {osd} has {name}, and its index of clones does not");
+    let index = omap(disk, key::clones_key(key::collection(pg.pool, pg.shard)));
+    for (position, clone) in clones {
+        assert!(index.contains_key(position), "{pg}: {osd} has {clone}, and its index of clones does not");
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Pg, Role, peering::PeerState};
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Version};
-use nacre_wire::msg::replication::{Missing, Replicate};
+use nacre_wire::msg::replication::Replicate;
 use nacre_wire::{Message, Payload};
 
 /// Entries that are sent again at one time.
@@ -54,15 +54,7 @@ impl Pg {
         let (committed, acked) = (primary.committed, primary.peers[&to].acked);
         let entries: Vec<_> = self.local.log.after(acked).cloned().collect();
         let peer = self.primary().and_then(|primary| primary.peers.get_mut(&to)).expect("just seen");
-        for entry in &entries {
-            let inside = peer.backfill.as_ref().is_none_or(|cursor| key::position(&entry.object)[..] < cursor[..]);
-            if entry.deleted || !inside {
-                peer.missing.swap_remove(&entry.object);
-            } else {
-                let (object, need) = (entry.object.clone(), entry.version);
-                peer.missing.insert(object.clone(), Missing { object, need, have: Version::NONE });
-            }
-        }
+        entries.iter().for_each(|entry| peer.gets_without_data(entry));
         for entry in entries.into_iter().take(ENTRIES_MAX) {
             let message = Replicate { pg, interval, entry, effects: Vec::new(), committed, trim, tell_applied: false };
             sh.send(to, Message::Replicate(message, Payload::new()));

@@ -16,8 +16,7 @@
 use super::ByObject;
 use super::dedup::DedupTable;
 use super::log::PgLog;
-use super::undone::undone_key;
-use crate::{Limits, Mutant, key, mutant};
+use crate::{Limits, Mutant, key, mutant, snaps};
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
@@ -130,15 +129,18 @@ fn log_key(version: Version) -> Bytes {
     key.extend_from_slice(&version.number.to_be_bytes());
     key.into()
 }
+/// The omap key of what is noted of an object under `tag`.
+fn object_key(tag: u8, object: &ObjectId) -> Bytes {
+    [&[tag], &key::position(object)[..]].concat().into()
+}
 fn missing_key(object: &ObjectId) -> Bytes {
-    let mut key = vec![b'm'];
-    key.extend_from_slice(&key::position(object));
-    key.into()
+    object_key(b'm', object)
 }
 pub(super) fn lost_key(object: &ObjectId) -> Bytes {
-    let mut key = vec![b'x'];
-    key.extend_from_slice(&key::position(object));
-    key.into()
+    object_key(b'x', object)
+}
+pub(super) fn undone_key(object: &ObjectId) -> Bytes {
+    object_key(b'u', object)
 }
 fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
     let mut key = Vec::with_capacity(25);
@@ -149,6 +151,13 @@ fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
         key.extend_from_slice(&request.sequence.to_be_bytes());
     }
     key.into()
+}
+
+/// Takes out what is noted of the objects for which `leaves` holds.
+fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) -> ByObject<T> {
+    let (gone, kept) = std::mem::take(notes).into_iter().partition(|(object, _)| leaves(object));
+    *notes = kept;
+    gone
 }
 
 /// What is stored of the memory beyond the log.
@@ -266,7 +275,7 @@ impl Local {
     /// Whether an object lies where this member has, or should have, everything.
     #[must_use]
     pub fn inside_cursor(&self, object: &ObjectId) -> bool {
-        self.backfill.as_ref().is_none_or(|cursor| key::position(object)[..] < cursor[..])
+        key::is_before(object, self.backfill.as_ref())
     }
 
     /// Writes the fixed part.
@@ -419,32 +428,33 @@ impl Local {
         self.unset(ops, divergent.iter().map(|entry| log_key(entry.version)).collect());
         // The first divergent update of an object knows the version to go back to.
         let mut undone: ByObject<Version> = ByObject::default();
-        for entry in &divergent {
-            self.dedup.forget(entry);
+        let mut by_name: ByObject<Vec<Arc<LogEntry>>> = ByObject::default();
+        for entry in divergent {
+            self.dedup.forget(&entry);
             undone.entry(entry.object.clone()).or_insert(entry.prior);
+            by_name.entry(snaps::live(&entry.object)).or_default().push(entry);
         }
-        let copies: ByObject<Undone> = undone
-            .iter()
-            .filter_map(|(object, prior)| Some((object.clone(), self.copy_with_undone(object, *prior, &divergent)?)))
-            .collect();
         let mut last: ByObject<(Version, bool)> = ByObject::default();
         for entry in &entries {
             last.insert(entry.object.clone(), (entry.version, entry.deleted));
         }
+        undone.retain(|object, _| !last.contains_key(object) && self.inside_cursor(object));
+        let copy = |(object, base): (&ObjectId, &Version)| {
+            let entries = by_name.swap_remove(object)?;
+            Some((object.clone(), self.copy_with_undone(object, *base, entries)?))
+        };
+        let copies: ByObject<Undone> = undone.iter().filter_map(copy).collect();
         for (object, prior) in &undone {
             if mutant(Mutant::DivergentKept) {
                 break;
             }
-            if !last.contains_key(object) && self.inside_cursor(object) {
-                let live = crate::snaps::live(object);
-                if *prior != Version::NONE {
-                    self.miss(object, *prior, Version::NONE, ops);
-                    if let Some(copy) = copies.get(object) {
-                        self.note_undone(copy.clone(), ops);
-                    }
-                } else if live == *object || !copies.contains_key(&live) || last.contains_key(&live) {
-                    self.drop_object(object, ops);
+            if *prior != Version::NONE {
+                self.miss(object, *prior, Version::NONE, ops);
+                if let Some(copy) = copies.get(object) {
+                    self.note_undone(copy.clone(), ops);
                 }
+            } else if !copies.contains_key(&snaps::live(object)) {
+                self.drop_object(object, ops);
             }
         }
         for (object, (version, deleted)) in &last {
@@ -534,13 +544,9 @@ impl Local {
         let mut other = Self::new(child, pg_num);
         other.log = self.log.split(|entry| leaves(&entry.object));
         other.dedup = if mutant(Mutant::DedupLostOnSplit) { DedupTable::default() } else { self.dedup.split(leaves) };
-        let (gone, kept) = std::mem::take(&mut self.missing).into_iter().partition(|(object, _)| leaves(object));
-        self.missing = kept;
-        other.missing = gone;
-        let (gone, kept) = std::mem::take(&mut self.lost).into_iter().partition(|(object, _)| leaves(object));
-        (self.lost, other.lost) = (kept, gone);
-        let (gone, kept) = std::mem::take(&mut self.undone).into_iter().partition(|(object, _)| leaves(object));
-        (self.undone, other.undone) = (kept, gone);
+        other.missing = take_those(&mut self.missing, leaves);
+        other.lost = take_those(&mut self.lost, leaves);
+        other.undone = take_those(&mut self.undone, leaves);
         (other.activated, other.clones_known) = (self.activated, self.clones_known);
         // The parent's range contains the child's: a cursor inside or before the child's range is the child's too.
         let (first, end) = key::range(child.seed, pg_num);
@@ -599,12 +605,12 @@ impl Local {
 
     /// Notes durably that no object here counts: they are about to go, one page after the other.
     pub fn mark_worthless(&mut self, ops: &mut Ops) {
-        let missing = std::mem::take(&mut self.missing);
-        self.unset(ops, missing.keys().map(missing_key).collect());
-        let lost = std::mem::take(&mut self.lost);
-        self.unset(ops, lost.keys().map(lost_key).collect());
-        let undone = std::mem::take(&mut self.undone);
-        self.unset(ops, undone.keys().map(undone_key).collect());
+        let notes = self.missing.keys().map(missing_key);
+        let notes = notes.chain(self.lost.keys().map(lost_key)).chain(self.undone.keys().map(undone_key));
+        self.unset(ops, notes.collect());
+        self.missing.clear();
+        self.lost.clear();
+        self.undone.clear();
         self.backfill = Some(key::range(self.pg.seed, self.pg_num).0);
         self.save_meta(ops);
     }

@@ -22,12 +22,14 @@ use super::object::Objects;
 use super::replication::InFlight;
 use super::{Awaited, ByObject, Pg};
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
+use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_types::{Instance, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
-use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone};
+use nacre_wire::msg::replication::{
+    Adopt, AdoptAck, LogEntry, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -75,6 +77,19 @@ pub struct PeerState {
     pub moved: Time,
     /// It is being sent again what it has lost, up to here; nothing is pushed before it has that.
     pub catching: Option<Version>,
+}
+
+impl PeerState {
+    /// It is sent an entry of the log without data: recovery brings the object, backfill what lies beyond the cursor.
+    pub(super) fn gets_without_data(&mut self, entry: &LogEntry) {
+        let object = entry.object.clone();
+        if entry.deleted || !key::is_before(&object, self.backfill.as_ref()) {
+            self.missing.swap_remove(&object);
+        } else {
+            let missing = Missing { object: object.clone(), need: entry.version, have: Version::NONE };
+            self.missing.insert(object, missing);
+        }
+    }
 }
 
 /// The state of an interval's primary.

@@ -57,7 +57,7 @@ impl Pg {
                 Some(peer) => peer.backfill.as_ref(),
                 None => info.backfill.as_ref(),
             };
-            let inside = cursor.is_none_or(|cursor| crate::key::position(object)[..] < cursor[..]);
+            let inside = crate::key::is_before(object, cursor);
             // Who has adopted our log has all that it says, whatever there was when the interval began.
             let follows = primary.is_some_and(|p| p.is_peered() && p.peers.contains_key(osd));
             let current = follows || (info.exists && info.head >= need);

@@ -25,7 +25,7 @@ use nacre_store::{Op, Read, ReadError, ReadReply};
 use nacre_types::{Entity, ObjectId, OsdId, Version};
 use nacre_wire::msg::client::{OpFailure, RequestId};
 use nacre_wire::msg::monitor::Severity;
-use nacre_wire::msg::replication::{Effect, LogEntry, Missing, Pull, Totals, Undone};
+use nacre_wire::msg::replication::{Effect, LogEntry, Pull, Totals, Undone};
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,12 +133,11 @@ impl Pg {
     }
 
     /// A part of somebody's copy is whole here, if it is one.
-    pub(super) fn on_undone_fetched(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
-        let Some(redo) = self.redo_of(object) else { return false };
-        if redo.next().is_none_or(|next| next.object != *object) {
+    pub(super) fn on_undone_fetched(&mut self, object: &ObjectId, version: Version, sh: &mut Shared) -> bool {
+        if !self.awaits_undone(object, version) {
             return false;
         }
-        redo.fetched += 1;
+        self.redo_of(object).expect("it is awaited").fetched += 1;
         self.fetch_undone(&snaps::live(object), sh);
         true
     }
@@ -189,27 +188,28 @@ impl Pg {
 
     /// Orders the updates anew; their objects are here, as the last of them left each.
     fn redo_on(&mut self, undone: &Undone, contexts: &BTreeMap<ObjectId, Context>, sh: &mut Shared) {
-        let (pg, object, all) = (self.id(), undone.object.clone(), undone);
+        let (pg, object) = (self.id(), undone.object.clone());
         let (mut ops, mut ordered) = (Ops::new(), Vec::new());
         let mut prior = undone.base;
         // It is no longer missing, nor its clones orphans, before the log has them again.
         self.local.forget_undone(&object, true, &mut ops);
         self.local.found(&object, &mut ops);
-        if last(all).deleted {
+        if last(undone).deleted {
             ops.push(Op::Remove(key::store_key(pg, &object)));
         }
-        for undone in &undone.entries {
-            let is_part = parts(all).any(|part| part.version == undone.version);
+        let nothing = Context::default();
+        for old in &undone.entries {
+            let is_part = parts(undone).any(|part| part.version == old.version);
             let version = self.local.log.head().next_in(self.interval.since);
-            let known = self.local.dedup.knows(&undone.request);
-            let request = if known { RequestId::default() } else { undone.request };
-            let of_object = undone.object == object;
-            let context = contexts.get(&undone.object).cloned().unwrap_or_default();
+            let known = self.local.dedup.knows(&old.request);
+            let request = if known { RequestId::default() } else { old.request };
+            let of_object = old.object == object;
+            let context = contexts.get(&old.object).unwrap_or(&nothing);
             // What the object took before is not known: the group is counted again.
             let size = context.stored_size();
-            let totals = Totals { estimated: true, ..self.totals_after(&undone.object, size, size) };
+            let totals = Totals { estimated: true, ..self.totals_after(&old.object, size, size) };
             let before = if of_object { prior } else { Version::NONE };
-            let entry = LogEntry { version, prior: before, request, totals, ..LogEntry::clone(undone) };
+            let entry = LogEntry { version, prior: before, request, totals, ..LogEntry::clone(old) };
             let entry = Arc::new(entry);
             if of_object {
                 prior = if entry.deleted { Version::NONE } else { version };
@@ -220,33 +220,21 @@ impl Pg {
                 ops.push(Op::SetAttr { object: key::store_key(pg, &entry.object), name, value });
             }
             self.local.append(entry.clone(), sh.now, &mut ops);
-            self.everybody_lacks(&entry);
             let primary = self.primary().expect("only primaries recover");
+            primary.peers.values_mut().for_each(|peer| peer.gets_without_data(&entry));
             primary.answered.executed(&request);
             primary.watching.look_at(&entry.object, &context.claims, sh.now);
-            ordered.push(Ordered::without_data(InFlight::new(entry, Vec::new(), Payload::new(), sh.now), &context));
+            ordered.push(Ordered::without_data(InFlight::new(entry, Vec::new(), Payload::new(), sh.now), context));
         }
-        self.primary().expect("still").counting.forget();
+        let primary = self.primary().expect("still");
+        primary.counting.forget();
+        for peer in primary.peers.values_mut() {
+            peer.undone.swap_remove(&object);
+        }
         self.launch(ordered, ops, sh);
         sh.counters.redone += 1;
         let text = format!("{pg}: nobody has {object} at {}; updates that nobody was told of are kept", undone.base);
         sh.say(Severity::Warn {}, text);
         self.on_recovered_here(&object, sh);
-    }
-
-    /// All others get the object's new version by recovery.
-    fn everybody_lacks(&mut self, entry: &LogEntry) {
-        let position = key::position(&entry.object);
-        let primary = self.primary().expect("only primaries recover");
-        for peer in primary.peers.values_mut() {
-            let inside = peer.backfill.as_ref().is_none_or(|cursor| position[..] < cursor[..]);
-            peer.undone.swap_remove(&entry.object);
-            if entry.deleted {
-                peer.missing.swap_remove(&entry.object);
-            } else if inside {
-                let missing = Missing { object: entry.object.clone(), need: entry.version, have: Version::NONE };
-                peer.missing.insert(entry.object.clone(), missing);
-            }
-        }
     }
 }

@@ -281,7 +281,7 @@ impl Pg {
         let peer = primary.peers.get(&to);
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
         // Backfill brings what lies beyond the target's cursor, recovery what it has lost.
-        let has = cursor.is_none_or(|cursor| key::position(&update.object)[..] < cursor[..])
+        let has = key::is_before(&update.object, cursor)
             && (self.interval.acting.contains(&to)
                 || peer.is_none_or(|peer| !peer.missing.contains_key(&update.object)));
         let message = Replicate {

@@ -428,7 +428,7 @@ impl Pg {
         if last {
             self.transfers.incoming.swap_remove(object);
             sh.counters.recovered += 1;
-            if self.as_primary().is_some() && !self.on_undone_fetched(object, sh) {
+            if self.as_primary().is_some() && !self.on_undone_fetched(object, version, sh) {
                 self.on_recovered_here(object, sh);
             }
         }

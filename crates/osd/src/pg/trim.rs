@@ -85,7 +85,10 @@ impl Pg {
             return;
         }
         self.trim_go_on(sh);
-        self.trim_next_page(sh);
+        // Where clones have to be looked for among all names, a page a tick is enough.
+        if !self.local.clones_known {
+            self.trim_next_page(sh);
+        }
     }
 
     fn trim_next_page(&mut self, sh: &mut Shared) {
@@ -167,7 +170,6 @@ impl Pg {
             self.queue_own(Entity::Osd(sh.me()), &object, Own::Trim { found }, sh);
         }
         self.trimming().filling = false;
-        // Where clones have to be looked for among all names, a page a tick is enough.
         if clean && self.local.clones_known && self.trimming().pending {
             self.trim_next_page(sh);
         }

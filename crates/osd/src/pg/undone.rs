@@ -13,10 +13,9 @@
 //!
 //! Invariant ([`Local::check`]): who is noted is missing, and needs the version below the undone updates.
 
-use super::local::{Local, Ops};
+use super::local::{Local, Ops, undone_key};
 use super::log::entry_bytes;
 use crate::{key, snaps};
-use bytes::Bytes;
 use nacre_store::Op;
 use nacre_types::{ObjectId, Version};
 use nacre_wire::Wire;
@@ -25,12 +24,6 @@ use std::sync::Arc;
 
 /// Bytes of undone updates that are noted of one object, about.
 const NOTED_MAX: usize = 64 << 10;
-
-pub(super) fn undone_key(object: &ObjectId) -> Bytes {
-    let mut key = vec![b'u'];
-    key.extend_from_slice(&key::position(object));
-    key.into()
-}
 
 /// The last of the undone updates of the object itself: its copy is at that version.
 pub(super) fn last(undone: &Undone) -> &LogEntry {
@@ -44,23 +37,21 @@ pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &LogEntry> {
 }
 
 impl Local {
-    /// What our copy of the object is, which is to go back to `base`, when the log has just lost `divergent`; nothing if that is of no use.
+    /// What our copy of the object is, which is to go back to `base`, when the log has just lost `entries` of its name; nothing if that is of no use.
     pub(super) fn copy_with_undone(
         &self,
         object: &ObjectId,
         base: Version,
-        divergent: &[Arc<LogEntry>],
+        entries: Vec<Arc<LogEntry>>,
     ) -> Option<Undone> {
         let whole = |object: &ObjectId| !self.missing.contains_key(object) && !self.lost.contains_key(object);
         if base == Version::NONE || snaps::is_clone(object) || !whole(object) {
             return None;
         }
-        let same_name = |entry: &&Arc<LogEntry>| snaps::live(&entry.object) == *object;
-        let entries: Vec<_> = divergent.iter().filter(same_name).cloned().collect();
         let new = |entry: &LogEntry| entry.prior == Version::NONE && !entry.deleted && whole(&entry.object);
         let bytes: usize = entries.iter().map(|entry| entry_bytes(entry)).sum();
         let useful = bytes <= NOTED_MAX && entries.iter().all(|entry| entry.object == *object || new(entry));
-        useful.then(|| Undone { object: object.clone(), base, entries })
+        useful.then_some(Undone { object: object.clone(), base, entries })
     }
 
     /// Our copy of a missing object is this.

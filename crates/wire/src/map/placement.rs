@@ -50,13 +50,13 @@ impl ClusterMap {
     fn derive(&mut self, before: &Before, all: bool) {
         let now = lives(self);
         // Also an OSD that died and came back within one delta: its new life knows nothing of the old one's promises.
-        let mut changed: BTreeSet<OsdId> =
+        let changed: BTreeSet<OsdId> =
             now.iter().filter(|(osd, life)| before.osds.get(osd) != Some(life)).map(|(osd, _)| *osd).collect();
-        changed.extend(before.osds.keys().filter(|osd| !now.contains_key(osd)));
         let sizes = sizes(self);
+        // A split, or an OSD that is removed, changes what CRUSH reads.
         let quiet = !before.crush_changed && before.sizes == sizes && !all;
         let has_changed = |osds: &[OsdId]| !changed.is_empty() && osds.iter().any(|osd| changed.contains(osd));
-        let mut placer = Placer::new(self);
+        let mut placer: Option<Placer> = None;
         let mut records = std::mem::take(&mut self.pgs);
         for (pg, record) in &mut records {
             // Where nothing is temporary, both sets are those of `raw` that are up.
@@ -65,12 +65,11 @@ impl ClusterMap {
                 && record.temporary.is_empty()
                 && record.acting == record.up
                 && !has_changed(&record.raw)
-                && !before.split.contains(pg)
             {
                 continue;
             }
             if before.crush_changed || record.since == nacre_types::Epoch::NONE {
-                record.raw = placer.raw(self, *pg);
+                record.raw = placer.get_or_insert_with(|| Placer::new(self)).raw(self, *pg);
             }
             let is_up = |osd: &OsdId| now.get(osd).is_some_and(|(up, _)| *up);
             let up: Vec<OsdId> = record.raw.iter().copied().filter(is_up).collect();
