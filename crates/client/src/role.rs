@@ -435,8 +435,10 @@ impl Client {
         self.in_flight.range(..id).any(|(_, earlier)| later(earlier) && earlier.is_write() && earlier.is_beside(op))
     }
 
-    /// An attempt of an operation was refused for good, and it has been sent again: reads behind it were answered as if it had ended by then, and it may be executed yet. (Only
-    /// what came back refused counts: to doubt all reads behind whatever was sent again starved clients that send much at once; simulator, seed 5306.)
+    /// An attempt of a write was refused for good after the write had been sent again. Reads behind it
+    /// were answered as if the write had failed, but its later attempt may still succeed. Only refusals
+    /// count: doubting reads behind every resent write starved clients that send much at once
+    /// (simulator, seed 5306).
     fn doubt_reads_behind(&mut self, id: u64) {
         if mutant(Mutant::OvertakenReadTaken) {
             return;

@@ -1,15 +1,17 @@
-//! Which clones there are: an index beside the objects, so that trimming looks at clones and not at every name (F52).
+//! An index of the clones in a pool, so that trimming looks at clones and not at every name (F52).
 //!
 //! ```text
-//!  a transaction of a group                      and with it, in the daemon's collection
-//!    Clone … to a:7      ─────────────────────▶  object "clones" of the pool:  omap  position of a:7
-//!    Remove a:3          ─────────────────────▶                                −     position of a:3
+//!  a transaction of a group        and with it, in the daemon's collection
+//!    Clone … to a:7   ───────────▶  object "clones" of the pool:  omap  position of a:7
+//!    Remove a:3       ───────────▶                                −     position of a:3
 //! ```
-//! Every transaction of a group comes by [`note`], whatever its reason: no way of making or removing a clone can forget the index. The key is the clone's
-//! position, so a group's clones are one range, and a split moves nothing. A group that was made before there was an index
-//! ([`crate::pg::local::PgMeta::clones_known`]) is looked through name by name.
+//! Every transaction of a group passes through [`note`], so no code that makes or removes a clone can
+//! forget the index. The key is the clone's position: a group's clones are one range, and a split moves
+//! nothing. A group from before the index existed ([`crate::pg::local::PgMeta::clones_known`]) is
+//! listed name by name.
 //!
-//! Invariant: what is in a pool's collection and is a clone, of a group that knows its clones, is in the index. What is in the index may be gone.
+//! Invariant: a clone in a pool's collection, of a group that knows its clones, is in the index. An
+//! entry of the index may name a clone that is gone.
 
 use crate::key;
 use bytes::Bytes;

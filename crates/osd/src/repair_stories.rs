@@ -355,8 +355,10 @@ fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     assert!(is_clean(&company));
 }
 
-/// Members that lose power one after the other, until nobody has "a" as it was: of the acting members' places, one is away while another's append reaches nobody; that one
-/// dies; the first comes back and has the log of the third, but not the object, when the third dies too. The second comes back, twice. Returns the append, and the third.
+/// Members lose power one after the other, until none has "a" without an undone append. `places` are
+/// those of the acting members: the first is down while the second's append reaches no other member,
+/// and the second dies. The first comes back and gets the third's log, but not the object, before the
+/// third dies too. The second comes back, twice. Returns the append, and the third member.
 pub(crate) fn left_with_an_undone_append(company: &mut Company, places: [usize; 3]) -> (OpRequest, Host) {
     let [away, holder, other] = places.map(|place| company.acting()[place]);
     let gone = company.kill(away);

@@ -1,16 +1,19 @@
-//! Objects that nobody has any more as they are needed, and somebody has with updates on them that were undone: they are done again.
+//! Objects that no member has at the needed version, while a member has them with undone updates:
+//! the primary orders those updates again.
 //!
 //! ```text
-//!  no source, a copy is noted (`undone.rs`) ─▶ Pull, if it is another's ─▶ noted here ─▶ Stat ─▶ new entries in the log, without data
-//!                                                                                                 │ everybody else lacks the object
-//!                                                                                                 ▼
-//!                                                                                              recovery pushes it
+//!  no source, a replica is noted (`undone.rs`)
+//!    ─▶ Pull, if another member has it ─▶ noted here ─▶ Stat
+//!    ─▶ new log entries without data: every other member now misses the object
+//!    ─▶ recovery pushes it
 //! ```
-//! Nobody was told of those updates, so keeping them is as allowed as losing them; they go into the log anew, with the operations that they are of, so that a client
-//! that asks again is answered and not executed again. Reads that came between saw the object as it was before: so an operation that has not ended for its
-//! client happens later than others thought, as it may. Updates of clients that are fenced by now may not: such a copy is left alone.
+//! No client was answered for those updates, so they may be kept or lost. Each new entry carries the
+//! request of the old one: a client that resends is answered and its operation does not run twice.
+//! Reads in between saw the object without the update; an unanswered operation may take effect that
+//! late. Updates of clients that are fenced by now may not: such a replica is left alone.
 //!
-//! Not covered: a client that was told meanwhile that such an operation of its failed (its program is another by now, or there is no room) finds it done.
+//! Not covered: a client was told meanwhile that such an operation failed (its program is another one
+//! by now, or there is no room). It finds the operation done.
 
 use super::answered::Known;
 use super::local::Ops;

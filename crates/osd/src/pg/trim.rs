@@ -6,9 +6,11 @@
 //!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
 //!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
 //! ```
-//! Only the primary of a clean group trims. What a pass has done is in the objects; a new primary begins one anew, and looks at all clones of the group, for orphans. Later
-//! passes look into those that may preserve what was removed since the last one: of each name that has several, a clone's snapshots come after the clone before it. Clones are
-//! listed by their index ([`crate::clones`]): a pass costs what there are clones, not objects (F52).
+//! Only the primary of a clean group trims. What a pass has done is in the objects. The first pass of
+//! an interval looks at all clones of the group, for orphans. Later passes look only at clones that may
+//! preserve a snapshot removed since the last pass: a clone's snapshots come after the previous clone
+//! of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with clones,
+//! not with objects (F52).
 //!
 //! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out of the one that does.
 

@@ -1,17 +1,21 @@
-//! Copies with more on them than they should have: what an adopted log undid.
+//! Replicas that have more than they should: updates that an adopted log undid.
 //!
 //! ```text
-//!   log here      4'61 ── 4'62                          the copy here is at 4'62: what is needed, and an update on it that nobody was told of
-//!   adopted log   4'61 ── 6'63 (of other objects)       it has to be at 4'61 again: missing, until somebody brings it
+//!   log here      4'61 ── 4'62                      the replica is at 4'62, an unanswered update
+//!   adopted log   4'61 ── 6'63 (of other objects)   it must be at 4'61 again: missing
 //! ```
-//! Usually somebody has it at 61 and it is brought. But members that lose power one after the other may each have an update of their own on it that did
-//! not get about; then nobody has 61, although nothing was lost (simulator, seed 3656). So what the copy is stays noted beside the missing object, and a
-//! primary that finds no other can do those updates again (`redo.rs`). Clones that the undone updates made are a part of it, and stay in the store as
-//! orphans as long as the note does (`snapshots.rs`): the copy names them, and they are all that is left of what the snapshots preserve.
+//! Usually another member has 61 and recovery brings it. But members that lose power one after the
+//! other may each have an unanswered update of their own; then no member has 61, although nothing was
+//! lost (simulator, seed 3656). So the undone updates stay noted beside the missing object, and a
+//! primary that finds no other source can order them again (`redo.rs`). Clones that those updates made
+//! belong to the note. They stay in the store as orphans as long as it does (`snapshots.rs`), because
+//! the snapshots' content may be nowhere else.
 //!
-//! Not noted: copies that were missing or had lost a part already, and those of which undone updates changed or removed an older clone.
+//! Not noted: replicas that were missing or had lost a part already, and those of which an undone
+//! update changed or removed an older clone.
 //!
-//! Invariant ([`Local::check`]): who is noted is missing, and needs the version below the undone updates.
+//! Invariant ([`Local::check`]): a noted object is missing, and needs the version below the undone
+//! updates.
 
 use super::local::{Local, Ops, undone_key};
 use super::log::entry_bytes;
