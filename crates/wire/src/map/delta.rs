@@ -11,6 +11,7 @@ use super::{
 use crate::codec::Wire;
 use crate::{wire_enum, wire_record};
 use nacre_types::{Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId, SnapId};
+use std::collections::btree_map::Entry;
 use std::fmt;
 
 /// One change.
@@ -317,8 +318,11 @@ impl ClusterMap {
                 self.mons.remove(mon);
             }
             Change::OsdNew { osd, store } => {
-                let fresh = || OsdInfo { weight: Weight::IN, store: *store, ..OsdInfo::default() };
-                self.osds.entry(*osd).or_insert_with(fresh);
+                if let Entry::Vacant(place) = self.osds.entry(*osd) {
+                    place.insert(OsdInfo { weight: Weight::IN, store: *store, ..OsdInfo::default() });
+                    // The hierarchy may name an OSD before it exists: until now, nothing was placed there.
+                    before.crush_changed = true;
+                }
             }
             Change::OsdUp { osd, instance, address, store, features, process } => {
                 let epoch = self.epoch;
