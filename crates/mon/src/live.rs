@@ -34,6 +34,7 @@ use crate::meta::{MetaAsk, unavailable};
 use crate::mon::{Counters, MonConfig, Output};
 use crate::options;
 use crate::osds;
+use crate::raft::member::Member;
 use crate::raft::{Consensus, Decision, Recovered};
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
@@ -58,6 +59,11 @@ const PROGRESS_S: u64 = 5;
 /// How a command is remembered.
 fn done(ask: &Ask, reply: &Value) -> CommandDone {
     CommandDone { via: ask.origin.via, token: ask.origin.token, reply: reply.to_string() }
+}
+
+/// Who should take part.
+fn members(map: &ClusterMap) -> impl Iterator<Item = Member> + '_ {
+    map.mons.iter().map(|(mon, info)| Member { mon: *mon, store: info.store })
 }
 
 pub struct Live {
@@ -106,7 +112,7 @@ impl Live {
             let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
             State::new(ClusterMap::empty(config.cluster, crush))
         });
-        let consensus = Consensus::new(config.id, config.seed, config.tick, recovered)?;
+        let consensus = Consensus::new(config.seed, config.tick, recovered)?;
         let down = state.map().osds.iter().filter(|(_, info)| !info.up).map(|(osd, _)| (*osd, now)).collect();
         let mut live = Self {
             router: Router::new(config.seed, now),
@@ -574,11 +580,11 @@ impl Live {
     }
 
     fn notice_removal(&mut self) {
-        let me = self.config.id;
-        let in_map = self.state.map().mons.contains_key(&me);
-        let votes = self.consensus.voters().chain(self.consensus.learners()).any(|mon| mon == me);
+        let me = self.consensus.me();
+        let in_map = members(self.state.map()).any(|member| member == me);
+        let votes = self.consensus.voters().chain(self.consensus.learners()).any(|member| member == me);
         if self.was_member && !in_map && !votes {
-            self.halted = Some(format!("{me} was removed from the cluster; its store may be wiped"));
+            self.halted = Some(format!("{} was removed from the cluster; its store may be wiped", me.mon));
         }
         self.was_member |= in_map && votes;
     }
@@ -753,37 +759,39 @@ impl Live {
         if !self.consensus.may_propose() {
             return;
         }
-        let me = self.config.id;
-        let wanted: Vec<MonId> = self.state.map().mons.keys().copied().collect();
-        let voters: Vec<MonId> = self.consensus.voters().collect();
-        let learners: Vec<MonId> = self.consensus.learners().collect();
-        for mon in &wanted {
-            if !voters.contains(mon) && !learners.contains(mon) {
-                self.consensus.propose_member(*mon, ConfChangeType::AddLearnerNode);
+        let me = self.consensus.me();
+        let wanted: Vec<Member> = members(self.state.map()).collect();
+        let voters: Vec<Member> = self.consensus.voters().collect();
+        let learners: Vec<Member> = self.consensus.learners().collect();
+        for member in &wanted {
+            if !voters.contains(member) && !learners.contains(member) {
+                self.consensus.propose_member(*member, ConfChangeType::AddLearnerNode);
                 return;
             }
         }
-        for mon in &learners {
-            let near = self.consensus.matched(*mon).is_some_and(|at| at > 0 && at + CAUGHT_UP >= self.consensus.last());
-            if wanted.contains(mon) && near && self.is_reachable(now, *mon) {
-                self.consensus.propose_member(*mon, ConfChangeType::AddNode);
+        for member in &learners {
+            let matched = self.consensus.matched(*member);
+            let near = matched.is_some_and(|at| at > 0 && at + CAUGHT_UP >= self.consensus.last());
+            if wanted.contains(member) && near && self.is_reachable(now, member.mon) {
+                self.consensus.propose_member(*member, ConfChangeType::AddNode);
                 return;
             }
         }
-        for mon in voters.iter().chain(&learners) {
-            if wanted.contains(mon) {
+        for member in voters.iter().chain(&learners) {
+            if wanted.contains(member) {
                 continue;
             }
-            if *mon == me {
-                let best =
-                    voters.iter().filter(|mon| **mon != me && wanted.contains(mon) && self.is_reachable(now, **mon));
-                if let Some(best) =
-                    best.copied().max_by_key(|mon| (self.consensus.matched(*mon), std::cmp::Reverse(*mon)))
-                {
+            if *member == me {
+                let others = voters.iter().filter(|other| **other != me && wanted.contains(other));
+                let best = others
+                    .copied()
+                    .filter(|other| self.is_reachable(now, other.mon))
+                    .max_by_key(|other| (self.consensus.matched(*other), std::cmp::Reverse(*other)));
+                if let Some(best) = best {
                     self.consensus.transfer(best);
                 }
             } else {
-                self.consensus.propose_member(*mon, ConfChangeType::RemoveNode);
+                self.consensus.propose_member(*member, ConfChangeType::RemoveNode);
             }
             return;
         }
@@ -794,13 +802,13 @@ impl Live {
     }
 
     fn quorum(&self, now: Time) -> Quorum {
-        let voters: Vec<MonId> = self.consensus.voters().collect();
+        let voters = self.voters();
         Quorum {
             leader: self.consensus.leader(),
             term: self.consensus.term(),
             reachable: voters.iter().filter(|mon| self.is_reachable(now, **mon)).copied().collect(),
             voters,
-            learners: self.consensus.learners().collect(),
+            learners: self.consensus.learners().map(|member| member.mon).collect(),
         }
     }
 
@@ -853,7 +861,7 @@ impl Live {
         (self.consensus.first(), self.consensus.last(), self.consensus.applied())
     }
     pub fn voters(&self) -> Vec<MonId> {
-        self.consensus.voters().collect()
+        self.consensus.voters().map(|member| member.mon).collect()
     }
     pub fn counters(&self) -> Counters {
         Counters { rejects: self.leader.rejects.clone(), ..self.counters.clone() }

@@ -137,18 +137,18 @@ impl Mon {
         let mut state = State::new(ClusterMap::empty(founding_.cluster, crush));
         let mon = |(mon, address): (&MonId, &Address)| Change::MonSet {
             mon: *mon,
-            info: MonInfo { address: address.clone() },
+            info: MonInfo { address: address.clone(), store: 0 },
         };
         let changes = founding_.mons.iter().map(mon).chain(founding_.changes.iter().cloned()).collect();
         state.found(changes);
         let members: Vec<MonId> = founding_.mons.keys().copied().collect();
-        founding(Identity { cluster: founding_.cluster, mon: id }, &members, Some(state.to_image()))
+        founding(Identity { cluster: founding_.cluster, mon: id, store: 0 }, &members, Some(state.to_image()))
     }
 
-    /// What the empty store of a monitor is given that a running cluster will let in (`mon add`).
+    /// What the empty store of a monitor is given that a running cluster will let in (`mon add`, which names the same store).
     #[must_use]
-    pub fn bootstrap_joining(id: MonId, cluster: ClusterId) -> Transaction {
-        founding(Identity { cluster, mon: id }, &[], None)
+    pub fn bootstrap_joining(id: MonId, store: u64, cluster: ClusterId) -> Transaction {
+        founding(Identity { cluster, mon: id, store }, &[], None)
     }
 
     /// Starts: asks its store.

@@ -14,6 +14,7 @@ use std::ops::Bound;
 
 use crate::mon::{MonConfig, Output};
 use crate::raft::Recovered;
+use crate::raft::member::{Member, STORES};
 use crate::raft::record::{
     EntryRecord, HARD_KEY, HardRecord, Identity, SnapshotRecord, WHO_KEY, identity_object, raft_object, snapshot_object,
 };
@@ -38,6 +39,7 @@ pub enum Progress {
 /// A monitor that reads its store.
 pub struct Opening {
     config: MonConfig,
+    member: Member,
     snapshot: Option<SnapshotRecord>,
     hard: HardState,
     entries: Vec<Entry>,
@@ -47,7 +49,8 @@ impl Opening {
     pub fn begin(config: MonConfig, out: &mut Vec<Output>) -> Self {
         let keys = vec![Bytes::from_static(WHO_KEY)];
         out.push(Output::Read { read: Read::OmapGet { object: identity_object(), keys }, token: IDENTITY });
-        Self { config, snapshot: None, hard: HardState::default(), entries: Vec::new() }
+        let member = Member { mon: config.id, store: 0 };
+        Self { config, member, snapshot: None, hard: HardState::default(), entries: Vec::new() }
     }
 
     pub fn on_store(&mut self, event: Event, out: &mut Vec<Output>) -> Progress {
@@ -77,6 +80,10 @@ impl Opening {
                         who.mon, who.cluster, self.config.id, self.config.cluster
                     ));
                 }
+                if who.store >= STORES {
+                    return Err(damaged("identity"));
+                }
+                self.member.store = who.store;
                 let read = Read::Data { object: snapshot_object(), offset: 0, length: u64::MAX };
                 out.push(Output::Read { read, token: SNAPSHOT });
                 Ok(Progress::Reading)
@@ -144,6 +151,9 @@ impl Opening {
         } else {
             Some(State::from_image(&image).map_err(|why| format!("the monitor's snapshot cannot be read: {why}"))?)
         };
-        Ok(Progress::Done(Box::new(state), Box::new(Recovered { hard: self.hard.clone(), snapshot, entries })))
+        Ok(Progress::Done(
+            Box::new(state),
+            Box::new(Recovered { member: self.member, hard: self.hard.clone(), snapshot, entries }),
+        ))
     }
 }

@@ -155,10 +155,10 @@ impl World {
         world
     }
 
-    /// Adds a machine with a monitor that waits to be let in.
-    pub fn add_joining(&mut self, id: u32) {
+    /// Adds a machine with a monitor that waits to be let in, whose store has that number.
+    pub fn add_joining(&mut self, id: u32, number: u64) {
         let mut store = RamStore::with(Commits::Manual, u64::MAX);
-        store.submit(Mon::bootstrap_joining(MonId(id), CLUSTER), Token(0)).expect("an empty store takes it");
+        store.submit(Mon::bootstrap_joining(MonId(id), number, CLUSTER), Token(0)).expect("an empty store takes it");
         store.commit(1);
         self.start(MonId(id), store, 1);
     }

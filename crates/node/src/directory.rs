@@ -16,6 +16,7 @@ use crate::device::{Blocks, FileDevice};
 use crate::error::{HOST_FULL, StartError, explain};
 use crate::hosted::Hosted;
 use crate::workers::{Mailbox, WorkersHandle};
+use nacre_mon::raft::member::STORES;
 use nacre_mon::{Founding, Mon};
 use nacre_osd::DaemonRecord;
 use nacre_store::{
@@ -226,11 +227,18 @@ pub fn may_add_mon(config: &Config, id: MonId, entry: &MonEntry) -> Result<(), S
     must_be_free(&entry.path)
 }
 
-/// Adds a monitor's store, made to be let into the running cluster, and its entry.
+/// A number for a monitor's store, as `mon add` wants it: never 0.
+#[must_use]
+pub fn random_mon_store() -> u64 {
+    let drawn = u64::try_from(random_u128() & u128::from(STORES - 1)).expect("below a bound of 64 bits");
+    drawn.max(1)
+}
+
+/// Adds a monitor's store of that number, made to be let into the running cluster, and its entry.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn add_mon(config: &mut Config, id: MonId, entry: MonEntry) -> Result<(), StartError> {
+pub fn add_mon(config: &mut Config, id: MonId, entry: MonEntry, store: u64) -> Result<(), StartError> {
     let file = config.dir.join(FILE_NAME);
     if config.mons.contains_key(&id) {
         return Err(StartError::Config { path: file, why: format!("{id} is described already") });
@@ -238,7 +246,8 @@ pub fn add_mon(config: &mut Config, id: MonId, entry: MonEntry) -> Result<(), St
     let mut changed = config.clone();
     changed.mons.insert(id, entry.clone());
     changed.check().map_err(|why| StartError::Config { path: file.clone(), why })?;
-    format(config.cluster, Entity::Mon(id), &entry.path, entry.size, Mon::bootstrap_joining(id, config.cluster))?;
+    let content = Mon::bootstrap_joining(id, store, config.cluster);
+    format(config.cluster, Entity::Mon(id), &entry.path, entry.size, content)?;
     changed.save()?;
     *config = changed;
     Ok(())

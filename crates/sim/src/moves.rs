@@ -6,11 +6,11 @@
 //! An order that is late may remove it again: whoever is missing in the map is let in again.
 
 use crate::plan::MS;
-use crate::process::Input;
 use crate::world::{CLUSTER, Event, World};
 use nacre_mon::Mon;
 use nacre_types::{Entity, MonId};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Monitors that are moved in one run, at most, but for those that come back from a late order.
 const MOVES_MAX: u32 = 4;
@@ -25,6 +25,8 @@ enum Step {
 #[derive(Debug, Default)]
 pub struct Moves {
     now: Option<(MonId, Step)>,
+    /// The stores of those that came back.
+    stores: BTreeMap<MonId, u64>,
     /// How many came back, or are about to.
     pub count: u32,
 }
@@ -55,17 +57,25 @@ impl World {
         let Some(map) = self.ledger.map().filter(|_| self.plan.moves) else { return };
         let missing = self.missing_monitor().map(|mon| (mon, Step::Leaving));
         let Some((mon, step)) = self.moves.now.or(missing) else { return };
-        match (map.mons.contains_key(&mon), step) {
-            (true, Step::Leaving) => self.order(&json!({"command": "mon rm", "id": mon.0})),
-            (false, Step::Leaving) => {
+        let known = map.mons.get(&mon).map(|info| info.store);
+        let made = self.moves.stores.get(&mon).copied().unwrap_or(0);
+        match (known, step) {
+            (Some(store), Step::Leaving) => {
+                self.order(&json!({"command": "mon rm", "id": mon.0, "store": format!("{store:x}")}));
+            }
+            (None, Step::Leaving) => {
                 self.moves.now = Some((mon, Step::Coming));
                 self.moves.count += 1;
-                self.empty_monitor(mon);
+                self.moves.stores.insert(mon, u64::from(self.moves.count));
+                self.empty_monitor(mon, u64::from(self.moves.count));
             }
-            (false, Step::Coming) => {
-                self.order(&json!({"command": "mon add", "id": mon.0, "address": format!("sim:mon{}", mon.0)}));
+            (None, Step::Coming) => {
+                let (address, store) = (format!("sim:mon{}", mon.0), format!("{made:x}"));
+                self.order(&json!({"command": "mon add", "id": mon.0, "address": address, "store": store}));
             }
-            (true, Step::Coming) => {
+            // An order that was late let its former store in.
+            (Some(store), Step::Coming) if store != made => self.moves.now = Some((mon, Step::Leaving)),
+            (Some(_), Step::Coming) => {
                 self.note(|| format!("{mon} comes with a new store"));
                 self.moves.now = None;
                 self.process(Entity::Mon(mon)).gone = false;
@@ -75,12 +85,9 @@ impl World {
     }
 
     /// It ends, and has a store that knows nothing.
-    fn empty_monitor(&mut self, mon: MonId) {
+    fn empty_monitor(&mut self, mon: MonId, store: u64) {
         let who = Entity::Mon(mon);
         self.crash(who);
-        // Its connections have ended with it, and nobody takes for its successor's what it had said.
-        self.schedule
-            .forget(|event| matches!(event, Event::Input { input: Input::Message { from, .. }, .. } if *from == who));
-        self.take_disk(who, Mon::bootstrap_joining(mon, CLUSTER));
+        self.take_disk(who, Mon::bootstrap_joining(mon, store, CLUSTER));
     }
 }

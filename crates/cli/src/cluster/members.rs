@@ -172,7 +172,8 @@ fn osd_add(
     cluster.command(&request)?;
     let shown = entry.clone();
     if let Err(why) = directory::add_osd(&mut config, osd, entry, store) {
-        let undone = cluster.command(&json!({ "command": "osd rm", "osd": id, "force": true }));
+        let name = format!("{store:x}");
+        let undone = cluster.command(&json!({ "command": "osd rm", "osd": id, "force": true, "store": name }));
         let undone = if undone.is_ok() { "nothing was added" } else { "its number stays reserved: `nacre osd rm` it" };
         return Err(anyhow!("{why}; {undone}"));
     }
@@ -257,10 +258,13 @@ fn mon_add(
     let entry = MonEntry { address: free_address(&config, &id.to_string(), address)?, path, size: bytes };
     directory::may_add_mon(&config, id, &entry)?;
     let mut cluster = place.connect()?;
-    cluster.command(&json!({ "command": "mon add", "id": id.0, "address": entry.address }))?;
+    // What was promised to the others, an earlier store of this number promised: this one has a name of its own.
+    let number = directory::random_mon_store();
+    let store = format!("{number:x}");
+    cluster.command(&json!({ "command": "mon add", "id": id.0, "address": entry.address, "store": store }))?;
     let shown = entry.clone();
-    if let Err(why) = directory::add_mon(&mut config, id, entry) {
-        let undone = cluster.command(&json!({ "command": "mon rm", "id": id.0 }));
+    if let Err(why) = directory::add_mon(&mut config, id, entry, number) {
+        let undone = cluster.command(&json!({ "command": "mon rm", "id": id.0, "store": store }));
         let undone = if undone.is_ok() { "nothing was added" } else { "it is still expected: `nacre mon rm` it" };
         return Err(anyhow!("{why}; {undone}"));
     }

@@ -1,7 +1,7 @@
 //! Commands about the cluster as a whole.
 
-use nacre_types::{ClientId, Entity, Instance, OsdId};
-use nacre_wire::map::{Change, ClusterMap, Weight};
+use nacre_types::{ClientId, Entity, Instance, MonId, OsdId};
+use nacre_wire::map::{Change, ClusterMap, MonInfo, Weight};
 use nacre_wire::msg::monitor::Severity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -100,7 +100,8 @@ pub fn map_dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 
 fn dump(map: &ClusterMap) -> Value {
     let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-    let mons: Vec<Value> = map.mons.iter().map(|(id, info)| json!({ "id": id.0, "address": info.address.0 })).collect();
+    let mon = |(id, info): (&MonId, &MonInfo)| json!({ "id": id.0, "address": info.address.0, "store": format!("{:x}", info.store) });
+    let mons: Vec<Value> = map.mons.iter().map(mon).collect();
     let osds: Vec<Value> = map
         .osds
         .iter()

@@ -158,8 +158,8 @@ pub const COMMANDS: &[CommandSpec] = &[
     reads("log last", &["n?", "severity?"], "The cluster log's last lines.", cluster::log_last),
     reads("log watch", &["since", "severity?"], "The cluster log's lines after a number.", cluster::log_watch),
     reads("map dump", &[], "The cluster map.", cluster::map_dump),
-    writes_("mon add", &["id", "address"], "Lets a monitor in.", mons::add),
-    writes_("mon rm", &["id"], "Removes a monitor.", mons::rm),
+    writes_("mon add", &["id", "address", "store"], "Lets a monitor in.", mons::add),
+    writes_("mon rm", &["id", "store?"], "Removes a monitor.", mons::rm),
     reads("mon stat", &[], "Who takes part in consensus.", mons::stat),
     writes_(
         "osd add",

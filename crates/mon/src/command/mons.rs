@@ -4,6 +4,8 @@ use nacre_types::MonId;
 use nacre_wire::map::{Address, Change, MonInfo};
 use serde_json::{Value, json};
 
+use crate::raft::member::STORES;
+
 use super::{Done, Fields, View, change, read};
 
 /// Raft stays cheap with few members, and more do not make anything safer that people can tell.
@@ -17,6 +19,12 @@ fn id(fields: &Fields<'_>) -> Result<MonId, String> {
         _ => None,
     };
     number.and_then(|number| u32::try_from(number).ok()).filter(|id| *id < 1_000_000).map(MonId).ok_or_else(wrong)
+}
+
+/// A store's number: drawn when it was made, in hexadecimal.
+fn parse_store(number: &str) -> Result<u64, String> {
+    let store = u64::from_str_radix(number, 16).ok().filter(|store| *store < STORES);
+    store.ok_or_else(|| format!("`store` is a number in hexadecimal, smaller than {STORES:x}, not `{number}`"))
 }
 
 pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
@@ -44,11 +52,11 @@ pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 }
 
 pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (mon, address) = (id(fields)?, fields.need_text("address")?);
+    let (mon, address, store) = (id(fields)?, fields.need_text("address")?, parse_store(fields.need_text("store")?)?);
     if !address.contains(':') {
         return Err(format!("`address` is HOST:PORT, not {address}"));
     }
-    let info = MonInfo { address: Address(address.to_owned()) };
+    let info = MonInfo { address: Address(address.to_owned()), store };
     let map = view.map();
     let reply = json!({
         "id": mon.0,
@@ -57,7 +65,10 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if map.mons.get(&mon) == Some(&info) {
         return read(reply);
     }
-    if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && **known == info) {
+    if map.mons.get(&mon).is_some_and(|known| known.store != store) {
+        return Err(format!("there is a {mon} already, and it has another store: remove it first (`mon rm`)"));
+    }
+    if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && known.address == info.address) {
         return Err(format!("{other} has this address already"));
     }
     let quorum = &view.quorum;
@@ -73,8 +84,11 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let mon = id(fields)?;
-    if !view.map().mons.contains_key(&mon) {
+    let Some(info) = view.map().mons.get(&mon) else {
         return Err(format!("there is no {mon}; `mon stat` lists them"));
+    };
+    if fields.text("store")?.map(parse_store).transpose()?.is_some_and(|store| store != info.store) {
+        return Err(format!("{mon} has another store by now, and that is not the one to be removed"));
     }
     let quorum = &view.quorum;
     let rest: Vec<MonId> = quorum.voters.iter().filter(|voter| **voter != mon).copied().collect();

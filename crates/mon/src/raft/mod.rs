@@ -17,11 +17,13 @@
 //! 3. A monitor whose store does not answer does not tick: it neither stands for election nor keeps followers loyal.
 
 mod log;
+pub mod member;
 pub mod record;
 pub(crate) mod timeout;
 
 use bytes::Bytes;
 use log::LogMemory;
+use member::Member;
 use nacre_store::{Op, Transaction};
 use nacre_types::{MonId, Time};
 use protobuf::Message as _;
@@ -41,17 +43,6 @@ const LEASE_TICKS: usize = 8;
 const TRIM_MARGIN: u64 = 256;
 /// A snapshot that was not answered after so many ticks is taken to be lost.
 const SNAPSHOT_TICKS: u32 = 60;
-
-/// The consensus library's id of a monitor.
-#[must_use]
-pub const fn raft_id(mon: MonId) -> u64 {
-    mon.0 as u64 + 1
-}
-/// The monitor of a library's id.
-#[must_use]
-pub fn mon_of(id: u64) -> MonId {
-    MonId(u32::try_from(id.saturating_sub(1)).unwrap_or(u32::MAX))
-}
 
 /// What the library decided; handled in order.
 #[derive(Debug)]
@@ -104,6 +95,8 @@ struct Held {
 
 /// What is read from the store at start.
 pub struct Recovered {
+    /// Whose store it is.
+    pub member: Member,
     /// Raft's hard state.
     pub hard: HardState,
     /// The snapshot; `state` may be taken out.
@@ -133,9 +126,9 @@ impl Consensus {
     ///
     /// # Errors
     /// Text: the log and snapshot do not fit together.
-    pub fn new(mon: MonId, seed: u64, tick: Duration, recovered: Recovered) -> Result<Self, String> {
-        let Recovered { mut hard, snapshot, entries } = recovered;
-        let id = raft_id(mon);
+    pub fn new(seed: u64, tick: Duration, recovered: Recovered) -> Result<Self, String> {
+        let Recovered { member, mut hard, snapshot, entries } = recovered;
+        let id = member.raft_id();
         let conf = ConfState::from(&snapshot.members);
         let trimmed = (snapshot.trimmed_index, snapshot.trimmed_term);
         hard.commit = hard.commit.min(trimmed.0 + entries.len() as u64);
@@ -189,7 +182,7 @@ impl Consensus {
     pub fn step(&mut self, from: MonId, bytes: &[u8]) -> Result<(), Amnesia> {
         let Ok(message) = Message::parse_from_bytes(bytes) else { return Ok(()) };
         // Proposals are never forwarded inside the library: preconditions are the leader's business.
-        let ours = message.from == raft_id(from) && message.to == self.id;
+        let ours = Member::of(message.from).mon == from && message.to == self.id;
         if !ours || matches!(message.get_msg_type(), MessageType::MsgPropose | MessageType::MsgReadIndex) {
             return Ok(());
         }
@@ -303,12 +296,10 @@ impl Consensus {
 
     /// A monitor's connection is gone.
     pub fn on_disconnect(&mut self, mon: MonId) {
-        let id = raft_id(mon);
-        if self.is_leader() {
-            self.node.report_unreachable(id);
-            if self.snapshots_sent.remove(&id).is_some() && self.progress_state(id) == Some(ProgressState::Snapshot) {
-                self.node.report_snapshot(id, SnapshotStatus::Failure);
-            }
+        let Some(id) = self.id_of(mon).filter(|_| self.is_leader()) else { return };
+        self.node.report_unreachable(id);
+        if self.snapshots_sent.remove(&id).is_some() && self.progress_state(id) == Some(ProgressState::Snapshot) {
+            self.node.report_snapshot(id, SnapshotStatus::Failure);
         }
     }
 
@@ -331,19 +322,19 @@ impl Consensus {
     }
 
     /// Proposes one change of members, if none is under way.
-    pub fn propose_member(&mut self, mon: MonId, change: ConfChangeType) -> bool {
+    pub fn propose_member(&mut self, member: Member, change: ConfChangeType) -> bool {
         if !self.may_propose() || self.node.raft.has_pending_conf() {
             return false;
         }
-        let mut conf = ConfChange { node_id: raft_id(mon), ..ConfChange::default() };
+        let mut conf = ConfChange { node_id: member.raft_id(), ..ConfChange::default() };
         conf.set_change_type(change);
         self.node.propose_conf_change(Vec::new(), conf).is_ok()
     }
 
-    /// Hands leadership to `mon`.
-    pub fn transfer(&mut self, mon: MonId) {
+    /// Hands leadership to `member`.
+    pub fn transfer(&mut self, member: Member) {
         if self.is_leader() {
-            self.node.transfer_leader(raft_id(mon));
+            self.node.transfer_leader(member.raft_id());
             self.set_timeout();
         }
     }
@@ -444,7 +435,7 @@ impl Consensus {
         if message.get_msg_type() == MessageType::MsgSnapshot {
             self.snapshots_sent.insert(message.to, 0);
         }
-        let to = mon_of(message.to);
+        let to = Member::of(message.to).mon;
         let bytes = message.write_to_bytes().expect("messages are far below the codec's limit of 2 GiB");
         out.push(Decision::Send(to, bytes.into()));
     }
@@ -514,7 +505,7 @@ impl Consensus {
     #[must_use]
     pub fn leader(&self) -> Option<MonId> {
         let id = self.node.raft.leader_id;
-        (id != 0).then(|| mon_of(id))
+        (id != 0).then(|| Member::of(id).mon)
     }
     /// The current term.
     #[must_use]
@@ -536,21 +527,30 @@ impl Consensus {
     pub fn first(&self) -> u64 {
         self.node.store().first()
     }
+    /// This monitor, with its store.
+    #[must_use]
+    pub fn me(&self) -> Member {
+        Member::of(self.id)
+    }
     /// Those that vote.
-    pub fn voters(&self) -> impl Iterator<Item = MonId> + '_ {
-        self.conf.voters.iter().map(|id| mon_of(*id))
+    pub fn voters(&self) -> impl Iterator<Item = Member> + '_ {
+        self.conf.voters.iter().map(|id| Member::of(*id))
     }
     /// Those that only follow.
-    pub fn learners(&self) -> impl Iterator<Item = MonId> + '_ {
-        self.conf.learners.iter().map(|id| mon_of(*id))
+    pub fn learners(&self) -> impl Iterator<Item = Member> + '_ {
+        self.conf.learners.iter().map(|id| Member::of(*id))
+    }
+    /// The library's id of the member that `mon` is.
+    fn id_of(&self, mon: MonId) -> Option<u64> {
+        self.voters().chain(self.learners()).find(|member| member.mon == mon).map(Member::raft_id)
     }
     fn progress_state(&self, id: u64) -> Option<ProgressState> {
         self.node.raft.prs().get(id).map(|progress| progress.state)
     }
-    /// As the leader knows: the last entry that `mon` has for sure.
+    /// As the leader knows: the last entry that `member` has for sure.
     #[must_use]
-    pub fn matched(&self, mon: MonId) -> Option<u64> {
-        self.node.raft.prs().get(raft_id(mon)).map(|progress| progress.matched)
+    pub fn matched(&self, member: Member) -> Option<u64> {
+        self.node.raft.prs().get(member.raft_id()).map(|progress| progress.matched)
     }
     /// Lets go of the snapshot kept for followers, when none is being sent one.
     pub fn tidy(&mut self) {
@@ -584,6 +584,10 @@ impl Consensus {
     }
 }
 
+const fn founder(mon: MonId) -> Member {
+    Member { mon, store: 0 }
+}
+
 /// What a new monitor's store holds before it first starts.
 ///
 /// `members` are the first voters, the same list for each of them with the same `state`. A monitor that is to be let in by a running cluster
@@ -594,7 +598,7 @@ pub fn founding(who: record::Identity, members: &[MonId], state: Option<Bytes>) 
     let record = SnapshotRecord {
         index: first,
         term: first,
-        members: Members { voters: members.iter().map(|mon| raft_id(*mon)).collect(), ..Members::default() },
+        members: Members { voters: members.iter().map(|mon| founder(*mon).raft_id()).collect(), ..Members::default() },
         trimmed_index: first,
         trimmed_term: first,
         state: state.unwrap_or_default(),

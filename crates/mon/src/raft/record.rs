@@ -55,8 +55,10 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// Which monitor.
     pub mon: MonId,
+    /// The number that was drawn when the store was made, as `mon add` names it; 0 for one that founded the cluster.
+    pub store: u64,
 }
-wire_record!(Identity version 1 compat 1 { cluster, mon });
+wire_record!(Identity version 2 compat 2 { cluster, mon } since 2 { store });
 
 /// Raft's hard state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +130,7 @@ impl From<EntryRecord> for Entry {
 /// Who takes part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Raft ids (monitor id plus one) that vote.
+    /// Raft ids ([`super::member`]) that vote.
     pub voters: Vec<u64>,
     /// Those that only follow.
     pub learners: Vec<u64>,

@@ -111,8 +111,10 @@ impl fmt::Debug for Digest {
 pub struct MonInfo {
     /// Where it listens.
     pub address: Address,
+    /// Identity of its store; 0 for one that founded the cluster. Promises to the others were made by this store and by no later one.
+    pub store: u64,
 }
-wire_record!(MonInfo version 1 compat 1 { address });
+wire_record!(MonInfo version 2 compat 2 { address } since 2 { store });
 
 /// An OSD. *Down* is about the process, *out* ([`Weight::OUT`]) about the data: a down OSD stays in for a while, so that a short
 /// absence moves nothing (CEPH-48).

@@ -834,7 +834,7 @@ fn pg_record() -> PgRecord {
     }
 }
 fn mon_info() -> MonInfo {
-    MonInfo { address: address() }
+    MonInfo { address: address(), store: 0x1_2345 }
 }
 const CLASS: ProgramKind = ProgramKind::Class {};
 fn program_version() -> ProgramVersion {
@@ -895,9 +895,10 @@ fn delta() -> MapDelta {
     MapDelta { epoch: Epoch(9), previous: Digest(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10), changes: changes() }
 }
 
-/// As it was read before OSDs' processes had numbers.
-fn without_processes() -> ClusterMap {
+/// As it was read before OSDs' processes and monitors' stores had numbers.
+fn without_numbers() -> ClusterMap {
     let mut map = cluster_map();
+    map.mons.values_mut().for_each(|info| info.store = 0);
     map.osds.values_mut().for_each(|info| info.process = 0);
     map
 }
@@ -967,7 +968,8 @@ fn map() -> Vec<Sample> {
     all.extend([
         value("variant Protocol.Log", Protocol::Log {}),
         value("variant Protocol.Chunk", Protocol::Chunk {}),
-        value("record MonInfo v1", mon_info()),
+        value("record MonInfo v1", MonInfo { store: 0, ..mon_info() }),
+        value("record MonInfo v2", mon_info()),
         value("record OsdInfo v1", OsdInfo { process: 0, ..osd_info() }),
         value("record OsdInfo v2", osd_info()),
         value("record Pool v1", pool()),
@@ -980,7 +982,7 @@ fn map() -> Vec<Sample> {
         value("variant SnapMode.Own", SnapMode::Own {}),
         value("fields Activation", activation()),
         value("record PgRecord v1", pg_record()),
-        value("record ClusterMap v1", without_processes()),
+        value("record ClusterMap v1", without_numbers()),
         value("record ClusterMap v2", programmed_map()),
         value("record Program v1", program()),
         value("record ProgramVersion v1", program_version()),
