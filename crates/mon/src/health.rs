@@ -115,15 +115,22 @@ fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
     let joining: Vec<String> = view
         .map()
         .mons
-        .keys()
-        .filter(|mon| !quorum.voters.contains(mon))
-        .map(|mon| format!("{mon} has no vote yet"))
+        .iter()
+        .filter(|(mon, info)| !info.leaving && !quorum.voters.contains(mon))
+        .map(|(mon, _)| format!("{mon} has no vote yet"))
         .collect();
     if !joining.is_empty() {
         let summary = format!("{} of {} monitors have not joined", joining.len(), view.map().mons.len());
         let todo =
             "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
         found.push(check("MON_JOINING", Level::Warn, summary, joining, todo));
+    }
+    let leaving: Vec<String> =
+        view.map().mons.iter().filter(|(_, info)| info.leaving).map(|(mon, _)| mon.to_string()).collect();
+    if !leaving.is_empty() {
+        let summary = format!("{} monitors are to leave and are not gone yet", leaving.len());
+        let todo = "Keep them running until `mon stat` no longer lists them: their votes may be needed. Most of those that stay have to run.";
+        found.push(check("MON_LEAVING", Level::Warn, summary, leaving, todo));
     }
     if quorum.voters.len() == 2 {
         let todo = "Add a third with `mon add`: with two, losing either one stops the cluster.";

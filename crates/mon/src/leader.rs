@@ -68,6 +68,8 @@ pub enum Request {
     TakeOut(OsdId),
     /// A pool is full, or no longer.
     PoolFull(PoolId, bool),
+    /// A monitor that was to leave has left consensus.
+    MonGone(MonId),
     /// A command that changes something.
     Command(Ask),
 }
@@ -81,6 +83,7 @@ enum Subject {
     Down(OsdId),
     TakeOut(OsdId),
     PoolFull(PoolId),
+    MonGone(MonId),
     Command(Origin),
 }
 
@@ -93,6 +96,7 @@ impl Request {
             Self::Down(down) => Subject::Down(down.osd),
             Self::TakeOut(osd) => Subject::TakeOut(*osd),
             Self::PoolFull(pool, _) => Subject::PoolFull(*pool),
+            Self::MonGone(mon) => Subject::MonGone(*mon),
             Self::Command(ask) => Subject::Command(ask.origin),
         }
     }
@@ -113,6 +117,7 @@ impl Request {
             Self::Down(down) => vec![Part::Osd(down.osd)],
             Self::TakeOut(osd) => vec![Part::Osd(*osd), Part::Flags],
             Self::PoolFull(pool, _) => vec![Part::Pool(*pool)],
+            Self::MonGone(mon) => vec![Part::Mon(*mon)],
             Self::Command(_) => return Reads::All,
         };
         Reads::Parts(parts)
@@ -402,6 +407,14 @@ impl Leader {
                 let text = if full { "is full: writes that need space are refused" } else { "has space again" };
                 said.push((Severity::Warn {}, format!("pool {} {text}", settings.name)));
                 vec![Change::PoolSet { pool, settings }]
+            }
+            Request::MonGone(mon) => {
+                let (leaving, quorum) = (map.mons.get(&mon).is_some_and(|info| info.leaving), &view.quorum);
+                if !leaving || quorum.voters.contains(&mon) || quorum.learners.contains(&mon) {
+                    return Vec::new();
+                }
+                said.push((Severity::Info {}, format!("{mon} is removed")));
+                vec![Change::MonRemove { mon }]
             }
             Request::Command(ask)
                 if let Some((epoch, reply)) = view.state.command_done(ask.origin.via, ask.origin.token) =>

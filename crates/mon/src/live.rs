@@ -7,8 +7,9 @@
 //!                                         │  reads confirmed? ─▶ answer                      │
 //!                                         └─ batch due? ─▶ propose ◀─────────────────────────┘ until quiet
 //! ```
-//! Service metadata goes the same ways; its turns are in `live/meta.rs`.
+//! Service metadata goes the same ways; its turns are in `live/meta.rs`. Who takes part is in `live/members.rs`.
 
+mod members;
 mod meta;
 
 use nacre_store::Token;
@@ -17,13 +18,12 @@ use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, SessionPong, Severity};
-use raft::eraftpb::ConfChangeType;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::command::{self, Quorum, View};
+use crate::command::{self, View};
 use crate::failure::Down;
 use crate::hierarchy;
 use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
@@ -34,21 +34,16 @@ use crate::meta::{MetaAsk, unavailable};
 use crate::mon::{Counters, MonConfig, Output};
 use crate::options;
 use crate::osds;
-use crate::raft::member::Member;
 use crate::raft::{Consensus, Decision, Recovered};
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
 use crate::subscribers::{Mail, Subscribers};
 use crate::{Mutant, mutant};
 
-/// A monitor that was not heard of for this long counts as unreachable.
-const REACHABLE: Duration = Duration::from_secs(2);
 /// A proposal larger than this is refused: a store's omap values end at 1 MiB.
 const PROPOSAL_BYTES_MAX: usize = 1_000_000;
 /// Store tokens of transactions that nobody waits for have this bit.
 const UNAWAITED: u64 = 1 << 63;
-/// A learner votes once it is this close to the log's end.
-const CAUGHT_UP: u64 = 64;
 
 /// After a turn in which programs had all their time, the leader does everything else first, for so long.
 const PROGRAMS_REST: Duration = Duration::from_millis(50);
@@ -59,11 +54,6 @@ const PROGRESS_S: u64 = 5;
 /// How a command is remembered.
 fn done(ask: &Ask, reply: &Value) -> CommandDone {
     CommandDone { via: ask.origin.via, token: ask.origin.token, reply: reply.to_string() }
-}
-
-/// Who should take part.
-fn members(map: &ClusterMap) -> impl Iterator<Item = Member> + '_ {
-    map.mons.iter().map(|(mon, info)| Member { mon: *mon, store: info.store })
 }
 
 pub struct Live {
@@ -579,16 +569,6 @@ impl Live {
         leader.map(|leader| Message::Led(Led { leader, term }))
     }
 
-    fn notice_removal(&mut self) {
-        let me = self.consensus.me();
-        let in_map = members(self.state.map()).any(|member| member == me);
-        let votes = self.consensus.voters().chain(self.consensus.learners()).any(|member| member == me);
-        if self.was_member && !in_map && !votes {
-            self.halted = Some(format!("{} was removed from the cluster; its store may be wiped", me.mon));
-        }
-        self.was_member |= in_map && votes;
-    }
-
     /// Asks for proof that this monitor still leads, and answers what is proven; whether it asked.
     fn answer_reads(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let mut asked = false;
@@ -746,69 +726,12 @@ impl Live {
         for (pool, full) in self.leader.stats.pools_to_flag(map) {
             self.leader.push(due, Request::PoolFull(pool, full));
         }
+        for mon in self.gone() {
+            self.leader.push(due, Request::MonGone(mon));
+        }
         self.clean_to = self.leader.stats.clean_to(map);
         if let Some(text) = self.leader.mass_failure_line(map) {
             self.leader.say(due, self.config.id, self.consensus.term(), Severity::Error {}, text);
-        }
-    }
-
-    // ── members ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// Brings the voters in line with the map, one step at a time: learner, then voter; whoever is no longer in the map goes.
-    fn reconcile_members(&mut self, now: Time) {
-        if !self.consensus.may_propose() {
-            return;
-        }
-        let me = self.consensus.me();
-        let wanted: Vec<Member> = members(self.state.map()).collect();
-        let voters: Vec<Member> = self.consensus.voters().collect();
-        let learners: Vec<Member> = self.consensus.learners().collect();
-        for member in &wanted {
-            if !voters.contains(member) && !learners.contains(member) {
-                self.consensus.propose_member(*member, ConfChangeType::AddLearnerNode);
-                return;
-            }
-        }
-        for member in &learners {
-            let matched = self.consensus.matched(*member);
-            let near = matched.is_some_and(|at| at > 0 && at + CAUGHT_UP >= self.consensus.last());
-            if wanted.contains(member) && near && self.is_reachable(now, member.mon) {
-                self.consensus.propose_member(*member, ConfChangeType::AddNode);
-                return;
-            }
-        }
-        for member in voters.iter().chain(&learners) {
-            if wanted.contains(member) {
-                continue;
-            }
-            if *member == me {
-                let others = voters.iter().filter(|other| **other != me && wanted.contains(other));
-                let best = others
-                    .copied()
-                    .filter(|other| self.is_reachable(now, other.mon))
-                    .max_by_key(|other| (self.consensus.matched(*other), std::cmp::Reverse(*other)));
-                if let Some(best) = best {
-                    self.consensus.transfer(best);
-                }
-            } else {
-                self.consensus.propose_member(*member, ConfChangeType::RemoveNode);
-            }
-            return;
-        }
-    }
-
-    fn is_reachable(&self, now: Time, mon: MonId) -> bool {
-        mon == self.config.id || self.heard.get(&mon).is_some_and(|at| now.since(*at) <= REACHABLE)
-    }
-
-    fn quorum(&self, now: Time) -> Quorum {
-        let voters = self.voters();
-        Quorum {
-            leader: self.consensus.leader(),
-            term: self.consensus.term(),
-            reachable: voters.iter().filter(|mon| self.is_reachable(now, **mon)).copied().collect(),
-            voters,
-            learners: self.consensus.learners().map(|member| member.mon).collect(),
         }
     }
 
@@ -859,9 +782,6 @@ impl Live {
     }
     pub fn log_bounds(&self) -> (u64, u64, u64) {
         (self.consensus.first(), self.consensus.last(), self.consensus.applied())
-    }
-    pub fn voters(&self) -> Vec<MonId> {
-        self.consensus.voters().map(|member| member.mon).collect()
     }
     pub fn counters(&self) -> Counters {
         Counters { rejects: self.leader.rejects.clone(), ..self.counters.clone() }

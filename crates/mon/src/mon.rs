@@ -19,6 +19,7 @@ use crate::live::Live;
 use crate::meta::programs::Programs;
 use crate::meta::scripts::Scripts;
 use crate::open::{Opening, Progress};
+use crate::raft::member::Member;
 use crate::raft::{founding, record::Identity};
 use crate::state::State;
 
@@ -137,7 +138,7 @@ impl Mon {
         let mut state = State::new(ClusterMap::empty(founding_.cluster, crush));
         let mon = |(mon, address): (&MonId, &Address)| Change::MonSet {
             mon: *mon,
-            info: MonInfo { address: address.clone(), store: 0 },
+            info: MonInfo { address: address.clone(), store: 0, leaving: false },
         };
         let changes = founding_.mons.iter().map(mon).chain(founding_.changes.iter().cloned()).collect();
         state.found(changes);
@@ -326,6 +327,14 @@ impl Mon {
         match &self.phase {
             Phase::Live(live) => live.voters(),
             Phase::Booting(_) | Phase::Halted => Vec::new(),
+        }
+    }
+    /// Those that vote, and those that only follow, with their stores, as this monitor has applied it.
+    #[must_use]
+    pub fn members(&self) -> (Vec<Member>, Vec<Member>) {
+        match &self.phase {
+            Phase::Live(live) => live.members(),
+            Phase::Booting(_) | Phase::Halted => Default::default(),
         }
     }
     /// Counts since start.

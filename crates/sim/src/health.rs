@@ -188,10 +188,12 @@ impl World {
             let state = match &process.role {
                 None => "does not run".to_owned(),
                 Some(Role::Mon(mon)) => {
+                    let (voters, learners) = mon.members();
                     format!(
-                        "leader {:?} leads {} log {:?} {}",
+                        "leader {:?} leads {} term {} log {:?} {} voters {voters:?} learners {learners:?}",
                         mon.leader(),
                         mon.is_leader(),
+                        mon.term(),
                         mon.log_bounds(),
                         mon.epoch()
                     )

@@ -1,7 +1,7 @@
 //! Monitors that are removed and let in again under their number, with a new store, while everything else goes on.
 //!
 //! ```text
-//!  mon rm ─▶ the map does not have it ─▶ it ends, if it has not yet; its store is gone ─▶ mon add ─▶ the map has it ─▶ a new store starts, and joins
+//!  mon rm ─▶ the map does not have it any more ─▶ it ends, if it has not yet; its store is gone ─▶ mon add ─▶ the map has it ─▶ a new store starts, and joins
 //! ```
 //! An order that is late may remove it again: whoever is missing in the map is let in again.
 

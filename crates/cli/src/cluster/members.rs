@@ -3,10 +3,10 @@
 //! ```text
 //!  osd add:  checks here ─▶ monitors reserve number and place ─▶ store, entry      fails? the reservation is taken back
 //!  mon add:  checks here ─▶ monitors let it in               ─▶ store, entry      fails? it is removed again
-//!  rm:       monitors agree ─▶ entry goes; the store's file stays for its owner to remove
+//!  rm:       monitors agree (and a monitor has left) ─▶ entry goes; the store's file stays for its owner to remove
 //! ```
 
-use super::Place;
+use super::{Place, Session};
 use crate::out::Out;
 use anyhow::{Context, Result, anyhow, bail};
 use nacre_node::config::{FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry, parse_size};
@@ -14,6 +14,10 @@ use nacre_node::{Config, directory, locks, machine, port_is_free};
 use nacre_types::{MonId, OsdId};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a monitor's removal is waited for.
+const LEAVES_IN: Duration = Duration::from_secs(30);
 
 /// A size as people write it.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -278,11 +282,31 @@ fn mon_add(
     out.line(&format!("{id} is let in at {}; {next}; it votes once it has caught up", shown.address))
 }
 
+/// Its own vote may be needed for its removal: who ends it now might be left with monitors that wait for it for ever.
+fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let stat = cluster.command(&json!({ "command": "mon stat" }))?;
+        let is_there = |known: &Value| known["id"].as_u64() == Some(u64::from(id.0));
+        if !stat["mons"].as_array().into_iter().flatten().any(is_there) {
+            return Ok(());
+        }
+        if begun.elapsed() > LEAVES_IN {
+            bail!(
+                "{id} is to leave, and has not left within {} s: keep it running, start the monitors that do not run (`nacre mon stat`), and remove it again",
+                LEAVES_IN.as_secs()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
     let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let reply = cluster.command(&json!({ "command": "mon rm", "id": mon }))?;
     let id = MonId(reply["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("the answer names no monitor")?);
+    wait_until_gone(&mut *cluster, id)?;
     let entry = config.mons.remove(&id);
     if entry.is_some() && !config.mons.is_empty() {
         config.save()?;

@@ -30,7 +30,9 @@ fn parse_store(number: &str) -> Result<u64, String> {
 pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     let quorum = &view.quorum;
     let one = |(mon, info): (&MonId, &MonInfo)| {
-        let role = if quorum.voters.contains(mon) {
+        let role = if info.leaving {
+            "leaving"
+        } else if quorum.voters.contains(mon) {
             if quorum.leader == Some(*mon) { "leader" } else { "follower" }
         } else if quorum.learners.contains(mon) {
             "catching up"
@@ -56,7 +58,7 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if !address.contains(':') {
         return Err(format!("`address` is HOST:PORT, not {address}"));
     }
-    let info = MonInfo { address: Address(address.to_owned()), store };
+    let info = MonInfo { address: Address(address.to_owned()), store, leaving: false };
     let map = view.map();
     let reply = json!({
         "id": mon.0,
@@ -65,8 +67,12 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if map.mons.get(&mon) == Some(&info) {
         return read(reply);
     }
-    if map.mons.get(&mon).is_some_and(|known| known.store != store) {
-        return Err(format!("there is a {mon} already, and it has another store: remove it first (`mon rm`)"));
+    if let Some(known) = map.mons.get(&mon).filter(|known| known.store != store) {
+        return Err(if known.leaving {
+            format!("the former {mon} is still on its way out; try again in a moment, or take another number")
+        } else {
+            format!("there is a {mon} already, and it has another store: remove it first (`mon rm`)")
+        });
     }
     if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && known.address == info.address) {
         return Err(format!("{other} has this address already"));
@@ -90,8 +96,19 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if fields.text("store")?.map(parse_store).transpose()?.is_some_and(|store| store != info.store) {
         return Err(format!("{mon} has another store by now, and that is not the one to be removed"));
     }
+    let map = view.map();
+    let staying = |id: &MonId| *id != mon && map.mons.get(id).is_some_and(|info| !info.leaving);
+    let left = map.mons.keys().filter(|id| staying(id)).count();
+    let reply = json!({
+        "id": mon.0,
+        "left": left,
+        "note": "its vote may be needed until `mon stat` no longer lists it: keep it running so long, if it runs",
+    });
+    if info.leaving {
+        return read(reply);
+    }
     let quorum = &view.quorum;
-    let rest: Vec<MonId> = quorum.voters.iter().filter(|voter| **voter != mon).copied().collect();
+    let rest: Vec<MonId> = quorum.voters.iter().filter(|voter| staying(voter)).copied().collect();
     if rest.is_empty() {
         return Err(format!("{mon} is the only monitor that votes: add another first"));
     }
@@ -103,6 +120,6 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             rest.len()
         ));
     }
-    let reply = json!({ "id": mon.0, "left": view.map().mons.len() - 1 });
-    change(reply, vec![Change::MonRemove { mon }], format!("{mon} is removed"))
+    let info = MonInfo { leaving: true, ..info.clone() };
+    change(reply, vec![Change::MonSet { mon, info }], format!("{mon} is to leave"))
 }

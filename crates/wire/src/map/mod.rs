@@ -113,8 +113,10 @@ pub struct MonInfo {
     pub address: Address,
     /// Identity of its store; 0 for one that founded the cluster. Promises to the others were made by this store and by no later one.
     pub store: u64,
+    /// It was removed and still belongs to consensus: it may be needed for the removal itself.
+    pub leaving: bool,
 }
-wire_record!(MonInfo version 2 compat 2 { address } since 2 { store });
+wire_record!(MonInfo version 2 compat 2 { address } since 2 { store, leaving });
 
 /// An OSD. *Down* is about the process, *out* ([`Weight::OUT`]) about the data: a down OSD stays in for a while, so that a short
 /// absence moves nothing (CEPH-48).

@@ -834,7 +834,7 @@ fn pg_record() -> PgRecord {
     }
 }
 fn mon_info() -> MonInfo {
-    MonInfo { address: address(), store: 0x1_2345 }
+    MonInfo { address: address(), store: 0x1_2345, leaving: true }
 }
 const CLASS: ProgramKind = ProgramKind::Class {};
 fn program_version() -> ProgramVersion {
@@ -898,7 +898,7 @@ fn delta() -> MapDelta {
 /// As it was read before OSDs' processes and monitors' stores had numbers.
 fn without_numbers() -> ClusterMap {
     let mut map = cluster_map();
-    map.mons.values_mut().for_each(|info| info.store = 0);
+    map.mons.values_mut().for_each(|info| (info.store, info.leaving) = (0, false));
     map.osds.values_mut().for_each(|info| info.process = 0);
     map
 }
@@ -968,7 +968,7 @@ fn map() -> Vec<Sample> {
     all.extend([
         value("variant Protocol.Log", Protocol::Log {}),
         value("variant Protocol.Chunk", Protocol::Chunk {}),
-        value("record MonInfo v1", MonInfo { store: 0, ..mon_info() }),
+        value("record MonInfo v1", MonInfo { store: 0, leaving: false, ..mon_info() }),
         value("record MonInfo v2", mon_info()),
         value("record OsdInfo v1", OsdInfo { process: 0, ..osd_info() }),
         value("record OsdInfo v2", osd_info()),

@@ -1,0 +1,115 @@
+//! Who takes part: the map says who should, consensus is brought in line with it, one member at a time.
+//!
+//! ```text
+//!  mon add ─▶ map: expected ─▶ learner ─▶ caught up? voter
+//!  mon rm  ─▶ map: leaving  ─▶ no member of consensus ─▶ no longer in the map: now, and not before, its process may end
+//! ```
+//! Removing a voter takes the votes of most of those that vote now, which of two is also its own. Found by simulation (seed 1291): the
+//! map forgot a monitor at once, its operator ended it as he was told, and the one that was left asked it for its vote for ever.
+
+use super::Live;
+use crate::command::Quorum;
+use crate::raft::member::Member;
+use nacre_types::{MonId, Time};
+use nacre_wire::map::ClusterMap;
+use raft::eraftpb::ConfChangeType;
+use std::time::Duration;
+
+/// A monitor that was not heard of for this long counts as unreachable.
+const REACHABLE: Duration = Duration::from_secs(2);
+/// A learner votes once it is this close to the log's end.
+const CAUGHT_UP: u64 = 64;
+
+/// Who should take part.
+fn staying(map: &ClusterMap) -> impl Iterator<Item = Member> + '_ {
+    let staying = map.mons.iter().filter(|(_, info)| !info.leaving);
+    staying.map(|(mon, info)| Member { mon: *mon, store: info.store })
+}
+
+impl Live {
+    /// Brings consensus in line with the map, one step at a time.
+    pub(super) fn reconcile_members(&mut self, now: Time) {
+        if !self.consensus.may_propose() {
+            return;
+        }
+        let me = self.consensus.me();
+        let wanted: Vec<Member> = staying(self.state.map()).collect();
+        let (voters, learners) = self.members();
+        for member in &wanted {
+            if !voters.contains(member) && !learners.contains(member) {
+                self.consensus.propose_member(*member, ConfChangeType::AddLearnerNode);
+                return;
+            }
+        }
+        for member in &learners {
+            let matched = self.consensus.matched(*member);
+            let near = matched.is_some_and(|at| at > 0 && at + CAUGHT_UP >= self.consensus.last());
+            if wanted.contains(member) && near && self.is_reachable(now, member.mon) {
+                self.consensus.propose_member(*member, ConfChangeType::AddNode);
+                return;
+            }
+        }
+        let rest: Vec<Member> = voters.iter().filter(|member| wanted.contains(member)).copied().collect();
+        let reachable: Vec<Member> = rest.iter().filter(|member| self.is_reachable(now, member.mon)).copied().collect();
+        for member in voters.iter().chain(&learners).filter(|member| !wanted.contains(member)) {
+            if voters.contains(member) && reachable.len() < rest.len() / 2 + 1 {
+                continue; // those that stay could decide nothing without it
+            }
+            if *member == me {
+                let best =
+                    reachable.iter().max_by_key(|other| (self.consensus.matched(**other), std::cmp::Reverse(**other)));
+                if let Some(best) = best {
+                    self.consensus.transfer(*best);
+                }
+            } else {
+                self.consensus.propose_member(*member, ConfChangeType::RemoveNode);
+            }
+            return;
+        }
+    }
+
+    /// Those that were to leave and have left consensus.
+    pub(super) fn gone(&self) -> Vec<MonId> {
+        let map = self.state.map();
+        let (voters, learners) = self.members();
+        let takes_part = |mon: MonId| voters.iter().chain(&learners).any(|member| member.mon == mon);
+        map.mons.iter().filter(|(mon, info)| info.leaving && !takes_part(**mon)).map(|(mon, _)| *mon).collect()
+    }
+
+    /// Stops when it is neither expected nor asked for its vote any more.
+    pub(super) fn notice_removal(&mut self) {
+        let me = self.consensus.me();
+        let known = self.state.map().mons.get(&me.mon).filter(|info| info.store == me.store);
+        let stays = known.is_some_and(|info| !info.leaving);
+        // Also of one that was started while it was to leave. (A new one's map may be of before it was let in.)
+        self.was_member |= known.is_some();
+        let votes = self.consensus.voters().chain(self.consensus.learners()).any(|member| member == me);
+        if self.was_member && !stays && !votes {
+            self.halted = Some(format!("{} was removed from the cluster; its store may be wiped", me.mon));
+        }
+    }
+
+    fn is_reachable(&self, now: Time, mon: MonId) -> bool {
+        mon == self.config.id || self.heard.get(&mon).is_some_and(|at| now.since(*at) <= REACHABLE)
+    }
+
+    pub(super) fn quorum(&self, now: Time) -> Quorum {
+        let voters = self.voters();
+        Quorum {
+            leader: self.consensus.leader(),
+            term: self.consensus.term(),
+            reachable: voters.iter().filter(|mon| self.is_reachable(now, **mon)).copied().collect(),
+            voters,
+            learners: self.consensus.learners().map(|member| member.mon).collect(),
+        }
+    }
+
+    pub fn voters(&self) -> Vec<MonId> {
+        self.consensus.voters().map(|member| member.mon).collect()
+    }
+
+    /// Voters and learners.
+    pub fn members(&self) -> (Vec<Member>, Vec<Member>) {
+        (self.consensus.voters().collect(), self.consensus.learners().collect())
+    }
+}
