@@ -555,6 +555,26 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
     }
 }
 
+/// Simulator, seed 3301: the map gave a group one member where two are needed, and that one peered before the other, which was out, was up again. An OSD that is out
+/// is none of an interval's members, so nothing began anew when it came: nobody served, and health had nothing to name.
+#[test]
+fn who_is_out_and_comes_late_covers_too() {
+    let mut company = Company::new(3, 2, 2);
+    company.write("a", b"1").expect("both are there");
+    let old = company.acting();
+    let host = company.kill(old[1]);
+    let weight = nacre_wire::map::Weight::OUT;
+    let out = |osd: u32| Change::OsdWeight { osd: OsdId(osd), weight, automatic: false };
+    company.commit((0..3).filter(|osd| *osd != old[0]).map(out).collect());
+    company.wait(3000);
+    assert_eq!(company.acting(), [old[0]], "it is alone");
+    company.revive(host, 2);
+    company.wait(3000);
+    assert_eq!(company.monitors.map.pgs[&PG].up, [OsdId(old[0])], "the other is out");
+    company.write("a", b"2").expect("two serve");
+    assert_eq!(company.read("a").expect("there"), b"2");
+}
+
 /// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued again at every resend, until the daemon had no room for any
 /// client's operation: all other groups of that OSD starved.
 #[test]

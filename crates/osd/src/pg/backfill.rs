@@ -32,10 +32,10 @@ pub struct Backfill {
     work: Option<Work>,
     /// Something in the range could not be read: not before then.
     pause_until: Option<Time>,
-    /// When to ask the monitors again to end the temporary set.
-    ask_at: Time,
-    /// Asked, and the interval has not ended yet.
-    asked: bool,
+    /// When to ask the monitors again for another acting set.
+    pub(super) ask_at: Time,
+    /// Asked to end a temporary one, and the interval has not ended yet.
+    pub(super) asked: bool,
 }
 
 impl Backfill {
@@ -149,33 +149,6 @@ impl Pg {
             retry_at: now + sh.config.timing.retry_interval * 2,
         });
         sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit }));
-    }
-
-    /// Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
-    /// and two were needed, a member that was out acted alone, and never took the one that it had filled.)
-    fn ask_for_the_complete(&mut self, sh: &mut Shared) {
-        let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
-        let mut wanted = up.clone();
-        if up.len() < min_size {
-            // As peering chooses: members that are out cover.
-            let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
-            others.sort_unstable();
-            wanted.extend(others.into_iter().take(min_size - up.len()));
-        }
-        if up.is_empty() || wanted.len() < min_size || wanted == self.interval.acting {
-            return;
-        }
-        let Some(primary) = self.primary() else { return };
-        let follows =
-            |osd: &OsdId| primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none());
-        let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
-        if complete && primary.backfill.ask_at <= sh.now {
-            let again = sh.now + sh.config.timing.retry_interval * 2;
-            primary.backfill.ask_at = again;
-            primary.backfill.asked = true;
-            sh.wake_at(again);
-            self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
-        }
     }
 
     /// Whether a range is under way.

@@ -31,6 +31,7 @@ pub mod backfill;
 pub mod catchup;
 pub mod copy;
 pub mod count;
+mod cover;
 pub mod dedup;
 pub mod erase;
 pub mod listing;

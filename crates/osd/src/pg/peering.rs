@@ -307,6 +307,7 @@ impl Pg {
                 if new {
                     primary.damage.somebody_new();
                 }
+                self.cover_with(from, sh);
                 self.discard_stray(from, sh);
             }
         }

@@ -1,0 +1,61 @@
+//! Who covers for members that are missing: one with all the data that the map does not name, because it is out or because another is to be filled.
+//!
+//! ```text
+//!  peering    chooses among those who are up       (peering.rs)
+//!  later      one comes up, and says what it has   ─▶ too few act, and it follows by our log: it is asked for
+//!  complete   all that the map names have all      ─▶ they act, with whom it takes besides
+//! ```
+//! Whether somebody is fit is judged by the next interval again; here only so far that nobody is asked for in vain for ever.
+
+use super::Pg;
+use super::log::common;
+use super::peering::Phase;
+use crate::shared::Shared;
+use nacre_types::OsdId;
+
+impl Pg {
+    /// Somebody said what it has. Where too few act to serve, it is asked for, if it has been a member of the last activated interval and follows by log.
+    /// (Simulator, seed 3301: all but one were out, and that one peered before the others were up again. Nobody looked at them any more.)
+    pub(super) fn cover_with(&mut self, from: OsdId, sh: &mut Shared) {
+        let acting = &self.interval.acting;
+        let Some(primary) = self.as_primary().filter(|primary| primary.phase == Phase::Peered) else { return };
+        if acting.len() >= self.interval.min_size || acting.contains(&from) || primary.backfill.ask_at > sh.now {
+            return;
+        }
+        let Some(info) = primary.infos.get(&from).filter(|info| info.exists && info.backfill.is_none()) else { return };
+        let position = common(&info.spans, &self.local.log.spans());
+        let follows = position >= self.local.log.tail() && position >= info.tail;
+        if follows && self.interval.activated.members.contains(&from) {
+            let wanted = acting.iter().copied().chain([from]).collect();
+            self.primary().expect("just seen").backfill.ask_at = sh.now + sh.config.timing.retry_interval * 2;
+            self.request_acting(wanted, sh);
+        }
+    }
+
+    /// Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
+    /// and two were needed, a member that was out acted alone, and never took the one that it had filled.)
+    pub(super) fn ask_for_the_complete(&mut self, sh: &mut Shared) {
+        let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
+        let mut wanted = up.clone();
+        if up.len() < min_size {
+            // As peering chooses: members that are out cover.
+            let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
+            others.sort_unstable();
+            wanted.extend(others.into_iter().take(min_size - up.len()));
+        }
+        if up.is_empty() || wanted.len() < min_size || wanted == self.interval.acting {
+            return;
+        }
+        let Some(primary) = self.primary() else { return };
+        let follows =
+            |osd: &OsdId| primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none());
+        let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
+        if complete && primary.backfill.ask_at <= sh.now {
+            let again = sh.now + sh.config.timing.retry_interval * 2;
+            primary.backfill.ask_at = again;
+            primary.backfill.asked = true;
+            sh.wake_at(again);
+            self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
+        }
+    }
+}
