@@ -131,6 +131,17 @@ impl World {
         self.order(&json!({"command": "osd reweight", "osd": osd.to_string(), "weight": weight}));
     }
 
+    /// Somebody's cursor is inside, and groups are to split there.
+    pub(crate) fn split_while_filling(&mut self) {
+        if !self.plan.split_filling || !self.faults || self.splits_left == 0 {
+            return;
+        }
+        let mut osds = self.processes.values().filter_map(|process| process.osd());
+        if osds.any(|osd| osd.pgs().any(|group| group.local.backfill.is_some())) {
+            self.split();
+        }
+    }
+
     fn split(&mut self) {
         let pool = self.ledger.map().and_then(|map| map.pools.values().next()).map(|pool| pool.pg_num);
         let Some(pg_num) = pool else { return };

@@ -49,6 +49,8 @@ pub struct Plan {
     pub log: (usize, usize),
     /// How often groups may split.
     pub splits: u32,
+    /// They split whenever somebody is being filled.
+    pub split_filling: bool,
     /// How long an OSD may be silent, in milliseconds.
     pub grace_ms: u64,
     /// How long an OSD may be down before its data goes elsewhere, in seconds.
@@ -167,6 +169,7 @@ impl Plan {
             bad_network: !rng.one_in(4),
             log: (log, log + rng.between(1, 80) as usize),
             splits: rng.below(3) as u32,
+            split_filling: false,
             grace_ms: rng.between(300, 2000),
             down_out_s: *rng.pick(&[1, 3, 600, 600]),
             compact_entries: *rng.pick(&[16, 30, 1000]),
@@ -193,6 +196,7 @@ impl Plan {
             capacity: if seed % 5 == 2 { u64::from(osds) * SMALL } else { CAPACITY },
         };
         let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
+        let plan = if seed % 7 == 3 { plan.split_filling() } else { plan };
         match seed % 8 {
             3 | 7 => plan.forgetful(),
             5 => plan.contended(),
@@ -206,6 +210,13 @@ impl Plan {
     pub fn contended(mut self) -> Self {
         (self.contend, self.recur, self.bad_network) = (true, true, true);
         (self.keys, self.clients) = (self.keys.min(2), self.clients.max(8));
+        self
+    }
+
+    /// See [`Self::split_filling`].
+    #[must_use]
+    pub fn split_filling(mut self) -> Self {
+        (self.split_filling, self.splits) = (true, self.splits.max(2));
         self
     }
 
@@ -245,6 +256,7 @@ impl Plan {
             clients: 1,
             bad_network: false,
             splits: 0,
+            split_filling: false,
             grace_ms: 2000,
             down_out_s: 600,
             compact_entries: 1000,

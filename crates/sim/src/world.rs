@@ -351,6 +351,7 @@ impl World {
             if self.events >= check_at {
                 check_at = self.events + 50;
                 self.check();
+                self.split_while_filling();
                 if self.is_over() {
                     return;
                 }
