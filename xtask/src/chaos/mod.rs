@@ -121,7 +121,6 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
     if let Some(why) = net.why_not() {
         println!("SKIPPED: cuts of the network: all daemons are on one loopback: {why}");
     }
-    println!("SKIPPED: jumps of the wall clock: a process cannot be given its own; the simulator has them");
     let mut town = Town::make(nacre, dir, net, wish.base_port)?;
     let mut faults = Faults::new(&town);
     for who in Town::all() {
