@@ -310,7 +310,8 @@ impl Live {
         let from = origin.from;
         match message {
             Message::Boot(boot) if from == Entity::Osd(boot.osd) => {
-                if self.leader.filter.may_come(self.awake, self.state.map(), boot.osd) {
+                let (map, Leader { filter, stats, .. }) = (self.state.map(), &mut self.leader);
+                if filter.may_come(self.awake, map, boot.osd, || stats.is_awaited(map, boot.osd)) {
                     self.leader.push(due, Request::Boot(origin, boot));
                 } else {
                     // It asks again by itself.

@@ -99,6 +99,16 @@ impl Stats {
         self.pgs.get(&pg)
     }
 
+    /// Whether a group's primary says that it waits for this OSD, and for others that are not there, before it knows what is true.
+    #[must_use]
+    pub fn is_awaited(&self, map: &ClusterMap, osd: OsdId) -> bool {
+        self.pgs.iter().any(|(pg, report)| {
+            report.state & pg_state::DOWN != 0
+                && report.waits_for.contains(&osd)
+                && map.pgs.get(pg).is_some_and(|record| record.since == report.interval)
+        })
+    }
+
     /// A group's state: its primary's report if it is of the current interval, else what the map alone tells.
     #[must_use]
     pub fn pg_state(&self, map: &ClusterMap, pg: PgId, record: &PgRecord) -> u32 {

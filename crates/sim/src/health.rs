@@ -190,12 +190,13 @@ impl World {
                 Some(Role::Mon(mon)) => {
                     let (voters, learners) = mon.members();
                     format!(
-                        "leader {:?} leads {} term {} log {:?} {} voters {voters:?} learners {learners:?}",
+                        "leader {:?} leads {} term {} log {:?} {} voters {voters:?} learners {learners:?} refused {:?}",
                         mon.leader(),
                         mon.is_leader(),
                         mon.term(),
                         mon.log_bounds(),
-                        mon.epoch()
+                        mon.epoch(),
+                        mon.counters().rejects,
                     )
                 }
                 Some(Role::Osd(osd)) => {
