@@ -55,6 +55,8 @@ pub struct Disk {
     pub rotten: bool,
     /// Of what was not flushed nothing survives the next crash.
     pub unlucky: bool,
+    /// What lay on the device when its daemon started.
+    at_start: Image,
     /// Transactions that the next turn of a RAM store commits.
     batch: usize,
 }
@@ -134,6 +136,21 @@ fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
     }
 }
 
+/// A page after something went wrong with it: a bit that flipped, what lay there before as if its writes since had never arrived, or what was meant for
+/// another page.
+fn damaged(image: &Image, before: &Image, at: u64, other: u64, rng: &mut Rng) -> [u8; 4096] {
+    let mut page = [0; 4096];
+    match rng.below(3) {
+        0 => {
+            image.read(at, &mut page);
+            page[rng.below(4096) as usize] ^= 1 << rng.below(8);
+        }
+        1 => before.read(at, &mut page),
+        _ => image.read(other, &mut page),
+    }
+    page
+}
+
 impl Disk {
     /// A disk with a store that holds one transaction.
     #[must_use]
@@ -163,7 +180,8 @@ impl Disk {
     }
 
     fn of(kind: Kind, options: OpenOptions) -> Self {
-        Self { kind, options, waiting: VecDeque::new(), scheduled: false, rotten: false, unlucky: false, batch: 0 }
+        let (waiting, at_start) = (VecDeque::new(), Image::default());
+        Self { kind, options, waiting, scheduled: false, rotten: false, unlucky: false, at_start, batch: 0 }
     }
 
     fn store(&mut self) -> &mut dyn ObjectStore {
@@ -177,6 +195,7 @@ impl Disk {
     /// The daemon starts. `faults`: this, too, may be cut short, and repeated.
     pub fn power_on(&mut self, rng: &mut Rng, faults: bool) {
         if let Kind::Off(image) = &mut self.kind {
+            self.at_start = image.clone();
             self.kind = Kind::Real(Box::new(open(std::mem::take(image), &self.options, rng, faults)));
         }
     }
@@ -328,12 +347,44 @@ impl Disk {
         if rng.one_in(3) {
             real.device.make_unreadable(at);
         } else {
-            let (byte, bits) = (at + rng.below(4096), 1 << rng.below(8));
-            real.device.rot(byte, bits);
-            real.cuts.rot(byte, bits);
+            let page = damaged(&real.device.live(), &self.at_start, at, *rng.pick(&blocks), rng);
+            real.device.overwrite(at, &page);
+            real.cuts.overwrite(at, &page);
         }
         self.rotten = true;
         true
+    }
+
+    /// Damages a device that nobody has open, where no data of objects is: its roots, log and index. Whether the store notices, which then is of no
+    /// use: it does not open, or its check says so. What neither notices has to be harmless, and stays.
+    pub fn spoil(&mut self, rng: &mut Rng) -> bool {
+        let Kind::Off(image) = &mut self.kind else { return false };
+        let check = |image: &Image| {
+            let device = TestDevice::with_image(DEVICE_LENGTH, image.clone());
+            nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device")
+        };
+        let replayed = check(image).replayed;
+        let pages: Vec<u64> = image.written().collect();
+        for _ in 0..rng.between(1, 6) {
+            let (at, other) = (*rng.pick(&pages), *rng.pick(&pages));
+            let mut spoilt = image.clone();
+            spoilt.write(at, &damaged(image, &self.at_start, at, other, rng));
+            let report = check(&spoilt);
+            let is_data = |finding: &Finding| matches!(finding, Finding::Data { .. });
+            match report.findings.iter().find(|finding| !is_data(finding)) {
+                // The other copy serves.
+                None | Some(Finding::RootCopy) => {}
+                Some(_) => {
+                    *image = spoilt;
+                    return true;
+                }
+            }
+            // Damage to the log's last group cannot be told from a torn write (docs/formats/store.md): a replica alone would not know what it has lost.
+            if !report.findings.iter().any(is_data) && report.replayed == replayed {
+                *image = spoilt;
+            }
+        }
+        false
     }
 
     /// Space and work.

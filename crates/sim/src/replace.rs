@@ -8,7 +8,7 @@
 //! So disks may be lost one after the other, also before groups have been filled, but never the last copy, and none while an object is missing anywhere.
 
 use crate::disk::Disk;
-use crate::plan::{MS, SECOND};
+use crate::plan::{Disks, MS, SECOND};
 use crate::process::Process;
 use crate::world::{Event, World};
 use nacre_store::Transaction;
@@ -64,6 +64,15 @@ impl World {
         let who = Entity::Osd(osd);
         if !self.crash(who) {
             return;
+        }
+        if self.plan.disks == Disks::Real && self.rng.one_in(2) {
+            let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+            if !process.disk.spoil(rng) {
+                self.note(|| format!("{osd}'s disk was damaged where it does no harm"));
+                self.after(200 * MS, Event::Restart(who));
+                return;
+            }
+            self.note(|| format!("{osd}'s disk is damaged in its log or index, and says so"));
         }
         let again = self.rng.one_in(2);
         self.note(|| format!("{osd}'s disk is gone for good; the same id comes again: {again}"));

@@ -43,6 +43,11 @@ impl Image {
         }
     }
 
+    /// Where pages begin that were ever written, in order.
+    pub fn written(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pages.keys().map(|page| page * PAGE as u64)
+    }
+
     /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let mut done = 0;
@@ -320,6 +325,10 @@ impl TestDevice {
         state.live.read(offset, &mut byte);
         state.live.write(offset, &[byte[0] ^ bits]);
     }
+    /// Puts other bytes there, as a write would that was meant for another place.
+    pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
+        self.lock().live.write(offset, bytes);
+    }
     /// Where blocks of objects were written last, in the store's data area behind a log of `wal_bytes`.
     #[must_use]
     pub fn data_blocks(&self, wal_bytes: u64) -> Vec<u64> {
@@ -491,6 +500,10 @@ impl PowerCuts {
         let mut byte = [0];
         self.durable.read(offset, &mut byte);
         self.durable.write(offset, &[byte[0] ^ bits]);
+    }
+    /// Puts other bytes where these are durable.
+    pub fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
+        self.durable.write(offset, bytes);
     }
     /// Whether a loose write is complete: the death of the process alone does not lose it.
     #[must_use]
