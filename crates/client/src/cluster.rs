@@ -58,6 +58,9 @@ pub struct Done {
 pub enum Failure {
     /// The cluster said so; it had no effect.
     Refused(OpFailure),
+    /// The cluster refuses it now, for a reason that does not lie in the object. It had been sent before, without an answer: that may have had its effect, or
+    /// have it yet (an update that some members lost is done again where nobody has the object without it).
+    Doubtful(OpFailure),
     /// The pool does not exist (any more).
     NoSuchPool,
     /// The caller gave up waiting ([`crate::Client::abandon`]): it may have happened, or happen yet.
@@ -74,6 +77,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(why) => why.fmt(f),
+            Self::Doubtful(why) => write!(f, "{why}. It was sent before, and may have happened then"),
             Self::NoSuchPool => f.write_str("the pool does not exist"),
             Self::Unknown => f.write_str("no answer came in time; the operation may have happened"),
             Self::Foreign { why, .. } => f.write_str(why),

@@ -208,7 +208,8 @@ impl SpanningWrite {
             }
             (Asked::Lock(part), Err(why)) => {
                 // Of unknown outcome, it may be held.
-                self.held[part] = matches!(why, Failure::Unknown) && !mutant(Mutant::PerhapsLockedKept);
+                self.held[part] =
+                    matches!(why, Failure::Unknown | Failure::Doubtful(_)) && !mutant(Mutant::PerhapsLockedKept);
                 self.fail(part, why.clone(), false);
             }
             (Asked::Write(part), Ok(done)) => {
@@ -222,7 +223,7 @@ impl SpanningWrite {
                 self.fail(
                     part,
                     why.clone(),
-                    matches!(why, Failure::Unknown)
+                    matches!(why, Failure::Unknown | Failure::Doubtful(_))
                         || (matches!(why, Failure::Refused(OpFailure::Superseded {}))
                             && !mutant(Mutant::SupersededIsNothing)),
                 );

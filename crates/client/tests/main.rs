@@ -31,6 +31,7 @@ tests! {
         what_is_sent_again_goes_in_order_to_whoever_serves_now,
         what_was_there_before_an_earlier_operation_is_no_answer,
         what_a_read_found_before_an_earlier_operation_is_no_answer,
+        a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before,
         what_nobody_serves_waits_for_the_map,
         a_removed_pool_ends_its_operations,
         the_mark_is_the_first_operation_without_an_answer,

@@ -96,6 +96,36 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(second, true), (first, true)]);
 }
 
+/// Simulator, seed 1704: an append was carried out by a member that lost power, sent again and refused for want of room, and done again later from what the first member
+/// had kept. Its client had been told that it had had no effect. A refusal for a reason that does not lie in the object says nothing of earlier sendings.
+pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
+    for (failure, doubtful) in
+        [(OpFailure::Full {}, true), (OpFailure::Expired {}, true), (OpFailure::NotFound {}, false)]
+    {
+        let mut rig = Rig::new();
+        for again in [false, true] {
+            let (_, mut sent) = rig.submit_to("a", SubOp::Truncate { size: 9 });
+            if again {
+                rig.now = rig.now + config().retry_interval;
+                rig.role.on_tick(rig.now);
+                sent = rig.request();
+            }
+            rig.answer(&sent, Some(failure.clone()), vec![]);
+            let mut ended = rig.completions();
+            let expected =
+                if again && doubtful { Failure::Doubtful(failure.clone()) } else { Failure::Refused(failure.clone()) };
+            assert_eq!(ended.pop().expect("it ended").result, Err(expected));
+        }
+        // What reads has no effect.
+        let (id, _) = rig.submit_to("b", SubOp::Stat {});
+        rig.now = rig.now + config().retry_interval;
+        rig.role.on_tick(rig.now);
+        let sent = rig.request();
+        rig.answer(&sent, Some(OpFailure::Expired {}), vec![]);
+        assert_eq!(rig.ended(), [(id, false)]);
+    }
+}
+
 /// The same with a read, which is not refused: it finds the object as it was, because the first sending of the write before it was refused (simulator, seed 118).
 pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();

@@ -489,6 +489,7 @@ impl Access {
                 let Some(op) = self.running.remove(&completion.id) else { continue };
                 op.reply.send(completion.result.map_err(|failure| match failure {
                     Failure::Refused(why) => Error::Refused(why),
+                    Failure::Doubtful(why) => Error::Doubtful(why),
                     Failure::NoSuchPool => Error::NoSuchPool { name: "(removed)".to_owned() },
                     Failure::Unknown => Error::TimedOut { waits_for: "nobody".to_owned(), waited: now.since(op.begun) },
                     Failure::Foreign { why, .. } => Error::Command(why),

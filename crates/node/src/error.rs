@@ -11,6 +11,8 @@ use std::time::Duration;
 pub enum Error {
     /// The cluster said no; nothing has changed.
     Refused(OpFailure),
+    /// The cluster refuses it now; it had been sent before, and may have happened then ([`nacre_client::Failure::Doubtful`]).
+    Doubtful(OpFailure),
     /// There is no pool of that name (any more).
     NoSuchPool {
         /// Which.
@@ -55,6 +57,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(why) => why.fmt(f),
+            Self::Doubtful(why) => nacre_client::Failure::Doubtful(why.clone()).fmt(f),
             Self::NoSuchPool { name } => {
                 write!(f, "there is no pool `{name}`; list the pools, or create it")
             }

@@ -64,6 +64,7 @@ impl InProcess {
 fn failure(error: Error) -> Failure {
     match error {
         Error::Refused(why) => Failure::Refused(why),
+        Error::Doubtful(why) => Failure::Doubtful(why),
         Error::TooLarge { .. } => Failure::Refused(nacre_wire::msg::client::OpFailure::TooLarge {}),
         Error::NoSuchPool { .. } => Failure::NoSuchPool,
         // It was sent, or may have been.

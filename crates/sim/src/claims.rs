@@ -375,7 +375,7 @@ impl Chores {
                 notices.takeovers += 1;
             }
             // The object is not there, is damaged, or the store is full: nothing was promised.
-            (_, Err(Failure::Refused(_))) | (Some(Asked::Create | Asked::Rest), Ok(_)) => {}
+            (_, Err(Failure::Refused(_) | Failure::Doubtful(_))) | (Some(Asked::Create | Asked::Rest), Ok(_)) => {}
             // Of operations that were given up.
             (None, _) => {}
             (Some(asked), result) => panic!("{asked:?} ended as {result:?}"),

@@ -266,7 +266,9 @@ impl Snapper {
             (Asked::Write(at, _) | Asked::Rollback(at, ..) | Asked::Read(at, _), Err(failure)) => {
                 let known = matches!(
                     failure,
-                    Failure::Unknown | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })
+                    Failure::Unknown
+                        | Failure::Doubtful(_)
+                        | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })
                 );
                 assert!(known, "{}: {failure}", self.things[at].object);
                 self.end(Some(at), album);

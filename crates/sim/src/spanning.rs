@@ -252,6 +252,7 @@ impl Reader {
                 let expected = matches!(
                     failure,
                     Failure::Unknown
+                        | Failure::Doubtful(_)
                         | Failure::Refused(
                             OpFailure::LockHeld { .. }
                                 | OpFailure::Guard { .. }

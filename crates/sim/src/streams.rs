@@ -604,6 +604,7 @@ fn says_nothing(failure: &Failure) -> bool {
     matches!(
         failure,
         Failure::Unknown
+            | Failure::Doubtful(_)
             | Failure::Refused(
                 OpFailure::Superseded {}
                     | OpFailure::Corrupt { .. }

@@ -434,7 +434,8 @@ impl SimClient {
             }
             // Damaged, and those who have other copies were away.
             (Kind::Read, Err(Failure::Refused(OpFailure::Corrupt { .. }))) => record.fail = true,
-            (_, Err(Failure::Refused(OpFailure::Corrupt { .. }))) => {
+            // What was sent first may have happened, or happen yet.
+            (_, Err(Failure::Refused(OpFailure::Corrupt { .. }) | Failure::Doubtful(_))) => {
                 record.return_ns = None;
                 record.unknown = true;
             }

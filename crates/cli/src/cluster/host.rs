@@ -189,6 +189,7 @@ impl Connection {
             let Some(begun) = self.flying.remove(&id) else { continue };
             let result = result.map_err(|failure| match failure {
                 Failure::Refused(why) => Failed::Refused(why),
+                doubtful @ Failure::Doubtful(_) => Failed::Unknown(doubtful.to_string()),
                 Failure::NoSuchPool => Failed::Unknown("the pool was removed".to_owned()),
                 Failure::Unknown => {
                     let waited = begun.elapsed().as_secs_f64();

@@ -253,7 +253,7 @@ impl<D: Driven, L: Locate> Object<D, L> {
 
     fn trouble(&mut self, failure: Failure) -> Trouble {
         match failure {
-            Failure::Unknown => Trouble::Silent,
+            Failure::Unknown | Failure::Doubtful(_) => Trouble::Silent,
             Failure::NoSuchPool => {
                 // Perhaps the pointer names another one meanwhile.
                 self.place = None;

@@ -283,7 +283,11 @@ impl Patron {
                 _ => {}
             },
             Err(Failure::Refused(OpFailure::NotFound {})) if doing == Doing::Look => {}
-            Err(Failure::Unknown | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })) => {
+            Err(
+                Failure::Unknown
+                | Failure::Doubtful(_)
+                | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. }),
+            ) => {
                 shelf.unknown += 1;
             }
             Err(failure) => panic!("{doing:?}: {failure}"),

@@ -226,7 +226,11 @@ fn fate(act: &Act, result: &Result<Done, Failure>) -> Fate {
             assert!(long && why.contains("may return"), "{act:?}: {why}");
             Fate::Nothing
         }
-        Err(Failure::Unknown | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })) => Fate::Unknown,
+        Err(
+            Failure::Unknown
+            | Failure::Doubtful(_)
+            | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. }),
+        ) => Fate::Unknown,
         Err(failure) => panic!("{act:?}: {failure}"),
     }
 }
@@ -255,6 +259,7 @@ fn saw(whole: bool, result: &Result<Done, Failure>) -> Option<Saw> {
             _,
             Err(
                 Failure::Unknown
+                | Failure::Doubtful(_)
                 | Failure::Refused(OpFailure::Corrupt { .. } | OpFailure::Full {} | OpFailure::Superseded {}),
             ),
         ) => None,
