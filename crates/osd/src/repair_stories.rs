@@ -360,6 +360,15 @@ fn what_only_a_target_of_backfill_has_is_asked_of_it() {
 /// and the second dies. The first comes back and gets the third's log, but not the object, before the
 /// third dies too. The second comes back, twice. Returns the append, and the third member.
 pub(crate) fn left_with_an_undone_append(company: &mut Company, places: [usize; 3]) -> (OpRequest, Host) {
+    left_with_an_undone_append_and_losing(company, places, |_| false)
+}
+
+/// The same, and from the last return on these messages get lost.
+pub(crate) fn left_with_an_undone_append_and_losing(
+    company: &mut Company,
+    places: [usize; 3],
+    lose: fn(&Message) -> bool,
+) -> (OpRequest, Host) {
     let [away, holder, other] = places.map(|place| company.acting()[place]);
     let gone = company.kill(away);
     company.write("a", b"one").expect("two are enough");
@@ -381,7 +390,7 @@ pub(crate) fn left_with_an_undone_append(company: &mut Company, places: [usize; 
     company.wait(1000);
     company.unheard = false;
     let again = company.kill(holder);
-    company.lose = |_| false;
+    company.lose = lose;
     company.revive(again, 3);
     company.wait(3000);
     (append, third)

@@ -490,6 +490,35 @@ fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
     }
 }
 
+/// Simulator, seed 1704: a primary was sent a copy with undone updates on it, to do them again; the clone had come and the object had not, when somebody came back that had
+/// the object as it was before. That one was taken, and the clone stayed in its place at the primary alone, as nobody's.
+#[test]
+fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
+    let mut fetched = 0;
+    for places in [[2, 0, 1], [0, 1, 2]] {
+        let mut company = Company::new(3, 2, 3);
+        let members = company.acting();
+        let lose =
+            |message: &Message| matches!(message, Message::Push(push, _) if push.object.snapshot == SnapId::HEAD);
+        let (_, third) = crate::repair_stories::left_with_an_undone_append_and_losing(&mut company, places, lose);
+        let holder = members[places[1]];
+        if company.acting()[0] == holder {
+            continue; // it does its own again, and is sent nothing
+        }
+        fetched += 1;
+        let dead = company.kill(holder);
+        company.lose = |_| false;
+        company.revive(third, 2);
+        company.wait(3000);
+        assert_eq!(company.read("a").expect("it is there"), b"one");
+        assert_eq!(everywhere(&mut company), ["a", "b"]);
+        company.revive(dead, 4);
+        company.wait(8000);
+        assert_eq!(everywhere(&mut company), ["a", "b"]);
+    }
+    assert!(fetched > 0);
+}
+
 /// A pass listed every name of the group, 256 of them every half second, and began again with each snapshot that went: with a million objects none came to its end (F52).
 #[test]
 fn trimming_looks_at_clones_and_not_at_every_name() {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  no source, a replica is noted (`undone.rs`)
-//!    ─▶ Pull, if another member has it ─▶ noted here ─▶ Stat
+//!    ─▶ Pull, if another member has it: its parts take their places when all are here, with the note ─▶ Stat
 //!    ─▶ new log entries without data: every other member now misses the object
 //!    ─▶ recovery pushes it
 //! ```
@@ -12,8 +12,9 @@
 //! Reads in between saw the object without the update; an unanswered operation may take effect that
 //! late. Updates of clients that are fenced by now may not: such a replica is left alone.
 //!
-//! Not covered: a client was told meanwhile that such an operation failed (its program is another one
-//! by now, or there is no room). It finds the operation done.
+//! A client that sent such an operation again may have been refused meanwhile for want of room: it was
+//! told that this says nothing of its earlier sending (`nacre_client::Failure::Doubtful`). Not covered:
+//! its program is another one by now, and refused it. It finds the operation done.
 
 use super::answered::Known;
 use super::local::Ops;
@@ -129,6 +130,10 @@ impl Pg {
             let undone = redo.undone.clone();
             self.primary().expect("still").recovery.pulls.remove(object);
             let mut ops = Ops::new();
+            for part in parts(&undone) {
+                let (from, to) = (key::incoming_key(pg, &part.object), key::store_key(pg, &part.object));
+                ops.push(Op::Rename { from, to });
+            }
             self.local.note_undone(undone, &mut ops);
             sh.submit(pg, interval, ops, Awaited::Nothing);
             self.start_recovery(sh);

@@ -325,6 +325,10 @@ impl Pg {
             return;
         }
         let undone = self.awaits_undone(&push.object, push.version);
+        if undone && push.absent {
+            self.on_undone_failed(from, &push.object, sh);
+            return;
+        }
         let wanted = self.local.missing.get(&push.object).map(|missing| missing.need);
         let wanted = if undone { Some(push.version) } else { wanted };
         let backfilled = self.local.backfill.is_some() && !self.local.inside_cursor(&push.object);
@@ -384,8 +388,10 @@ impl Pg {
             self.local.found(&push.object, ops);
             return;
         }
-        // What fits into one part goes straight into its place; otherwise nobody sees it before it is whole.
-        let single = push.part == 0 && push.last;
+        // What fits into one part goes straight into its place; otherwise nobody sees it before it is whole. Parts of a copy with undone updates take their places
+        // together, with the note that says what they are: without it the clones among them would be nobody's.
+        let undone = self.awaits_undone(&push.object, push.version);
+        let single = push.part == 0 && push.last && !undone;
         let target: ObjectKey = if single { place.clone() } else { key::incoming_key(self.id(), &push.object) };
         if push.part == 0 {
             ops.push(Op::Remove(target.clone()));
@@ -403,12 +409,13 @@ impl Pg {
         }
         if push.last {
             ops.push(Op::Truncate { object: target.clone(), size: push.size });
+            if undone {
+                return;
+            }
             if !single {
                 ops.push(Op::Rename { from: target, to: place });
             }
-            if !self.awaits_undone(&push.object, push.version) {
-                self.local.found(&push.object, ops);
-            }
+            self.local.found(&push.object, ops);
         }
     }
 
