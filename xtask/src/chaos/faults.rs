@@ -116,9 +116,9 @@ impl Faults {
                 Fault::Down(osd) => said(town.ask(&["osd", "down", &osd.to_string()])),
                 Fault::Replace(mon) => {
                     let who = Who::Mon(*mon);
-                    town.ask(&["mon", "rm", &mon.to_string()])?;
                     // What is left of it ends by itself, or is told to.
                     town.may_end.insert(who);
+                    town.ask(&["mon", "rm", &mon.to_string()])?;
                     town.wait(Duration::from_millis(500))?;
                     town.end(who)?;
                     let aside = town.dir.join(format!("{who}.removed-{}", turn.number));
