@@ -199,10 +199,17 @@ fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     let map = cluster.command(&json!({ "command": "map dump" }))?;
     let number = osd.trim_start_matches("osd.").parse::<u64>().ok();
     let mut known = map["osds"].as_array().into_iter().flatten();
-    let store = known.find(|known| known["id"].as_u64() == number).map_or(&Value::Null, |known| &known["store"]);
+    let known = known.find(|known| known["id"].as_u64() == number);
+    let store = known.map_or(&Value::Null, |known| &known["store"]);
     let store = store.as_str().filter(|store| store.chars().any(|digit| digit != '0'));
     let request = json!({ "command": "osd rm", "osd": osd, "force": force, "store": store });
-    let reply = cluster.command(&request).map_err(|why| {
+    let described = number.and_then(|id| u32::try_from(id).ok()).filter(|id| config.osds.contains_key(&OsdId(*id)));
+    let answer = match described.filter(|_| known.is_none()) {
+        // An earlier removal was done and not heard of.
+        Some(id) => Ok(json!({ "id": id, "lost": "the cluster did not have it any more", "lost_groups": 0 })),
+        None => cluster.command(&request),
+    };
+    let reply = answer.map_err(|why| {
         let text = format!("{why:#}");
         if !text.contains("is up; stop it first") {
             return why;
@@ -304,7 +311,15 @@ fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
 fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
     let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
-    let reply = cluster.command(&json!({ "command": "mon rm", "id": mon }))?;
+    let stat = cluster.command(&json!({ "command": "mon stat" }))?;
+    let listed: Vec<&Value> = stat["mons"].as_array().into_iter().flatten().collect();
+    let number = mon.trim_start_matches("mon.").parse::<u32>().ok();
+    let is_listed = listed.iter().any(|known| known["id"].as_u64() == number.map(u64::from));
+    let reply = match number.filter(|id| !is_listed && config.mons.contains_key(&MonId(*id))) {
+        // An earlier removal was done and not heard of.
+        Some(id) => json!({ "id": id, "left": listed.len() }),
+        None => cluster.command(&json!({ "command": "mon rm", "id": mon }))?,
+    };
     let id = MonId(reply["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("the answer names no monitor")?);
     wait_until_gone(&mut *cluster, id)?;
     let entry = config.mons.remove(&id);

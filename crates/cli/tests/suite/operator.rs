@@ -250,7 +250,12 @@ fn members_come_and_go_while_the_cluster_runs() {
     assert_eq!(site.json(&["osd", "add", "--size", "64MiB"])["id"], 3);
     site.start_by_hand("osd", "3");
     site.until("up", |site| site.json(&["status"])["osds"]["up"] == 4);
+    // Who does not hear that it is done repeats it, and is rid of the entry, too.
+    let before = std::fs::read_to_string(&own).expect("readable");
     site.json(&["mon", "rm", "2"]);
+    std::fs::write(&own, &before).expect("writable");
+    assert_eq!(site.json(&["mon", "rm", "2"])["left"], 2);
+    assert!(before.contains("mon.2/") && !std::fs::read_to_string(&own).expect("readable").contains("mon.2/"));
     assert_eq!(site.json(&["mon", "stat"])["mons"].as_array().map(Vec::len), Some(2));
     assert_eq!(site.get("a"), "kept through everything");
     site.text(&["down"]);
