@@ -11,7 +11,6 @@
 //! Invariants: nothing of the role's leaves, and next to nothing is reserved, before the peer has said who it is; a frame with a deadline that has passed is dropped as
 //! long as none of its bytes has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
-use crate::clock;
 use bytes::BufMut;
 use nacre_types::{Entity, Epoch, Instance, Time};
 use nacre_wire::msg::client::{OP_BYTES_MAX, SubOp};
@@ -241,8 +240,8 @@ impl Conn {
         (self.queue, self.queue_bytes) = (other.queue, other.queue_bytes);
     }
 
-    /// Writes what the socket takes. Returns whether all has been written.
-    pub fn flush(&mut self, traffic: &mut Traffic) -> Result<bool, Errno> {
+    /// Writes what the socket takes. Returns whether all has been written. `now` is asked again before each call of the socket.
+    pub fn flush(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) -> Result<bool, Errno> {
         while !self.preamble.is_empty() {
             let (head, _) = self.preamble.as_slices();
             match rustix::net::send(&self.fd, head, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -256,7 +255,7 @@ impl Conn {
             return Ok(true);
         }
         while !self.queue.is_empty() {
-            if !self.flush_once(traffic)? {
+            if !self.flush_once(traffic, &now)? {
                 return Ok(false);
             }
         }
@@ -268,12 +267,12 @@ impl Conn {
         Ok(true)
     }
 
-    fn drop_late(&mut self, traffic: &mut Traffic) {
+    fn drop_late(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) {
         if !self.queue.iter().any(|frame| frame.before.is_some()) {
             return;
         }
         // Read here, as the frames are released to the socket: the leases they rest on may have run out in the queue.
-        let now = clock::now();
+        let now = now();
         let (mut at, partly, mut dropped_bytes) = (0, self.sent > 0, 0);
         self.queue.retain(|frame| {
             let keep = (at == 0 && partly) || frame.before.is_none_or(|before| now < before);
@@ -287,8 +286,8 @@ impl Conn {
         self.queue_bytes -= dropped_bytes;
     }
 
-    fn flush_once(&mut self, traffic: &mut Traffic) -> Result<bool, Errno> {
-        self.drop_late(traffic);
+    fn flush_once(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) -> Result<bool, Errno> {
+        self.drop_late(traffic, now);
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity((self.queue.len() * 2).min(SLICES_MAX));
         let mut skip = self.sent;
         // Fronts that follow each other without a payload between them are one slice.
@@ -456,7 +455,7 @@ mod tests {
         taken.inherit(dialed);
         taken.opened(peer, Instance(1));
         assert!(taken.push(Epoch(3), ping(9), None));
-        assert_eq!(taken.flush(&mut traffic), Ok(true));
+        assert_eq!(taken.flush(&mut traffic, || Time::ZERO), Ok(true));
         let (mut reader, mut bytes) = (nacre_wire::FrameReader::default(), [0; 1024]);
         let count = rustix::io::read(&theirs, &mut bytes).expect("readable");
         reader.push(&bytes[..count]);
@@ -467,7 +466,7 @@ mod tests {
     }
 
     /// A frame with a deadline rests on a lease: when that has run out it must not leave. One of which a part has left must go on, or what follows would
-    /// be read as its rest.
+    /// be read as its rest. The test sets the clock: with 20 ms of a real one a slow machine was late before anything had left.
     #[test]
     fn what_is_late_does_not_leave_unless_it_has_begun_to() {
         let (mut traffic, peer) = (Traffic::default(), Entity::Osd(nacre_types::OsdId(1)));
@@ -475,26 +474,24 @@ mod tests {
         let (ours, theirs) = pair();
         let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
         conn.opened(peer, Instance(1));
-        conn.push(Epoch(3), ping(1), Some(clock::now()));
+        let early = Time::ZERO + Duration::from_secs(1);
+        conn.push(Epoch(3), ping(1), Some(early));
         conn.push(Epoch(3), ping(2), None);
         // More than a socket takes: a part of it leaves, and the rest is late.
         let (results, request) = (Vec::new(), Default::default());
         let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
         let large = Message::OpReply(reply, vec![Bytes::from(vec![5; 8 << 20])]);
-        let late = clock::now() + Duration::from_millis(20);
+        let late = early + Duration::from_millis(20);
         conn.push(Epoch(3), large.clone(), Some(late));
         conn.push(Epoch(3), ping(3), Some(late));
         conn.push(Epoch(3), ping(4), None);
-        assert_eq!(conn.flush(&mut traffic), Ok(false));
-        while clock::now() < late {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        assert_eq!(conn.flush(&mut traffic, || early), Ok(false));
         let limit = Some(Duration::from_secs(60));
         rustix::net::sockopt::set_socket_timeout(&theirs, rustix::net::sockopt::Timeout::Recv, limit).expect("a limit");
         let (mut reader, mut seen) = (nacre_wire::FrameReader::default(), Vec::new());
         let mut bytes = vec![0; 1 << 20];
         while seen.len() < 3 {
-            let whole = conn.flush(&mut traffic).expect("its peer reads");
+            let whole = conn.flush(&mut traffic, || late).expect("its peer reads");
             let count = rustix::io::read(&theirs, &mut bytes).expect("readable");
             reader.push(&bytes[..count]);
             while let Some(frame) = reader.poll().expect("well-formed") {

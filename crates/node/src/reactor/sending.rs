@@ -64,7 +64,7 @@ impl Reactor {
             if conn.state == State::Connecting {
                 continue;
             }
-            match conn.flush(&mut self.traffic) {
+            match conn.flush(&mut self.traffic, clock::now) {
                 Ok(_) if conn.state == State::Closing && !conn.has_output() => drop(self.drop_conn(id)),
                 Ok(all) if all || conn.queue_bytes() <= QUEUE_BYTES_MAX => {
                     let read = conn.interest.0;
