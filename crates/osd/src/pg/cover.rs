@@ -1,21 +1,23 @@
-//! Who covers for members that are missing: one with all the data that the map does not name, because it is out or because another is to be filled.
+//! OSDs that cover for missing members: they have all data, and the map does not name them, because they are out or because
+//! another OSD is to be backfilled.
 //!
 //! ```text
 //!  peering    chooses among those who are up       (peering.rs)
-//!  later      one comes up, and says what it has   ─▶ too few act, and it follows by our log: it is asked for
-//!  complete   all that the map names have all      ─▶ they act, with whom it takes besides
+//!  later      an OSD comes up, and says what it has    ─▶ too few act, and it follows by our log: it is asked for
+//!  complete   all that the map names have everything   ─▶ they act, with those that it takes besides
 //! ```
-//! Whether somebody is fit is judged by the next interval again; here only so far that nobody is asked for in vain for ever.
+//! The next interval's peering judges its members again. The look at the log here only avoids asking in vain.
 
 use super::Pg;
-use super::log::common;
+use super::log::follows_from;
 use super::peering::Phase;
 use crate::shared::Shared;
 use nacre_types::OsdId;
 
 impl Pg {
-    /// Somebody said what it has. Where too few act to serve, it is asked for, if it has been a member of the last activated interval and follows by log.
-    /// (Simulator, seed 3301: all but one were out, and that one peered before the others were up again. Nobody looked at them any more.)
+    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of the last activated
+    /// interval and follows by log. (Simulator, seed 3301: all but one were out, and that one peered before the others
+    /// were up again.)
     pub(super) fn cover_with(&mut self, from: OsdId, sh: &mut Shared) {
         let acting = &self.interval.acting;
         let Some(primary) = self.as_primary().filter(|primary| primary.phase == Phase::Peered) else { return };
@@ -23,8 +25,7 @@ impl Pg {
             return;
         }
         let Some(info) = primary.infos.get(&from).filter(|info| info.exists && info.backfill.is_none()) else { return };
-        let position = common(&info.spans, &self.local.log.spans());
-        let follows = position >= self.local.log.tail() && position >= info.tail;
+        let follows = follows_from(info, &self.local.log.spans(), self.local.log.tail()).is_some();
         if follows && self.interval.activated.members.contains(&from) {
             let wanted = acting.iter().copied().chain([from]).collect();
             self.primary().expect("just seen").backfill.ask_at = sh.now + sh.config.timing.retry_interval * 2;

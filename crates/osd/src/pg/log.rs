@@ -13,7 +13,7 @@
 use nacre_types::{ObjectId, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::client::SubReply;
-use nacre_wire::msg::replication::{LogEntry, Totals};
+use nacre_wire::msg::replication::{LogEntry, PgInfo, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -217,6 +217,14 @@ pub fn common(a: &[Version], b: &[Version]) -> Version {
         }
     }
     Version::NONE
+}
+
+/// The position from which a member can follow a log with these spans and this tail: the last one that both share, if neither
+/// has trimmed what comes after it. A member that has nothing follows from the beginning, if the log is the whole history.
+#[must_use]
+pub fn follows_from(info: &PgInfo, spans: &[Version], tail: Version) -> Option<Version> {
+    let shared = common(&info.spans, spans);
+    (shared >= tail && shared >= info.tail && (info.exists || tail == Version::NONE)).then_some(shared)
 }
 
 #[cfg(test)]

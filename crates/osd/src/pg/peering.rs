@@ -17,7 +17,7 @@
 
 use super::answered::Answers;
 use super::local::Ops;
-use super::log::{PgLog, common};
+use super::log::{PgLog, common, follows_from};
 use super::object::Objects;
 use super::replication::InFlight;
 use super::{Awaited, ByObject, Pg};
@@ -383,13 +383,7 @@ impl Pg {
             return;
         };
         // Who can be brought up to date by log alone.
-        let by_log = |info: &PgInfo| {
-            let position = common(&info.spans, &best.spans);
-            let overlaps = position >= best.tail && position >= info.tail;
-            // Someone without anything has the whole log ahead of him: fine if the log is the whole history.
-            let whole = if info.exists { true } else { best.tail == Version::NONE };
-            info.backfill.is_none() && overlaps && whole
-        };
+        let by_log = |info: &PgInfo| info.backfill.is_none() && follows_from(info, &best.spans, best.tail).is_some();
         let mut want: Vec<OsdId> =
             self.interval.up.iter().copied().filter(|osd| infos.get(osd).is_some_and(by_log)).collect();
         if mutant(Mutant::BackfillTargetComplete) {
@@ -531,9 +525,7 @@ impl Pg {
         let info = primary.infos.get(&to).cloned().unwrap_or_default();
         // By the authority's log, as it was judged. Ours says the same by now, but its spans may say less: where it had parted from the authority's
         // there is a position that is no entry, if the other half of a split has that one (simulator, `--set library=1`, seed 74).
-        let shared = common(&info.spans, &primary.truth);
-        let fits = shared >= log.tail() && shared >= info.tail && (info.exists || log.tail() == Version::NONE);
-        self.send_adopt_from(to, if fits { Some(shared) } else { None }, sh);
+        self.send_adopt_from(to, follows_from(&info, &primary.truth, log.tail()), sh);
     }
 
     /// A receiver outside the acting set is to start over.

@@ -376,21 +376,21 @@ impl Pg {
         if damaged && !push.last {
             self.local.miss(&push.object, push.version, push.version, &mut ops);
         }
-        self.store_part(&push, payload, &mut ops);
+        self.store_part(&push, payload, undone, &mut ops);
         let Push { object, version, part, last, .. } = push;
         sh.submit(self.id(), self.interval.since, ops, Awaited::PartStored { from, object, version, part, last });
     }
 
-    fn store_part(&mut self, push: &Push, payload: Payload, ops: &mut Ops) {
+    /// `undone`: it is a part of a replica with undone updates (`redo.rs`).
+    fn store_part(&mut self, push: &Push, payload: Payload, undone: bool, ops: &mut Ops) {
         let place = key::store_key(self.id(), &push.object);
         if push.absent {
             ops.push(Op::Remove(place));
             self.local.found(&push.object, ops);
             return;
         }
-        // What fits into one part goes straight into its place; otherwise nobody sees it before it is whole. Parts of a copy with undone updates take their places
-        // together, with the note that says what they are: without it the clones among them would be nobody's.
-        let undone = self.awaits_undone(&push.object, push.version);
+        // What fits into one part goes straight into its place; otherwise it is not seen before it is whole. A replica with undone
+        // updates takes its place when all its parts are here, with its note: without that, its clones would be orphans.
         let single = push.part == 0 && push.last && !undone;
         let target: ObjectKey = if single { place.clone() } else { key::incoming_key(self.id(), &push.object) };
         if push.part == 0 {
@@ -409,13 +409,12 @@ impl Pg {
         }
         if push.last {
             ops.push(Op::Truncate { object: target.clone(), size: push.size });
-            if undone {
-                return;
+            if !undone {
+                if !single {
+                    ops.push(Op::Rename { from: target, to: place });
+                }
+                self.local.found(&push.object, ops);
             }
-            if !single {
-                ops.push(Op::Rename { from: target, to: place });
-            }
-            self.local.found(&push.object, ops);
         }
     }
 
