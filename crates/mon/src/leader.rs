@@ -409,8 +409,8 @@ impl Leader {
                 vec![Change::PoolSet { pool, settings }]
             }
             Request::MonGone(mon) => {
-                let (leaving, quorum) = (map.mons.get(&mon).is_some_and(|info| info.leaving), &view.quorum);
-                if !leaving || quorum.voters.contains(&mon) || quorum.learners.contains(&mon) {
+                let leaving = map.mons.get(&mon).is_some_and(|info| info.leaving);
+                if !leaving || view.quorum.takes_part(mon) {
                     return Vec::new();
                 }
                 said.push((Severity::Info {}, format!("{mon} is removed")));

@@ -136,14 +136,15 @@ impl Mon {
         assert!(founding_.mons.contains_key(&id), "{id} is one of the monitors that found the cluster");
         let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
         let mut state = State::new(ClusterMap::empty(founding_.cluster, crush));
-        let mon = |(mon, address): (&MonId, &Address)| Change::MonSet {
-            mon: *mon,
-            info: MonInfo { address: address.clone(), store: 0, leaving: false },
+        let mon = |(mon, address): (&MonId, &Address)| {
+            let Member { mon, store } = Member::founder(*mon);
+            Change::MonSet { mon, info: MonInfo { address: address.clone(), store, leaving: false } }
         };
         let changes = founding_.mons.iter().map(mon).chain(founding_.changes.iter().cloned()).collect();
         state.found(changes);
-        let members: Vec<MonId> = founding_.mons.keys().copied().collect();
-        founding(Identity { cluster: founding_.cluster, mon: id, store: 0 }, &members, Some(state.to_image()))
+        let members: Vec<Member> = founding_.mons.keys().copied().map(Member::founder).collect();
+        let Member { mon, store } = Member::founder(id);
+        founding(Identity { cluster: founding_.cluster, mon, store }, &members, Some(state.to_image()))
     }
 
     /// What the empty store of a monitor is given that a running cluster will let in (`mon add`, which names the same store).

@@ -39,7 +39,7 @@ pub enum Progress {
 /// A monitor that reads its store.
 pub struct Opening {
     config: MonConfig,
-    member: Member,
+    store: u64,
     snapshot: Option<SnapshotRecord>,
     hard: HardState,
     entries: Vec<Entry>,
@@ -49,8 +49,7 @@ impl Opening {
     pub fn begin(config: MonConfig, out: &mut Vec<Output>) -> Self {
         let keys = vec![Bytes::from_static(WHO_KEY)];
         out.push(Output::Read { read: Read::OmapGet { object: identity_object(), keys }, token: IDENTITY });
-        let member = Member { mon: config.id, store: 0 };
-        Self { config, member, snapshot: None, hard: HardState::default(), entries: Vec::new() }
+        Self { config, store: 0, snapshot: None, hard: HardState::default(), entries: Vec::new() }
     }
 
     pub fn on_store(&mut self, event: Event, out: &mut Vec<Output>) -> Progress {
@@ -83,7 +82,7 @@ impl Opening {
                 if who.store >= STORES {
                     return Err(damaged("identity"));
                 }
-                self.member.store = who.store;
+                self.store = who.store;
                 let read = Read::Data { object: snapshot_object(), offset: 0, length: u64::MAX };
                 out.push(Output::Read { read, token: SNAPSHOT });
                 Ok(Progress::Reading)
@@ -151,9 +150,8 @@ impl Opening {
         } else {
             Some(State::from_image(&image).map_err(|why| format!("the monitor's snapshot cannot be read: {why}"))?)
         };
-        Ok(Progress::Done(
-            Box::new(state),
-            Box::new(Recovered { member: self.member, hard: self.hard.clone(), snapshot, entries }),
-        ))
+        let member = Member { mon: self.config.id, store: self.store };
+        let recovered = Recovered { member, hard: self.hard.clone(), snapshot, entries };
+        Ok(Progress::Done(Box::new(state), Box::new(recovered)))
     }
 }

@@ -262,13 +262,10 @@ fn a_monitor_that_was_away_for_long_gets_a_snapshot() {
     let mut world = World::found(3, 31);
     let leader = world.elect();
     world.boot_osds(3);
-    world.command(leader, json!({"command": "config set", "key": "mon.compact_entries", "value": 16})).expect("set");
+    world.compact_after(leader, 16);
     let away = (0..3).map(MonId).find(|id| *id != leader).expect("three");
     world.crash(away);
-    for round in 0..400 {
-        let flag = if round % 2 == 0 { "flag set" } else { "flag unset" };
-        world.command(leader, json!({"command": flag, "flag": "noout"})).expect("two of three go on");
-    }
+    world.toggle_flag(leader, 400);
     let (first, last, _) = world.mon(leader).log_bounds();
     assert!(first > world.mon(away).log_bounds().1 + 1, "the log was cut: {first}..{last}");
     assert!(last - first < 400, "and stays short: {first}..{last}");
@@ -291,11 +288,8 @@ fn all_monitors_start_again_from_what_they_kept() {
     let mut world = World::found(3, 32);
     let leader = world.elect();
     world.boot_osds(4);
-    world.command(leader, json!({"command": "config set", "key": "mon.compact_entries", "value": 16})).expect("set");
-    for round in 0..100 {
-        let flag = if round % 2 == 0 { "flag set" } else { "flag unset" };
-        world.command(leader, json!({"command": flag, "flag": "noout"})).expect("done");
-    }
+    world.compact_after(leader, 16);
+    world.toggle_flag(leader, 100);
     world.run(ms(100));
     let before = world.map(leader).clone();
     for id in 0..3 {

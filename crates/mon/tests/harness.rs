@@ -16,7 +16,7 @@ use nacre_wire::codec::Wire;
 use nacre_wire::map::{Address, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::{Beacon, Boot, Command, FailureReport, LogLine, Subscribe};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -577,6 +577,19 @@ impl World {
             world.reply_to(token).is_some()
         });
         self.reply_to(token).expect("just seen")
+    }
+
+    /// So many changes of the map, each one entry of the log.
+    pub fn toggle_flag(&mut self, to: MonId, count: u64) {
+        for round in 0..count {
+            let command = if round % 2 == 0 { "flag set" } else { "flag unset" };
+            self.command(to, json!({"command": command, "flag": "noout"})).expect("done");
+        }
+    }
+    /// Snapshots are made after so many entries.
+    pub fn compact_after(&mut self, to: MonId, entries: u64) {
+        let order = json!({"command": "config set", "key": "mon.compact_entries", "value": entries});
+        self.command(to, order).expect("set");
     }
 
     pub fn subscribe(&mut self, from: Entity, to: MonId, have: &ClusterMap) {

@@ -197,13 +197,8 @@ fn who_finds_its_own_removal_in_the_log_stops() {
         let mut world = World::found(3, 1453 + seed);
         let leader = world.elect();
         // In some worlds the last snapshot is of the very moment at which it was to leave: it knows of no other one.
-        world
-            .command(leader, json!({"command": "config set", "key": "mon.compact_entries", "value": 16}))
-            .expect("set");
-        for round in 0..40 + seed / 2 {
-            let command = if round % 2 == 0 { "flag set" } else { "flag unset" };
-            world.command(leader, json!({"command": command, "flag": "noout"})).expect("done");
-        }
+        world.compact_after(leader, 16);
+        world.toggle_flag(leader, 40 + seed / 2);
         let (one, two) = (MonId((leader.0 + 1) % 3), MonId((leader.0 + 2) % 3));
         let (leaving, third) = if seed % 2 == 0 { (one, two) } else { (two, one) };
         world.command(leader, json!({"command": "mon rm", "id": leaving.0})).expect("two are left");

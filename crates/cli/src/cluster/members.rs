@@ -197,14 +197,12 @@ fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     let mut cluster = place.connect()?;
     // The store that is there now: were this to arrive after the number was given to another, that one would stay.
     let map = cluster.command(&json!({ "command": "map dump" }))?;
-    let number = osd.trim_start_matches("osd.").parse::<u64>().ok();
-    let mut known = map["osds"].as_array().into_iter().flatten();
-    let known = known.find(|known| known["id"].as_u64() == number);
-    let store = known.map_or(&Value::Null, |known| &known["store"]);
-    let store = store.as_str().filter(|store| store.chars().any(|digit| digit != '0'));
+    let number = osd.trim_start_matches("osd.").parse::<u32>().ok();
+    let known = number.and_then(|id| listed(&map, "osds", id));
+    let store = known.and_then(|known| known["store"].as_str());
+    let store = store.filter(|store| store.chars().any(|digit| digit != '0'));
     let request = json!({ "command": "osd rm", "osd": osd, "force": force, "store": store });
-    let described = number.and_then(|id| u32::try_from(id).ok()).filter(|id| config.osds.contains_key(&OsdId(*id)));
-    let answer = match described.filter(|_| known.is_none()) {
+    let answer = match number.filter(|id| known.is_none() && config.osds.contains_key(&OsdId(*id))) {
         // An earlier removal was done and not heard of.
         Some(id) => Ok(json!({ "id": id, "lost": "the cluster did not have it any more", "lost_groups": 0 })),
         None => cluster.command(&request),
@@ -289,13 +287,17 @@ fn mon_add(
     out.line(&format!("{id} is let in at {}; {next}; it votes once it has caught up", shown.address))
 }
 
-/// Its own vote may be needed for its removal: who ends it now might be left with monitors that wait for it for ever.
+/// The entry of that number in one of an answer's lists.
+fn listed<'a>(answer: &'a Value, list: &str, id: u32) -> Option<&'a Value> {
+    answer[list].as_array()?.iter().find(|known| known["id"].as_u64() == Some(u64::from(id)))
+}
+
+/// Its own vote may be needed for its removal: ended earlier, it could leave monitors behind that wait for it for ever.
 fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
     let begun = Instant::now();
     loop {
         let stat = cluster.command(&json!({ "command": "mon stat" }))?;
-        let is_there = |known: &Value| known["id"].as_u64() == Some(u64::from(id.0));
-        if !stat["mons"].as_array().into_iter().flatten().any(is_there) {
+        if listed(&stat, "mons", id.0).is_none() {
             return Ok(());
         }
         if begun.elapsed() > LEAVES_IN {
@@ -312,13 +314,15 @@ fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
     let mut config = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let stat = cluster.command(&json!({ "command": "mon stat" }))?;
-    let listed: Vec<&Value> = stat["mons"].as_array().into_iter().flatten().collect();
     let number = mon.trim_start_matches("mon.").parse::<u32>().ok();
-    let is_listed = listed.iter().any(|known| known["id"].as_u64() == number.map(u64::from));
-    let reply = match number.filter(|id| !is_listed && config.mons.contains_key(&MonId(*id))) {
+    let known = number.and_then(|id| listed(&stat, "mons", id));
+    let reply = match number.filter(|id| known.is_none() && config.mons.contains_key(&MonId(*id))) {
         // An earlier removal was done and not heard of.
-        Some(id) => json!({ "id": id, "left": listed.len() }),
-        None => cluster.command(&json!({ "command": "mon rm", "id": mon }))?,
+        Some(id) => json!({ "id": id, "left": stat["mons"].as_array().map(Vec::len) }),
+        // The store that is there now: a removal that arrives late does not remove its successor.
+        None => {
+            cluster.command(&json!({ "command": "mon rm", "id": mon, "store": known.map(|known| &known["store"]) }))?
+        }
     };
     let id = MonId(reply["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("the answer names no monitor")?);
     wait_until_gone(&mut *cluster, id)?;

@@ -100,7 +100,10 @@ pub fn map_dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 
 fn dump(map: &ClusterMap) -> Value {
     let ids = |osds: &[OsdId]| osds.iter().map(|osd| osd.0).collect::<Vec<_>>();
-    let mon = |(id, info): (&MonId, &MonInfo)| json!({ "id": id.0, "address": info.address.0, "store": format!("{:x}", info.store), "leaving": info.leaving });
+    let mon = |(id, info): (&MonId, &MonInfo)| {
+        let store = format!("{:x}", info.store);
+        json!({ "id": id.0, "address": info.address.0, "store": store, "leaving": info.leaving })
+    };
     let mons: Vec<Value> = map.mons.iter().map(mon).collect();
     let osds: Vec<Value> = map
         .osds

@@ -46,6 +46,13 @@ pub struct Quorum {
     pub reachable: Vec<MonId>,
 }
 
+impl Quorum {
+    /// Whether a monitor of that number votes or follows.
+    pub fn takes_part(&self, mon: MonId) -> bool {
+        self.voters.contains(&mon) || self.learners.contains(&mon)
+    }
+}
+
 /// What a command sees.
 pub struct View<'a> {
     /// Now.

@@ -40,7 +40,8 @@ pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
             "joining"
         };
         let reachable = *mon == view.me || quorum.reachable.contains(mon);
-        json!({ "id": mon.0, "address": info.address.0, "role": role, "reachable": reachable })
+        let store = format!("{:x}", info.store);
+        json!({ "id": mon.0, "address": info.address.0, "store": store, "role": role, "reachable": reachable })
     };
     let mons: Vec<Value> = view.map().mons.iter().map(one).collect();
     let majority = quorum.voters.len() / 2 + 1;
@@ -67,20 +68,16 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if map.mons.get(&mon) == Some(&info) {
         return read(reply);
     }
-    if let Some(known) = map.mons.get(&mon).filter(|known| known.store != store) {
-        return Err(if known.leaving {
-            format!("the former {mon} is still on its way out; try again in a moment, or take another number")
-        } else {
-            format!("there is a {mon} already, and it has another store: remove it first (`mon rm`)")
-        });
+    let another = map.mons.get(&mon).filter(|known| known.store != store);
+    if another.is_some_and(|known| !known.leaving) {
+        return Err(format!("there is a {mon} already, and it has another store: remove it first (`mon rm`)"));
+    }
+    // One store at a time: the next would be taken for its predecessor, which has a vote.
+    if another.is_some() || !map.mons.contains_key(&mon) && view.quorum.takes_part(mon) {
+        return Err(format!("the former {mon} is still on its way out; try again in a moment, or take another number"));
     }
     if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && known.address == info.address) {
         return Err(format!("{other} has this address already"));
-    }
-    let quorum = &view.quorum;
-    if !map.mons.contains_key(&mon) && quorum.voters.iter().chain(&quorum.learners).any(|member| *member == mon) {
-        // Its successor would be taken for it: one with a vote, that has forgotten everything.
-        return Err(format!("the former {mon} is still on its way out; try again in a moment, or take another number"));
     }
     if !map.mons.contains_key(&mon) && map.mons.len() >= MONS_MAX {
         return Err(format!("{MONS_MAX} monitors are enough: more make every change slower and nothing safer"));

@@ -1,8 +1,8 @@
 //! Who takes part: a monitor together with its store.
 //!
-//! Consensus counts promises by member. A monitor that is removed and let in again under its number has a new store, which knows of none
-//! of them: it is another member. What is late of the time before (a heartbeat of one that still thinks that it leads, a request for a
-//! vote) then names a member that is gone, and does not reach the new one. Members that founded the cluster have store 0.
+//! Consensus counts votes and acknowledgements by member. A monitor that is removed and let in again under its number has a new
+//! store that knows of none of them: it is another member. A late message (a heartbeat of a stale leader, a request for a vote)
+//! names the former member, and the new one does not take it. Members that founded the cluster have store 0.
 //!
 //! ```text
 //!  raft id (u64):   0 │ store, 43 bits │ monitor + 1, 20 bits
@@ -25,7 +25,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// The consensus library's id of it; never 0, which is nobody there.
+    /// A monitor that founds the cluster.
+    #[must_use]
+    pub const fn founder(mon: MonId) -> Self {
+        Self { mon, store: 0 }
+    }
+
+    /// The consensus library's id of it; never 0, which stands for no member there.
     ///
     /// # Panics
     /// When a number is too large: callers refuse those.
@@ -58,6 +64,6 @@ mod tests {
             }
         }
         // As logs of before there were stores' numbers have it.
-        assert_eq!(Member { mon: MonId(2), store: 0 }.raft_id(), 3);
+        assert_eq!(Member::founder(MonId(2)).raft_id(), 3);
     }
 }

@@ -296,7 +296,8 @@ impl Consensus {
 
     /// A monitor's connection is gone.
     pub fn on_disconnect(&mut self, mon: MonId) {
-        let Some(id) = self.id_of(mon).filter(|_| self.is_leader()) else { return };
+        let member = self.members().find(|member| member.mon == mon);
+        let Some(id) = member.filter(|_| self.is_leader()).map(Member::raft_id) else { return };
         self.node.report_unreachable(id);
         if self.snapshots_sent.remove(&id).is_some() && self.progress_state(id) == Some(ProgressState::Snapshot) {
             self.node.report_snapshot(id, SnapshotStatus::Failure);
@@ -540,9 +541,9 @@ impl Consensus {
     pub fn learners(&self) -> impl Iterator<Item = Member> + '_ {
         self.conf.learners.iter().map(|id| Member::of(*id))
     }
-    /// The library's id of the member that `mon` is.
-    fn id_of(&self, mon: MonId) -> Option<u64> {
-        self.voters().chain(self.learners()).find(|member| member.mon == mon).map(Member::raft_id)
+    /// Voters and learners.
+    pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.voters().chain(self.learners())
     }
     fn progress_state(&self, id: u64) -> Option<ProgressState> {
         self.node.raft.prs().get(id).map(|progress| progress.state)
@@ -584,21 +585,17 @@ impl Consensus {
     }
 }
 
-const fn founder(mon: MonId) -> Member {
-    Member { mon, store: 0 }
-}
-
 /// What a new monitor's store holds before it first starts.
 ///
 /// `members` are the first voters, the same list for each of them with the same `state`. A monitor that is to be let in by a running cluster
 /// (`mon add`) begins with nobody and nothing.
 #[must_use]
-pub fn founding(who: record::Identity, members: &[MonId], state: Option<Bytes>) -> Transaction {
+pub fn founding(who: record::Identity, members: &[Member], state: Option<Bytes>) -> Transaction {
     let first = if state.is_some() { 1 } else { 0 };
     let record = SnapshotRecord {
         index: first,
         term: first,
-        members: Members { voters: members.iter().map(|mon| founder(*mon).raft_id()).collect(), ..Members::default() },
+        members: Members { voters: members.iter().map(|member| member.raft_id()).collect(), ..Members::default() },
         trimmed_index: first,
         trimmed_term: first,
         state: state.unwrap_or_default(),
