@@ -56,10 +56,11 @@ pub struct Done {
 /// Why an operation had no effect, or may have had one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The cluster said so; it had no effect.
+    /// The cluster said so; it had no effect, but for those of [`Self::may_have_happened`].
     Refused(OpFailure),
-    /// The cluster refuses it now, for a reason that does not lie in the object. It had been sent before, without an answer: that may have had its effect, or
-    /// have it yet (an update that some members lost is done again where nobody has the object without it).
+    /// The cluster refuses it now, for a reason that does not depend on the object. It had been sent before, without an
+    /// answer, and may have been executed then, or be executed later (an update that some members lost is done again where
+    /// no member has the object without it).
     Doubtful(OpFailure),
     /// The pool does not exist (any more).
     NoSuchPool,
@@ -72,6 +73,16 @@ pub enum Failure {
         /// For people.
         why: String,
     },
+}
+impl Failure {
+    /// Whether the operation may have been executed, or be executed later.
+    #[must_use]
+    pub const fn may_have_happened(&self) -> bool {
+        matches!(
+            self,
+            Self::Unknown | Self::Doubtful(_) | Self::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })
+        )
+    }
 }
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

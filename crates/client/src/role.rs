@@ -419,7 +419,7 @@ impl Client {
             // It wants to hear when this was first asked, and now we can say that.
             Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
             Some(_) if self.is_overtaken(id) => self.send(now, id),
-            // What else it says depends on the object: that is the same for whoever does an earlier attempt yet, or it is not done.
+            // Other refusals depend on the object: an earlier attempt that is executed later finds it as this one did.
             Some(failure @ (OpFailure::Full {} | OpFailure::Expired {})) if op.attempt > 1 && op.is_write() => {
                 self.finish(id, Err(Failure::Doubtful(failure)));
             }

@@ -67,9 +67,7 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     let (delete, deleted) = rig.submit_to("a", SubOp::Delete {});
     let (stat, seen) = rig.submit_to("a", SubOp::Stat {});
     let (other, elsewhere) = rig.submit_to("b", SubOp::Stat {});
-    rig.now = rig.now + config().retry_interval / 2;
-    rig.role.on_tick(rig.now);
-    let created_again = rig.request();
+    let created_again = rig.request_after(config().retry_interval / 2);
     assert_eq!(created_again.request, created.request, "only that is old enough");
     rig.answer(&created, Some(OpFailure::Full {}), vec![]);
     rig.answer(&elsewhere, Some(OpFailure::NotFound {}), vec![]);
@@ -88,16 +86,15 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     let (first, _) = rig.submit_to("a", SubOp::Create { exclusive: false });
     rig.now = rig.now + config().retry_interval / 2;
     let (second, written) = rig.submit_to("a", SubOp::Truncate { size: 0 });
-    rig.now = rig.now + config().retry_interval / 2;
-    rig.role.on_tick(rig.now);
-    let first_again = rig.request();
+    let first_again = rig.request_after(config().retry_interval / 2);
     rig.answer(&written, None, vec![]);
     rig.answer(&first_again, None, vec![]);
     assert_eq!(rig.ended(), [(second, true), (first, true)]);
 }
 
-/// Simulator, seed 1704: an append was carried out by a member that lost power, sent again and refused for want of room, and done again later from what the first member
-/// had kept. Its client had been told that it had had no effect. A refusal for a reason that does not lie in the object says nothing of earlier sendings.
+/// Simulator, seed 1704: a member executed an append and lost power. The append was sent again and refused for want of room, and
+/// executed later from what the first member had kept. Its client had been told that it had no effect. A refusal for a reason
+/// that does not depend on the object says nothing of earlier sendings.
 pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
     for (failure, doubtful) in
         [(OpFailure::Full {}, true), (OpFailure::Expired {}, true), (OpFailure::NotFound {}, false)]
@@ -106,9 +103,7 @@ pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
         for again in [false, true] {
             let (_, mut sent) = rig.submit_to("a", SubOp::Truncate { size: 9 });
             if again {
-                rig.now = rig.now + config().retry_interval;
-                rig.role.on_tick(rig.now);
-                sent = rig.request();
+                sent = rig.request_after(config().retry_interval);
             }
             rig.answer(&sent, Some(failure.clone()), vec![]);
             let mut ended = rig.completions();
@@ -118,9 +113,7 @@ pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
         }
         // What reads has no effect.
         let (id, _) = rig.submit_to("b", SubOp::Stat {});
-        rig.now = rig.now + config().retry_interval;
-        rig.role.on_tick(rig.now);
-        let sent = rig.request();
+        let sent = rig.request_after(config().retry_interval);
         rig.answer(&sent, Some(OpFailure::Expired {}), vec![]);
         assert_eq!(rig.ended(), [(id, false)]);
     }
@@ -133,9 +126,7 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     rig.now = rig.now + config().retry_interval / 2;
     let (first, seen) = rig.submit_to("a", SubOp::Stat {});
     let (other, elsewhere) = rig.submit_to("b", SubOp::Stat {});
-    rig.now = rig.now + config().retry_interval / 2;
-    rig.role.on_tick(rig.now);
-    let written_again = rig.request();
+    let written_again = rig.request_after(config().retry_interval / 2);
     let (second, seen_behind) = rig.submit_to("a", SubOp::Stat {});
     rig.answer(&written, Some(OpFailure::Full {}), vec![]);
     rig.answer(&elsewhere, None, vec![]);
@@ -157,9 +148,7 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     let (write, _) = rig.submit_to("a", SubOp::Truncate { size: 9 });
     rig.now = rig.now + config().retry_interval / 2;
     let (read, seen) = rig.submit_to("a", SubOp::Stat {});
-    rig.now = rig.now + config().retry_interval / 2;
-    rig.role.on_tick(rig.now);
-    let written_again = rig.request();
+    let written_again = rig.request_after(config().retry_interval / 2);
     rig.answer(&seen, None, vec![]);
     rig.answer(&written_again, None, vec![]);
     assert_eq!(rig.ended(), [(read, true), (write, true)]);
@@ -485,9 +474,7 @@ pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     rig.role.submit(rig.now, operation).expect("taken");
     let first = rig.request();
     assert_eq!(first.snaps, snaps);
-    rig.now = rig.now + Duration::from_secs(60);
-    rig.role.on_tick(rig.now);
-    let second = rig.request();
+    let second = rig.request_after(Duration::from_secs(60));
     assert_eq!((second.request, &second.snaps), (first.request, &snaps));
     assert!(second.attempt > first.attempt);
     let plain = Operation { pool: PoolId(1), object: ObjectId::named("a"), ..Operation::default() };

@@ -83,6 +83,12 @@ impl Rig {
             other => panic!("{other:?}"),
         }
     }
+    /// Time passes; what is sent again after it.
+    pub fn request_after(&mut self, wait: Duration) -> OpRequest {
+        self.now = self.now + wait;
+        self.role.on_tick(self.now);
+        self.request()
+    }
     /// Everything that is sent to OSDs: whom, and which operation.
     pub fn requests(&mut self) -> Vec<(OsdId, u64)> {
         let of = |(to, message)| match message {

@@ -136,8 +136,14 @@ fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
     }
 }
 
-/// A page after something went wrong with it: a bit that flipped, what lay there before as if its writes since had never arrived, or what was meant for
-/// another page.
+/// What the offline check says of a device.
+fn checked(image: Image) -> nacre_store::Report {
+    let device = TestDevice::with_image(DEVICE_LENGTH, image);
+    nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device")
+}
+
+/// A page after a fault: with a flipped bit, as it was `before` (its writes since were lost), or with the content of the
+/// page at `other` (a misdirected write).
 fn damaged(image: &Image, before: &Image, at: u64, other: u64, rng: &mut Rng) -> [u8; 4096] {
     let mut page = [0; 4096];
     match rng.below(3) {
@@ -355,33 +361,29 @@ impl Disk {
         true
     }
 
-    /// Damages a device that nobody has open, where no data of objects is: its roots, log and index. Whether the store notices, which then is of no
-    /// use: it does not open, or its check says so. What neither notices has to be harmless, and stays.
+    /// Damages a device that is not open, in its roots, log and index, but not in objects' data. Returns whether the store
+    /// notices: it does not open, or its check says so, and is of no use then. What neither notices stays, and has to be
+    /// harmless.
     pub fn spoil(&mut self, rng: &mut Rng) -> bool {
         let Kind::Off(image) = &mut self.kind else { return false };
-        let check = |image: &Image| {
-            let device = TestDevice::with_image(DEVICE_LENGTH, image.clone());
-            nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device")
-        };
-        let replayed = check(image).replayed;
+        let replayed = checked(image.clone()).replayed;
         let pages: Vec<u64> = image.written().collect();
         for _ in 0..rng.between(1, 6) {
             let (at, other) = (*rng.pick(&pages), *rng.pick(&pages));
             let mut spoilt = image.clone();
             spoilt.write(at, &damaged(image, &self.at_start, at, other, rng));
-            let report = check(&spoilt);
+            let report = checked(spoilt.clone());
             let is_data = |finding: &Finding| matches!(finding, Finding::Data { .. });
-            match report.findings.iter().find(|finding| !is_data(finding)) {
-                // The other copy serves.
-                None | Some(Finding::RootCopy) => {}
-                Some(_) => {
-                    *image = spoilt;
-                    return true;
-                }
-            }
-            // Damage to the log's last group cannot be told from a torn write (docs/formats/store.md): a replica alone would not know what it has lost.
-            if !report.findings.iter().any(is_data) && report.replayed == replayed {
+            // Where one copy of the root is damaged the other serves.
+            let is_noticed = |finding: &Finding| !is_data(finding) && *finding != Finding::RootCopy;
+            let noticed = report.findings.iter().any(is_noticed);
+            // Damage to the log's last group looks like a torn write (docs/formats/store.md): what such a replica has lost, it
+            // cannot know.
+            if noticed || !report.findings.iter().any(is_data) && report.replayed == replayed {
                 *image = spoilt;
+            }
+            if noticed {
+                return true;
             }
         }
         false
@@ -444,8 +446,7 @@ impl Disk {
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         let Kind::Real(real) = &self.kind else { return Vec::new() };
-        let device = TestDevice::with_image(DEVICE_LENGTH, real.whole());
-        let report = nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device");
+        let report = checked(real.whole());
         let expected = |finding: &&Finding| self.rotten && matches!(finding, Finding::Data { .. });
         report.findings.iter().filter(|finding| !expected(finding)).map(|finding| format!("{finding:?}")).collect()
     }

@@ -131,7 +131,7 @@ impl World {
         self.order(&json!({"command": "osd reweight", "osd": osd.to_string(), "weight": weight}));
     }
 
-    /// Somebody's cursor is inside, and groups are to split there.
+    /// Splits groups while a cursor of backfill is inside one.
     pub(crate) fn split_while_filling(&mut self) {
         if !self.plan.split_filling || !self.faults || self.splits_left == 0 {
             return;

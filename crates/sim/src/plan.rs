@@ -49,7 +49,7 @@ pub struct Plan {
     pub log: (usize, usize),
     /// How often groups may split.
     pub splits: u32,
-    /// They split whenever somebody is being filled.
+    /// They split while a member is being backfilled.
     pub split_filling: bool,
     /// How long an OSD may be silent, in milliseconds.
     pub grace_ms: u64,

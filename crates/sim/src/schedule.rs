@@ -51,11 +51,6 @@ impl<E> Schedule<E> {
         self.queue.push(Reverse(Queued { at: at.max(self.now), number: self.number, event }));
     }
 
-    /// What will not happen after all.
-    pub fn forget(&mut self, which: impl Fn(&E) -> bool) {
-        self.queue.retain(|Reverse(queued)| !which(&queued.event));
-    }
-
     /// The next event and its number; time goes on to it.
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let Reverse(Queued { at, number, event }) = self.queue.pop()?;

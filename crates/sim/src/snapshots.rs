@@ -264,13 +264,7 @@ impl Snapper {
             }
             // It may have happened; or what is there, or what was copied, cannot be read.
             (Asked::Write(at, _) | Asked::Rollback(at, ..) | Asked::Read(at, _), Err(failure)) => {
-                let known = matches!(
-                    failure,
-                    Failure::Unknown
-                        | Failure::Doubtful(_)
-                        | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })
-                );
-                assert!(known, "{}: {failure}", self.things[at].object);
+                assert!(failure.may_have_happened(), "{}: {failure}", self.things[at].object);
                 self.end(Some(at), album);
             }
         }

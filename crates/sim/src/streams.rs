@@ -601,18 +601,8 @@ impl Streamer {
 
 /// Whether it leaves open whether the operation happened, or was refused for a reason of the moment: what came after it may have happened.
 fn says_nothing(failure: &Failure) -> bool {
-    matches!(
-        failure,
-        Failure::Unknown
-            | Failure::Doubtful(_)
-            | Failure::Refused(
-                OpFailure::Superseded {}
-                    | OpFailure::Corrupt { .. }
-                    | OpFailure::Full {}
-                    | OpFailure::Expired {}
-                    | OpFailure::Fenced {}
-            )
-    )
+    failure.may_have_happened()
+        || matches!(failure, Failure::Refused(OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {}))
 }
 
 /// An operation, what its answer must be, and what is there after it.

@@ -495,12 +495,6 @@ impl PowerCuts {
         true
     }
 
-    /// Flips bits of one byte of what is durable.
-    pub fn rot(&mut self, offset: u64, bits: u8) {
-        let mut byte = [0];
-        self.durable.read(offset, &mut byte);
-        self.durable.write(offset, &[byte[0] ^ bits]);
-    }
     /// Puts other bytes where these are durable.
     pub fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         self.durable.write(offset, bytes);

@@ -283,13 +283,7 @@ impl Patron {
                 _ => {}
             },
             Err(Failure::Refused(OpFailure::NotFound {})) if doing == Doing::Look => {}
-            Err(
-                Failure::Unknown
-                | Failure::Doubtful(_)
-                | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. }),
-            ) => {
-                shelf.unknown += 1;
-            }
+            Err(failure) if failure.may_have_happened() => shelf.unknown += 1,
             Err(failure) => panic!("{doing:?}: {failure}"),
         }
         true

@@ -226,11 +226,7 @@ fn fate(act: &Act, result: &Result<Done, Failure>) -> Fate {
             assert!(long && why.contains("may return"), "{act:?}: {why}");
             Fate::Nothing
         }
-        Err(
-            Failure::Unknown
-            | Failure::Doubtful(_)
-            | Failure::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. }),
-        ) => Fate::Unknown,
+        Err(failure) if failure.may_have_happened() => Fate::Unknown,
         Err(failure) => panic!("{act:?}: {failure}"),
     }
 }
@@ -255,14 +251,8 @@ fn saw(whole: bool, result: &Result<Done, Failure>) -> Option<Saw> {
             }))
         }
         (true, Err(Failure::Refused(OpFailure::NotFound {}))) => Some(Saw::Whole(Plain::default())),
-        (
-            _,
-            Err(
-                Failure::Unknown
-                | Failure::Doubtful(_)
-                | Failure::Refused(OpFailure::Corrupt { .. } | OpFailure::Full {} | OpFailure::Superseded {}),
-            ),
-        ) => None,
+        (_, Err(Failure::Refused(OpFailure::Full {}))) => None,
+        (_, Err(failure)) if failure.may_have_happened() => None,
         (_, Err(failure)) => panic!("a look at a random object: {failure}"),
     }
 }
