@@ -208,8 +208,7 @@ impl SpanningWrite {
             }
             (Asked::Lock(part), Err(why)) => {
                 // Of unknown outcome, it may be held.
-                self.held[part] =
-                    matches!(why, Failure::Unknown | Failure::Doubtful(_)) && !mutant(Mutant::PerhapsLockedKept);
+                self.held[part] = why.may_have_happened() && !mutant(Mutant::PerhapsLockedKept);
                 self.fail(part, why.clone(), false);
             }
             (Asked::Write(part), Ok(done)) => {
@@ -220,13 +219,9 @@ impl SpanningWrite {
                 // The guard is the first part: if it failed, the lock is somebody else's.
                 let taken = matches!(why, Failure::Refused(OpFailure::Guard { index: 0 }));
                 self.held[part] &= !taken || mutant(Mutant::AnothersUnlocked);
-                self.fail(
-                    part,
-                    why.clone(),
-                    matches!(why, Failure::Unknown | Failure::Doubtful(_))
-                        || (matches!(why, Failure::Refused(OpFailure::Superseded {}))
-                            && !mutant(Mutant::SupersededIsNothing)),
-                );
+                let superseded = matches!(why, Failure::Refused(OpFailure::Superseded {}));
+                let unknown = why.may_have_happened() && !(superseded && mutant(Mutant::SupersededIsNothing));
+                self.fail(part, why.clone(), unknown);
             }
             (Asked::Unlock, _) => {}
         }

@@ -53,7 +53,8 @@ tests! {
         a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest,
         what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours,
         want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along,
-        what_nobody_remembers_may_have_happened;
+        what_nobody_remembers_may_have_happened,
+        what_met_damage_may_have_happened;
     watches:
         a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known,
         a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost,

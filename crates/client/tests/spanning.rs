@@ -169,3 +169,19 @@ pub fn what_nobody_remembers_may_have_happened() {
     let failure = rig.failure();
     assert_eq!((failure.written, failure.unknown), (vec![object("a")], vec![object("b")]));
 }
+
+/// Damage that is found when an operation is sent again does not say what became of it at first: it was taken for no effect here.
+pub fn what_met_damage_may_have_happened() {
+    let corrupt = || Err(Failure::Refused(OpFailure::Corrupt { offset: 0 }));
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("a", Ok(5));
+    rig.answer("b", corrupt());
+    rig.answer("c", Ok(6));
+    rig.answer("b", Ok(6));
+    let failure = rig.failure();
+    assert_eq!((failure.written, failure.unknown), (vec![object("a"), object("c")], vec![object("b")]));
+    let mut rig = Rig::abc();
+    rig.answer("a", corrupt());
+    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
+}
