@@ -138,6 +138,42 @@ fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
     assert_eq!(values, 120);
 }
 
+/// A transaction whose compares did not hold when it was judged, and whose other branch has nothing to judge, was guarded by
+/// nothing: an entry before it in the same proposal made them hold, and what no validator had seen was stored. (Found by reading.)
+#[test]
+fn a_branch_that_is_chosen_later_is_judged_all_the_same() {
+    let (mut world, mut clients) = world(64);
+    admin(&mut world, &mut clients, "nacre/program/small", "max 10");
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "small"}"#);
+    let mut carried_out = 0;
+    for round in 0..20 {
+        let open = format!("free/{round}");
+        // Some before and some behind it, in one proposal and in neighbouring ones.
+        let mut sent = Vec::new();
+        for n in 0..8 {
+            let call = match n {
+                3 => transact(vec![put(&open, "x")]),
+                _ => MetaCall::Transact {
+                    compares: vec![crate::meta::version_is(&open, 1)],
+                    then: vec![put(&format!("n/{round}.{n}"), "99")],
+                    otherwise: vec![],
+                },
+            };
+            sent.push((client(n), clients.send(&mut world, client(n), MonId(0), call)));
+        }
+        for (who, sequence) in sent {
+            world.until("answered", Duration::from_secs(20), |world| {
+                crate::meta::reply_to(world, who, sequence).is_some()
+            });
+        }
+        for (key, value) in clients.get(&mut world, client(1), MonId(0), &format!("n/{round}.")) {
+            assert_eq!(value, "10", "{key}");
+            carried_out += 1;
+        }
+    }
+    assert!(carried_out > 0, "the compares never held: nothing was tried");
+}
+
 // Went red when `take` did not look at what is pending.
 #[test]
 fn triggers_run_after_commit_once_also_when_the_leader_dies() {

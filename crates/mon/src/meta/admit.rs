@@ -1,7 +1,8 @@
 //! The leader's judgement of a request: does it make sense, may this client, what do the namespaces' settings and validators say?
 //!
 //! It judges by the state applied so far and writes down what it looked at (guards); where that has moved when the entry is applied, the entry
-//! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded with the rest.
+//! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded wherever either branch
+//! has something to judge.
 
 use super::access::{ADMIN, Verb, may, may_read};
 use super::overruns::{OVERRUNS_MAX, Overruns};
@@ -121,11 +122,12 @@ impl Judge<'_> {
                 self.check_ops(name, &otherwise, &mut found)?;
                 self.check_programs(&then, &mut found)?;
                 self.check_programs(&otherwise, &mut found)?;
-                let chosen = if self.meta.all_hold(compares) { &mut then } else { &mut otherwise };
-                let judged = self.validate(name, chosen, &mut found)?;
-                if judged {
+                // Of both branches: which of them is carried out is decided when the entry is applied.
+                if then.iter().chain(&otherwise).any(|op| self.has_validator(op, &mut found)) {
                     found.guards.extend(compares.iter().map(|compare| compare.key.clone()));
                 }
+                let chosen = if self.meta.all_hold(compares) { &mut then } else { &mut otherwise };
+                self.validate(name, chosen, &mut found)?;
                 let act = MetaAct::Transact { compares: compares.clone(), then, otherwise };
                 Ok((act, self.terms(found, 0)?))
             }
@@ -416,9 +418,8 @@ impl Judge<'_> {
         namespaces.flat_map(used).filter(|(_, used)| which(used.program())).collect()
     }
 
-    /// Asks the validators; whether there were any.
-    fn validate(&mut self, name: &Name, ops: &mut [MetaOp], found: &mut Found) -> Result<bool, MetaError> {
-        let mut judged = false;
+    /// Asks the validators of what is written.
+    fn validate(&mut self, name: &Name, ops: &mut [MetaOp], found: &mut Found) -> Result<(), MetaError> {
         let begun = self.programs.steps();
         for op in ops {
             let (key, new) = match op {
@@ -435,7 +436,6 @@ impl Judge<'_> {
             };
             let namespace = namespace_of(&key).ok_or_else(|| invalid(format!("`{key}` is no key")))?;
             let Some(validator) = found.settings(self.meta, &namespace).validator.clone() else { continue };
-            judged = true;
             let rejected = |line, message| MetaError::Rejected { validator: validator.clone(), line, message };
             found.guards.extend([key.clone(), program_key(&validator)]);
             let source = self.program(&validator).map_err(|why| rejected(0, why))?.to_owned();
@@ -472,7 +472,17 @@ impl Judge<'_> {
                 }
             }
         }
-        Ok(judged)
+        Ok(())
+    }
+
+    /// Whether an operation changes a key that a validator judges.
+    fn has_validator(&self, op: &MetaOp, found: &mut Found) -> bool {
+        let namespace = match op {
+            MetaOp::Put { key, .. } => namespace_of(key),
+            MetaOp::Delete { span } => namespace_of_span(span),
+            MetaOp::Get { .. } => None,
+        };
+        namespace.is_some_and(|namespace| found.settings(self.meta, &namespace).validator.is_some())
     }
 
     fn terms(&mut self, found: Found, depth: u32) -> Result<MetaTerms, MetaError> {
