@@ -61,27 +61,10 @@ const SEEDS_FOR_BORDERS: u64 = 200;
 
 /// Seeds do not know of each other: a process per core, each with a part of them. Many seeds must come to every limit and rare path.
 fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
-    cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).run()?;
-    let binary = workspace.target.join("release/sim");
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64).min(seeds.max(1));
-    let mut running = Vec::new();
-    for core in 0..cores {
+    let (failed, crossed) = on_all_cores(workspace, false, |core, cores| {
         let (from, to) = (seeds * core / cores, seeds * (core + 1) / cores);
-        println!("$ sim --from {from} --seeds {} --borders", to - from);
-        let mut command = Command::new(&binary);
-        command.args(["--from", &from.to_string(), "--seeds", &(to - from).to_string(), "--borders"]);
-        let mut child = command.stdout(Stdio::piped()).spawn();
-        let output = child.as_mut().ok().and_then(|child| child.stdout.take());
-        let child = child.with_context(|| format!("{} does not start", binary.display()))?;
-        running.push((child, std::thread::spawn(move || show_and_count(output.expect("it was asked for")))));
-    }
-    let (mut failed, mut crossed) = (0, BTreeMap::<String, u64>::new());
-    for (mut child, counts) in running {
-        failed += u32::from(!child.wait().context("waiting for the simulator")?.success());
-        for (name, count) in counts.join().expect("reading lines does not panic") {
-            *crossed.entry(name).or_default() += count;
-        }
-    }
+        ["--from", &from.to_string(), "--seeds", &(to - from).to_string(), "--borders"].map(str::to_owned).to_vec()
+    })?;
     println!("\n{:<24} crossed", "border");
     for (name, count) in &crossed {
         println!("{name:<24} {count:>9}");
@@ -94,6 +77,35 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
         bail!("no seed crosses {}: nothing tests what lies behind", never.join(", "));
     }
     Ok(())
+}
+
+/// Runs the simulator once for each core, with arguments by core and number of cores; gives how many failed, and what was counted of borders.
+fn on_all_cores(
+    workspace: &Workspace,
+    planted: bool,
+    arguments: impl Fn(u64, u64) -> Vec<String>,
+) -> Result<(u32, BTreeMap<String, u64>)> {
+    let features: &[&str] = if planted { &["--features", "mutants"] } else { &[] };
+    cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).args(features).run()?;
+    let binary = workspace.target.join("release/sim");
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut running = Vec::new();
+    for core in 0..cores {
+        let arguments = arguments(core, cores);
+        println!("$ sim {}", arguments.join(" "));
+        let mut child = Command::new(&binary).args(arguments).stdout(Stdio::piped()).spawn();
+        let output = child.as_mut().ok().and_then(|child| child.stdout.take());
+        let child = child.with_context(|| format!("{} does not start", binary.display()))?;
+        running.push((child, std::thread::spawn(move || show_and_count(output.expect("it was asked for")))));
+    }
+    let (mut failed, mut crossed) = (0, BTreeMap::<String, u64>::new());
+    for (mut child, counts) in running {
+        failed += u32::from(!child.wait().context("waiting for the simulator")?.success());
+        for (name, count) in counts.join().expect("reading lines does not panic") {
+            *crossed.entry(name).or_default() += count;
+        }
+    }
+    Ok((failed, crossed))
 }
 
 /// Prints what a simulator says, and gives what it says of borders.
@@ -113,9 +125,14 @@ fn show_and_count(output: impl Read) -> Vec<(String, u64)> {
 /// # Errors
 /// When one is not, or there is no simulator.
 pub fn mutants() -> Result<()> {
-    mutants_available(&Workspace::load()?)?;
+    let workspace = Workspace::load()?;
+    mutants_available(&workspace)?;
     for role in ["nacre-store", "nacre-mon", "nacre-client"] {
         cargo(["test", "--locked", "--package", role, "--features", "mutants", "--test", "mutants"]).run()?;
     }
-    simulator(true).args(["--mutants"]).run()
+    let part = |core, cores| vec!["--mutants".to_owned(), "--part".to_owned(), format!("{core}/{cores}")];
+    match on_all_cores(&workspace, true, part)? {
+        (0, _) => Ok(()),
+        _ => bail!("planted bugs survived: the lines above say which"),
+    }
 }
