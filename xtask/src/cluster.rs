@@ -21,11 +21,22 @@ const COMMAND_MAX: Duration = Duration::from_secs(60);
 /// `nacre down` waits 20 s for each of its steps before it kills.
 const DOWN_MAX: Duration = Duration::from_mins(2);
 
+/// The disks of a cluster's OSDs.
+#[derive(Clone, Copy, Default)]
+pub struct Disks<'a> {
+    /// Size of each store, as for `--osd-size`; what fits on the disk without.
+    pub osd_size: Option<&'a str>,
+    /// Whether faults of devices may be asked for ([`Cluster::faults_file`]).
+    pub faulty: bool,
+}
+
 /// Daemons, each a process.
 pub struct Cluster {
     nacre: PathBuf,
     dir: PathBuf,
     daemons: BTreeMap<String, Child>,
+    /// Whether daemons look for faults of their devices in [`Self::faults_file`].
+    faulty: bool,
     /// Changes of the map that were asked for.
     changes: Cell<u32>,
 }
@@ -36,11 +47,30 @@ impl Cluster {
     /// # Errors
     /// When the folder or the ports are taken, or an OSD does not come up.
     pub fn start(nacre: &Path, dir: &Path, base_port: u16, mons: u32, osds: u32) -> Result<Self> {
+        Self::start_with(nacre, dir, base_port, mons, osds, &Disks::default())
+    }
+
+    /// As [`Self::start`], with disks that are said.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with(
+        nacre: &Path,
+        dir: &Path,
+        base_port: u16,
+        mons: u32,
+        osds: u32,
+        disks: &Disks<'_>,
+    ) -> Result<Self> {
         let mut init = Command::new(nacre);
         init.args(["cluster", "init", "--mons", &mons.to_string(), "--osds", &osds.to_string()]);
         init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+        if let Some(size) = disks.osd_size {
+            init.args(["--osd-size", size]);
+        }
         succeeds(&mut init, COMMAND_MAX)?;
         let mut cluster = Self::at(nacre, dir);
+        cluster.faulty = disks.faulty;
         for id in 0..mons {
             cluster.run("mon", id)?;
         }
@@ -55,7 +85,8 @@ impl Cluster {
 
     /// A cluster that exists, none of whose daemons runs as a child of ours.
     pub fn at(nacre: &Path, dir: &Path) -> Self {
-        Self { nacre: nacre.to_owned(), dir: dir.to_owned(), daemons: BTreeMap::new(), changes: Cell::new(0) }
+        let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
+        Self { nacre, dir, daemons: BTreeMap::new(), faulty: false, changes: Cell::new(0) }
     }
 
     /// Its folder.
@@ -75,10 +106,31 @@ impl Cluster {
         let mut daemon = Command::new(&self.nacre);
         daemon.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.dir);
         daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        if self.faulty {
+            daemon.env("NACRE_DEVICE_FAULTS", self.faults_file());
+        }
         let begun = Instant::now();
         let child = daemon.spawn().with_context(|| format!("{who} does not start"))?;
         ensure!(self.daemons.insert(who.clone(), child).is_none(), "{who} runs already");
         Ok(begun)
+    }
+
+    /// What daemons with faulty devices read before each call of one (`node/src/faults.rs`); there are no faults without it.
+    pub fn faults_file(&self) -> PathBuf {
+        self.dir.join("device-faults")
+    }
+
+    /// How a daemon ended by itself; none while it runs. It may be started again then.
+    ///
+    /// # Errors
+    /// When it was not started.
+    pub fn ended(&mut self, who: &str) -> Result<Option<ExitStatus>> {
+        let child = self.daemons.get_mut(who).with_context(|| format!("{who} was not started"))?;
+        let status = child.try_wait().context("waiting for a daemon")?;
+        if status.is_some() {
+            self.daemons.remove(who);
+        }
+        Ok(status)
     }
 
     /// The process of a daemon that this value started.

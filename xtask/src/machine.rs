@@ -81,6 +81,16 @@ pub fn resident_mib(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
+/// Bytes that a process has had written to disks.
+///
+/// # Errors
+/// When there is no such process.
+pub fn written_bytes(pid: u32) -> Result<f64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).with_context(|| format!("process {pid} does not run"))?;
+    let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes:")?.trim().parse().ok());
+    bytes.context("/proc/PID/io has another form")
+}
+
 /// Seconds of CPU that a process has used: user and system, all threads.
 ///
 /// # Errors

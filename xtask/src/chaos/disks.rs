@@ -10,9 +10,6 @@ use std::process::Command;
 use std::time::Duration;
 
 const MOUNT_MAX: Duration = Duration::from_secs(30);
-/// Smaller than the store on it may grow.
-const SMALL: &str = "220M";
-
 /// A small file system under a daemon's folder; unmounted when dropped.
 pub struct Small {
     at: PathBuf,
@@ -36,19 +33,19 @@ fn run(program: &str, words: &[&str], path: &Path) -> Result<()> {
 }
 
 impl Small {
-    /// Moves a daemon's folder onto one: a tmpfs, or with `image` an ext4 on a file.
+    /// Moves a daemon's folder onto one of that size (`220M`): a tmpfs, or with `image` an ext4 on a file.
     ///
     /// # Errors
     /// When this user cannot mount.
-    pub fn under(folder: &Path, image: Option<&Path>) -> Result<Self> {
+    pub fn under(folder: &Path, size: &str, image: Option<&Path>) -> Result<Self> {
         let aside = beside(folder, "aside");
         fs::rename(folder, &aside).context("moving a folder")?;
         fs::create_dir(folder).context("making a folder")?;
         let mounted = match image {
-            None => run("mount", &["-t", "tmpfs", "-o", &format!("size={SMALL}"), "none"], folder),
+            None => run("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "none"], folder),
             Some(image) => {
                 let name = image.to_string_lossy();
-                run("truncate", &["-s", SMALL], image)
+                run("truncate", &["-s", size], image)
                     .and_then(|()| run("mkfs.ext4", &["-q", "-F", "-m", "0"], image))
                     .and_then(|()| run("mount", &["-o", "loop", &name], folder))
             }

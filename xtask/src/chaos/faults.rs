@@ -10,6 +10,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// Until everything is in order again, with nothing wrong any more.
+/// Of a small disk: less than the store on it may grow to.
+const SMALL: &str = "220M";
 const WELL_MAX: Duration = Duration::from_secs(150);
 /// Most groups of a pool: more say nothing new.
 const GROUPS_MAX: u64 = 32;
@@ -30,7 +32,7 @@ impl Faults {
     pub fn new(town: &Town) -> Self {
         let mut smalls = Vec::new();
         for (osd, image) in [(2, None), (3, Some(town.dir.join("osd.3.image")))] {
-            match Small::under(&town.dir.join(format!("osd.{osd}")), image.as_deref()) {
+            match Small::under(&town.dir.join(format!("osd.{osd}")), SMALL, image.as_deref()) {
                 Ok(small) => smalls.push(small),
                 Err(why) => println!("SKIPPED: osd.{osd} has no small disk of its own: {why:#}"),
             }

@@ -7,7 +7,7 @@
 //! * [`plan`]: pure: which fault when; [`faults`]: doing and undoing it; [`net`], [`disks`], [`town`]: to what;
 //! * [`load`]: what clients do; [`eyes`]: what health says meanwhile; [`judge`]: what must be so in the end.
 
-mod disks;
+pub mod disks;
 mod eyes;
 mod faults;
 mod judge;

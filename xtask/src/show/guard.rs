@@ -75,6 +75,9 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
     for (pid, _) in processes(folder) {
         let _ = signal(pid, "KILL");
     }
+    for mount in mounts(folder) {
+        let _ = bounded::output(Command::new("umount").arg("-l").arg(mount), DOWN_MAX);
+    }
     match fs::remove_dir_all(folder) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
             return Err(why).with_context(|| format!("removing {}", folder.display()));
@@ -86,6 +89,13 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
         let _ = fs::remove_dir(above);
     }
     Ok(())
+}
+
+/// File systems that are mounted below a folder.
+fn mounts(folder: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let places = text.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
+    places.filter(|place| place.starts_with(folder) && place != folder).collect()
 }
 
 /// The folder and those below, at most two deep, that hold such a file: a cluster's.

@@ -20,6 +20,18 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// # Errors
 /// When data is not what was written, or the OSD does not come back.
 pub fn run(site: &mut Site) -> Result<()> {
+    many(site, OBJECTS)
+}
+
+/// Shows it with ten times as many.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_ten(site: &mut Site) -> Result<()> {
+    many(site, 10 * OBJECTS)
+}
+
+fn many(site: &mut Site, objects: u64) -> Result<()> {
     let mut cluster = site.cluster(1, 1)?;
     cluster.ask(&["pool", "create", "many", "--size", "1", "--min-size", "1", "--pg-num", "32"])?;
     await_serving(&cluster)?;
@@ -27,29 +39,21 @@ pub fn run(site: &mut Site) -> Result<()> {
     site.figures.note("memory of an empty OSD after a start", empty, "MiB");
 
     let begun = Instant::now();
-    let work = Work {
-        mode: "write",
-        size: "100",
-        depth: 64,
-        objects: OBJECTS,
-        seconds: 7200,
-        pool: "many",
-        kept: 0,
-        keep: true,
-    };
+    let work =
+        Work { mode: "write", size: "100", depth: 64, objects, seconds: 7200, pool: "many", kept: 0, keep: true };
     let wrote = Load::begin(&cluster, work)?.finish()?;
-    ensure!(field(&wrote, "ops") == OBJECTS as f64, "not all objects were written: {wrote}");
-    site.figures.note("1,000,000 objects of 100 B: written at", field(&wrote, "ops_per_s"), "/s");
+    ensure!(field(&wrote, "ops") == objects as f64, "not all objects were written: {wrote}");
+    site.figures.note(&format!("{objects} objects of 100 B: written at"), field(&wrote, "ops_per_s"), "/s");
     site.figures.note("written and read back in", begun.elapsed().as_secs_f64(), "s");
     site.figures.note("memory then", resident_mib(cluster.pid("osd.0")?)?, "MiB");
-    site.figures.proved("1,000,000 objects read back");
+    site.figures.proved(&format!("{objects} objects read back"));
 
     let (up, serving, full) = again(&mut cluster)?;
     site.figures.at_most(3.0, "killed and started: up after", up.as_secs_f64(), "s");
     site.figures.note("killed and started: all groups serve after", serving.as_secs_f64(), "s");
     site.figures.note("memory after that", full, "MiB");
     site.figures.at_most(20.0, "more memory than the empty OSD", full - empty, "MiB");
-    let work = Work { mode: "overwrite", objects: 1000, seconds: 3, kept: OBJECTS, keep: false, ..work };
+    let work = Work { mode: "overwrite", objects: 1000, seconds: 3, kept: objects, keep: false, ..work };
     Load::begin(&cluster, work)?.finish()?;
     site.figures.proved("written and read back after the start");
     Ok(())

@@ -15,9 +15,12 @@ mod degraded;
 mod faults;
 mod figures;
 mod files;
+mod full;
+mod growth;
 pub mod guard;
 mod hogs;
 mod hostile;
+mod hung;
 pub mod load;
 mod metadata;
 mod million;
@@ -91,6 +94,26 @@ const SCENARIOS: &[Scenario] = &[
         name: "hostile",
         about: "125 hostile scripts against a cluster that serves others: each stopped, nobody disturbed",
         run: hostile::run,
+    },
+    Scenario {
+        name: "hung",
+        about: "a flush of a minute in one of three OSDs: clients wait for a moment, health names the disk",
+        run: hung::run,
+    },
+    Scenario {
+        name: "full",
+        about: "stores, a fragmented one and a host filled to the last byte under load: refused at once, deleting works",
+        run: full::run,
+    },
+    Scenario {
+        name: "growth",
+        about: "213,000 clients, a group of 1,000,000 objects with snapshots removed: nothing adds up (half an hour)",
+        run: growth::run,
+    },
+    Scenario {
+        name: "ten-million",
+        about: "as `million`, with 10,000,000 objects (half an hour, 50 GB of disk)",
+        run: million::run_ten,
     },
     Scenario {
         name: "rolling",

@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::guard::{self, Guard};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Disks};
 use anyhow::{Context, Result};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,14 @@ impl Site {
     /// When it does not come up.
     pub fn cluster(&self, mons: u32, osds: u32) -> Result<Cluster> {
         Cluster::start(&self.nacre, &self.dir.join("cluster"), self.base_port, mons, osds)
+    }
+
+    /// As [`Self::cluster`], with disks that are said.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cluster_on(&self, mons: u32, osds: u32, disks: &Disks<'_>) -> Result<Cluster> {
+        Cluster::start_with(&self.nacre, &self.dir.join("cluster"), self.base_port, mons, osds, disks)
     }
 
     /// Saves what daemons and clients said, and says where.

@@ -4,6 +4,7 @@
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
 //! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from those that are left;
+//! * [`fill`]: objects until there is no space; [`lives`]: clients that come, put one object and go;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`scripts`]: scripts that mean no good, one after the other;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
@@ -14,9 +15,11 @@
 pub mod call;
 pub mod cpu;
 pub mod disk;
+pub mod fill;
 pub mod histories;
 pub mod keys;
 pub mod ledger;
+pub mod lives;
 pub mod meta;
 pub mod object;
 pub mod propagation;
@@ -43,6 +46,10 @@ pub enum Command {
     /// Objects of which is written down what was acknowledged; and reading them back.
     #[command(subcommand)]
     Ledger(ledger::Command),
+    /// New objects until there is no space for more; removing a part of them; reading back what is left.
+    Fill(fill::Arguments),
+    /// Clients that connect, put one object and are gone, one after the other.
+    Lives(lives::Arguments),
     /// Methods of classes; without arguments, what Lua costs over Rust.
     Call(call::Arguments),
     /// Scripts run on objects one after the other, whatever they do.
@@ -79,6 +86,15 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);
             call::run(arguments, place, pool, out)
+        }
+        Command::Fill(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            fill::run(arguments, &mut *session, pool, out)
+        }
+        Command::Lives(arguments) => {
+            let pool = pool(&mut *session, &arguments.pool)?;
+            drop(session);
+            lives::run(arguments, place, pool, out)
         }
         Command::Scripts(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;

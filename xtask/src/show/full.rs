@@ -1,0 +1,179 @@
+//! Stores filled to the last byte under load: what grows is refused at once, deleting goes on, everything starts again, and health is
+//! good after deleting (F10 to F15, F24).
+//!
+//! ```text
+//!  stores of 1 GiB ──────────────────────────────┐
+//!  the same, fragmented: full, then 7 of 8 gone ─┼─▶ load ─▶ fill: 1 MiB, 64 KiB, 4 KiB, 100 B ─▶ delete some ─▶ restart all
+//!  a host's file system of 600 MiB (root) ───────┘              (others take the rest of the host)      └▶ all there? delete all ─▶ HEALTH_OK
+//! ```
+
+use super::load::field;
+use super::site::Site;
+use crate::bounded;
+use crate::chaos::disks::Small;
+use crate::cluster::{Cluster, Disks, succeeds};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+const OSDS: u32 = 3;
+const OSD_SIZE: &str = "1GiB";
+const HOST: &str = "600M";
+const HEALED_MAX: Duration = Duration::from_mins(5);
+const FILL_MAX: Duration = Duration::from_mins(20);
+const UP_MAX: Duration = Duration::from_mins(1);
+/// What is written until nothing of that size is taken any more.
+const SIZES: [&str; 4] = ["1MiB", "64KiB", "4KiB", "100"];
+/// The promise: nobody waits longer for a refusal.
+const REFUSED_MS: f64 = 1_000.0;
+/// Of each set so many stay in a store that is fragmented on purpose: 12 %.
+const STAYS: u64 = 8;
+const SOME: u64 = 20;
+
+/// Shows it.
+///
+/// # Errors
+/// When anything that was acknowledged is missing, a daemon ends, or space does not come back.
+pub fn run(site: &mut Site) -> Result<()> {
+    let disks = Disks { osd_size: Some(OSD_SIZE), ..Disks::default() };
+    {
+        let mut cluster = site.cluster_on(1, OSDS, &disks)?;
+        let capacity = filled(site, &mut cluster, "3 × 1 GiB", None)?;
+        let kept = fragment(&cluster)?;
+        let again = filled(site, &mut cluster, "fragmented", None)?;
+        site.figures.note("fragmented: bytes taken, of what the empty store took", again / capacity * 100.0, "%");
+        let left = fill(&cluster, "verify", "fragments", "4KiB", kept * STAYS, &[])?;
+        let found = field(&left, "done");
+        ensure!(found == kept as f64, "{found} of {kept} objects between which the store was filled are there");
+        site.figures.proved("fragmented: what was there before is there");
+    }
+    fs::remove_dir_all(site.dir.join("cluster")).context("removing a cluster")?;
+    // Ports are free again, and the folder is another: what is mounted covers it.
+    let host = site.dir.join("host");
+    fs::create_dir(&host).context("making a folder")?;
+    let small = match Small::under(&host, HOST, Some(&site.dir.join("host.image"))) {
+        Ok(small) => small,
+        Err(why) => {
+            println!("  SKIPPED: a host's file system of 600 MiB: this user cannot mount one ({why:#})");
+            return Ok(());
+        }
+    };
+    let mut cluster = Cluster::start_with(&site.nacre, &host.join("cluster"), site.base_port, 1, OSDS, &disks)?;
+    filled(site, &mut cluster, "a host of 600 MiB", Some(&small)).map(drop)
+}
+
+/// Fills a cluster and all that follows; gives the bytes that it took.
+fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Small>) -> Result<f64> {
+    let name = what.replace(' ', "-");
+    let (full, others) = (format!("full-{name}"), format!("others-{name}"));
+    for pool in [&full, &others] {
+        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
+    }
+    cluster.await_health(HEALED_MAX)?;
+    let load = Ledger::begin(cluster, &others)?;
+    let (mut sets, mut longest, mut taken) = (Vec::new(), 0.0_f64, 0.0);
+    for (size, bytes) in SIZES.into_iter().zip([1048576.0, 65536.0, 4096.0, 100.0]) {
+        let said = fill(cluster, "write", &full, size, 1_000_000, &[])?;
+        longest = longest.max(field(&said, "longest_refusal_ms"));
+        ensure!(field(&said, "refused") > 0.0, "{size}: nothing was refused: {said}");
+        taken += field(&said, "done") * bytes;
+        sets.push((size, field(&said, "done") + field(&said, "refused") + field(&said, "unknown"), said));
+        if let Some(host) = host.filter(|_| size == "64KiB") {
+            let hog = host.fill()?;
+            site.figures.note(&format!("{what}: taken by others"), hog as f64 / 1048576.0, "MiB");
+        }
+    }
+    site.figures.note(&format!("{what}: taken"), taken / 1048576.0, "MiB");
+    site.figures.at_most(REFUSED_MS, &format!("{what}: longest refusal"), longest, "ms");
+    let some = fill(cluster, "thin", &full, SIZES[0], SOME, &[])?;
+    ensure!(field(&some, "unknown") == 0.0, "deleting on full stores: {some}");
+    site.figures.at_most(REFUSED_MS, &format!("{what}: longest deletion while full"), field(&some, "longest_ms"), "ms");
+    let deleted = field(&some, "done");
+
+    for id in 0..OSDS {
+        cluster.kill(&format!("osd.{id}"))?;
+    }
+    cluster.kill("mon.0")?;
+    cluster.run("mon", 0)?;
+    for id in 0..OSDS {
+        cluster.run("osd", id)?;
+    }
+    for id in 0..OSDS {
+        cluster.await_osd(id, true, UP_MAX)?;
+    }
+    for (size, begun, said) in &sets {
+        let found = fill(cluster, "verify", &full, size, *begun as u64, &[])?;
+        let least = field(said, "done") - if *size == SIZES[0] { deleted } else { 0.0 };
+        ensure!(field(&found, "done") >= least, "{what}: of {said} is left after a restart: {found}");
+    }
+    site.figures.proved(&format!("{what}: all killed and started again, all is there"));
+    for (size, begun, _) in &sets {
+        fill(cluster, "thin", &full, size, *begun as u64, &[])?;
+    }
+    cluster.await_health(HEALED_MAX)?;
+    site.figures.proved(&format!("{what}: HEALTH_OK after deleting"));
+    load.finish(cluster, &others)?;
+    site.figures.proved(&format!("{what}: what the load was told is so"));
+    Ok(taken)
+}
+
+/// Fills a pool with small objects and takes 7 of 8 away again; how many stay.
+fn fragment(cluster: &Cluster) -> Result<u64> {
+    cluster.ask(&["pool", "create", "fragments", "--size", "3", "--pg-num", "32"])?;
+    cluster.await_health(HEALED_MAX)?;
+    let said = fill(cluster, "write", "fragments", "4KiB", 10_000_000, &[])?;
+    let written = (field(&said, "done") + field(&said, "refused") + field(&said, "unknown")) as u64;
+    fill(cluster, "thin", "fragments", "4KiB", written, &["--keep-every", &STAYS.to_string()])?;
+    let left = fill(cluster, "verify", "fragments", "4KiB", written, &[])?;
+    cluster.await_health(HEALED_MAX)?;
+    Ok(field(&left, "done") as u64)
+}
+
+/// `nacre bench fill` in a pool: a set of its own for each size.
+fn fill(cluster: &Cluster, mode: &str, pool: &str, size: &str, objects: u64, more: &[&str]) -> Result<Value> {
+    let mut command = cluster.command();
+    command.args(["bench", "fill", mode, "--set", &format!("{pool}-{size}"), "--size", size, "--pool", pool]);
+    command.args(["--objects", &objects.max(1).to_string()]).args(more);
+    succeeds(&mut command, FILL_MAX)
+}
+
+/// Others' work meanwhile, which writes down what it was told.
+struct Ledger {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Ledger {
+    fn begin(cluster: &Cluster, pool: &str) -> Result<Self> {
+        let file = cluster.dir().join(format!("{pool}.ledger"));
+        let said = file.with_extension("said");
+        let said = File::create(&said).with_context(|| format!("making {}", said.display()))?;
+        let mut command = cluster.command();
+        command.args(["bench", "ledger", "write", "--pool", pool, "--clients", "2", "--pause-ms", "5"]);
+        command.args(["--seconds", "7200"]).arg(&file);
+        command.stdin(Stdio::null()).stdout(said.try_clone().context("using a file twice")?).stderr(said);
+        Ok(Self { child: command.spawn().context("nacre does not start")?, file })
+    }
+
+    fn finish(mut self, cluster: &Cluster, pool: &str) -> Result<()> {
+        let mut stop = self.file.as_os_str().to_owned();
+        stop.push(".stop");
+        fs::write(stop, "").context("telling the load to stop")?;
+        let status = bounded::ended(&mut self.child, UP_MAX)?;
+        let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
+        ensure!(status.success(), "the load was told wrong things: {said}");
+        let mut verify = cluster.command();
+        verify.args(["bench", "ledger", "verify", "--pool", pool]).arg(&self.file);
+        succeeds(&mut verify, FILL_MAX).map(drop)
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
