@@ -56,6 +56,33 @@ fn a_stopped_leader_is_replaced_and_its_return_harms_nothing() {
     }
 }
 
+/// A leader that is cut off proposes; the others elect another one, whose entries replace its own. What it asked for did not happen then, whatever stands
+/// at that index, and is not answered before it is done for another time.
+#[test]
+fn a_deposed_leader_does_not_take_anothers_entry_for_its_own() {
+    for seed in 0..8 {
+        let mut world = World::found(3, 2200 + seed);
+        let old = world.elect();
+        world.boot_osds(2);
+        world.isolate(old);
+        let token = world.ask(CLIENT, old, &json!({"command": "flag set", "flag": "noout"}));
+        world.until("another leader", Duration::from_secs(20), |world| world.leader().is_some_and(|id| id != old));
+        let leader = world.leader().expect("just seen");
+        // As many entries as make the index meet, wherever the other one's begin.
+        for _ in 0..seed {
+            world
+                .command(leader, json!({"command": "config set", "key": "osd.complain_after_ms", "value": 2100 + seed}))
+                .expect("set");
+        }
+        assert!(world.reply_to(token).is_none(), "nobody can have agreed to it");
+        world.heal();
+        world.until("an answer", Duration::from_secs(20), |world| world.reply_to(token).is_some());
+        world.reply_to(token).expect("just seen").expect("two of three go on");
+        let map = world.command(leader, json!({"command": "map dump"})).expect("answered");
+        assert_eq!(map["flags"], json!(["noout"]), "seed {seed}: answered, and not done");
+    }
+}
+
 // Went red when questions were answered without the read-index (`fresh` evaluated at once).
 #[test]
 fn a_leader_cut_off_from_the_others_answers_no_reads() {

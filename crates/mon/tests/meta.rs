@@ -328,6 +328,36 @@ fn a_leases_keys_go_with_it_in_one_revision_and_never_early() {
     assert_eq!(error, MetaError::NoSuchLease { lease });
 }
 
+/// A lease of which a monitor knows by its snapshot only, as after a restart of all: its owner is gone with them, and nobody grants or revokes another.
+#[test]
+fn a_lease_that_only_snapshots_know_ends_too() {
+    let mut world = World::found(3, 49);
+    let leader = world.elect();
+    let mut clients = Clients::default();
+    let who = client(1);
+    let granted = clients.ask(&mut world, who, leader, MetaCall::Grant { ttl_ms: 2_000 });
+    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
+    let hold = MetaOp::Put { key: "a/1".into(), value: "x".into(), lease };
+    clients.ask(&mut world, who, leader, transact(vec![hold]));
+    world.compact_after(leader, 16);
+    for _ in 0..5 {
+        world.toggle_flag(leader, 20);
+        world.run(ms(1_000));
+        clients.ask(&mut world, who, leader, MetaCall::KeepAlive { lease });
+    }
+    for id in 0..3 {
+        world.crash(MonId(id));
+    }
+    for id in 0..3 {
+        world.restart(MonId(id), usize::MAX);
+    }
+    let successor = world.elect();
+    assert_eq!(clients.get(&mut world, who, successor, "a/").len(), 1);
+    let gone = |world: &World| world.mon(successor).state().expect("runs").meta().lease(lease).is_none();
+    world.until("the lease ends", Duration::from_secs(10), gone);
+    assert!(clients.get(&mut world, who, successor, "a/").is_empty());
+}
+
 #[test]
 fn ten_thousand_watchers_cost_one_encoding_and_a_small_message_each() {
     let mut world = World::found(1, 49);

@@ -87,3 +87,48 @@ impl Sessions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ClientId, Instance};
+
+    fn who(sequence: u64, answered_below: u64) -> MetaWho {
+        MetaWho {
+            client: Entity::Client(ClientId(7)),
+            instance: Instance(1),
+            sequence,
+            answered_below,
+            known: 0,
+            again: true,
+            name: "seven".into(),
+        }
+    }
+
+    fn result() -> MetaResult {
+        MetaResult::Leases { leases: Vec::new() }
+    }
+
+    /// A copy that was on its way through a monitor that was cut off arrives when its answer is forgotten already, at every place of the window.
+    #[test]
+    fn what_is_forgotten_is_refused_up_to_the_very_mark() {
+        let mut sessions = Sessions::default();
+        for sequence in 1..=3 {
+            sessions.remember(&who(sequence, sequence), sequence, sequence, result());
+        }
+        // The third said that the first two are answered.
+        for (sequence, expected) in [
+            (0, Known::Refused(MetaError::Superseded {})),
+            (1, Known::Refused(MetaError::Superseded {})),
+            (2, Known::Refused(MetaError::Superseded {})),
+            (3, Known::Done(3, result())),
+            (4, Known::New),
+        ] {
+            assert_eq!(sessions.look(&who(sequence, 0)), expected, "request {sequence}");
+        }
+        for sequence in [META_WINDOW, META_WINDOW + 1] {
+            assert!(matches!(sessions.look(&who(sequence, 0)), Known::Refused(MetaError::Invalid { .. })));
+        }
+        assert_eq!(sessions.look(&who(META_WINDOW - 1, 0)), Known::New);
+    }
+}
