@@ -26,50 +26,63 @@ use crate::options;
 /// So many beacons in a row must be missing, however short the timeout is set.
 const MISSED_MIN: u32 = 5;
 
-/// When each OSD was last heard of, in awake time.
+/// An instance of an OSD.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    instance: Instance,
+    /// When it was last heard of, in awake time; when it was first seen up here, if it never was.
+    at: Time,
+    ever: bool,
+}
+
+/// When each OSD was last heard of.
 #[derive(Clone, Debug, Default)]
 pub struct Beacons {
-    heard: BTreeMap<OsdId, (Instance, Time)>,
+    heard: BTreeMap<OsdId, Heard>,
 }
 
 impl Beacons {
     /// When the instance of the OSD that is up last said something, on the clock that stands still while this monitor does.
     #[must_use]
     pub fn last_heard(&self, osd: OsdId) -> Option<Time> {
-        self.heard.get(&osd).map(|(_, at)| *at)
+        self.heard.get(&osd).map(|heard| heard.at)
     }
 
     /// This life said something.
     pub fn heard(&mut self, awake: Time, osd: OsdId, instance: Instance) {
-        self.heard.insert(osd, (instance, awake));
+        self.heard.insert(osd, Heard { instance, at: awake, ever: true });
     }
 
-    /// OSDs that count as up and have not been heard of for two beacons and half a second. They are not blamed for it yet, but what they serve may
-    /// not be served: if all of them die at once, none is left that reports another.
+    /// OSDs that count as up and have not been heard of for two beacons and half a second; for one beacon less if never here, for they say something
+    /// as soon as they hear of a new leader. They are not blamed for it yet, but what they serve may not be served: if all of them die at once, none
+    /// is left that reports another. (Found by chaos: all OSDs and the leader died together, and for 5 s health said nothing of the OSDs.)
     pub fn silent<'a>(&'a self, awake: Time, map: &'a ClusterMap) -> impl Iterator<Item = (OsdId, Duration)> + 'a {
-        let needed = options::duration(map, "osd.beacon_interval_ms") * 2 + Duration::from_millis(500);
+        let interval = options::duration(map, "osd.beacon_interval_ms");
+        let needed = move |heard: &Heard| interval * if heard.ever { 2 } else { 1 } + Duration::from_millis(500);
         let up = |osd: &OsdId, instance| map.up_osd(*osd).is_some_and(|info| info.instance == instance);
-        let since = self.heard.iter().map(move |(osd, (instance, at))| (*osd, *instance, awake.since(*at)));
-        since
-            .filter(move |(osd, instance, silent)| *silent >= needed && up(osd, *instance))
-            .map(|(osd, _, silent)| (osd, silent))
+        let silent = move |(osd, heard): (&OsdId, &Heard)| {
+            let silent = awake.since(heard.at);
+            (silent >= needed(heard) && up(osd, heard.instance)).then_some((*osd, silent))
+        };
+        self.heard.iter().filter_map(silent)
     }
 
-    /// Who is to be marked down now. To be called every second or so: an OSD's time begins when it is first seen up here.
+    /// Who is to be marked down now. To be called when this monitor begins to lead and every second or so: an OSD's time begins when it is first seen up
+    /// here.
     pub fn verdicts(&mut self, awake: Time, map: &ClusterMap) -> Vec<Down> {
         let up: BTreeMap<OsdId, Instance> =
             map.osds.iter().filter(|(_, info)| info.up).map(|(osd, info)| (*osd, info.instance)).collect();
-        self.heard.retain(|osd, (instance, _)| up.get(osd) == Some(instance));
+        self.heard.retain(|osd, heard| up.get(osd) == Some(&heard.instance));
         for (osd, instance) in &up {
-            self.heard.entry(*osd).or_insert((*instance, awake));
+            self.heard.entry(*osd).or_insert(Heard { instance: *instance, at: awake, ever: false });
         }
         if map.flags & flag::NO_DOWN != 0 {
             return Vec::new();
         }
         let timeout = timeout(map);
         let silent_for = |needed: Duration| -> Vec<Down> {
-            let silent = self.heard.iter().filter(|(_, (_, at))| awake.since(*at) >= needed);
-            silent.map(|(osd, (instance, _))| verdict(*osd, *instance, needed)).collect()
+            let silent = self.heard.iter().filter(|(_, heard)| awake.since(heard.at) >= needed);
+            silent.map(|(osd, heard)| verdict(*osd, heard.instance, needed)).collect()
         };
         let silent = silent_for(timeout);
         let most = silent.len() >= 2 && silent.len() * 2 > up.len();
@@ -163,6 +176,14 @@ mod tests {
         beacons.heard(start + Duration::from_secs(4), OsdId(1), map.osds[&OsdId(1)].instance);
         map.osds.get_mut(&OsdId(2)).expect("there").up = false;
         assert_eq!(silent(&beacons, &map, Duration::from_secs(5)), [0], "one was heard of, one is known to be down");
+        // Another one leads now, and hears of one of them only.
+        map.osds.get_mut(&OsdId(2)).expect("there").up = true;
+        let mut new = Beacons::default();
+        assert_eq!(new.verdicts(start, &map), []);
+        new.heard(start, OsdId(1), map.osds[&OsdId(1)].instance);
+        assert_eq!(silent(&new, &map, Duration::from_millis(2_499)), [0; 0]);
+        assert_eq!(silent(&new, &map, Duration::from_millis(2_500)), [0, 2]);
+        assert_eq!(silent(&new, &map, Duration::from_millis(4_500)), [0, 1, 2]);
     }
 
     #[test]

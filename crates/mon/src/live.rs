@@ -553,6 +553,8 @@ impl Live {
                 let text = format!("{} leads in term {}", self.config.id, led_by.1);
                 let due = self.due(now);
                 self.leader.say(due, self.config.id, led_by.1, Severity::Info {}, text);
+                // Whose silence counts from now on; nobody's time is over.
+                self.leader.beacons.verdicts(self.awake, self.state.map());
             }
         }
         self.was_leading = leading;
