@@ -19,6 +19,7 @@ use nacre_types::{ClientId, Entity, Instance, MonId, Name, OsdId};
 use nacre_wire::map::Address;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How daemons run beyond what the folder says.
@@ -166,8 +167,10 @@ fn run(
         say(&line);
     }
     let mut reactor = reactor(config, waker()?, 1)?;
-    reactor.watch_signal(signals()?)?;
-    reactor.when_hung(end_process);
+    let told = Arc::new(AtomicBool::new(false));
+    reactor.watch_signal(signals(&told)?)?;
+    reactor.when_hung(|why| end_process(why, HUNG));
+    reactor.end_within(told, LATE, |why| end_process(why, 0));
     add(&mut reactor)?;
     let mut moved = MovedFile::new(config, &who.to_string());
     while !reactor.is_signalled() {
@@ -188,7 +191,7 @@ fn run(
 }
 
 /// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever end.
-fn end_process(why: &str) {
+fn end_process(why: &str, code: i32) {
     use std::io::Write as _;
     let line = format!("{why}\n");
     let (said, heard) = std::sync::mpsc::channel();
@@ -200,10 +203,12 @@ fn end_process(why: &str) {
     if std::thread::Builder::new().name("nacre-end".to_owned()).spawn(say).is_ok() {
         let _ = heard.recv_timeout(SAY_MAX);
     }
-    std::process::exit(HUNG);
+    std::process::exit(code);
 }
 /// How long a process that ends waits for whoever reads why.
 const SAY_MAX: Duration = Duration::from_secs(1);
+/// When a process ends that was told to, whatever it waits for: before `nacre down` kills it.
+const LATE: Duration = Duration::from_secs(15);
 /// Exit code of a daemon whose device hangs.
 const HUNG: i32 = 3;
 
@@ -218,13 +223,14 @@ pub fn drain(reactor: &mut Reactor) {
     }
 }
 
-/// A descriptor that becomes readable on SIGTERM and SIGINT.
-fn signals() -> Result<OwnedFd, StartError> {
+/// A descriptor that becomes readable on SIGTERM and SIGINT; `told` becomes true, too.
+fn signals(told: &Arc<AtomicBool>) -> Result<OwnedFd, StartError> {
     let failed = |error| StartError::Io { doing: "watch", path: "signals".into(), error };
     let (reader, writer) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         let writer = writer.try_clone().map_err(failed)?;
         signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
+        signal_hook::flag::register(signal, told.clone()).map_err(failed)?;
     }
     reader.set_nonblocking(true).map_err(failed)?;
     Ok(reader.into())

@@ -55,6 +55,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Rounds of local messages in one turn; what is left waits for the next, after the stores were kicked.
@@ -232,6 +233,10 @@ impl Reactor {
     pub fn when_hung(&mut self, what: OnHung) {
         self.watchdog.on_hung(what);
         self.hung_ends_process = true;
+    }
+    /// See [`Watchdog::end_within`].
+    pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
+        self.watchdog.end_within(told, limit, end);
     }
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker

@@ -5,6 +5,7 @@
 //!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role (`osd/src/device.rs`: slow, stalled)
 //!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a connection of their own
 //!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster, the daemon halts)
+//!   told to end, and its disk slow: a turn of the reactor may take a minute ──▶ the process ends
 //!
 //!   the watchdog's looks ──every 500 ms──▶ the reactor: does it look at all? ──no──▶ its daemons halt
 //! ```
@@ -148,6 +149,23 @@ struct Watched {
 /// What to do when a device hangs for too long. Called on the watchdog's thread; it may end the process.
 pub type OnHung = fn(&str);
 
+/// A process that is told to end, and how long that may take.
+struct Ending {
+    told: Arc<AtomicBool>,
+    /// In looks.
+    since: u32,
+    limit: Duration,
+    end: OnHung,
+}
+
+impl Ending {
+    /// Whether it is late.
+    fn look(&mut self) -> bool {
+        self.since += u32::from(self.told.load(Ordering::Relaxed));
+        EVERY * self.since > self.limit
+    }
+}
+
 struct Shared {
     all: Mutex<Vec<Watched>>,
     /// How often it has looked.
@@ -156,6 +174,7 @@ struct Shared {
     close: Condvar,
     waker: Arc<Waker>,
     on_hung: Mutex<Option<OnHung>>,
+    ending: Mutex<Option<Ending>>,
 }
 
 /// See the module head. Dropping it ends the thread.
@@ -174,12 +193,19 @@ impl Watchdog {
             close: Condvar::new(),
             waker,
             on_hung: Mutex::new(None),
+            ending: Mutex::new(None),
         };
         Self { shared: Arc::new(shared), thread: None, pulse: Pulse::default() }
     }
 
     pub fn on_hung(&self, what: OnHung) {
         *lock(&self.shared.on_hung) = Some(what);
+    }
+
+    /// Calls `end` when so long after it was told to end the process has not. (Found by chaos: each write took 3.7 s, and a daemon that was told to end did
+    /// not in 40 s: its reactor was in one turn all the while.)
+    pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
+        *lock(&self.shared.ending) = Some(Ending { told, since: 0, limit, end });
     }
 
     /// Watches a store's device from now on. Told again of the same one, it says what it said.
@@ -273,6 +299,14 @@ impl Shared {
             }
         }
         drop(all);
+        let mut ending = lock(&self.ending);
+        if let Some(Ending { limit, end, .. }) = ending.take_if(Ending::look) {
+            end(&format!(
+                "told to end {} s ago, and its disk is too slow for that: it ends now. What was answered is on the disk",
+                limit.as_secs()
+            ));
+        }
+        drop(ending);
         self.looks.fetch_add(1, Ordering::Relaxed);
         if wake {
             self.waker.wake();
@@ -422,7 +456,7 @@ mod tests {
         dir: std::path::PathBuf,
         blocks: Arc<Blocks>,
         news: Arc<News>,
-        _dog: Watchdog,
+        dog: Watchdog,
     }
     impl Kennel {
         fn new(name: &str, hook: OnHung) -> Self {
@@ -432,7 +466,7 @@ mod tests {
             let mut dog = Watchdog::new(Arc::new(Waker::new().expect("an event counter")));
             dog.on_hung(hook);
             let news = dog.watch(Entity::Osd(nacre_types::OsdId(0)), "d".to_owned(), &blocks).expect("a thread");
-            Self { dir, blocks, news, _dog: dog }
+            Self { dir, blocks, news, dog }
         }
         fn meet(&self, line: &str) {
             std::fs::write(self.dir.join("store.faults"), line).expect("writable");
@@ -488,6 +522,29 @@ mod tests {
             });
             kennel.until(call, Option::is_none);
         }
+    }
+
+    /// A process that was told to end ends, however long its reactor's turns take; and not before it is told.
+    #[test]
+    fn who_is_told_to_end_and_cannot_is_ended() {
+        static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let kennel = Kennel::new("ending", |_| {});
+        let told = Arc::new(AtomicBool::new(false));
+        kennel.dog.end_within(told.clone(), EVERY * 3, |why| lock(&ENDED).push(why.to_owned()));
+        let looks = || kennel.dog.shared.looks.load(Ordering::Relaxed);
+        let until = |count: u64| {
+            let begun = clock::now();
+            while looks() < count {
+                assert!(clock::now().since(begun) < Duration::from_secs(60), "it does not look");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        until(looks() + 6);
+        assert!(lock(&ENDED).is_empty(), "nobody told it");
+        told.store(true, Ordering::Relaxed);
+        until(looks() + 12);
+        let said = lock(&ENDED);
+        assert!(matches!(&said[..], [why] if why.contains("told to end")), "once: {said:?}");
     }
 
     /// The reactor hangs in the call and says nothing itself.
