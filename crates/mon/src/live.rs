@@ -670,7 +670,7 @@ impl Live {
             return !self.leader.fresh.is_empty();
         }
         let unix = if self.config.unix_ms_at_zero == 0 { 0 } else { self.config.unix_ms_at_zero + now.0 / 1_000_000 };
-        let proposal = Proposal {
+        let mut proposal = Proposal {
             base: self.state.map().epoch,
             changes: taken.changes,
             lines: taken.lines,
@@ -679,7 +679,16 @@ impl Live {
             unix_ms: unix,
             meta: meta.entries,
         };
-        let data = proposal.to_bytes();
+        let mut data = proposal.to_bytes();
+        if data.len() > PROPOSAL_BYTES_MAX && !proposal.meta.is_empty() {
+            // Too long together with the map's changes: metadata goes with the next one, where it fits (`meta/lead.rs`).
+            proposal.meta.clear();
+            for ask in std::mem::take(&mut meta.asks).into_iter().flatten().rev() {
+                self.leader.meta.push_again(ask);
+            }
+            self.leader.propose_at = Some(now);
+            data = proposal.to_bytes();
+        }
         if data.len() > PROPOSAL_BYTES_MAX {
             self.leader.reject("proposal_too_large");
             for (ask, _) in taken.replies {
@@ -687,12 +696,12 @@ impl Live {
                     format!("a change of {} bytes is more than the monitors' log takes in one piece", data.len());
                 self.answer(ask.origin, Err(error), out);
             }
-            // The map's changes made it so long; metadata alone fits.
-            for ask in meta.asks.into_iter().flatten().rev() {
-                self.leader.meta.push_again(ask);
-            }
             self.leader.propose_at = Some(now);
             return true;
+        }
+        if proposal.changes.is_empty() && proposal.lines.is_empty() && proposal.meta.is_empty() {
+            self.leader.reject("proposal_too_large");
+            return false;
         }
         match self.consensus.propose(data) {
             Some((index, term)) => {

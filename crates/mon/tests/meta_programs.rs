@@ -10,7 +10,7 @@ use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaResult, 
 use serde_json::json;
 use std::time::Duration;
 
-/// `max N`: numbers only, larger ones become N. `copy`: a trigger that writes each changed key's name to `log/REVISION`.
+/// `max N`: numbers only, larger ones become N. `fill N`: N bytes, whatever was given. `copy`: a trigger that writes each changed key's name to `log/REVISION`.
 /// `again`: a trigger that changes its own namespace.
 pub struct Words;
 
@@ -25,6 +25,9 @@ impl Programs for Words {
         if program.source == "keep" {
             let reject = request.new.is_none() && request.key.as_bytes().ends_with(b"kept");
             return if reject { Verdict::Reject { line: 1, message: "it stays".to_owned() } } else { Verdict::Accept };
+        }
+        if let Some(length) = program.source.strip_prefix("fill ") {
+            return Verdict::Rewrite(vec![b'f'; length.parse().expect("a number")].into());
         }
         let most: u64 = program.source.strip_prefix("max ").expect("the word").parse().expect("a number");
         let Some(new) = &request.new else { return Verdict::Accept };
@@ -285,4 +288,75 @@ fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
         lines.filter(|line| line.text.contains("`n/kept` stays without it")).count()
     };
     assert_eq!(said(&world), 3, "each monitor's log says it once");
+}
+
+/// Text that one deletion makes of thousands of keys was more than a proposal holds. The leader threw it away and made it again, for ever, and so did its
+/// successors and all of them after a restart. (Found by reading.)
+#[test]
+fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
+    let (mut world, mut clients) = world(68);
+    let triggers =
+        r#"{"triggers": [{"name": "tell", "prefix": "n/", "log": "{key} {key} {key} was {what} in {revision}"}]}"#;
+    admin(&mut world, &mut clients, "nacre/namespace/n", triggers);
+    let who = client(1);
+    let key = |n: u32| format!("n/{n:04}-{}", "k".repeat(900));
+    for n in 0..20 {
+        let ops = (0..50).map(|at| put(&key(n * 50 + at), "1")).collect();
+        clients.ask(&mut world, who, MonId(0), transact(ops));
+    }
+    world.run(Duration::from_secs(2));
+    let all = MetaOp::Delete { span: prefix("n/") };
+    let reply = clients.ask(&mut world, who, MonId(0), transact(vec![all]));
+    assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
+    world.run(Duration::from_secs(2));
+    // It goes on, and nothing waits any more.
+    clients.ask(&mut world, who, MonId(0), transact(vec![put("m/after", "1")]));
+    let leader = world.elect();
+    assert!(world.mon(leader).state().expect("runs").meta().pending().is_empty());
+    let said =
+        |text: &str| world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.text.contains(text)).count();
+    assert_eq!(said("and 900 keys more"), 3, "each monitor's log says it once");
+}
+
+/// A validator may make much of little: what no proposal can hold is refused. It was thrown away and judged again for ever. (Found by reading.)
+#[test]
+fn what_a_validator_makes_too_large_is_refused() {
+    let (mut world, mut clients) = world(69);
+    admin(&mut world, &mut clients, "nacre/program/fill", "fill 12000");
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "fill"}"#);
+    let who = client(1);
+    let some = |count: u32| transact((0..count).map(|n| put(&format!("n/{n}"), "1")).collect());
+    let error = clients.fails(&mut world, who, MonId(0), some(120));
+    assert!(matches!(error, MetaError::TooLarge { .. }), "{error}");
+    clients.ask(&mut world, who, MonId(0), some(60));
+    assert_eq!(clients.get(&mut world, who, MonId(0), "n/").len(), 60);
+    clients.ask(&mut world, who, MonId(0), transact(vec![put("m/after", "1")]));
+}
+
+/// A lease with large keys that a validator keeps: setting them free took more than a proposal holds, and it never ended. (Found by reading.)
+#[test]
+fn a_lease_that_ends_sets_large_keys_free_in_portions() {
+    let (mut world, mut clients) = world(70);
+    admin(&mut world, &mut clients, "nacre/program/keep", "keep");
+    admin(&mut world, &mut clients, "nacre/namespace/n", r#"{"validator": "keep"}"#);
+    let who = client(1);
+    let MetaResult::Granted { lease, .. } =
+        clients.ask(&mut world, who, MonId(0), MetaCall::Grant { ttl_ms: 2_000 }).result
+    else {
+        panic!("granted");
+    };
+    for n in 0..30 {
+        let put = MetaOp::Put { key: format!("n/{n}.kept").as_str().into(), value: vec![7; 60_000].into(), lease };
+        clients.ask(&mut world, who, MonId(0), transact(vec![put]));
+    }
+    world.run(Duration::from_secs(20));
+    let MetaResult::Leases { leases } = clients.ask(&mut world, who, MonId(0), MetaCall::Leases {}).result else {
+        panic!("leases");
+    };
+    assert!(leases.is_empty(), "{leases:?}");
+    let count = clients.ask(&mut world, who, MonId(0), transact(vec![put("m/after", "1")]));
+    assert!(matches!(count.result, MetaResult::Transacted { .. }));
+    let leader = world.elect();
+    let kept = world.mon(leader).state().expect("runs").meta().within(&prefix("n/")).count();
+    assert_eq!(kept, 30, "none of them went");
 }

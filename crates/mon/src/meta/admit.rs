@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PENDING_MAX: usize = 1_000;
 /// Keys of a lease that ran out that are set free at once.
 const KEPT_MAX: usize = 64;
+/// Bytes of keys and values, after which no more are.
+const KEPT_BYTES_MAX: usize = 256 << 10;
 /// Texts that one transaction may have checked for being programs, its own and those that its settings name: each takes a machine of its own.
 const CHECKS_MAX: usize = 32;
 
@@ -175,13 +177,16 @@ impl Judge<'_> {
     /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of them.
     fn ending(&mut self, lease: u64, most: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
-        let mut kept = Vec::new();
+        let (mut kept, mut kept_bytes) = (Vec::new(), 0);
         let owner = self.meta.lease(lease).map(|holding| holding.owner.clone()).unwrap_or_default();
         let begun = self.programs.steps();
         for key in self.meta.keys_of_lease(lease) {
             let Some(namespace) = namespace_of(key) else { continue };
             found.written.insert(namespace.clone());
-            if found.settings(self.meta, &namespace).validator.is_none() || kept.len() >= most {
+            if found.settings(self.meta, &namespace).validator.is_none() {
+                continue;
+            }
+            if kept.len() >= most || kept_bytes >= KEPT_BYTES_MAX {
                 continue;
             }
             let mut op = [MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } }];
@@ -192,6 +197,7 @@ impl Judge<'_> {
             };
             if let Err(why) = judged {
                 found.guards.insert(key.clone());
+                kept_bytes += key.as_bytes().len() + self.meta.get(key).map_or(0, |pair| pair.value.len());
                 kept.push((key.clone(), why));
             }
         }

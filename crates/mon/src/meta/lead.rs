@@ -24,8 +24,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const QUEUE_MAX: usize = 20_000;
 /// Entries of one proposal.
 const ENTRIES_MAX: usize = 500;
-/// Bytes of one proposal's entries after which no more are added; one is at most half a MiB.
+/// Bytes of one proposal's entries; one that is longer goes alone.
 const BYTES_MAX: usize = 256 << 10;
+/// Bytes of one entry: a request of half a MiB with what it was judged by. With what a proposal has besides it fits into one.
+pub const ENTRY_BYTES_MAX: usize = 800 << 10;
+/// Lines that a trigger of the kind `log` writes for one transaction; the last of more says how many more.
+const LOG_LINES_MAX: usize = 100;
+/// Bytes of such a line, and of the text that it is made of.
+const LOG_LINE_BYTES_MAX: usize = 2 << 10;
 /// A request whose ground moved so often is given back to its client.
 pub const TRIES_MAX: u32 = 16;
 /// Triggers' work in one proposal.
@@ -102,13 +108,17 @@ impl MetaLead {
     }
 
     fn take_turn(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
-        let mut taken = MetaTaken::default();
-        let mut bytes = 0;
-        let mut add = |taken: &mut MetaTaken, ask: Option<MetaAsk>, entry: MetaEntry| {
-            bytes += entry.to_bytes().len();
+        let (mut taken, mut bytes) = (MetaTaken::default(), 0);
+        // Whether there is room for an entry; one that does not fit any more waits for the next proposal.
+        let mut takes = |taken: &MetaTaken, entry: &MetaEntry| {
+            let length = entry.to_bytes().len();
+            let takes = taken.entries.is_empty() || (bytes + length <= BYTES_MAX && taken.entries.len() < ENTRIES_MAX);
+            bytes += length;
+            takes
+        };
+        let add = |taken: &mut MetaTaken, ask: Option<MetaAsk>, entry: MetaEntry| {
             taken.entries.push(entry);
             taken.asks.push(ask);
-            bytes < BYTES_MAX && taken.entries.len() < ENTRIES_MAX
         };
         let begun = judge.programs.steps();
         let mut room = true;
@@ -118,13 +128,23 @@ impl MetaLead {
             let Some(lease) = self.ended.pop_front() else { break };
             // With too much for triggers to do, it lives a little longer and is found again.
             if let Ok((act, terms)) = judge.expire(lease) {
-                room = add(&mut taken, None, MetaEntry { who: None, act, terms });
+                let entry = MetaEntry { who: None, act, terms };
+                room = takes(&taken, &entry);
+                if room {
+                    add(&mut taken, None, entry);
+                } else {
+                    self.ended.push_front(lease);
+                }
             }
         }
         for pending in next_triggers(judge.meta.pending()) {
             if room && !spent(judge) {
                 let (act, terms) = fire(judge, pending);
-                room = add(&mut taken, None, MetaEntry { who: None, act, terms });
+                let entry = fitting(MetaEntry { who: None, act, terms });
+                room = takes(&taken, &entry);
+                if room {
+                    add(&mut taken, None, entry);
+                }
             }
         }
         while room && !spent(judge) {
@@ -132,27 +152,65 @@ impl MetaLead {
             self.waiting.remove(&ask.origin);
             let who = ask.who();
             let revision = judge.meta.revision();
-            match judge.meta.known(&who) {
-                Known::Done(revision, result) => taken.answers.push((ask.origin, ask.reply(revision, result))),
-                Known::Refused(error) => taken.answers.push((ask.origin, ask.refuse(revision, error))),
+            let (act, terms) = match judge.meta.known(&who) {
+                Known::Done(revision, result) => {
+                    taken.answers.push((ask.origin, ask.reply(revision, result)));
+                    continue;
+                }
+                Known::Refused(error) => {
+                    taken.answers.push((ask.origin, ask.refuse(revision, error)));
+                    continue;
+                }
                 Known::New => match judge.admit(&ask.name, &ask.request.call) {
-                    Ok((act, terms)) => {
-                        room = add(&mut taken, Some(ask), MetaEntry { who: Some(who), act, terms });
-                    }
+                    Ok(admitted) => admitted,
                     Err(error @ MetaError::Unavailable { .. }) => {
                         taken.answers.push((ask.origin, ask.refuse(revision, error)));
+                        continue;
                     }
-                    Err(error) => {
-                        let (act, terms) = (MetaAct::Refuse { error }, MetaTerms::default());
-                        room = add(&mut taken, Some(ask), MetaEntry { who: Some(who), act, terms });
-                    }
+                    Err(error) => (MetaAct::Refuse { error }, MetaTerms::default()),
                 },
+            };
+            let entry = fitting(MetaEntry { who: Some(who), act, terms });
+            room = takes(&taken, &entry);
+            if room {
+                add(&mut taken, Some(ask), entry);
+            } else {
+                self.push_again(ask);
             }
         }
         taken.said = std::mem::take(&mut judge.said);
         taken.exhausted = spent(judge);
         taken
     }
+}
+
+/// The entry, or what stands for one that no proposal can hold: validators and triggers may make more of a request than it was.
+fn fitting(entry: MetaEntry) -> MetaEntry {
+    let length = entry.to_bytes().len();
+    if length <= ENTRY_BYTES_MAX {
+        return entry;
+    }
+    let act = match entry.act {
+        MetaAct::Fired { trigger, revision, .. } => {
+            let why = format!("its changes and lines are {length} bytes, and {ENTRY_BYTES_MAX} are possible");
+            let lines = vec![failed(&trigger, revision, &why)];
+            MetaAct::Fired { trigger, revision, ops: Vec::new(), lines }
+        }
+        _ => {
+            let what = "transaction with what validators made of it and what it was judged by".to_owned();
+            MetaAct::Refuse { error: MetaError::TooLarge { what, limit: ENTRY_BYTES_MAX as u64 } }
+        }
+    };
+    MetaEntry { who: entry.who, act, terms: MetaTerms::default() }
+}
+
+fn failed(trigger: &Name, revision: u64, why: &str) -> String {
+    format!("trigger {trigger} for revision {revision} failed: {why}")
+}
+
+/// As much of a text as that, in whole characters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
 }
 
 /// Whose turn it is: the namespaces' oldest first, then their next ones. One that has a thousand runs waiting holds up itself.
@@ -172,7 +230,7 @@ fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> 
 /// A trigger's work: its program's changes, or the sentence that it failed. Either way it is done with.
 fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
     let MetaPending { trigger, revision, depth, .. } = pending;
-    let failed = |why: String| format!("trigger {trigger} for revision {revision} failed: {why}");
+    let failed = |why: String| failed(trigger, *revision, &why);
     let acted = actions(judge, pending).and_then(|TriggerActions { ops, lines }| {
         let (ops, terms) = judge.fired(ops, *depth).map_err(|why| Some(why.to_string()))?;
         Ok((ops, lines, terms))
@@ -192,12 +250,17 @@ fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerAction
     };
     match trigger.action {
         Action::Log(text) => {
+            let text = cut(&text, LOG_LINE_BYTES_MAX);
             let line = |event: &MetaEvent| {
                 let what = if matches!(event, MetaEvent::Put { .. }) { "set" } else { "deleted" };
                 let filled = text.replace("{key}", &event.key().to_string()).replace("{what}", what);
-                filled.replace("{revision}", &pending.revision.to_string())
+                cut(&filled.replace("{revision}", &pending.revision.to_string()), LOG_LINE_BYTES_MAX).to_owned()
             };
-            Ok(TriggerActions { ops: Vec::new(), lines: pending.events.iter().map(line).collect() })
+            // One deletion may be of very many keys: their lines were more than a proposal holds, and the leader tried again for ever.
+            let more = pending.events.len().saturating_sub(LOG_LINES_MAX);
+            let mut lines: Vec<String> = pending.events.iter().take(LOG_LINES_MAX).map(line).collect();
+            lines.extend((more > 0).then(|| format!("trigger {}: and {more} keys more", pending.trigger)));
+            Ok(TriggerActions { ops: Vec::new(), lines })
         }
         Action::Program(program) => {
             let source = judge.program(&program).map_err(Some)?.to_owned();
