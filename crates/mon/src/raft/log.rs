@@ -71,6 +71,20 @@ impl LogMemory {
         }
     }
 
+    /// What may be forgotten so that of the entries up to `index` at most so many, and so many bytes of them, are kept.
+    pub fn margin(&self, index: u64, entries_max: u64, bytes_max: usize) -> u64 {
+        let upto = usize::try_from(index.saturating_sub(self.trimmed.0)).unwrap_or(usize::MAX).min(self.entries.len());
+        let (mut kept, mut bytes) = (0, 0);
+        for entry in self.entries.range(..upto).rev() {
+            bytes += size(entry);
+            if kept == entries_max || bytes > bytes_max {
+                break;
+            }
+            kept += 1;
+        }
+        index.saturating_sub(kept)
+    }
+
     /// Forgets the entries up to and including `index`.
     pub fn trim(&mut self, index: u64) {
         while self.trimmed.0 < index {

@@ -41,6 +41,12 @@ const HEARTBEAT_TICKS: usize = 2;
 const LEASE_TICKS: usize = 8;
 /// Entries kept before a snapshot for followers that lag a little.
 const TRIM_MARGIN: u64 = 256;
+/// And bytes of them.
+const TRIM_MARGIN_BYTES: usize = 4 << 20;
+/// Bytes of log, besides those of the margin, that are worth a snapshot however few entries they are; or as many as the last image has, up to
+/// [`LOG_BYTES_MAX`].
+const LOG_BYTES: usize = 8 << 20;
+const LOG_BYTES_MAX: usize = 16 << 20;
 /// A snapshot that was not answered after so many ticks is taken to be lost.
 const SNAPSHOT_TICKS: u32 = 60;
 
@@ -458,18 +464,20 @@ impl Consensus {
         self.node.mut_store().offer(snapshot);
     }
 
-    /// Whether the log is worth a snapshot: it is longer than `entries`, and larger than the last image was.
+    /// Whether the log is worth a snapshot: it is longer than `entries`, and larger than the last image was; or it is large. (Entries of half a MiB filled
+    /// the monitors' stores before they were a thousand, all at the same entry.)
     #[must_use]
     pub fn should_compact(&self, entries: u64, image_bytes: usize) -> bool {
-        self.applied.saturating_sub(self.snapshot_index) >= entries
-            && self.node.store().bytes() >= image_bytes.min(16 << 20)
+        let (fresh, bytes) = (self.applied.saturating_sub(self.snapshot_index), self.node.store().bytes());
+        let image = image_bytes.min(LOG_BYTES_MAX);
+        (fresh >= entries && bytes >= image) || (fresh > 0 && bytes >= TRIM_MARGIN_BYTES + image.max(LOG_BYTES))
     }
 
     /// Makes the state machine after the applied entry the new start of the log. The transaction goes to the store like any other.
     pub fn compact(&mut self, state: Bytes) -> Transaction {
         let log = self.node.mut_store();
         let term = log.term_at(self.applied).expect("the applied entry is still in the log");
-        log.trim(self.applied.saturating_sub(TRIM_MARGIN));
+        log.trim(log.margin(self.applied, TRIM_MARGIN, TRIM_MARGIN_BYTES));
         let trimmed = log.trimmed();
         self.snapshot_index = self.applied;
         let mut transaction = Transaction::new();
