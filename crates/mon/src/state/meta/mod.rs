@@ -235,8 +235,9 @@ impl Meta {
             return Outcome::Moved;
         }
         let owner = who.as_ref().map(|who| who.name.clone()).unwrap_or_default();
+        let remembered = who.filter(|_| !act.only_reads());
         let result = self.act(epoch, act, &terms, owner, said).unwrap_or_else(|error| MetaResult::Failed { error });
-        if let Some(who) = &who {
+        if let Some(who) = &remembered {
             self.sessions.remember(who, self.entries, self.revision, result.clone());
         }
         self.done(result)

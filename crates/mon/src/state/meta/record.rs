@@ -124,6 +124,14 @@ pub enum MetaAct {
         error: MetaError,
     },
 }
+impl MetaAct {
+    /// Whether it changes nothing, whatever its compares choose: carried out twice, it did no more than once.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        let reads = |ops: &[MetaOp]| ops.iter().all(|op| matches!(op, MetaOp::Get { .. }));
+        matches!(self, Self::Transact { then, otherwise, .. } if reads(then) && reads(otherwise))
+    }
+}
 wire_enum!(MetaAct {
     1 => Transact { compares, then, otherwise },
     2 => Grant { ttl_ms },

@@ -5,16 +5,23 @@
 //!  ──────────────────┼─────────────────────────────┼──────────▶ sequence
 //!    refused          remembered or carried out      refused
 //! ```
-//! A client that sends nothing for long may be forgotten when there are many. Its resends are then refused as *superseded*: they may have been
-//! carried out. A client that is merely new is told from it by the revision it knew when it first asked.
+//! A client that sends nothing for long may be forgotten when there are many, or when their answers are large. Its resends are then refused as
+//! *superseded*: they may have been carried out. A client that is merely new is told from it by the revision it knew when it first asked.
+//!
+//! Invariant: the answers are at most [`BYTES_MAX`], or one answer. (Sixty clients that asked for a MiB each and went made the monitors' image larger
+//! than a store's transaction: all of them stopped. Found by reading.) What only reads is not remembered: it may be carried out again.
 
 use super::record::{MetaSession, MetaWho};
 use nacre_types::Entity;
+use nacre_wire::codec::Wire;
 use nacre_wire::msg::meta::{META_WINDOW, MetaError, MetaResult};
 use std::collections::BTreeMap;
 
 /// Clients remembered.
 pub const SESSIONS_MAX: usize = 4_096;
+
+/// Bytes of all answers.
+pub const BYTES_MAX: usize = 8 << 20;
 
 /// What is known of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +39,24 @@ pub enum Known {
 pub struct Sessions {
     by_client: BTreeMap<Entity, MetaSession>,
     forgotten: Option<u64>,
+    /// Of all answers.
+    bytes: usize,
+}
+
+fn size(result: &MetaResult) -> usize {
+    result.to_bytes().len()
+}
+
+fn size_of(session: &MetaSession) -> usize {
+    session.results.values().map(|(_, result)| size(result)).sum()
 }
 
 impl Sessions {
     /// From an image.
     #[must_use]
-    pub const fn of(by_client: BTreeMap<Entity, MetaSession>, forgotten: Option<u64>) -> Self {
-        Self { by_client, forgotten }
+    pub fn of(by_client: BTreeMap<Entity, MetaSession>, forgotten: Option<u64>) -> Self {
+        let bytes = by_client.values().map(size_of).sum();
+        Self { by_client, forgotten, bytes }
     }
     /// For an image.
     #[must_use]
@@ -73,17 +91,29 @@ impl Sessions {
             || MetaSession { instance: who.instance, low: 0, revision, touched: entry, results: BTreeMap::new() };
         let session = self.by_client.entry(who.client).or_insert_with(fresh);
         if session.instance != who.instance {
+            self.bytes -= size_of(session);
             *session = fresh();
         }
         session.low = session.low.max(who.answered_below);
-        session.results = session.results.split_off(&session.low);
+        let kept = session.results.split_off(&session.low);
+        let gone = std::mem::replace(&mut session.results, kept);
+        self.bytes -= gone.values().map(|(_, result)| size(result)).sum::<usize>();
+        self.bytes += size(&result);
         session.results.insert(who.sequence, (revision, result));
         (session.touched, session.revision) = (entry, revision);
-        if self.by_client.len() > SESSIONS_MAX {
+        while self.by_client.len() > SESSIONS_MAX || (self.bytes > BYTES_MAX && self.by_client.len() > 1) {
             let oldest = self.by_client.iter().min_by_key(|(_, session)| session.touched);
             let oldest = *oldest.expect("there are many").0;
             let gone = self.by_client.remove(&oldest).expect("just found");
+            self.bytes -= size_of(&gone);
             self.forgotten = self.forgotten.max(Some(gone.revision));
+        }
+        // All of it is this client's: of its own answers the oldest go.
+        let session = self.by_client.get_mut(&who.client).expect("it was heard of last");
+        while self.bytes > BYTES_MAX && session.results.len() > 1 {
+            let (sequence, (_, result)) = session.results.pop_first().expect("there are several");
+            self.bytes -= size(&result);
+            session.low = session.low.max(sequence + 1);
         }
     }
 }
@@ -130,5 +160,26 @@ mod tests {
             assert!(matches!(sessions.look(&who(sequence, 0)), Known::Refused(MetaError::Invalid { .. })));
         }
         assert_eq!(sessions.look(&who(META_WINDOW - 1, 0)), Known::New);
+    }
+    /// Answers of a MiB, of clients that come once and of one that confirms none.
+    #[test]
+    fn large_answers_are_forgotten_before_the_image_is_too_large() {
+        let large = || MetaResult::Failed { error: MetaError::Invalid { why: "x".repeat(1 << 20) } };
+        let mut sessions = Sessions::default();
+        for n in 0..64 {
+            let stranger = MetaWho { client: Entity::Client(ClientId(100 + n)), ..who(1, 0) };
+            sessions.remember(&stranger, n, n, large());
+            assert!(sessions.bytes <= BYTES_MAX && sessions.by_client.contains_key(&stranger.client));
+        }
+        let gone = MetaWho { client: Entity::Client(ClientId(100)), ..who(1, 0) };
+        assert_eq!(sessions.look(&gone), Known::Refused(MetaError::Superseded {}), "it may have been carried out");
+        for sequence in 1..=64 {
+            sessions.remember(&who(sequence, 0), 64 + sequence, 64 + sequence, large());
+            assert!(sessions.bytes <= BYTES_MAX);
+            assert!(matches!(sessions.look(&who(sequence, 0)), Known::Done(..)), "the last one is remembered");
+        }
+        assert_eq!(sessions.look(&who(1, 0)), Known::Refused(MetaError::Superseded {}));
+        let (by_client, forgotten) = sessions.to_image();
+        assert_eq!(Sessions::of(by_client, forgotten).bytes, sessions.bytes);
     }
 }
