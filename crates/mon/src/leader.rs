@@ -491,6 +491,8 @@ impl Leader {
         self.confirmed.clear();
         self.filter = FailureFilter::default();
         self.beacons = Beacons::default();
+        // Figures of before would clear flags before anybody has said how full it is now.
+        self.stats = Stats::default();
         self.meta.abdicate();
     }
 }

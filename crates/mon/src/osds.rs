@@ -61,6 +61,12 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
             "{osd} names neither its store nor its process: it is no OSD of this version"
         ));
     }
+    if boot.instance > INSTANCE_MAX {
+        return BootVerdict::Refused(format!(
+            "{osd} says that it was instance {}, which nobody granted: its store is damaged or no OSD's of this cluster",
+            boot.instance.0
+        ));
+    }
     let missing = map.required_features & !boot.features;
     if missing != 0 {
         return BootVerdict::Refused(format!(
@@ -110,6 +116,9 @@ fn removed(osd: OsdId) -> BootVerdict {
          `nacre osd add` makes a new store for the id"
     ))
 }
+
+/// The largest instance that a store may bring and a fence may have: nobody restarts so often.
+pub const INSTANCE_MAX: Instance = Instance(1 << 48);
 
 /// The instance that a process is granted.
 fn next_instance(map: &ClusterMap, boot: &Boot) -> Instance {

@@ -5,6 +5,7 @@ use nacre_types::{Entity, Epoch, MonId, OsdId};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::{Beacon, PgActivateRequest, PgReport, PgTemporaryRequest, pg_state};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// One monitor, `osds` OSDs, one pool of eight groups, all active and clean.
 fn cluster(osds: u32) -> World {
@@ -118,6 +119,10 @@ fn ok_to_stop_counts_complete_members() {
     let two = ask(&mut world, json!({"command": "osd ok-to-stop", "osds": [1, "osd.2"]}));
     assert_eq!((two["ok"].clone(), two["would_stop"].clone()), (json!(false), json!(8)));
     assert!(refused(&mut world, json!({"command": "osd ok-to-stop", "osds": [9]})).contains("no osd.9"));
+    // Of a group that has yet to find out what is true it is not known who is complete.
+    ask(&mut world, json!({"command": "pool create", "name": "fresh", "pg_num": 8}));
+    let none = ask(&mut world, json!({"command": "osd ok-to-stop", "osds": 1}));
+    assert_eq!((none["ok"].clone(), none["would_stop"].clone()), (json!(false), json!(8)));
 }
 
 #[test]
@@ -380,6 +385,39 @@ fn programs_are_checked_numbered_and_rolled_back() {
     assert!(ask(&mut world, rights).expect_err("bob is no administrator").contains("`all`"));
     let log = ask(&mut world, json!({"command": "log last", "n": 50})).expect("answers").to_string();
     assert!(log.contains("class counter: version 1 is active (activation 3), says admin"), "{log}");
+}
+
+/// Narrowing the only administrator, or removing the only other one, was accepted, and nobody could ever change it again. (Found by reading.)
+#[test]
+fn somebody_may_always_say_what_clients_may_do() {
+    let mut world = cluster(3);
+    let set = |name: &str, capability: &str| json!({"command": "client set", "name": name, "capabilities": [capability], "client": "admin"});
+    let rm = |name: &str, by: &str| json!({"command": "client rm", "name": name, "client": by});
+    assert!(refused(&mut world, set("admin", "install class")).contains("no client would have"));
+    ask(&mut world, set("bob", "all"));
+    ask(&mut world, set("admin", "install class"));
+    assert!(refused(&mut world, rm("bob", "bob")).contains("no client would have"));
+    let narrow = json!({"command": "client set", "name": "bob", "capabilities": [], "client": "bob"});
+    assert!(refused(&mut world, narrow).contains("no client would have"));
+    // One that the map does not know has all again, if it is the administrator.
+    ask(&mut world, rm("admin", "bob"));
+    ask(&mut world, rm("bob", "bob"));
+}
+
+/// A fence at the largest number left none for the OSD's next instance: each try to come up made an epoch and a line in the log. (Found by reading.)
+#[test]
+fn no_fence_keeps_an_osd_away_for_ever() {
+    let mut world = cluster(3);
+    let fence = |instance: u64| json!({"command": "fence add", "entity": "osd.1", "instance": instance});
+    for instance in [u64::MAX, u64::MAX - 1, (1 << 48) + 1] {
+        assert!(refused(&mut world, fence(instance)).contains("could never come back"));
+    }
+    ask(&mut world, fence(1 << 48));
+    let boot = world.boot_message(1, 2);
+    world.say(Entity::Osd(OsdId(1)), MonId(0), Epoch(1), boot);
+    world.until("it is back", Duration::from_secs(10), |world| {
+        world.map(MonId(0)).up_osd(OsdId(1)).is_some_and(|info| info.instance.0 > 1 << 48)
+    });
 }
 
 #[test]

@@ -645,3 +645,59 @@ fn late_ticks_of_the_leader_are_not_the_osds_silence() {
     assert!(world.map(leader).up_osd(OsdId(2)).is_some(), "nobody was silent beyond the grace");
     assert!(world.now > Time(0));
 }
+
+/// Whoever leads anew knows of nobody how full it is. One that had led before kept its figures of then, and cleared the flag of a pool that had become
+/// full under another one. (Found by reading.)
+#[test]
+fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
+    let mut led_again = 0;
+    for seed in 0..16 {
+        let mut world = World::found(3, 3400 + seed);
+        let first = world.elect();
+        world.boot_osds(3);
+        world.command(first, json!({"command": "pool create", "name": "a", "pg_num": 8})).expect("created");
+        (0..3).for_each(|osd| world.beacon(first, osd, 100));
+        world.run(ms(1_500));
+        world.pause(first);
+        world.until("another leads", Duration::from_secs(20), |world| world.leader().is_some_and(|id| id != first));
+        let second = world.leader().expect("just seen");
+        (0..3).for_each(|osd| world.beacon(second, osd, if osd == 0 { 950 } else { 100 }));
+        world.run(ms(1_500));
+        world.resume(first);
+        world.run(ms(500));
+        // The one that led first, with one that starts anew: one of them leads.
+        (0..3).map(MonId).filter(|id| *id != first).for_each(|id| world.crash(id));
+        world.run(ms(2_000));
+        world.restart(second, usize::MAX);
+        let third = world.elect();
+        led_again += u32::from(third == first);
+        world.beacon(third, 1, 100);
+        world.run(ms(3_000));
+        let pools = world.command(third, json!({"command": "pool ls"})).expect("answered");
+        assert_eq!(pools["pools"][0]["full"], json!(true), "seed {seed}");
+        // When all have spoken it goes by what they say.
+        (0..3).for_each(|osd| world.beacon(third, osd, 100));
+        world.run(ms(1_500));
+        let pools = world.command(third, json!({"command": "pool ls"})).expect("answered");
+        assert_eq!(pools["pools"][0]["full"], json!(false), "seed {seed}");
+    }
+    assert!(led_again > 0, "no monitor led twice");
+}
+
+/// The log of a monitor is read in pages when it starts: one of more than a page is whole.
+#[test]
+fn a_monitor_with_a_long_log_starts() {
+    let mut world = World::found(3, 34);
+    let leader = world.elect();
+    world.compact_after(leader, 10_000);
+    world.toggle_flag(leader, 2_500);
+    world.run(ms(100));
+    let (_, last, _) = world.mon(leader).log_bounds();
+    assert!(last > 2_500, "more than two pages: {last}");
+    for id in 0..3 {
+        let epoch = world.mon(MonId(id)).epoch();
+        world.crash(MonId(id));
+        world.restart(MonId(id), usize::MAX);
+        world.until("it follows", Duration::from_secs(10), |world| world.mon(MonId(id)).epoch() >= epoch);
+    }
+}

@@ -4,8 +4,8 @@ use crate::harness::{World, ms};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::meta::{
-    MetaCall, MetaCompare, MetaError, MetaEvent, MetaEvents, MetaOp, MetaPair, MetaRelation, MetaReply, MetaRequest,
-    MetaResult, MetaSpan, MetaTarget, MetaWatch,
+    MetaCall, MetaCancel, MetaCompare, MetaError, MetaEvent, MetaEvents, MetaOp, MetaPair, MetaRelation, MetaReply,
+    MetaRequest, MetaResult, MetaSpan, MetaTarget, MetaWatch,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -381,6 +381,30 @@ fn a_log_of_large_entries_stays_small() {
     world.until("it follows", Duration::from_secs(10), |world| {
         world.mon(away).log_bounds().1 == world.mon(leader).log_bounds().1
     });
+}
+
+/// Two watch the same span, of each form; when one of them ends its watch, the other goes on.
+#[test]
+fn the_end_of_a_watch_is_no_other_ones() {
+    let mut world = World::found(3, 51);
+    world.elect();
+    let mut clients = Clients::default();
+    let spans =
+        [MetaSpan::Key { key: "a/5".into() }, prefix("a/"), MetaSpan::Between { from: "a/3".into(), to: "a/7".into() }];
+    for (number, span) in spans.into_iter().enumerate() {
+        let watch = number as u64 + 1;
+        for who in [2, 3] {
+            let ask = MetaWatch { watch, span: span.clone(), from: 0 };
+            world.say(client(who), MonId(1), Epoch::NONE, Message::MetaWatch(ask));
+        }
+        world.run(ms(50));
+        world.say(client(3), MonId(1), Epoch::NONE, Message::MetaCancel(MetaCancel { watch }));
+        world.run(ms(50));
+        clients.ask(&mut world, client(1), MonId(0), transact(vec![put("a/5", "x")]));
+        world.run(ms(200));
+        assert_eq!(told(&world, client(2), watch).len(), 1, "{span:?}");
+        assert_eq!(told(&world, client(3), watch).len(), 0, "{span:?}");
+    }
 }
 
 #[test]

@@ -91,6 +91,10 @@ impl Links {
     }
     /// A connection ended; `early`: before it was open.
     pub fn failed(&mut self, now: Time, who: Entity, early: bool) {
+        // Clients are not dialed; each that ever came would be remembered until this daemon ends.
+        if matches!(who, Entity::Client(_)) {
+            return;
+        }
         let last = self.backoffs.get(&who).map_or(BACKOFF_MIN / 2, |backoff| backoff.delay);
         let delay = if early { (last * 2).min(BACKOFF_MAX) } else { BACKOFF_MIN };
         let failures = if early { self.failures(who) + 1 } else { 0 };
@@ -415,6 +419,17 @@ mod tests {
         let mon = session.pick(now, &mons).expect("there are some");
         assert!(session.on_open(mon) && session.current() == Some(mon));
         assert!(!session.on_open(MonId(2)), "another connection is not the session");
+    }
+
+    /// Each client that ever came was remembered by each daemon until that one ended. (Found by reading.)
+    #[test]
+    fn clients_that_are_gone_leave_nothing() {
+        let mut links = Links::new(osd(1));
+        for n in 0..1000 {
+            let client = Entity::Client(nacre_types::ClientId(n));
+            links.failed(Time(n), client, n % 2 == 0);
+        }
+        assert!(links.backoffs.is_empty());
     }
 
     /// A peer that is away is dialed again for as long as it takes, less and less often; one that was there, at once.

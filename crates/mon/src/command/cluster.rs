@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{COMMANDS, Done, Fields, View, change, pg, pool, read};
 use crate::health::{self, FLAGS};
+use crate::osds::INSTANCE_MAX;
 use crate::state::cluster_log::Numbered;
 
 pub fn help(_: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -210,6 +211,12 @@ pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             return Err("a client's fence needs `instance`: the last life that may not act any more".to_owned());
         }
     };
+    if osd.is_some() && instance > INSTANCE_MAX {
+        let most = INSTANCE_MAX.0;
+        return Err(format!(
+            "{entity} could never come back: its next instance is above the fence's, and {most} is the largest fence. Without `instance` it is the present one"
+        ));
+    }
     let reply = json!({ "entity": entity.to_string(), "instance": instance.0 });
     if map.is_fenced(entity, instance) {
         return read(reply);

@@ -249,6 +249,22 @@ pub fn client_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     read(json!({ "clients": clients.collect::<Vec<_>>() }))
 }
 
+/// Refuses a change after which no client may say what clients may do: nobody could take it back.
+fn keeps_an_administrator(view: &View<'_>, name: &Name, capabilities: Option<Vec<Capability>>) -> Result<(), String> {
+    let map = view.map();
+    let all = |capabilities: &Vec<Capability>| capabilities.contains(&Capability::All {});
+    let others = map.clients.iter().filter(|(other, _)| *other != name).any(|(_, capabilities)| all(capabilities));
+    let admin = Name::from(nacre_wire::map::programs::ADMIN);
+    // Unknown, the administrator has all.
+    let of_admin = if *name == admin { capabilities.is_none() } else { !map.clients.contains_key(&admin) };
+    if others || of_admin || capabilities.as_ref().is_some_and(all) {
+        return Ok(());
+    }
+    Err(format!(
+        "no client would have the capability `all` any more, and nobody could change that: give it to another one before {name} loses it"
+    ))
+}
+
 pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     administrator(view, fields)?;
     let name = checked_name(fields.need_text("name")?)?;
@@ -264,6 +280,7 @@ pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
     if view.map().clients.get(&name) == Some(&capabilities) {
         return read(reply);
     }
+    keeps_an_administrator(view, &name, Some(capabilities.clone()))?;
     let said = format!("client {name} may: {}", if all.is_empty() { "nothing".to_owned() } else { all.join("; ") });
     change(reply, vec![Change::ClientSet { name, capabilities }], said)
 }
@@ -274,6 +291,7 @@ pub fn client_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if !view.map().clients.contains_key(&name.into()) {
         return Err(format!("there is no client {name}; `client ls` lists them"));
     }
+    keeps_an_administrator(view, &name.into(), None)?;
     change(
         json!({ "name": name }),
         vec![Change::ClientRemove { name: name.into() }],
