@@ -16,6 +16,9 @@ use toml::{Table, Value};
 pub const FILE_NAME: &str = "cluster.toml";
 /// Smallest store.
 pub const STORE_BYTES_MIN: u64 = 16 << 20;
+/// Smallest store that a monitor is given: it holds the log with its largest entries, two images of the state, and an index. (In one of 32 MiB the first
+/// large transaction of metadata was larger than its log takes, and it stopped, again after each start.)
+pub const MON_BYTES_MIN: u64 = 128 << 20;
 /// Store of a monitor, unless the file says otherwise.
 pub const MON_BYTES: u64 = 256 << 20;
 /// Store of an OSD, unless the file says otherwise.

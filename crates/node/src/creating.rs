@@ -186,7 +186,7 @@ mod tests {
         dir
     }
     fn small() -> InitOptions {
-        InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 32 << 20, ..InitOptions::default() }
+        InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..InitOptions::default() }
     }
     fn mode(path: &Path) -> u32 {
         path.metadata().expect("it is there").permissions().mode() & 0o777

@@ -10,7 +10,7 @@
 //! ```
 //! `locks.rs` has the locks and pid files.
 
-use crate::config::{Config, FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry};
+use crate::config::{Config, FILE_NAME, MON_BYTES, MON_BYTES_MIN, MonEntry, OSD_BYTES, OsdEntry, show_size};
 use crate::creating::{Creating, private_dir};
 use crate::device::{Blocks, FileDevice};
 use crate::error::{HOST_FULL, StartError, explain};
@@ -133,6 +133,7 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
     }
     let config = Config { cluster: ClusterId(random_u128().max(1)), dir, mons, osds };
     config.check().map_err(bad)?;
+    config.mons.iter().try_for_each(|(id, entry)| holds_a_monitor(&config, *id, entry))?;
     let mut changes: BTreeMap<String, String> = options.config.clone();
     if let Some(size) = options.pool_size {
         changes.insert("pool.default_size".to_owned(), size.to_string());
@@ -224,6 +225,7 @@ pub fn may_add_mon(config: &Config, id: MonId, entry: &MonEntry) -> Result<(), S
     let mut changed = config.clone();
     changed.mons.insert(id, entry.clone());
     changed.check().map_err(|why| StartError::Config { path: config.dir.join(FILE_NAME), why })?;
+    holds_a_monitor(config, id, entry)?;
     must_be_free(&entry.path)
 }
 
@@ -356,6 +358,15 @@ fn make_store(
         _ => None,
     });
     done.map_err(|why| failed(why.to_string()))?.map_err(failed)
+}
+
+/// Refuses a store that is too small for a monitor. One that exists is taken as it is.
+fn holds_a_monitor(config: &Config, id: MonId, entry: &MonEntry) -> Result<(), StartError> {
+    if entry.size >= MON_BYTES_MIN {
+        return Ok(());
+    }
+    let why = format!("{id}: a monitor's store has at least {}", show_size(MON_BYTES_MIN));
+    Err(StartError::Config { path: config.dir.join(FILE_NAME), why })
 }
 
 fn format_mon(cluster: ClusterId, id: MonId, entry: &MonEntry, founding: &Founding) -> Result<(), StartError> {

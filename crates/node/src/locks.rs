@@ -330,7 +330,7 @@ mod tests {
     fn folder(name: &str) -> (PathBuf, Config) {
         let dir = std::env::temp_dir().join(format!("nacre-locks-{}-{name}", std::process::id()));
         let options =
-            InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 32 << 20, ..Default::default() };
+            InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..Default::default() };
         let config = init(&dir, &options).expect("an empty folder");
         (dir, config)
     }

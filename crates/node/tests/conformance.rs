@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Three OSDs with room for the largest objects of the suite.
 fn options(base_port: Option<u16>) -> InitOptions {
-    InitOptions { base_port, osd_bytes: 512 << 20, mon_bytes: 32 << 20, ..InitOptions::default() }
+    InitOptions { base_port, osd_bytes: 512 << 20, mon_bytes: 128 << 20, ..InitOptions::default() }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn filled(folder: &Folder, osds: u32, size: u8) -> Config {
         osds,
         base_port: Some(free_ports(osds as u16 + 1)),
         osd_bytes: 32 << 20,
-        mon_bytes: 32 << 20,
+        mon_bytes: 128 << 20,
         pool_size: Some(size),
         ..InitOptions::default()
     };
@@ -200,7 +200,7 @@ fn a_broken_monitors_store_stops_one_and_is_survived_by_three() {
     let folder = Folder::new("mon-of-three");
     let ports = Some(free_ports(6));
     let options =
-        InitOptions { mons: 3, base_port: ports, osd_bytes: 32 << 20, mon_bytes: 32 << 20, ..InitOptions::default() };
+        InitOptions { mons: 3, base_port: ports, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
     let config = init(folder.path(), &options).expect("an empty folder");
     write_at(&config.mons[&MonId(2)].path, 0, &vec![0xff; 3 << 20]);
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("two of three are enough"));

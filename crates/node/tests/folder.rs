@@ -28,7 +28,7 @@ impl Drop for Folder {
 
 /// A small cluster's folder: one monitor, three OSDs of 64 MiB.
 pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
-    let options = InitOptions { base_port, osd_bytes: 64 << 20, mon_bytes: 32 << 20, ..InitOptions::default() };
+    let options = InitOptions { base_port, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
     init(folder.path(), &options).expect("an empty folder becomes a cluster")
 }
 

@@ -118,7 +118,7 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
         base_port: Some(free_ports(6)),
         mons: 3,
         osd_bytes: 64 << 20,
-        mon_bytes: 32 << 20,
+        mon_bytes: 128 << 20,
         ..InitOptions::default()
     };
     init(folder.path(), &options).expect("an empty folder becomes a cluster");

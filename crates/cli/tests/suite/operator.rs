@@ -204,6 +204,8 @@ fn members_come_and_go_while_the_cluster_runs() {
     }
     assert_eq!(site.json(&["mon", "stat"])["majority"], 2);
     assert!(site.fails(&["mon", "add", "2"]).contains("already"));
+    // Smaller, its first large transaction would stop it, again after each start.
+    assert!(site.fails(&["mon", "add", "3", "--size", "32MiB"]).contains("at least 128 MiB"));
     // The first one may die now: the rest have everything.
     site.kill("mon.0");
     assert_eq!(site.get("a"), "kept through everything");
