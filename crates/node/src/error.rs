@@ -158,6 +158,13 @@ pub enum StartError {
         /// Which.
         path: PathBuf,
     },
+    /// Another command changes `cluster.toml`.
+    Changing {
+        /// The folder.
+        dir: PathBuf,
+        /// Who does.
+        by: String,
+    },
     /// Something is where a new store should be.
     Occupied {
         /// Where.
@@ -234,6 +241,9 @@ impl fmt::Display for StartError {
                 "the store {} is in use by another process; stop its daemon first (`nacre down`)",
                 path.display()
             ),
+            Self::Changing { dir, by } => {
+                write!(f, "{by} is changing the cluster.toml of {}: try again when it has ended", dir.display())
+            }
             Self::Occupied { path, by } => write!(
                 f,
                 "{} is {by} and will not be overwritten; choose another path, or remove it if it may go",

@@ -6,6 +6,7 @@
 //!  run/osd.2.lock                          exclusive
 //!  run/up.lock                                                    exclusive
 //!  run/osd.2.pid           its process     its process
+//!  run/changing            a command that changes cluster.toml
 //! ```
 //! The locks are the kernel's (`flock`): they end with the process, however it ends. A lock file's text says who took it last, for
 //! sentences only. Pid files are hints: after a crash they are stale, and their numbers may be somebody else's.
@@ -23,6 +24,8 @@ use std::time::Duration;
 
 const CLUSTER: &str = "cluster.lock";
 const KEEPER: &str = "up.lock";
+/// Without the locks' ending: who has it runs no daemon, and `nacre down` is not about it.
+const CHANGING: &str = "changing";
 const EMBEDDED: &str = "an embedded cluster";
 /// [`holders`] takes each lock for a moment, to see whether it can; a start that meets it must not fail.
 const TRIES: u32 = 20;
@@ -34,6 +37,36 @@ pub struct Lock {
     // Before the locks: as long as a pid file of ours is there, nobody else's is written.
     pids: Pids,
     _files: Vec<File>,
+}
+
+/// The right to change a folder's `cluster.toml`; ends when dropped. A command reads the file, asks the cluster, and writes it: two of them at a time lost
+/// each other's change. (Found by reading: `mon rm`, which waits for up to 30 s, took an `osd add` of meanwhile back.)
+#[derive(Debug)]
+pub struct Changing {
+    _file: File,
+}
+
+impl Changing {
+    /// Waits for another command that has it, at most that long.
+    ///
+    /// # Errors
+    /// [`StartError::Changing`]; [`StartError::Io`].
+    pub fn begin(dir: &Path, max: Duration) -> Result<Self, StartError> {
+        let run = run_folder(dir);
+        crate::creating::private_dir(&run).map_err(io("make", &run))?;
+        let (path, begun) = (run.join(CHANGING), crate::clock::now());
+        loop {
+            match open_and_lock(&path, false) {
+                Ok(mut file) => {
+                    sign(&mut file, "a command");
+                    return Ok(Self { _file: file });
+                }
+                Err(StartError::Locked { .. }) if crate::clock::now().since(begun) < max => {}
+                Err(StartError::Locked { by, .. }) => return Err(StartError::Changing { dir: dir.to_owned(), by }),
+                Err(other) => return Err(other),
+            }
+        }
+    }
 }
 
 /// Pid files of this process's daemons; removed when dropped.
@@ -325,6 +358,20 @@ pub fn clear_stale(dir: &Path) -> Result<usize, StartError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One at a time, and it is no daemon.
+    #[test]
+    fn one_command_at_a_time_changes_the_file() {
+        let dir = std::env::temp_dir().join(format!("nacre-changing-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        let first = Changing::begin(&dir, Duration::ZERO).expect("nobody has it");
+        let second = Changing::begin(&dir, Duration::from_millis(200)).expect_err("it is taken");
+        assert!(second.to_string().contains("a command (process"), "{second}");
+        assert_eq!(holders(&dir).expect("readable"), [], "no daemon runs");
+        drop(first);
+        Changing::begin(&dir, Duration::ZERO).expect("it has ended");
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
     use crate::directory::{InitOptions, init};
 
     fn folder(name: &str) -> (PathBuf, Config) {

@@ -141,7 +141,7 @@ fn osd_add(
     place: &Place,
     out: &mut Out,
 ) -> Result<()> {
-    let mut config = place.config_to_change()?;
+    let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let tree = cluster.command(&json!({ "command": "osd tree" }))?;
     let of_hosts = tree["hosts"].as_array().into_iter().flatten().filter_map(|host| host["osds"].as_array()).flatten();
@@ -193,7 +193,7 @@ fn osd_add(
 }
 
 fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
-    let mut config = place.config_to_change()?;
+    let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
     // The store that is there now: were this to arrive after the number was given to another, that one would stay.
     let map = cluster.command(&json!({ "command": "map dump" }))?;
@@ -258,7 +258,7 @@ fn mon_add(
     place: &Place,
     out: &mut Out,
 ) -> Result<()> {
-    let mut config = place.config_to_change()?;
+    let (_changing, mut config) = place.config_to_change()?;
     if config.mons.contains_key(&id) {
         bail!("{id} is in {} already; `nacre mon stat` lists what there is", config.dir.join(FILE_NAME).display());
     }
@@ -311,7 +311,7 @@ fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
 }
 
 fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
-    let mut config = place.config_to_change()?;
+    let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let stat = cluster.command(&json!({ "command": "mon stat" }))?;
     let number = mon.trim_start_matches("mon.").parse::<u32>().ok();

@@ -82,6 +82,8 @@ pub trait Session: Objects + Commands {}
 impl<T: Objects + Commands> Session for T {}
 
 /// What makes a name that of a Ceph cluster's configuration.
+/// How long a command waits for another that changes the cluster's file: longer than `mon rm` waits for the monitor to leave.
+const CHANGING_MAX: std::time::Duration = std::time::Duration::from_secs(45);
 /// How long a command waits for a cluster that is not there to start.
 const STARTING: std::time::Duration = std::time::Duration::from_secs(1);
 const CEPH: &[u8] = b"ceph:";
@@ -180,15 +182,18 @@ impl Place {
         }
         Ok(config)
     }
-    /// What its file says, for a command that is going to change it.
+    /// What its file says, for a command that is going to change it, which no other one does meanwhile.
     ///
     /// # Errors
     /// As [`Self::config`]; also when the file has another name than the one that would be written.
-    pub fn config_to_change(&self) -> Result<nacre_node::Config> {
+    pub fn config_to_change(&self) -> Result<(nacre_node::locks::Changing, nacre_node::Config)> {
         if self.path.is_file() && self.path.file_name().is_none_or(|name| name != FILE) {
             bail!("{} would have to be changed, and only a file named {FILE} is: rename it", self.path.display());
         }
-        self.config()
+        let dir = self.config()?.dir;
+        // What it said before this right was ours may have been changed by whoever had it.
+        let changing = nacre_node::locks::Changing::begin(&dir, CHANGING_MAX)?;
+        Ok((changing, self.config()?))
     }
     /// Connects.
     ///
