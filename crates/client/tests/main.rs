@@ -17,6 +17,7 @@ macro_rules! tests {
 tests! {
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
+        a_watch_from_a_revision_tells_that_revision,
         not_now_is_tried_again_and_an_answer_is_final,
         the_window_bounds_what_is_in_flight,
         the_mark_is_the_first_request_without_an_answer,
@@ -40,6 +41,7 @@ tests! {
         an_early_answer_is_told_once_and_ends_nothing,
         what_is_in_flight_is_bounded_and_the_largest_goes_alone,
         lengths_that_do_not_fit_the_data_end_it_at_once,
+        what_ends_at_once_takes_no_room,
         the_host_is_asked_to_come_back_while_something_is_in_flight,
         a_client_without_a_map_asks_again,
         maps_go_forward_only_and_of_one_history,
@@ -54,7 +56,9 @@ tests! {
         what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours,
         want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along,
         what_nobody_remembers_may_have_happened,
-        what_met_damage_may_have_happened;
+        what_met_damage_may_have_happened,
+        every_part_that_may_have_happened_is_named,
+        a_guard_of_the_caller_that_fails_leaves_no_lock_behind;
     watches:
         a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known,
         a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost,
@@ -62,6 +66,7 @@ tests! {
         a_new_primary_is_pinged_at_once_and_a_broken_connection_too,
         a_fence_and_a_removed_pool_end_watches,
         an_ended_watch_says_nothing_more,
+        a_watch_whose_removal_is_refused_goes_on,
         a_lost_watch_says_until_when_it_was_certainly_there,
         notifies_that_are_not_acknowledged_are_bounded,
         a_notify_and_a_pong_for_another_instance_are_not_heard;

@@ -50,6 +50,16 @@ pub fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
     assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 9, .. })]));
 }
 
+/// Read at revision 4, watched from 5: the change at 5 is the first that is told.
+pub fn a_watch_from_a_revision_tells_that_revision() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(1));
+    client.watch(MetaSpan::Prefix { prefix: "a/".into() }, 5);
+    assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 5, .. })]));
+    client.on_message(Time(1), MON, &events(4, 5, &[5]));
+    assert_eq!(seen(&mut client), [5]);
+}
+
 pub fn not_now_is_tried_again_and_an_answer_is_final() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));

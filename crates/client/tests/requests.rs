@@ -351,6 +351,19 @@ pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
     assert_ne!(rig.submit(), id);
 }
 
+/// What was never sent takes no room: a caller's mistakes would add up until everything is refused.
+pub fn what_ends_at_once_takes_no_room() {
+    let mut rig = Rig::with(ClientConfig { bytes_max: 100, ..config() });
+    rig.submit();
+    rig.sent();
+    for _ in 0..3 {
+        let payload = vec![Bytes::from(vec![0; 60])];
+        let operation = Operation { payload, ..rig.operation(vec![SubOp::WriteFull { length: 5 }]) };
+        rig.role.submit(rig.now, operation).expect("taken");
+        assert_eq!(rig.ended().len(), 1, "it has ended");
+    }
+}
+
 pub fn the_host_is_asked_to_come_back_while_something_is_in_flight() {
     let mut rig = Rig::new();
     assert_eq!(rig.role.next_deadline(), Time::MAX, "nothing to do");

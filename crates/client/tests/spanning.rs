@@ -185,3 +185,29 @@ pub fn what_met_damage_may_have_happened() {
     rig.answer("a", corrupt());
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
 }
+
+/// Only the first part that failed could be named as of unknown outcome: the write then said that nothing had been written, though another
+/// part may have been.
+pub fn every_part_that_may_have_happened_is_named() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("b", Err(Failure::Refused(OpFailure::Full {})));
+    rig.answer("a", Err(Failure::Unknown));
+    rig.answer("c", Err(Failure::Unknown));
+    for name in ["a", "b", "c"] {
+        rig.answer(name, Ok(6));
+    }
+    let failure = rig.failure();
+    assert_eq!((failure.object, &failure.unknown[..]), (object("b"), &[object("a"), object("c")][..]));
+}
+
+/// The caller's own guards fail too. Only the first is the lock's: after another one the lock is ours still, and without a lease nothing
+/// but a fence would free it.
+pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("a", Err(Failure::Refused(OpFailure::Guard { index: 1 })));
+    rig.answer("b", Ok(5));
+    rig.answer("c", Ok(5));
+    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")]);
+}

@@ -1,12 +1,12 @@
 //! The role's watches.
 
-use super::rig::{ME, Rig, TIMEOUT};
+use super::rig::{ME, Rig, TIMEOUT, config};
 use bytes::Bytes;
-use nacre_client::{ObjectCluster, OpId, WatchError, WatchEvent};
+use nacre_client::{ClientConfig, ObjectCluster, OpId, Refused, WatchError, WatchEvent};
 use nacre_types::{Entity, Instance, ObjectId, PgId, PoolId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{OpFailure, RequestId, SubOp};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use nacre_wire::msg::watch::{WatchNotify, WatchPong, WatcherId};
 
 pub fn a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known() {
@@ -91,6 +91,22 @@ pub fn an_ended_watch_says_nothing_more() {
     rig.pong(watch, 0, false);
     rig.notify(watch, 1);
     assert!(rig.events().is_empty());
+}
+
+/// The removal of a watch may be refused for want of room. The caller is told that the watch goes on: so it must.
+pub fn a_watch_whose_removal_is_refused_goes_on() {
+    let mut rig = Rig::with(ClientConfig { ops_max: 1, ..config() });
+    let (watch, request) = rig.begin();
+    rig.answer(&request, None, vec![SubReply::Done {}]);
+    rig.sent();
+    rig.submit();
+    let other = rig.request();
+    assert_eq!(rig.role.unwatch(rig.now, watch), Err(Refused::Busy));
+    rig.notify(watch, 1);
+    assert_eq!(rig.events().len(), 1, "it hears");
+    rig.answer(&other, None, vec![SubReply::Done {}]);
+    assert!(rig.role.unwatch(rig.now, watch).expect("there is room").is_some());
+    assert_eq!(rig.request().ops, [SubOp::Unwatch { cookie: watch.0 }], "nobody waits for it");
 }
 
 /// How long a watcher was blind is reckoned from when the watch was certainly there: an answer speaks for its
