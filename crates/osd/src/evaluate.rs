@@ -15,7 +15,8 @@ use bytes::Bytes;
 use nacre_types::{Name, SnapId, Version};
 use nacre_wire::msg::check::{READ_OF_WRITE, check_operation};
 use nacre_wire::msg::client::{
-    ATTR_BYTES_MAX, CALL_OUTPUT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, SubOp, SubReply,
+    ATTR_BYTES_MAX, CALL_OUTPUT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, RESULT_BYTES_MAX,
+    SubOp, SubReply,
 };
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::{PayloadCursor, payload_len};
@@ -210,6 +211,10 @@ fn evaluate_parts(
     run.view.brought.clone_from(&setting.brought.back);
     for (index, op) in request.ops.iter().enumerate() {
         match run.part(index, op, methods) {
+            Ok(()) if run.returns_too_much() => {
+                let why = "it would return more than fits into one answer; ask for less at once";
+                return Outcome::failed(OpFailure::Invalid { why: why.to_owned() });
+            }
             Ok(()) => {}
             Err(Stop::Fail(_)) if mutant(Mutant::FailedPartKeepsEarlier) && index > 0 => break,
             Err(Stop::Fail(failure)) => return Outcome::failed(failure),
@@ -220,6 +225,9 @@ fn evaluate_parts(
                     return Outcome::Back { snap };
                 }
                 for op in &request.ops[index + 1..] {
+                    if run.view.wants_enough() {
+                        break;
+                    }
                     run.look_ahead(op);
                 }
                 let View { wanted, fetched, .. } = run.view;
@@ -287,6 +295,12 @@ impl Run<'_> {
             [one] => one.clone(),
             many => many.concat().into(),
         }
+    }
+
+    /// Each part keeps to its own bounds; sixty-four of them together need not fit into a message.
+    fn returns_too_much(&self) -> bool {
+        let results: usize = self.results.iter().map(SubReply::carried_bytes).sum();
+        payload_len(&self.returned) as u64 > OP_BYTES_MAX || results > RESULT_BYTES_MAX
     }
 
     /// An earlier part waits for something to be read: what this one will want, as far as can be seen, can be read with it.
@@ -534,6 +548,59 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What is read for an operation, told to it by `reply` until it is over; the most bytes wanted at once.
+    fn read_through(
+        ops: Vec<SubOp>,
+        context: &Context,
+        reply: impl Fn(&Want) -> nacre_store::ReadReply,
+    ) -> (Outcome, u64) {
+        let (request, mut fetched, mut most) = (request(ops), Fetched::default(), 0);
+        let setting = Setting { may_write: false, ..setting(false) };
+        loop {
+            match evaluate(&request, &Payload::new(), context, fetched, &setting, &mut NoMethods) {
+                Outcome::Read { wants, fetched: so_far } => {
+                    fetched = so_far;
+                    let length = |want: &Want| if let Want::Data { length, .. } = want { *length } else { 4 << 20 };
+                    most = most.max(wants.iter().map(length).sum());
+                    for want in wants {
+                        let reply = reply(&want);
+                        fetched.take(want, Some(reply));
+                    }
+                    fetched.end_round();
+                }
+                over => return (over, most),
+            }
+        }
+    }
+
+    /// Each part kept to its bound and all of them together did not fit into a message: the daemon ended when it sent the answer, and so did
+    /// each that the client asked after it.
+    #[test]
+    fn an_answer_fits_into_a_message() {
+        let data = Bytes::from(vec![0; OP_BYTES_MAX as usize]);
+        let whole = |_: &Want| nacre_store::ReadReply::Data(vec![data.clone()]);
+        let refused = |outcome| matches!(outcome, Outcome::Answer { failure: Some(OpFailure::Invalid { .. }), .. });
+        let read = |times| vec![SubOp::Read { offset: 0, length: OP_BYTES_MAX }; times];
+        assert!(!refused(read_through(read(1), &existing(OP_BYTES_MAX), whole).0));
+        assert!(refused(read_through(read(3), &existing(OP_BYTES_MAX), whole).0));
+        let entry = |n: u8| (Bytes::from(vec![n]), Bytes::from(vec![0; 1 << 20]));
+        let page = |_: &Want| nacre_store::ReadReply::Omap { entries: (0..3).map(entry).collect(), more: false };
+        let list = |times| vec![SubOp::OmapList { after: Bytes::new(), limit: 100 }; times];
+        assert!(!refused(read_through(list(5), &existing(0), page).0));
+        assert!(refused(read_through(list(6), &existing(0), page).0));
+    }
+
+    /// Sixty-four parts that each read as much as one may were read ahead together: two GiB for one operation.
+    #[test]
+    fn what_is_read_ahead_is_bounded() {
+        let size = 64 * OP_BYTES_MAX;
+        let sums = (0..64).map(|at| SubOp::Checksum { offset: at * OP_BYTES_MAX, length: OP_BYTES_MAX }).collect();
+        let data = Bytes::from(vec![0; OP_BYTES_MAX as usize]);
+        let (outcome, most) = read_through(sums, &existing(size), |_| nacre_store::ReadReply::Data(vec![data.clone()]));
+        assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::Invalid { .. }), .. }), "{outcome:?}");
+        assert!(most <= crate::fetched::FETCHED_BYTES_MAX, "{most}");
     }
 
     #[test]

@@ -20,7 +20,9 @@ pub const FETCHED_BYTES_MAX: u64 = 64 << 20;
 /// Entries of one page at most.
 const PAGE_ENTRIES_MAX: usize = 10_000;
 /// Bytes of one page at most.
-const PAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const PAGE_BYTES_MAX: usize = 4 << 20;
+/// Keys whose values are asked for in one round.
+pub(crate) const KEYS_AT_ONCE: usize = 512;
 
 /// Something to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

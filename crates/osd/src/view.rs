@@ -8,7 +8,7 @@
 //! before it wrote, and what is replicated is effects, never programs.
 
 use crate::evaluate::stored_attr;
-use crate::fetched::{Fetched, Want};
+use crate::fetched::{FETCHED_BYTES_MAX, Fetched, KEYS_AT_ONCE, PAGE_BYTES_MAX, Want};
 use crate::patches::{Patch, Patches};
 use crate::pg::object::Context;
 use crate::snaps::Then;
@@ -100,6 +100,15 @@ impl View {
             self.wanted.push(want);
         }
         Err(Stop::Wait)
+    }
+
+    /// Whether what is to be read for it is as much as one operation may have.
+    pub fn wants_enough(&self) -> bool {
+        let bytes = |want: &Want| match want {
+            Want::Data { length, .. } => *length,
+            Want::Keys(_) | Want::Page { .. } => PAGE_BYTES_MAX as u64,
+        };
+        self.wanted.iter().map(bytes).sum::<u64>() >= FETCHED_BYTES_MAX / 2
     }
 
     fn effect(&mut self, effect: Effect) -> Result<(), Stop> {
@@ -444,7 +453,8 @@ impl View {
         self.exists()?;
         self.is_known()?;
         let unknown = |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
-        let unknown: Vec<Bytes> = keys.iter().filter(unknown).cloned().collect();
+        // A value may have a MiB: what is asked for at once is bounded, and what has come is counted before more is.
+        let unknown: Vec<Bytes> = keys.iter().filter(unknown).take(KEYS_AT_ONCE).cloned().collect();
         if !unknown.is_empty() && !self.omap_is_new {
             return self.want(Want::Keys(unknown));
         }

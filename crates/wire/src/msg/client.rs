@@ -30,6 +30,8 @@ pub const SUB_OPS_MAX: usize = 64;
 pub const OUTPUT_BYTES_MAX: usize = 4096;
 /// Longest output of a call that writes nothing, in bytes.
 pub const CALL_OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of values, keys and outputs that the parts of an operation return together, beside data ([`OP_BYTES_MAX`]).
+pub const RESULT_BYTES_MAX: usize = 16 << 20;
 /// Longest text for people in a failure, in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
 
@@ -638,6 +640,19 @@ pub enum SubReply {
         /// All but the data.
         object: Whole,
     },
+}
+impl SubReply {
+    /// Bytes of values, keys, names and outputs in it; data is not in it but in the payload.
+    #[must_use]
+    pub fn carried_bytes(&self) -> usize {
+        match self {
+            Self::Value { value } => value.len(),
+            Self::Entries { entries, .. } => entries.iter().map(|(key, value)| key.len() + value.len()).sum(),
+            Self::Objects { objects, .. } => objects.iter().map(|object| object.name.as_bytes().len()).sum(),
+            Self::Called { output, .. } => output.len(),
+            _ => 0,
+        }
+    }
 }
 wire_enum!(SubReply {
     1 => Done {},
