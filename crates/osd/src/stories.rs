@@ -207,10 +207,9 @@ impl Host {
 }
 
 /// A client's operation on the one object.
-fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Payload, epoch: Epoch, host: &mut Host) {
-    let client = ClientId(client);
-    let request = OpRequest {
-        request: RequestId { client, instance: Instance(1), sequence },
+fn operation(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>) -> OpRequest {
+    OpRequest {
+        request: RequestId { client: ClientId(client), instance: Instance(1), sequence },
         answered_below: sequence,
         pg: PG,
         object: ObjectId::named("a"),
@@ -224,8 +223,11 @@ fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Paylo
         attempt,
         unix_ms: 0,
         dated: Default::default(),
-    };
-    host.tell(Entity::Client(client), epoch, Message::OpRequest(request, payload));
+    }
+}
+fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Payload, epoch: Epoch, host: &mut Host) {
+    let request = operation(client, sequence, attempt, ops);
+    host.tell(Entity::Client(ClientId(client)), epoch, Message::OpRequest(request, payload));
 }
 fn write(sequence: u64, epoch: Epoch, host: &mut Host) {
     ask(9, sequence, 1, vec![SubOp::WriteFull { length: 3 }], vec![Bytes::from_static(b"abc")], epoch, host);
@@ -575,8 +577,23 @@ fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
 #[test]
 fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     let (mut host, epoch, interval, member, version) = one_object_to_give();
-    assert_eq!(pushes(&mut host, member), [(0, false)]);
-    let ack = PushAck { pg: PG, interval, object: ObjectId::named("a"), version, part: 0, have: true, damaged: false };
+    let sent = host.sent_to(member);
+    let Some(transfer) = sent.iter().find_map(|message| match message {
+        Message::Push(push, _) if (push.part, push.last) == (0, false) => Some(push.transfer),
+        _ => None,
+    }) else {
+        panic!("{sent:?}")
+    };
+    let ack = PushAck {
+        pg: PG,
+        interval,
+        object: ObjectId::named("a"),
+        version,
+        part: 0,
+        have: true,
+        damaged: false,
+        transfer,
+    };
     host.tell(Entity::Osd(OsdId(member)), epoch, Message::PushAck(ack));
     assert_eq!(pushes(&mut host, member), [(1, true)]);
     let mut again = Vec::new();
@@ -681,6 +698,7 @@ fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message 
             crate::pg::local::version_value(version, 0),
         )],
         omap: Vec::new(),
+        transfer: 1,
     };
     Message::Push(push, vec![Bytes::from_static(data)])
 }
@@ -1085,4 +1103,49 @@ fn an_activation_waits_for_the_old_primarys_leases() {
     }
     host.wait(60);
     assert!(asks(&host), "its leases are over: {:?}", host.to_mon);
+}
+
+/// Simulator, seed 2051. A daemon that waited for a map held a client's operations of an older interval, and had no room for the same ones when
+/// they came again under the new one. Then it received what it held: the old copies were refused, and with them went the note that the new ones
+/// were still to come. What the client had sent after them was executed first.
+#[test]
+fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
+    let (mut monitors, mut host, old) = served_alone();
+    host.osd.set_limits(Limits { held_messages: 4, ..Limits::default() });
+    let append = |sequence, attempt, epoch, host: &mut Host| {
+        let letter = Bytes::from(vec![b'a' + sequence as u8]);
+        let request = operation(9, sequence, attempt, vec![SubOp::Append { length: 1 }]);
+        // It has the answer to its first write only.
+        let request = OpRequest { answered_below: 3, ..request };
+        host.tell(Entity::Client(ClientId(9)), epoch, Message::OpRequest(request, vec![letter]));
+    };
+    monitors.down(0);
+    monitors.up(0, process(0, 1));
+    host.commits = false;
+    host.tell(MON, monitors.map.epoch, monitors.since(old));
+    let new = monitors.map.epoch;
+    assert!(!host.osd.is_live(), "its instance is not durable yet");
+    for (attempt, epoch) in [(1, old), (2, new)] {
+        append(3, attempt, epoch, &mut host);
+        append(4, attempt, epoch, &mut host);
+    }
+    host.commits = true;
+    host.wait(1);
+    assert!(host.osd.is_live());
+    append(5, 2, new, &mut host);
+    let interval = monitors.map.pgs[&PG].since;
+    let active = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members: vec![OsdId(0)] }]);
+    host.tell(MON, active, monitors.since(new));
+    host.wait(10_000);
+    for sequence in 3..6 {
+        append(sequence, 3, active, &mut host);
+    }
+    host.wait(100);
+    host.sent.clear();
+    ask(9, 6, 1, vec![SubOp::Read { offset: 0, length: 100 }], Payload::new(), active, &mut host);
+    let data = host.sent.iter().find_map(|(_, message)| match message {
+        Message::OpReply(reply, payload) if reply.request.sequence == 6 => Some(payload.concat()),
+        _ => None,
+    });
+    assert_eq!(data.as_deref(), Some(&b"abcdef"[..]));
 }

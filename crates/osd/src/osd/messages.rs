@@ -135,7 +135,9 @@ impl Osd {
         } else if let Some(why) = denied(map, name, &request) {
             Some(OpFailure::Denied { why })
         } else {
-            if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client) {
+            // A copy from before this interval is not taken whatever comes: it says nothing of what was turned away since.
+            let current = self.pgs.get(&request.pg).is_some_and(|pg| epoch >= pg.interval.since);
+            if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client && current) {
                 if away.must_wait(&id, request.answered_below) {
                     away.refuse(self.sh.now, &id, Why::NoRoom);
                     return;

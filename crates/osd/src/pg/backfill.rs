@@ -52,6 +52,9 @@ impl Backfill {
     }
 }
 
+/// A range that has not moved for so many looks is given up: some eight seconds.
+const STUCK_MAX: u32 = 10;
+
 /// One range of one target.
 #[derive(Debug)]
 struct Work {
@@ -71,6 +74,8 @@ struct Work {
     held: Vec<ObjectId>,
     compared: bool,
     stored: bool,
+    /// How often nothing of it had moved when it was looked at again: so many objects were left each time.
+    stuck: (u32, (usize, u64)),
     retry_at: Time,
 }
 
@@ -109,17 +114,23 @@ impl Pg {
         if !primary.is_peered() || primary.backfill.work.is_some() {
             return;
         }
-        let next = targets.iter().find_map(|osd| {
+        let behind = |osd: &OsdId| {
             let peer = primary.peers.get(osd).filter(|peer| peer.catching.is_none())?;
             peer.backfill.clone().map(|cursor| (*osd, cursor))
-        });
-        let Some((target, from)) = next else {
+        };
+        let mut behind = targets.iter().filter_map(behind).peekable();
+        if behind.peek().is_none() {
             self.ask_for_the_complete(sh);
             return;
-        };
+        }
         if stopped || missing_here {
             return;
         }
+        // Who has no room would keep everybody from writing to the range, and from deleting in it.
+        let Some((target, from)) = behind.find(|(osd, _)| !sh.peers.is_nearly_full(*osd)) else {
+            sh.wake_at(now + sh.config.timing.retry_interval * 5);
+            return;
+        };
         if let Some(until) = primary.backfill.pause_until.filter(|until| now < *until) {
             sh.wake_at(until);
             return;
@@ -146,6 +157,7 @@ impl Pg {
             held: Vec::new(),
             compared: false,
             stored: false,
+            stuck: (0, (0, 0)),
             retry_at: now + sh.config.timing.retry_interval * 2,
         });
         sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit }));
@@ -296,6 +308,8 @@ impl Pg {
         let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
         let head = self.local.log.head();
+        let target = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()).map(|work| work.target);
+        let parts_out = target.map_or(0, |target| self.transfers.parts_out(target));
         let Some(primary) = self.primary() else { return };
         let Some(work) = &mut primary.backfill.work else {
             self.start_backfill(sh);
@@ -355,7 +369,13 @@ impl Pg {
             return;
         }
         if again && !work.pushing.is_empty() {
-            self.push_what_is_left(sh);
+            let left = (work.pushing.len(), parts_out);
+            work.stuck = if work.stuck.1 == left { (work.stuck.0 + 1, left) } else { (0, left) };
+            if work.stuck.0 >= STUCK_MAX {
+                self.give_range_up(sh);
+            } else {
+                self.push_what_is_left(sh);
+            }
             return;
         }
         if work.pushing.is_empty() && (!work.stored || again) {
@@ -480,6 +500,16 @@ impl Pg {
             self.release_object(&object, sh);
         }
         self.process_all_objects(sh);
+    }
+
+    /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be read. Nobody's writes wait for that.
+    fn give_range_up(&mut self, sh: &mut Shared) {
+        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
+        let (target, left) = (work.target, work.pushing.clone());
+        for object in left {
+            self.end_outgoing(target, &object, sh);
+        }
+        self.abandon_range(sh);
     }
 
     /// The primary counts on everything before the cursor.

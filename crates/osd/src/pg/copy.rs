@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Sources that one daemon asks for at one time: each may be as large as an operation.
 const COPIES_MAX: usize = 8;
+/// A question that was not asked again for so many retries is nobody's any more.
+const FORGOTTEN_AFTER: u32 = 64;
 /// Copies' questions are told from programs' by this bit of their numbers.
 const NUMBER_BIT: u64 = 1 << 63;
 
@@ -32,13 +34,14 @@ pub struct Source {
 }
 
 /// Who asked for a source.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Asked {
     pg: PgId,
     interval: Epoch,
     target: ObjectId,
     request: RequestId,
     at: Time,
+    attempt: u32,
 }
 
 /// Sources that were asked for, by number.
@@ -92,19 +95,29 @@ impl Pg {
         });
         let (Some(source), request) = (source, front.request.request) else { return };
         let copies = &mut sh.copies;
-        copies.asked.retain(|_, asked| now.since(asked.at) < retry * 4);
-        let known =
-            copies.asked.values().any(|asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request));
-        if known || copies.asked.len() >= COPIES_MAX {
+        copies.asked.retain(|_, asked| now.since(asked.at) < retry * FORGOTTEN_AFTER);
+        // The same question keeps its number: where it waits already it does not wait twice.
+        let ours = |asked: &Asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request);
+        let before = copies.asked.iter().find(|(_, asked)| ours(asked)).map(|(number, asked)| (*number, asked.clone()));
+        let waits = |asked: &Asked| now.since(asked.at) < retry * 4;
+        // A source that does not answer leaves its place to others meanwhile.
+        if before.as_ref().is_some_and(|(_, asked)| waits(asked))
+            || copies.asked.values().filter(|asked| waits(asked)).count() >= COPIES_MAX
+        {
             return;
         }
-        copies.next += 1;
-        let sequence = copies.next | NUMBER_BIT;
+        let (sequence, attempt) = match before {
+            Some((number, asked)) => (number, asked.attempt + 1),
+            None => {
+                copies.next += 1;
+                (copies.next | NUMBER_BIT, 1)
+            }
+        };
         let Some(map) = &sh.map else { return };
         let Some(pool) = map.pools.get(&pg.pool) else { return };
         let place = PgId { seed: key::seed(key::hash(&source), pool.pg_num), ..pg };
         let Some(to) = map.pgs.get(&place).and_then(|record| record.primary()) else { return };
-        copies.asked.insert(sequence, Asked { pg, interval, target: target.clone(), request, at: now });
+        copies.asked.insert(sequence, Asked { pg, interval, target: target.clone(), request, at: now, attempt });
         let question = OpRequest {
             request: RequestId {
                 client: ClientId(u64::MAX - u64::from(sh.config.id.0)),
@@ -121,7 +134,7 @@ impl Pg {
             trace: 0,
             tenant: 0,
             deadline_ms: 0,
-            attempt: 1,
+            attempt,
             unix_ms: 0,
             dated: Default::default(),
         };

@@ -498,6 +498,7 @@ impl Local {
         (interval, now): (Epoch, Time),
         ops: &mut Ops,
     ) {
+        self.drop_damaged(ops);
         ops.push(Op::OmapClear(self.meta_key.clone()));
         self.log.restart(tail);
         self.base_totals = totals;
@@ -603,8 +604,18 @@ impl Local {
         self.save_meta(ops);
     }
 
+    /// Copies known to be damaged go with the notes that say so: a backfill compares versions only, and would take them for good ones.
+    fn drop_damaged(&self, ops: &mut Ops) {
+        let unreadable =
+            self.missing.iter().filter(|(_, missing)| missing.have == missing.need).map(|(object, _)| object);
+        for object in unreadable.chain(self.lost.keys()) {
+            ops.push(Op::Remove(key::store_key(self.pg, object)));
+        }
+    }
+
     /// Notes durably that no object here counts: they are about to go, one page after the other.
     pub fn mark_worthless(&mut self, ops: &mut Ops) {
+        self.drop_damaged(ops);
         let notes = self.missing.keys().map(missing_key);
         let notes = notes.chain(self.lost.keys().map(lost_key)).chain(self.undone.keys().map(undone_key));
         self.unset(ops, notes.collect());

@@ -135,7 +135,8 @@ impl Pg {
             match self.interval.acting.first().copied() {
                 Some(primary) if primary != sh.me() => {
                     let (part, have, damaged) = (u32::MAX, false, true);
-                    sh.send(primary, Message::PushAck(PushAck { pg, interval, object, version, part, have, damaged }));
+                    let ack = PushAck { pg, interval, object, version, part, have, damaged, transfer: 0 };
+                    sh.send(primary, Message::PushAck(ack));
                 }
                 _ => {
                     self.suspect(sh.me(), &object, version, sh);

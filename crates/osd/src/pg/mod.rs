@@ -100,8 +100,8 @@ pub enum Awaited {
         object: ObjectId,
         /// At which version.
         version: Version,
-        /// Which part.
-        part: u32,
+        /// Of which transfer, and which part.
+        part: (u64, u32),
         /// Whether it completes the object.
         last: bool,
     },

@@ -102,6 +102,11 @@ impl Pending {
     pub fn is_write(&self) -> bool {
         self.own.as_ref().map_or(self.writes, super::watch::Own::is_write)
     }
+    /// Whether it counts as work of clients ([`crate::shared::Shared::client_load`]): pings of watchers have a bound of their own.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        !matches!(self.own, Some(super::watch::Own::Probe { .. }))
+    }
     /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary wants for itself has 0.
     #[must_use]
     pub const fn is_clients(&self) -> bool {
@@ -253,6 +258,11 @@ impl Objects {
     /// An operation that waits, by its name.
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
         self.existing(object)?.queue.iter_mut().find(|op| op.request.request == *request)
+    }
+    /// As [`Self::queued_mut`], in the queues of the object and of all its clones: it may have been told which one it reads.
+    pub fn queued_by_name_mut(&mut self, live: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
+        let of_name = self.states.iter_mut().filter(|(object, _)| crate::snaps::live(object) == *live);
+        of_name.flat_map(|(_, state)| &mut state.queue).find(|op| op.request.request == *request)
     }
     /// The operation at the front.
     pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {

@@ -167,6 +167,9 @@ impl Pg {
     }
 
     pub(super) fn release(op: &Pending, sh: &mut Shared) {
+        if !op.is_counted() {
+            return;
+        }
         sh.client_load.0 -= 1;
         sh.client_load.1 -= op.bytes();
         if op.blocked
@@ -187,7 +190,8 @@ impl Pg {
         let mut listed = primary.objects.listings.values_mut().map(|listing| &mut listing.op);
         let waiting = match listed.find(|op| op.request.request == request.request) {
             Some(op) => Some(op),
-            None => primary.objects.queued_mut(&live, &request.request),
+            None if request.object.snapshot == SnapId::HEAD => primary.objects.queued_mut(&live, &request.request),
+            None => primary.objects.queued_by_name_mut(&live, &request.request),
         };
         let Some(op) = waiting else { return false };
         (op.from, op.request.attempt) = (from, request.attempt);
@@ -515,6 +519,7 @@ impl Pg {
     /// Nobody has the object in a form that can be read.
     fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
         for op in self.primary().expect("only primaries have clients").objects.take_queue(object) {
+            self.forget_probe(&op);
             self.fail(op, OpFailure::Corrupt { offset }, sh);
         }
     }

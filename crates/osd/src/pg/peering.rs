@@ -304,11 +304,15 @@ impl Pg {
             }
             Phase::Down(_) => self.peering_ask(sh),
             _ => {
+                // What nobody could read may be whole at the one who is new here: he keeps it until he has been asked.
+                let wanted = primary.damage.has_suspects() || primary.damage.lost_count() > 0;
                 if new {
                     primary.damage.somebody_new();
                 }
                 self.cover_with(from, sh);
-                self.discard_stray(from, sh);
+                if !wanted && self.local.lost.is_empty() {
+                    self.discard_stray(from, sh);
+                }
             }
         }
     }

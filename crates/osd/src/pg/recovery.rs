@@ -24,6 +24,9 @@ pub struct Recovery {
     urgent: VecDeque<ObjectId>,
     /// Who said that he cannot send an object.
     refused: BTreeMap<ObjectId, BTreeSet<OsdId>>,
+    /// Who did not answer in time when asked for an object: others are asked first. (A member of the last activation that is neither up nor
+    /// acting by CRUSH was asked again and again after it had died, though another had the object.)
+    unanswered: BTreeMap<ObjectId, BTreeSet<OsdId>>,
     /// Something is missing somewhere.
     unfinished: bool,
 }
@@ -133,10 +136,20 @@ impl Pg {
         self.start_recovery(sh);
     }
 
+    /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
+    fn next_source(&mut self, object: &ObjectId) -> Option<OsdId> {
+        let unanswered = self.as_primary().and_then(|primary| primary.recovery.unanswered.get(object));
+        let fresh = self.sources(object).find(|osd| unanswered.is_none_or(|silent| !silent.contains(osd)));
+        fresh.or_else(|| {
+            self.primary()?.recovery.unanswered.remove(object);
+            self.sources(object).next()
+        })
+    }
+
     fn recover_object(&mut self, object: &ObjectId, sh: &mut Shared) {
         if let Some(missing) = self.local.missing.get(object) {
             let version = missing.need;
-            let source = self.sources(object).next();
+            let source = self.next_source(object);
             sh.counters.borders.last_resorts += u64::from(source.is_none());
             let source = source.or_else(|| self.last_resort(object));
             let until = sh.now + sh.config.timing.retry_interval * 4;
@@ -174,6 +187,7 @@ impl Pg {
         let primary = self.primary().expect("checked by the caller");
         primary.recovery.pulls.remove(object);
         primary.recovery.refused.remove(object);
+        primary.recovery.unanswered.remove(object);
         primary.recovery.redo.remove(object);
         self.note_repaired(sh.me(), object, sh);
         self.backfill_on_repaired(object, sh);
@@ -211,6 +225,12 @@ impl Pg {
             self.suspect(sh.me(), object, version, sh);
             return;
         }
+        let newer = |peer: &super::peering::PeerState| peer.missing.get(object).is_some_and(|it| it.need > version);
+        if !damaged && self.as_primary().and_then(|primary| primary.peers.get(&to)).is_some_and(newer) {
+            // An update that was under way has been ordered since (`catchup.rs`): that one is sent instead.
+            self.start_recovery(sh);
+            return;
+        }
         if !damaged {
             sh.say(
                 nacre_wire::msg::monitor::Severity::Error {},
@@ -244,7 +264,14 @@ impl Pg {
     pub(super) fn recovery_tick(&mut self, sh: &mut Shared) {
         let now = sh.now;
         let Some(primary) = self.primary() else { return };
-        primary.recovery.pulls.retain(|_, (_, until)| *until > now);
+        let Recovery { pulls, unanswered, .. } = &mut primary.recovery;
+        pulls.retain(|object, (source, until)| {
+            let waits = *until > now;
+            if !waits {
+                unanswered.entry(object.clone()).or_default().insert(*source);
+            }
+            waits
+        });
         if primary.is_peered() {
             self.start_recovery(sh);
         }

@@ -8,6 +8,8 @@
 //! One part is under way per object and receiver; a part that is not acknowledged is sent again, a part that came already is acknowledged
 //! again. A receiver that has the whole object does not remember how it came: if the last acknowledgements are lost, it is sent from the beginning.
 //! The object does not change meanwhile: at a primary it is held, at another member the primary lets nobody write what it misses.
+//! Parts of two transfers need not be cut at the same places: options change, and omaps are read in pages whose length depends on what the store
+//! holds where. So a transfer has a number, and a receiver that is sent an object from the beginning takes it from the beginning.
 //! Attributes are taken with the first part; the last part makes the object appear, whole, together with the note that it is no longer missing.
 
 use super::local::Ops;
@@ -25,7 +27,8 @@ use std::collections::BTreeMap;
 /// Bytes of omap of one part.
 const OMAP_BYTES: usize = 1 << 20;
 
-/// A later part that was sent again so often without an answer may be one that its receiver no longer remembers.
+/// A part that was sent again so often without an answer may be one that its receiver no longer remembers, or of a version that is over: an
+/// update that was under way when the transfer began has been ordered since, and its receiver knows what it misses now.
 const REPEATS_MAX: u32 = 2;
 
 /// Which of a part's reads.
@@ -42,6 +45,8 @@ pub enum PushRead {
 /// An object on its way out.
 #[derive(Debug)]
 struct Outgoing {
+    /// Its number: larger than those that this sender has begun before, in earlier lives too.
+    transfer: u64,
     version: Version,
     stat: Option<ObjectStat>,
     part: u32,
@@ -59,8 +64,9 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    const fn new(version: Version, holds: bool) -> Self {
+    const fn new(transfer: u64, version: Version, holds: bool) -> Self {
         Self {
+            transfer,
             version,
             stat: None,
             part: 0,
@@ -80,6 +86,8 @@ impl Outgoing {
 /// An object on its way in.
 #[derive(Debug)]
 struct Incoming {
+    from: OsdId,
+    transfer: u64,
     version: Version,
     /// The part that is to come next.
     next: u32,
@@ -87,11 +95,22 @@ struct Incoming {
     durable: u32,
 }
 
+impl Incoming {
+    fn is_of(&self, from: OsdId, push: &Push) -> bool {
+        (self.from, self.transfer, self.version) == (from, push.transfer, push.version)
+    }
+    /// Whether the first part of another transfer takes its place; one that this sender began before does not.
+    fn gives_way(&self, from: OsdId, push: &Push) -> bool {
+        !self.is_of(from, push) && (self.from != from || self.version != push.version || self.transfer < push.transfer)
+    }
+}
+
 /// All objects on their way.
 #[derive(Debug, Default)]
 pub struct Transfers {
     outgoing: BTreeMap<(OsdId, ObjectId), Outgoing>,
     incoming: ByObject<Incoming>,
+    begun: u64,
 }
 
 impl Transfers {
@@ -104,6 +123,15 @@ impl Transfers {
     #[must_use]
     pub fn is_outgoing(&self, to: OsdId, object: &ObjectId) -> bool {
         self.outgoing.contains_key(&(to, object.clone()))
+    }
+    /// The number of a transfer that begins now.
+    fn number(&mut self, now: Time) -> u64 {
+        self.begun = now.0.max(self.begun + 1);
+        self.begun
+    }
+    /// Parts that the member has of what is on its way to it.
+    pub(super) fn parts_out(&self, to: OsdId) -> u64 {
+        self.outgoing.iter().filter(|((member, _), _)| *member == to).map(|(_, it)| u64::from(it.part)).sum()
     }
     /// How many are on their way out.
     #[must_use]
@@ -118,7 +146,7 @@ impl Pg {
         if self.transfers.is_outgoing(to, object) {
             return;
         }
-        self.begin_outgoing(to, object, version);
+        self.begin_outgoing(to, object, version, sh.now);
         let read = Read::Stat(key::store_key(self.id(), object));
         let what = PushRead::Stat;
         sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });
@@ -132,21 +160,22 @@ impl Pg {
         let mut push = self.part(object, version, 0);
         push.absent = true;
         push.last = true;
-        sh.send(to, Message::Push(push.clone(), Payload::new()));
         let retry_at = sh.now + sh.config.timing.retry_interval;
-        let outgoing = self.begin_outgoing(to, object, version);
+        let outgoing = self.begin_outgoing(to, object, version, sh.now);
+        push.transfer = outgoing.transfer;
+        sh.send(to, Message::Push(push.clone(), Payload::new()));
         outgoing.omap_done = true;
         outgoing.sent = Some((push, Payload::new()));
         outgoing.retry_at = retry_at;
     }
 
     /// Notes an object as on its way; a primary's own queue holds it meanwhile.
-    fn begin_outgoing(&mut self, to: OsdId, object: &ObjectId, version: Version) -> &mut Outgoing {
+    fn begin_outgoing(&mut self, to: OsdId, object: &ObjectId, version: Version, now: Time) -> &mut Outgoing {
         let holds = self.primary().is_some_and(|primary| {
             primary.objects.get(object).held += 1;
             true
         });
-        let outgoing = Outgoing::new(version, holds);
+        let outgoing = Outgoing::new(self.transfers.number(now), version, holds);
         self.transfers.outgoing.entry((to, object.clone())).or_insert(outgoing)
     }
 
@@ -163,6 +192,7 @@ impl Pg {
             offset: 0,
             attrs: Vec::new(),
             omap: Vec::new(),
+            transfer: 0,
         }
     }
 
@@ -222,7 +252,8 @@ impl Pg {
                     member.damaged.insert(object.clone(), version);
                 }
                 let (part, object) = (u32::MAX, object.clone());
-                sh.send(to, Message::PushAck(PushAck { pg, interval, object, version, part, have: false, damaged }));
+                let ack = PushAck { pg, interval, object, version, part, have: false, damaged, transfer: 0 };
+                sh.send(to, Message::PushAck(ack));
                 return;
             }
         }
@@ -236,6 +267,7 @@ impl Pg {
             return;
         };
         let mut push = self.part(object, outgoing.version, outgoing.part);
+        push.transfer = outgoing.transfer;
         let data = data.clone();
         let end = outgoing.offset + nacre_wire::msg::payload_len(&data) as u64;
         push.size = stat.size;
@@ -272,7 +304,9 @@ impl Pg {
         let key = (from, message.object.clone());
         let Some(outgoing) = self.transfers.outgoing.get_mut(&key) else { return };
         let Some((push, _)) = &outgoing.sent else { return };
-        if message.part != push.part || message.version != push.version {
+        // An older program does not say of which transfer it has the part.
+        let other = message.transfer != push.transfer && message.transfer != 0;
+        if other || message.part != push.part || message.version != push.version {
             return;
         }
         if push.last {
@@ -298,7 +332,7 @@ impl Pg {
         }
     }
 
-    fn end_outgoing(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+    pub(super) fn end_outgoing(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         let Some(outgoing) = self.transfers.outgoing.remove(&(to, object.clone())) else { return };
         if outgoing.holds {
             self.release_object(object, sh);
@@ -336,31 +370,27 @@ impl Pg {
         let damaged = wanted.is_none()
             && push.part == 0
             && (self.local.lost.get(&push.object) == Some(&push.version)
-                || self.member().is_some_and(|member| {
-                    member.damaged.get(&push.object) == Some(&push.version)
-                        && member.damaged.swap_remove(&push.object).is_some()
-                }));
+                || self.member().is_some_and(|member| member.damaged.get(&push.object) == Some(&push.version)));
         if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled && !damaged) {
             // It came already, and the acknowledgement was lost; or it is of no use here. Every part is acknowledged: who sends does not know
             // that the last would do.
             if wanted.is_none() {
-                self.send_push_ack(from, &push.object, push.version, push.part, sh);
+                self.send_push_ack(from, &push.object, push.version, (push.transfer, push.part), sh);
             }
             return;
         }
-        if push.part == 0 {
-            let restart =
-                self.transfers.incoming.get(&push.object).is_none_or(|incoming| incoming.version != push.version);
-            if restart {
-                self.transfers
-                    .incoming
-                    .insert(push.object.clone(), Incoming { version: push.version, next: 0, durable: 0 });
-            }
+        let Push { version, transfer, .. } = push;
+        if push.part == 0 && self.transfers.incoming.get(&push.object).is_none_or(|had| had.gives_way(from, &push)) {
+            let incoming = Incoming { from, transfer, version, next: 0, durable: 0 };
+            self.transfers.incoming.insert(push.object.clone(), incoming);
         }
         let Some(incoming) = self.transfers.incoming.get_mut(&push.object) else { return };
-        if incoming.version != push.version || push.part != incoming.next {
+        if !incoming.is_of(from, &push) {
+            return;
+        }
+        if push.part != incoming.next {
             if push.part < incoming.durable {
-                self.send_push_ack(from, &push.object, push.version, push.part, sh);
+                self.send_push_ack(from, &push.object, version, (transfer, push.part), sh);
             }
             return;
         }
@@ -372,13 +402,18 @@ impl Pg {
             return;
         }
         incoming.next += 1;
+        if damaged && let Some(member) = self.member() {
+            // Not before it is taken: without this note the next copy of this message would be acknowledged as one that came already.
+            member.damaged.swap_remove(&push.object);
+        }
         let mut ops = Ops::new();
         if damaged && !push.last {
             self.local.miss(&push.object, push.version, push.version, &mut ops);
         }
         self.store_part(&push, payload, undone, &mut ops);
-        let Push { object, version, part, last, .. } = push;
-        sh.submit(self.id(), self.interval.since, ops, Awaited::PartStored { from, object, version, part, last });
+        let Push { object, part, last, .. } = push;
+        let awaited = Awaited::PartStored { from, object, version, part: (transfer, part), last };
+        sh.submit(self.id(), self.interval.since, ops, awaited);
     }
 
     /// `undone`: it is a part of a replica with undone updates (`redo.rs`).
@@ -423,12 +458,14 @@ impl Pg {
         from: OsdId,
         object: &ObjectId,
         version: Version,
-        part: u32,
+        part: (u64, u32),
         last: bool,
         sh: &mut Shared,
     ) {
-        if let Some(incoming) = self.transfers.incoming.get_mut(object) {
-            incoming.durable = incoming.durable.max(part + 1);
+        if let Some(incoming) = self.transfers.incoming.get_mut(object)
+            && (incoming.from, incoming.transfer) == (from, part.0)
+        {
+            incoming.durable = incoming.durable.max(part.1 + 1);
         }
         self.send_push_ack(from, object, version, part, sh);
         if last {
@@ -440,9 +477,12 @@ impl Pg {
         }
     }
 
-    fn send_push_ack(&self, to: OsdId, object: &ObjectId, version: Version, part: u32, sh: &mut Shared) {
+    /// `part`: of which transfer, and which.
+    fn send_push_ack(&self, to: OsdId, object: &ObjectId, version: Version, part: (u64, u32), sh: &mut Shared) {
         let (pg, interval, object) = (self.id(), self.interval.since, object.clone());
-        sh.send(to, Message::PushAck(PushAck { pg, interval, object, version, part, have: true, damaged: false }));
+        let (transfer, part) = part;
+        let ack = PushAck { pg, interval, object, version, part, have: true, damaged: false, transfer };
+        sh.send(to, Message::PushAck(ack));
     }
 
     pub(super) fn retry_transfers(&mut self, sh: &mut Shared) {
@@ -453,7 +493,7 @@ impl Pg {
                 && let Some((push, payload)) = &outgoing.sent
             {
                 outgoing.repeats += 1;
-                if outgoing.repeats > REPEATS_MAX && push.part > 0 {
+                if outgoing.repeats > REPEATS_MAX && !push.absent {
                     again.push((*to, object.clone()));
                     continue;
                 }
@@ -469,8 +509,9 @@ impl Pg {
 
     /// Sends an object from its beginning; it stays held meanwhile.
     fn begin_again(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+        let transfer = self.transfers.number(sh.now);
         let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else { return };
-        *outgoing = Outgoing::new(outgoing.version, outgoing.holds);
+        *outgoing = Outgoing::new(transfer, outgoing.version, outgoing.holds);
         let read = Read::Stat(key::store_key(self.id(), object));
         let what = PushRead::Stat;
         sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });

@@ -35,8 +35,8 @@ use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A ping that the object's queue has not answered yet answers those that come within this time.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// Watchers of a group whose pings may wait for their objects' queues: more are not heard until there is room, and ask again.
+const PROBES_MAX: usize = 1024;
 
 /// What the primary wants of an object itself.
 #[derive(Clone, Debug)]
@@ -115,8 +115,8 @@ pub struct Watching {
     /// When each holder of a lock was last heard, of objects that were looked at.
     leases: BTreeMap<ObjectId, BTreeMap<LockOwner, Time>>,
     notifies: BTreeMap<RequestId, Notify>,
-    /// Watchers whose ping is in an object's queue, and since when.
-    probing: BTreeMap<WatcherId, Time>,
+    /// Watchers whose ping is in an object's queue.
+    probing: BTreeSet<WatcherId>,
     /// Watches that are gone when the version is committed.
     farewells: Vec<(Version, WatcherId)>,
 }
@@ -241,6 +241,13 @@ impl Pg {
         scene
     }
 
+    /// What waited for an object that nobody can read is answered and gone: a watcher among it may ask again.
+    pub(super) fn forget_probe(&mut self, op: &Pending) {
+        if let Some(Own::Probe { watcher, .. }) = &op.own {
+            self.watching().probing.remove(watcher);
+        }
+    }
+
     /// Puts something of our own into an object's queue.
     pub(super) fn queue_own(&mut self, from: Entity, object: &ObjectId, own: Own, sh: &mut Shared) {
         let request = OpRequest {
@@ -276,8 +283,10 @@ impl Pg {
             awaits_since: None,
             blocked: false,
         };
-        sh.client_load.0 += 1;
-        sh.client_load.1 += op.bytes();
+        if op.is_counted() {
+            sh.client_load.0 += 1;
+            sh.client_load.1 += op.bytes();
+        }
         self.primary().expect("only primaries have queues").objects.push(object, op);
         self.process_object(object, sh);
     }
@@ -444,14 +453,16 @@ impl Pg {
             sh.reply(from, Message::WatchPong(pong), None);
             return;
         }
-        let now = sh.now;
+        let (now, serving) = (sh.now, self.serving(sh));
         let watching = self.watching();
         watching.hear_watcher(&object, &watcher, now);
         watching.hear(&object, watcher.client, watcher.instance, now);
-        if watching.probing.get(&watcher).is_some_and(|at| now.since(*at) < PROBE_EVERY) {
+        // Who waits is answered once. A group that does not serve, or an object that nobody can read, holds up nobody else's.
+        let watching = self.watching();
+        if !serving || watching.probing.contains(&watcher) || watching.probing.len() >= PROBES_MAX {
             return;
         }
-        watching.probing.insert(watcher, now);
+        watching.probing.insert(watcher);
         self.queue_own(from, &object, Own::Probe { watcher, stamp }, sh);
     }
 
@@ -463,7 +474,6 @@ impl Pg {
             return;
         }
         primary.watching.shift(sh.late);
-        primary.watching.probing.retain(|_, at| now.since(*at) < PROBE_EVERY);
         if !primary.is_active() {
             return;
         }

@@ -148,8 +148,8 @@ messages! {
     28 v 2 compat 1 Adopt(replication::Adopt);
     29 v 2 compat 1 AdoptAck(replication::AdoptAck);
     30 v 1 compat 1 Pull(replication::Pull);
-    31 v 1 compat 1 Push(replication::Push) payload;
-    32 v 1 compat 1 PushAck(replication::PushAck);
+    31 v 2 compat 1 Push(replication::Push) payload;
+    32 v 2 compat 1 PushAck(replication::PushAck);
     33 v 1 compat 1 ScanQuery(replication::ScanQuery);
     34 v 1 compat 1 ScanReply(replication::ScanReply);
     35 v 1 compat 1 Progress(replication::Progress);

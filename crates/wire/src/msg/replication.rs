@@ -440,8 +440,12 @@ pub struct Push {
     pub attrs: Vec<(Name, Bytes)>,
     /// Some of the omap.
     pub omap: Vec<(Bytes, Bytes)>,
+    /// Number of the transfer, larger than that of any which this sender began before: parts of two need not be cut alike.
+    pub transfer: u64,
 }
-wire_record!(Push version 1 compat 1 { pg, interval, object, version, absent, part, last, size, offset, attrs, omap });
+wire_record!(Push version 2 compat 1 {
+    pg, interval, object, version, absent, part, last, size, offset, attrs, omap
+} since 2 { transfer });
 
 /// The part is durable here. Or, `have` false, an answer to [`Pull`]: I do not have that object at that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -460,8 +464,10 @@ pub struct PushAck {
     pub have: bool,
     /// With `have` false: it is here at that version and cannot be read. Push it to me when you have it from somebody else.
     pub damaged: bool,
+    /// Which transfer the part is of.
+    pub transfer: u64,
 }
-wire_record!(PushAck version 1 compat 1 { pg, interval, object, version, part, have, damaged });
+wire_record!(PushAck version 2 compat 1 { pg, interval, object, version, part, have, damaged } since 2 { transfer });
 
 /// Which objects do you have from here on?
 #[derive(Clone, Debug, PartialEq, Eq)]

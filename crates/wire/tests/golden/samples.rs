@@ -457,10 +457,20 @@ fn push() -> Push {
         offset: 4096,
         attrs: vec![("a".into(), bytes("b"))],
         omap: vec![(bytes("c"), bytes("d"))],
+        transfer: 77,
     }
 }
 fn push_ack() -> PushAck {
-    PushAck { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6), part: 1, have: false, damaged: true }
+    PushAck {
+        pg: pg(),
+        interval: Epoch(5),
+        object: object(),
+        version: v(5, 6),
+        part: 1,
+        have: false,
+        damaged: true,
+        transfer: 77,
+    }
 }
 fn scan_query() -> ScanQuery {
     ScanQuery { pg: pg(), interval: Epoch(5), from: bytes("from"), limit: 100 }
@@ -526,8 +536,8 @@ fn replication() -> Vec<Sample> {
         value("record AdoptAck v2", adopt_ack()),
         value("record Undone v1", undone()),
         value("fields Pull", pull()),
-        value("record Push v1", push()),
-        value("record PushAck v1", push_ack()),
+        value("record Push v2", push()),
+        value("record PushAck v2", push_ack()),
         value("fields ScanQuery", scan_query()),
         value("record ScanReply v1", scan_reply()),
         value("fields Progress", progress()),
@@ -567,6 +577,13 @@ fn first_versions() -> Vec<Sample> {
         first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
         value("record PeerInfo v1", peer_info()),
         value("record Pong v1", pong()),
+        value("record Push v1", Push { transfer: 0, ..push() }),
+        value("record PushAck v1", PushAck { transfer: 0, ..push_ack() }),
+        first(
+            "frame Push v1",
+            frame(Epoch(77), Message::Push(Push { transfer: 0, ..push() }, vec![bytes("hello wonderful payload")])),
+        ),
+        first("frame PushAck v1", frame(Epoch(77), Message::PushAck(PushAck { transfer: 0, ..push_ack() }))),
         first("frame Pong v1", frame(Epoch(77), Message::Pong(pong()))),
         first("frame PeerInfo v1", frame(Epoch(77), Message::PeerInfo(peer_info()))),
         first(

@@ -1,0 +1,188 @@
+//! What a hostile reading of recovery found: copies that were not what they were said to be, and work that waited for what does not come.
+
+use crate::Limits;
+use crate::company::Company;
+use crate::stories::PG;
+use nacre_types::{ClientId, Entity, ObjectId, OsdId, SnapId};
+use nacre_wire::Message;
+use nacre_wire::map::{Change, Weight};
+use nacre_wire::msg::client::SubOp;
+use nacre_wire::msg::watch::{WatchPing, WatcherId};
+
+const TOTAL: u64 = 128 << 20;
+/// Less than half of the reserve: no part of a push is taken.
+const NO_ROOM: u64 = TOTAL - (1 << 20);
+const ROOM: u64 = 10 << 20;
+
+fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
+    vec![Change::OsdWeight { osd: OsdId(osd), weight, automatic: false }]
+}
+
+/// An object goes over in parts, begins again, and is cut at other places meanwhile: an option has changed. Parts were known by their number
+/// alone. Of the second transfer the receiver took those that it had no number of, and the bytes between were zeros under good checksums.
+#[test]
+fn parts_of_two_transfers_are_not_mixed() {
+    let whole = b"0123456789abcdefghij";
+    let mut company = Company::new(3, 2, 3);
+    let member = company.acting()[2];
+    let away = company.kill(member);
+    company.write("a", whole).expect("written");
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.part >= 3);
+    company.revive(away, 2);
+    company.wait(600);
+    assert!(!company.has(member, "a"), "it is on its way");
+    company.limit(Limits { push_bytes: 5, ..Limits::default() });
+    company.wait(3000);
+    company.lose = |_| false;
+    company.wait(5000);
+    assert_eq!(company.data_at(member, &ObjectId::named("a")), whole);
+}
+
+/// A member of the last activation that is neither up nor acting any more has what the primary misses. It dies; that ends no interval. It
+/// was asked again and again, though another member had the object.
+#[test]
+fn who_does_not_answer_is_not_asked_for_ever() {
+    let mut tried = 0;
+    for osds in 3..9 {
+        let mut company = Company::new(osds, 1, 2);
+        company.write("a", b"before").expect("written");
+        let [primary, other] = company.acting()[..] else { panic!("two") };
+        let away = company.kill(primary);
+        company.commit(weighted(primary, Weight::OUT));
+        company.wait(5000);
+        let stray = company.acting().into_iter().find(|osd| *osd != other).expect("another took its place");
+        if stray > other {
+            continue;
+        }
+        tried += 1;
+        company.write("a", b"after").expect("written");
+        company.lose = |message| matches!(message, Message::Pull(_) | Message::Discard(_));
+        company.commit(weighted(primary, Weight::IN));
+        company.revive(away, 2);
+        company.wait(1000);
+        assert_eq!(company.acting(), [primary, other], "it is back, and misses the object");
+        company.kill(stray);
+        company.lose = |_| false;
+        company.wait(8000);
+        assert_eq!(company.read("a").expect("read"), b"after");
+    }
+    assert!(tried > 0, "no cluster had the stray first in order");
+}
+
+/// F17 once more: pings of watchers waited for objects of a group that does not serve and counted as clients' work, each cookie of a client
+/// anew, until the daemon read nobody's operations any more.
+#[test]
+fn pings_in_a_group_that_does_not_serve_take_no_room() {
+    let mut company = Company::new(2, 2, 2);
+    company.write("a", b"x").expect("written");
+    let [primary, other] = company.acting()[..] else { panic!("two") };
+    company.kill(other);
+    for cookie in 0..5000 {
+        let watcher = WatcherId { client: ClientId(21), instance: nacre_types::Instance(1), cookie };
+        let message = WatchPing { pg: PG, object: ObjectId::named("a"), watcher, stamp: 1 };
+        let epoch = company.monitors.map.epoch;
+        company.host(primary).tell(Entity::Client(ClientId(21)), epoch, Message::WatchPing(message));
+    }
+    assert_eq!(company.host(primary).osd.client_load().0, 0);
+}
+
+/// A read at a snapshot waits in its clone's queue. Its copies, sent every two seconds, were looked for in the live object's.
+#[test]
+fn a_read_at_a_snapshot_waits_once() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"before").expect("written");
+    let snap = crate::snap_stories::snapshot(&mut company, "s");
+    let primary = company.acting()[0];
+    let away = company.kill(primary);
+    company.write("a", b"after").expect("written");
+    // The live object comes, its clone does not.
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.object.snapshot != SnapId::HEAD);
+    company.revive(away, 2);
+    company.wait(3000);
+    let mut request = company.request(ClientId(40), "a", vec![SubOp::Read { offset: 0, length: 9 }], 0);
+    request.object.snapshot = snap;
+    for attempt in 1..20 {
+        request.attempt = attempt;
+        company.resend(&request, &[]);
+        company.wait(100);
+    }
+    assert_eq!(company.answer(&request), None, "its clone is not here");
+    assert_eq!(company.host(primary).osd.client_load().0, 1);
+    company.lose = |_| false;
+    company.wait(5000);
+    assert!(matches!(company.answer(&request), Some(Ok((_, data))) if data == b"before"));
+}
+
+/// A member that could not read its own copy noted that it wants another one, and forgot the note when that came, before it had looked for
+/// room. There was none. The copy that came next was acknowledged as one that is here already: the object counted as whole.
+#[test]
+fn a_damaged_copy_is_wanted_until_another_is_stored() {
+    for place in 1..3 {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"hello").expect("written");
+        let (primary, member) = (company.acting()[0], company.acting()[place]);
+        company.rot(primary, "a");
+        company.rot(member, "a");
+        company.host(member).osd.on_usage(TOTAL, NO_ROOM);
+        assert_eq!(company.read("a").expect("the third has it"), b"hello");
+        company.wait(3000);
+        company.host(member).osd.on_usage(TOTAL, ROOM);
+        company.wait(3000);
+        // Whoever was not asked is not known to be damaged.
+        let was_asked = company.was_said(&format!("osd.{member}"));
+        assert!(company.can_read(member, "a") || !was_asked, "osd.{member}: {:?}", company.log);
+    }
+}
+
+/// Who is filled by backfill compares versions. A copy that was known to be damaged lost its note when its member started over, had the
+/// right version, and counted as good.
+#[test]
+fn who_starts_over_keeps_no_damaged_copy() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+    company.write("a", b"hello").expect("written");
+    let member = company.acting()[2];
+    company.rot(member, "a");
+    company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
+    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company.wait(100);
+    let away = company.kill(member);
+    for n in 0..20 {
+        company.write(&format!("object-{n}"), b"x").expect("written");
+    }
+    company.revive(away, 2);
+    company.wait(5000);
+    company.lose = |_| false;
+    company.wait(10_000);
+    assert!(company.has(member, "object-7"), "it was filled");
+    assert!(company.can_read(member, "a"));
+}
+
+/// A backfill's target that has no room took nothing of a range, and the range was held until it would: clients' writes hung, and the very
+/// deletions that would have made room.
+#[test]
+fn a_target_without_room_keeps_nobody_from_deleting() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+    let member = company.acting()[2];
+    let away = company.kill(member);
+    for n in 0..20 {
+        company.write(&format!("object-{n}"), &[1; 100]).expect("written");
+    }
+    // It had room when the range began, and has none when the objects come.
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(away, 2);
+    company.wait(100);
+    company.host(member).osd.on_usage(TOTAL, NO_ROOM);
+    company.lose = |_| false;
+    company.wait(1000);
+    let deleted: Vec<_> =
+        (0..20).map(|n| company.send(&format!("object-{n}"), vec![SubOp::Delete {}], &[], 0)).collect();
+    company.wait(15_000);
+    let waiting = deleted.iter().filter(|request| company.answer(request).is_none()).count();
+    assert_eq!(waiting, 0, "deletions that wait");
+    company.host(member).osd.on_usage(TOTAL, ROOM);
+    company.wait(30_000);
+    company.write("object-3", b"new").expect("written");
+    assert!(company.has(member, "object-3"));
+}
