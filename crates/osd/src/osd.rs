@@ -169,6 +169,11 @@ impl Osd {
     pub const fn client_load(&self) -> (usize, u64) {
         self.sh.client_load
     }
+    /// Answers of the store that are still to come, with those that came before the oldest of them did: what is kept for each takes room.
+    #[must_use]
+    pub fn awaited(&self) -> usize {
+        self.sh.awaited.len()
+    }
     /// The groups here.
     pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
         self.pgs.values()
@@ -375,6 +380,8 @@ impl Osd {
         }
         match event {
             Event::Committed(token) if self.taking == Some(token) => {
+                // What is not taken off the list keeps all that comes after it there (`./x show growth`: 200 B per update, for ever).
+                self.sh.awaited.take(token);
                 self.taking = None;
                 self.take_instance();
             }

@@ -85,7 +85,14 @@ pub struct Expected {
     slots: VecDeque<Option<(PgId, Epoch, Awaited)>>,
 }
 
+/// Room for so many stays when nothing is awaited.
+const SLOTS_KEPT: usize = 1024;
+
 impl Expected {
+    /// Slots in use: from the oldest that is still to come.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
     fn push(&mut self, pg: PgId, interval: Epoch, awaited: Awaited) -> Token {
         self.slots.push_back(Some((pg, interval, awaited)));
         Token(self.first + self.slots.len() as u64 - 1)
@@ -113,6 +120,9 @@ impl Expected {
         while let Some(None) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
+        }
+        if self.slots.is_empty() && self.slots.capacity() > SLOTS_KEPT {
+            self.slots = VecDeque::new();
         }
         found
     }

@@ -233,3 +233,12 @@ pub fn stores_are_sound(world: &World) {
         assert!(findings.is_empty(), "{who}: {}", findings.join("; "));
     }
 }
+
+/// What an OSD keeps for answers of its store is bounded by those that are under way: one that is never taken off the list keeps all that come after it
+/// there (`./x show growth` found 200 B for every update, for ever).
+pub(crate) fn nothing_piles_up(world: &World) {
+    for osd in world.processes.values().filter_map(|process| process.osd()) {
+        let (awaited, most) = (osd.awaited(), 512);
+        assert!(awaited <= most, "{} keeps {awaited} answers of its store, though all is well", osd.id());
+    }
+}

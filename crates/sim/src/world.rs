@@ -171,6 +171,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::stores_are_sound(&world);
     crate::verdict::any_survivor(&mut world);
     crate::verdict::streams_survive(&mut world);
+    crate::verdict::nothing_piles_up(&world);
     world.work.notices.check();
     world.work.book.check();
     world.work.diary.check();

@@ -15,6 +15,8 @@ use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::collections::BTreeSet;
 
+/// Peers and clients that are known to have been sent a map, before those are forgotten who were a while ago.
+const TOLD_MAX: usize = 1024;
 /// Bytes of messages held, of one sender and of all. Always one, whatever its size.
 const HELD_BYTES_EACH: usize = 32 << 20;
 const HELD_BYTES: usize = 128 << 20;
@@ -310,6 +312,10 @@ impl Osd {
         let (now, again) = (self.sh.now, self.sh.config.timing.retry_interval);
         if theirs >= ours || self.told.get(&who).is_some_and(|(told, at)| *told >= ours && now.since(*at) < again) {
             return;
+        }
+        if self.told.len() >= TOLD_MAX {
+            // Who was told longer ago is told again anyway.
+            self.told.retain(|_, (_, at)| now.since(*at) < again);
         }
         self.told.insert(who, (ours, now));
         let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
