@@ -18,6 +18,8 @@ tests! {
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
         a_watch_from_a_revision_tells_that_revision,
+        a_lost_session_is_sent_nothing,
+        each_request_is_sent_again_when_it_may_be,
         not_now_is_tried_again_and_an_answer_is_final,
         the_window_bounds_what_is_in_flight,
         the_mark_is_the_first_request_without_an_answer,
@@ -44,6 +46,9 @@ tests! {
         what_ends_at_once_takes_no_room,
         the_host_is_asked_to_come_back_while_something_is_in_flight,
         a_client_without_a_map_asks_again,
+        a_change_of_the_map_moves_what_is_under_way,
+        the_map_is_asked_for_when_there_is_reason_to,
+        a_failure_waits_only_for_writes_that_were_sent_again,
         maps_go_forward_only_and_of_one_history,
         a_monitors_refusal_ends_the_client_an_osds_does_not,
         who_gives_up_hears_that_nobody_knows,
@@ -58,7 +63,9 @@ tests! {
         what_nobody_remembers_may_have_happened,
         what_met_damage_may_have_happened,
         every_part_that_may_have_happened_is_named,
-        a_guard_of_the_caller_that_fails_leaves_no_lock_behind;
+        a_guard_of_the_caller_that_fails_leaves_no_lock_behind,
+        nothing_more_is_written_after_a_failure,
+        a_removed_pool_ends_it;
     watches:
         a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known,
         a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost,
@@ -66,6 +73,7 @@ tests! {
         a_new_primary_is_pinged_at_once_and_a_broken_connection_too,
         a_fence_and_a_removed_pool_end_watches,
         an_ended_watch_says_nothing_more,
+        the_first_of_several_pings_says_when,
         a_watch_whose_removal_is_refused_goes_on,
         a_lost_watch_says_until_when_it_was_certainly_there,
         notifies_that_are_not_acknowledged_are_bounded,

@@ -111,6 +111,40 @@ fn leases() -> MetaResult {
     MetaResult::Leases { leases: vec![] }
 }
 
+pub fn a_lost_session_is_sent_nothing() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(0));
+    let watch = client.watch(MetaSpan::Prefix { prefix: "a/".into() }, 0);
+    submit(&mut client, Time(0));
+    sent(&mut client);
+    assert!(client.awaits_answers());
+    client.on_session_lost();
+    assert!(!client.awaits_answers());
+    submit(&mut client, Time(1));
+    client.cancel(watch);
+    client.on_tick(Time(0) + Duration::from_secs(60));
+    assert!(sent(&mut client).is_empty());
+    assert_eq!(client.next_deadline(), Time::MAX, "there is nobody to send to");
+}
+
+/// Two requests are to wait, each for a while of its own.
+pub fn each_request_is_sent_again_when_it_may_be() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(0));
+    let ids: Vec<u64> = (0..2).map(|_| submit(&mut client, Time(0))).collect();
+    sent(&mut client);
+    for (id, retry_ms) in ids.iter().zip([50, 20]) {
+        let limited = MetaResult::Failed { error: MetaError::RateLimited { retry_ms } };
+        client.on_message(Time(0), MON, &reply(*id, 1, limited));
+    }
+    for (id, ms) in [(ids[1], 20), (ids[0], 50)] {
+        let at = Time(0) + Duration::from_millis(ms);
+        assert_eq!(client.next_deadline(), at);
+        client.on_tick(at);
+        assert_eq!(requests(&mut client).iter().map(|request| request.sequence).collect::<Vec<_>>(), [id]);
+    }
+}
+
 /// A monitor forgets what is below the mark: a request that is open would be carried out again when it is sent again.
 pub fn the_mark_is_the_first_request_without_an_answer() {
     let mut client = MetaClient::new(Instance(1));

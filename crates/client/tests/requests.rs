@@ -386,6 +386,53 @@ pub fn the_host_is_asked_to_come_back_while_something_is_in_flight() {
     assert!(unconnected.next_deadline() <= rig.now + retry, "it wants a map");
 }
 
+/// Monitors tell of changes one by one: they move what is under way as a whole map does.
+pub fn a_change_of_the_map_moves_what_is_under_way() {
+    let mut rig = Rig::new();
+    rig.submit();
+    let before = rig.primary();
+    assert_eq!(rig.requests(), [(before, 1)]);
+    let delta = rig.map.delta(vec![Change::OsdDown { osd: before, instance: Instance(1) }]);
+    rig.map.apply(&delta).expect("the next delta");
+    let deltas = MapDeltas { deltas: vec![delta.to_bytes().into()], newest: rig.map.epoch, root: None };
+    rig.role.on_message(rig.now, Entity::Mon(nacre_types::MonId(0)), rig.map.epoch, Message::MapDeltas(deltas));
+    assert_ne!(rig.primary(), before);
+    assert_eq!(rig.requests(), [(rig.primary(), 1)]);
+}
+
+/// The map is asked for on each new session, and when something is late; not by a client that waits for nothing.
+pub fn the_map_is_asked_for_when_there_is_reason_to() {
+    let mut rig = Rig::new();
+    rig.others();
+    rig.role.on_mon_session(rig.now);
+    assert_eq!(rig.others(), ["map"]);
+    rig.wait_for_retry();
+    assert!(rig.others().is_empty(), "nothing is late");
+    rig.submit();
+    rig.wait_for_retry();
+    assert_eq!(rig.others(), ["map"]);
+}
+
+/// A failure is final where nothing before it was sent again, though an earlier operation has no answer yet. An earlier one that writes in any
+/// of its parts, and was sent again, may still change what the failure is about.
+pub fn a_failure_waits_only_for_writes_that_were_sent_again() {
+    for again in [false, true] {
+        let mut rig = Rig::new();
+        let ops = vec![SubOp::AssertExists { exists: false }, SubOp::WriteFull { length: 0 }];
+        let operation = rig.operation(ops);
+        rig.role.submit(rig.now, operation).expect("taken");
+        let earlier = rig.request();
+        let (id, request) = rig.submit_to("a", SubOp::Create { exclusive: true });
+        if again {
+            rig.answer(&earlier, Some(OpFailure::Undated { now: Dated { process: 1, reading: 1 } }), vec![]);
+            assert_eq!(rig.requests().len(), 1, "it is sent again");
+        }
+        rig.answer(&request, Some(OpFailure::AlreadyExists {}), vec![]);
+        let expected = if again { vec![] } else { vec![(id, false)] };
+        assert_eq!(rig.ended(), expected);
+    }
+}
+
 pub fn a_client_without_a_map_asks_again() {
     let mut role = nacre_client::Client::new(config(), Time(1));
     let mut asked = 0;

@@ -14,12 +14,16 @@ struct Cluster {
     asked: Vec<(OpId, Operation)>,
     next: u64,
     room: Option<usize>,
+    removed: bool,
 }
 impl ObjectCluster for Cluster {
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
+        if self.removed {
+            return Err(Refused::NoSuchPool);
+        }
         if self.room.is_some_and(|room| self.asked.len() >= room) {
             return Err(Refused::Busy);
         }
@@ -210,4 +214,34 @@ pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
     rig.answer("b", Ok(5));
     rig.answer("c", Ok(5));
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")]);
+}
+
+/// What is not sent yet when a part fails is not sent any more.
+pub fn nothing_more_is_written_after_a_failure() {
+    let mut rig = Rig::abc();
+    rig.answer("a", Ok(1));
+    rig.answer("b", Ok(1));
+    rig.cluster.room = Some(1);
+    rig.answer("c", Ok(1));
+    assert_eq!(rig.flying(), [("a".to_owned(), "write and unlock")]);
+    rig.answer("a", Err(Failure::Refused(OpFailure::Full {})));
+    for name in ["a", "b", "c"] {
+        assert_eq!(rig.flying().len(), 1);
+        let next = rig.cluster.asked[0].1.object.clone();
+        assert!(matches!(rig.cluster.asked[0].1.ops[..], [SubOp::Unlock { .. }]), "{next} after {name}");
+        rig.answer(std::str::from_utf8(next.name.as_bytes()).expect("a name"), Ok(2));
+    }
+    let failure = rig.failure();
+    assert_eq!((failure.object, failure.written, failure.unknown), (object("a"), vec![], vec![]));
+    rig.advance();
+    assert!(rig.ended.is_none() && rig.flying().is_empty(), "it has ended");
+}
+
+/// A pool that is removed meanwhile ends the write: nobody is left to answer.
+pub fn a_removed_pool_ends_it() {
+    let mut rig = Rig::abc();
+    rig.answer("a", Ok(1));
+    rig.cluster.removed = true;
+    rig.answer("b", Ok(1));
+    assert_eq!(rig.failure().why, Failure::NoSuchPool);
 }

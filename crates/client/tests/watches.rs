@@ -109,6 +109,20 @@ pub fn a_watch_whose_removal_is_refused_goes_on() {
     assert_eq!(rig.request().ops, [SubOp::Unwatch { cookie: watch.0 }], "nobody waits for it");
 }
 
+/// The host comes back for the watch that is due first, and a broken connection to another OSD means nothing to either.
+pub fn the_first_of_several_pings_says_when() {
+    let (mut rig, _) = Rig::watching();
+    let long = TIMEOUT * 10;
+    rig.role.watch(rig.now, PoolId(1), ObjectId::named("b"), long).expect("taken");
+    let request = rig.request();
+    rig.answer(&request, None, vec![SubReply::Done {}]);
+    rig.sent();
+    assert_eq!(rig.role.next_deadline().since(rig.now), TIMEOUT / 4);
+    let other = nacre_types::OsdId(1 - rig.primary().0);
+    rig.role.on_peer_reset(rig.now, other);
+    assert!(rig.pings().is_empty());
+}
+
 /// How long a watcher was blind is reckoned from when the watch was certainly there: an answer speaks for its
 /// own ping, not for a later one.
 pub fn a_lost_watch_says_until_when_it_was_certainly_there() {
