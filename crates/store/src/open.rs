@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// Smallest device a store can be made on, in bytes.
 pub const DEVICE_LENGTH_MIN: u64 = 8 << 20;
 
+/// Largest index, in bytes of its records, that is moved together when a store is opened: some seconds.
+const COMPACT_BYTES_MAX: u64 = 128 << 20;
+
 /// How to make a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatOptions {
@@ -443,8 +446,9 @@ impl<D: Device> Store<D> {
         drop(replay);
         let holes = index.backend().bytes_placed().saturating_sub(4 * merged.bytes);
         let reserve = limits.reserve_units * BLOCK_U64;
-        if holes > reserve && space.free() * BLOCK_U64 > reserve / 4 {
-            // Most of it is holes: give chunks back to data. It writes a little first, so with no room at all it must wait.
+        if holes > reserve && space.free() * BLOCK_U64 > reserve / 4 && merged.bytes <= COMPACT_BYTES_MAX {
+            // Most of it is holes: give chunks back to data. It writes a little first, so with no room at all it must wait. Nobody is served
+            // meanwhile: a large index keeps its holes, and fills them.
             index.compact()?;
         }
 
