@@ -13,7 +13,7 @@
 
 use bytes::BufMut;
 use nacre_types::{Entity, Epoch, Instance, Time};
-use nacre_wire::msg::client::{OP_BYTES_MAX, SubOp};
+use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, OpReply, SubOp};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{Frame, FrameError, FrameReader, Message};
 use rustix::fd::OwnedFd;
@@ -223,8 +223,14 @@ impl Conn {
             self.reads_bytes -= bytes;
         }
         let start = self.fronts_base + self.fronts.len() as u64;
-        let frame = Frame { epoch, message };
-        frame.put_front(&mut self.fronts);
+        let mut frame = Frame { epoch, message };
+        if !frame.try_put_front(&mut self.fronts) {
+            // A role has not bounded what it says. Its daemon must not end for that: the one that is asked next would, too.
+            let Message::OpReply(reply, _) = frame.message else { return false };
+            let refusal = OpReply { failure: Some(OpFailure::TooLarge {}), results: Vec::new(), ..reply };
+            frame.message = Message::OpReply(refusal, Vec::new());
+            frame.put_front(&mut self.fronts);
+        }
         let end = self.fronts_base + self.fronts.len() as u64;
         let message = frame.message;
         let payload_len = payload_len(message.payload());
@@ -414,7 +420,6 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use nacre_types::Version;
-    use nacre_wire::msg::client::OpReply;
 
     /// Of 16 writes of 4 MiB that a client began with, those beyond 16 MiB per OSD were dropped, and took 2.5 s where others took 80 ms.
     #[test]
@@ -434,6 +439,25 @@ mod tests {
         };
         assert!((0..8).all(|_| push()), "128 MiB");
         assert!((0..8).any(|_| !push()), "and not for ever more");
+    }
+
+    /// Three reads of 32 MiB in one operation ended the daemon that answered, and each that the client asked after it.
+    #[test]
+    fn what_does_not_fit_into_a_frame_is_refused_and_ends_nothing() {
+        let (ours, _theirs) = pair();
+        let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
+        let payload = vec![Bytes::from(vec![0; 32 << 20]); 3];
+        let (results, request) = (Vec::new(), Default::default());
+        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        assert!(conn.push(Epoch(3), Message::OpReply(reply, payload.clone()), None));
+        let refused = |queued: &Queued| match &queued.message {
+            Message::OpReply(reply, payload) => reply.failure == Some(OpFailure::TooLarge {}) && payload.is_empty(),
+            _ => false,
+        };
+        assert!(conn.queue.iter().all(refused) && conn.queue.len() == 1);
+        let update = nacre_wire::msg::replication::Ping { stamp: 1 };
+        assert!(conn.push(Epoch(3), Message::Ping(update), None), "and it goes on");
     }
 
     fn pair() -> (OwnedFd, OwnedFd) {

@@ -28,6 +28,8 @@ mod evaluate;
 mod fetched;
 mod heartbeat;
 mod hints;
+#[cfg(test)]
+mod hollow_stories;
 mod io;
 pub mod key;
 #[cfg(test)]
@@ -44,8 +46,6 @@ mod parts;
 mod patches;
 pub mod pg;
 pub mod programs;
-#[cfg(test)]
-mod recovery_stories;
 #[cfg(test)]
 mod repair_stories;
 mod room;

@@ -903,7 +903,10 @@ impl World {
         // What arrives is what was written: every message goes through its bytes.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
-        let bytes = meta.len() + nacre_wire::msg::payload_len(message.payload());
+        let payload_len = nacre_wire::msg::payload_len(message.payload());
+        let fits = meta.len() <= nacre_wire::META_LEN_MAX && payload_len <= nacre_wire::PAYLOAD_LEN_MAX;
+        assert!(fits, "{from} says more to {to} than a frame takes: {}", message.name());
+        let bytes = meta.len() + payload_len;
         let (Some(at), again) = self.network.route(&mut self.rng, bad, now, (from, to), bytes) else {
             self.break_path(from, to);
             return;

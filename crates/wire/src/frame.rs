@@ -118,13 +118,22 @@ impl Frame {
     /// # Panics
     /// When a section is longer than allowed: whoever made the message did not bound it.
     pub fn put_front(&self, out: &mut Vec<u8>) {
+        assert!(self.try_put_front(out), "{} is too long", self.message.name());
+    }
+
+    /// As [`Self::put_front`]; `false`, and nothing is appended, when a section is longer than allowed.
+    #[must_use]
+    pub fn try_put_front(&self, out: &mut Vec<u8>) -> bool {
         let payload = self.message.payload();
         let start = out.len();
         out.resize(start + HEADER_LEN, 0);
         self.message.put_meta(out);
         let meta_len = out.len() - start - HEADER_LEN;
         let payload_len = payload_len(payload);
-        assert!(meta_len <= META_LEN_MAX && payload_len <= PAYLOAD_LEN_MAX, "{} is too long", self.message.name());
+        if meta_len > META_LEN_MAX || payload_len > PAYLOAD_LEN_MAX {
+            out.truncate(start);
+            return false;
+        }
         let (kind, version, compat) = self.message.kind();
         let meta_crc = crc32c(&out[start + HEADER_LEN..]);
         let header = &mut out[start..start + HEADER_LEN];
@@ -139,6 +148,7 @@ impl Frame {
         header[32..36].copy_from_slice(&meta_crc.to_le_bytes());
         let header_crc = crc32c(&header[..36]);
         header[36..40].copy_from_slice(&header_crc.to_le_bytes());
+        true
     }
 
     /// The frame as one byte string; for tests and small messages.
