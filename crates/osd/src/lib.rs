@@ -47,6 +47,8 @@ mod patches;
 pub mod pg;
 pub mod programs;
 #[cfg(test)]
+mod recovery_stories;
+#[cfg(test)]
 mod repair_stories;
 mod room;
 mod shared;

@@ -1,10 +1,10 @@
 //! What the simulator found at a whole daemon, each as the shortest trace that shows it: one [`Osd`] on a RAM store, told by the test what
 //! monitors, peers and clients would tell it.
 
-use crate::Runtime;
 use crate::boot::format;
 use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::osd::Osd;
+use crate::{EvaluateJob, Runtime};
 use bytes::Bytes;
 use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
@@ -91,6 +91,8 @@ pub(crate) struct Host {
     pub(crate) commits: bool,
     /// Answers of the store that are held back, if they are.
     pub(crate) held: Option<Vec<Event>>,
+    /// Operations that take long and are not evaluated yet, if they wait.
+    pub(crate) jobs: Option<Vec<EvaluateJob>>,
 }
 
 /// The number of the OSD's process that was started as so-and-so-many-th.
@@ -124,8 +126,8 @@ impl Host {
         let now = Time(starts * 1_000_000_000_000);
         let mut out = Vec::new();
         let osd = Osd::open(config(id, starts), now, &mut out);
-        let mut host =
-            Self { osd, store, now, to_mon: Vec::new(), sent: Vec::new(), removed: 0, commits: true, held: None };
+        let (to_mon, sent) = (Vec::new(), Vec::new());
+        let mut host = Self { osd, store, now, to_mon, sent, removed: 0, commits: true, held: None, jobs: None };
         host.perform(out);
         host
     }
@@ -147,7 +149,10 @@ impl Host {
                         self.store.submit(transaction, token).expect("a RAM store takes everything valid");
                     }
                     Output::Read { read, token } => self.store.read(read, token),
-                    Output::Evaluate { job } => evaluated.push(job.run(&mut Runtime::patient())),
+                    Output::Evaluate { job } => match &mut self.jobs {
+                        Some(jobs) => jobs.push(*job),
+                        None => evaluated.push(job.run(&mut Runtime::patient())),
+                    },
                     Output::Halt { why } => panic!("halts: {why}"),
                 }
             }
@@ -175,6 +180,14 @@ impl Host {
         let mut out = Vec::new();
         for event in std::mem::take(self.held.as_mut().expect("they are held back")) {
             self.osd.on_store(self.now, event, &mut out);
+        }
+        self.perform(out);
+    }
+    /// What waited is evaluated; later operations wait no more.
+    pub(crate) fn evaluate(&mut self) {
+        let mut out = Vec::new();
+        for job in self.jobs.take().expect("they wait") {
+            self.osd.on_evaluated(self.now, job.run(&mut Runtime::patient()), &mut out);
         }
         self.perform(out);
     }
@@ -225,14 +238,22 @@ fn operation(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>) -> OpReq
         dated: Default::default(),
     }
 }
-fn ask(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>, payload: Payload, epoch: Epoch, host: &mut Host) {
+pub(crate) fn ask(
+    client: u64,
+    sequence: u64,
+    attempt: u32,
+    ops: Vec<SubOp>,
+    payload: Payload,
+    epoch: Epoch,
+    host: &mut Host,
+) {
     let request = operation(client, sequence, attempt, ops);
     host.tell(Entity::Client(ClientId(client)), epoch, Message::OpRequest(request, payload));
 }
-fn write(sequence: u64, epoch: Epoch, host: &mut Host) {
+pub(crate) fn write(sequence: u64, epoch: Epoch, host: &mut Host) {
     ask(9, sequence, 1, vec![SubOp::WriteFull { length: 3 }], vec![Bytes::from_static(b"abc")], epoch, host);
 }
-fn read(sequence: u64, epoch: Epoch, host: &mut Host) {
+pub(crate) fn read(sequence: u64, epoch: Epoch, host: &mut Host) {
     ask(9, sequence, 1, vec![SubOp::Read { offset: 0, length: 3 }], Payload::new(), epoch, host);
 }
 
@@ -564,7 +585,7 @@ fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     (host, now, interval, member, version)
 }
 
-fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
+pub(crate) fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
     let part = |message: &Message| match message {
         Message::Push(push, _) => Some((push.part, push.last)),
         _ => None,
@@ -857,7 +878,7 @@ fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
     let (_, host, epoch, interval, target) = served_by_monitors_for_another(backfill);
     (host, epoch, interval, target)
 }
-fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, Epoch, Epoch, OsdId) {
+pub(crate) fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monitors, Host, Epoch, Epoch, OsdId) {
     let mut monitors = Monitors::of(2);
     for osd in 0..2 {
         monitors.up(osd, process(osd, 1));

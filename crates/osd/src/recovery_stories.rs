@@ -1,0 +1,144 @@
+//! Recovery and backfill: what a member gets while clients go on, messages are lost and groups split.
+
+use crate::company::Company;
+use crate::key;
+use crate::stories::{Host, MON, PG, ask, pushes, read, served_by_monitors_for_another, write};
+use bytes::Bytes;
+use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
+use nacre_wire::Message;
+use nacre_wire::map::{Capability, Change, flag};
+use nacre_wire::msg::client::SubOp;
+use nacre_wire::msg::replication::ScanReply;
+
+/// The member says that it has nothing in the range that is compared, which is all there is.
+fn has_nothing(host: &mut Host, (epoch, interval): (Epoch, Epoch), target: OsdId) {
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new() };
+    host.tell(Entity::Osd(target), epoch, Message::ScanReply(reply));
+}
+
+/// What was pushed to the member: objects, and which update of the group each had last.
+fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {
+    let object = |message| match message {
+        Message::Push(push, _) if push.part == 0 => Some((push.object.to_string(), push.version.number)),
+        _ => None,
+    };
+    let mut all: Vec<_> = host.sent_to(target.0).into_iter().filter_map(object).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// An update took long and was evaluated elsewhere when backfill compared its object's range. It
+/// came after the comparison: the member got the object as it was before, its cursor passed the
+/// place, and nobody brought the update any more.
+#[test]
+fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
+    let (mut monitors, mut host, before, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    let capabilities = vec![Capability::All {}];
+    let epoch = monitors.commit(vec![Change::ClientSet { name: "anna".into(), capabilities }]);
+    host.tell(MON, epoch, monitors.since(before));
+    host.osd.on_client_name(Entity::Client(ClientId(10)), "anna".into());
+    write(1, epoch, &mut host);
+    host.sent_to(target.0);
+    let script = "function f() for i = 1, 100000 do end objclass.write(0, 3, bufferlist.new('xyz')) end \
+                  objclass.register(f)";
+    let call = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 };
+    host.jobs = Some(Vec::new());
+    ask(10, 1, 1, vec![call], vec![Bytes::from_static(script.as_bytes())], epoch, &mut host);
+    assert_eq!(host.jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    has_nothing(&mut host, (epoch, interval), target);
+    host.wait(1000);
+    assert_eq!(pushes(&mut host, target.0), [], "not yet: the object is about to change");
+    host.evaluate();
+    host.wait(1000);
+    assert_eq!(pushed(&mut host, target), [("a".to_owned(), 2)], "the object as it is now");
+}
+
+/// An object came into being after backfill had asked its own store what is there, and before the
+/// answer came. The member got the update without data, as for everything beyond its cursor; the
+/// object was not in the listing, so nobody pushed it; the member was called complete without it.
+#[test]
+fn a_range_has_what_came_into_being_while_it_was_listed() {
+    let (_, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    // There is no such object, as the primary knows then.
+    read(1, epoch, &mut host);
+    host.held = Some(Vec::new());
+    has_nothing(&mut host, (epoch, interval), target);
+    assert_eq!(host.held.as_ref().map(Vec::len), Some(1), "the listing is under way");
+    write(2, epoch, &mut host);
+    let answered =
+        |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
+    assert!(host.sent.iter().any(answered), "written");
+    while host.held.as_ref().is_some_and(|held| !held.is_empty()) {
+        host.release();
+    }
+    host.held = None;
+    host.wait(1000);
+    assert_eq!(pushed(&mut host, target), [("a".to_owned(), 1)]);
+}
+
+/// A primary asked for an object that a client waited for, and the question was lost. Each look at
+/// the client's operation put off the end of the wait for an answer: the object was not asked for
+/// again as long as the client waited for it.
+#[test]
+fn what_a_client_waits_for_is_asked_for_again() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"old").expect("all are there");
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.wait(1000);
+    company.write("a", b"new").expect("two are enough");
+    company.lose = |message| matches!(message, Message::Pull(_));
+    company.revive(host, 2);
+    company.wait(1000);
+    assert_eq!(company.acting()[0], primary);
+    let read = company.send("a", vec![SubOp::Read { offset: 0, length: 3 }], &[], 0);
+    company.wait(500);
+    assert_eq!(company.answer(&read), None, "the object is not here");
+    company.lose = |_| false;
+    assert_eq!(company.await_answer(&read).map(|(_, data)| data), Ok(b"new".to_vec()));
+}
+
+/// A group was split while a member was backfilled. The cursor of the new half lay before its own
+/// objects: it compared the other half's objects, too, and removed from the member what had not
+/// been there for a moment, and had been written again since.
+#[test]
+fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
+    let mut company = Company::new(2, 1, 2);
+    let half = |name: &str| key::seed(key::hash(&ObjectId::named(name)), 2);
+    let names: Vec<String> = (0..20).map(|n| format!("object-{n}")).collect();
+    let first_half = names.iter().find(|name| half(name) == 0).expect("some are");
+    for name in &names {
+        company.write(name, b"1").expect("all are there");
+    }
+    let [serves, away] = company.acting()[..] else { panic!("two of two") };
+    let host = company.kill(away);
+    // More than the log keeps: who comes back is backfilled.
+    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value: Some("100".into()) }]);
+    for n in 0..300 {
+        company.write(&names[n % 20], b"2").expect("one is enough");
+    }
+    company.op(first_half, vec![SubOp::Delete {}], &[]).expect("deleted");
+    company.commit(vec![Change::Flags { flags: flag::NO_BACKFILL }]);
+    company.revive(host, 2);
+    company.wait(500);
+    let settings = nacre_wire::map::Pool { pg_num: 2, ..company.monitors.map.pools[&PG.pool].clone() };
+    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    company.wait(500);
+    // The second half is slow.
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.pg != PG);
+    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.wait(3000);
+    let members = |company: &Company, seed| company.monitors.map.pgs[&PgId { seed, ..PG }].acting.len();
+    assert_eq!((members(&company, 0), members(&company, 1)), (2, 1), "the first half has been brought");
+    company.write(first_half, b"3").expect("both have it");
+    company.lose = |_| false;
+    company.wait(5000);
+    assert_eq!(members(&company, 1), 2, "and now the second half");
+    let _dead = company.kill(serves);
+    company.wait(2000);
+    for name in &names {
+        let expected = if name == first_half { b"3" } else { b"2" };
+        assert_eq!(company.read(name), Ok(expected.to_vec()), "{name}");
+    }
+}
