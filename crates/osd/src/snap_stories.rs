@@ -34,10 +34,27 @@ fn read_at(company: &mut Company, object: &str, snap: SnapId) -> Answer {
     company.await_answer(&request).map(|(_, data)| data)
 }
 fn listed(company: &mut Company) -> Vec<String> {
-    let request = company.send("", vec![SubOp::ListObjects { after: Default::default(), limit: 1000 }], &[], 0);
-    company.await_answer(&request).expect("answered");
-    let [SubReply::Objects { objects, .. }] = &company.results(&request)[..] else { panic!("a listing") };
-    objects.iter().map(ToString::to_string).collect()
+    listed_by(company, 1000)
+}
+/// All that is listed, in pages of so many names.
+fn listed_by(company: &mut Company, limit: u32) -> Vec<String> {
+    let (mut all, mut next) = (Vec::new(), Some(Default::default()));
+    while let Some(after) = next {
+        let request = company.send("", vec![SubOp::ListObjects { after, limit }], &[], 0);
+        company.await_answer(&request).expect("answered");
+        let [SubReply::Objects { objects, next: more }] = &company.results(&request)[..] else { panic!("a listing") };
+        all.extend(objects.iter().map(ToString::to_string));
+        next = more.clone();
+    }
+    all
+}
+fn lock() -> SubOp {
+    SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() }
+}
+fn eight_groups(company: &mut Company) {
+    let pool = Pool { pg_num: 8, pgp_num: 8, ..company.monitors.map.pools[&PG.pool].clone() };
+    company.commit(vec![Change::PoolSet { pool: PG.pool, settings: pool }]);
+    company.wait(3000);
 }
 fn read_store(company: &mut Company, osd: u32, read: Read) -> ReadReply {
     let host = company.host(osd);
@@ -331,19 +348,76 @@ fn a_lock_taken_with_a_write_that_clones_has_the_objects_version_as_its_token() 
     let mut company = Company::new(3, 2, 3);
     company.write("a", b"one").expect("written");
     let monday = snapshot(&mut company, "monday");
-    let lock = SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() };
-    let both = company.send("a", vec![lock.clone(), SubOp::WriteFull { length: 3 }], b"two", 0);
+    let both = company.send("a", vec![lock(), SubOp::WriteFull { length: 3 }], b"two", 0);
     let (version, _) = company.await_answer(&both).expect("granted");
     assert!(matches!(company.results(&both)[0], SubReply::Locked { token, .. } if token == version));
     assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
     // A lock alone is no change that a snapshot preserves.
     snapshot(&mut company, "tuesday");
     company.op("a", vec![SubOp::Unlock { name: "l".into(), cookie: 1 }], &[]).expect("unlocked");
-    company.op("a", vec![lock], &[]).expect("locked");
+    company.op("a", vec![lock()], &[]).expect("locked");
     assert_eq!(everywhere(&mut company), ["a:1", "a"]);
     let clone = stored(&mut company, 0).swap_remove(0);
     let names: Vec<Name> = clone.1.iter().map(|(name, _)| Name::copy(name)).collect();
     assert_eq!(names, [Name::from("_")], "claims and snapshots are the live object's");
+}
+
+/// An object that came into being by a lock alone did not know which snapshots it is newer than.
+/// Read at one of those it was there, and a rollback to that left it there.
+#[test]
+fn an_object_that_a_lock_makes_was_not_there_before() {
+    let mut company = Company::new(3, 2, 3);
+    let monday = snapshot(&mut company, "monday");
+    company.op("a", vec![lock()], &[]).expect("locked");
+    assert_eq!(company.read("a"), Ok(vec![]), "it is there now");
+    assert_eq!(read_at(&mut company, "a", monday), NOT_FOUND, "it was not there on monday");
+    company.op("a", vec![SubOp::Rollback { snap: monday }], &[]).expect("rolled back");
+    assert_eq!((company.read("a"), listed(&mut company)), (NOT_FOUND, vec![]));
+}
+
+/// A rollback kept locks and watches in memory and lost them in the store. The next primary granted
+/// a lock that somebody held, and told watchers nothing.
+#[test]
+fn locks_and_watches_outlive_a_rollback_and_the_primary() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"one").expect("written");
+    company.op("a", vec![lock()], &[]).expect("locked");
+    company.op("a", vec![SubOp::Watch { cookie: 7, timeout_ms: 60_000 }], &[]).expect("watched");
+    let monday = snapshot(&mut company, "monday");
+    company.write("a", b"two").expect("written");
+    company.op("a", vec![SubOp::Rollback { snap: monday }], &[]).expect("rolled back");
+    let _dead = company.kill(company.acting()[0]);
+    company.wait(2000);
+    assert_eq!(company.read("a"), Ok(b"one".to_vec()));
+    let other = company.request(ClientId(10), "a", vec![lock()], 0);
+    company.resend(&other, &[]);
+    let answer = company.await_answer(&other);
+    assert!(matches!(&answer, Err(OpFailure::LockHeld { owner, .. }) if owner.client == ClientId(9)), "{answer:?}");
+    let all = company.send("a", vec![SubOp::ListWatchers {}], &[], 0);
+    company.await_answer(&all).expect("answered");
+    let [SubReply::Watchers { watchers }] = &company.results(&all)[..] else { panic!("watchers") };
+    assert_eq!(watchers.len(), 1);
+}
+
+/// The first name of a page was not looked at. A deleted object that is kept for its clones was
+/// listed when a page ended between them and it.
+#[test]
+fn a_listing_in_pages_is_the_same_as_one_in_one_piece() {
+    let mut company = Company::new(3, 2, 3);
+    for name in ["a", "b", "c", "d"] {
+        company.write(name, b"one").expect("written");
+    }
+    snapshot(&mut company, "monday");
+    for name in ["a", "b"] {
+        company.op(name, vec![SubOp::Delete {}], &[]).expect("deleted");
+    }
+    company.write("c", b"two").expect("written");
+    let mut all = listed(&mut company);
+    for limit in 1..8 {
+        assert_eq!(listed_by(&mut company, limit), all, "{limit} at a time");
+    }
+    all.sort();
+    assert_eq!(all, ["c", "d"]);
 }
 
 #[test]
@@ -388,9 +462,7 @@ fn copy(company: &mut Company, from: &str, to: &str, snap: SnapId) -> OpRequest 
 #[test]
 fn a_copy_is_all_of_the_source_at_one_time() {
     let mut company = Company::new(3, 2, 3);
-    let pool = Pool { pg_num: 8, pgp_num: 8, ..company.monitors.map.pools[&PG.pool].clone() };
-    company.commit(vec![Change::PoolSet { pool: PG.pool, settings: pool }]);
-    company.wait(3000);
+    eight_groups(&mut company);
     let entries = |n: u8| vec![SubOp::OmapSet { entries: vec![(vec![n].into(), vec![n].into())] }];
     company.write("a", b"one").expect("written");
     company.op("a", vec![SubOp::SetAttr { name: "x".into(), value: "1".into() }], &[]).expect("set");
@@ -452,6 +524,33 @@ fn copies_of_each_other_do_not_wait_for_each_other() {
         [(b"one".to_vec(), b"one".to_vec()), (b"two".to_vec(), b"two".to_vec()), (b"two".to_vec(), b"one".to_vec())]
             .contains(&both)
     );
+}
+
+/// The question for a copy's source was lost, or the answer. It counted as under way for ever, and
+/// the copy hung, with all that waited behind it.
+#[test]
+fn a_copy_whose_question_or_answer_is_lost_is_made_all_the_same() {
+    let question: fn(&Message) -> bool = |message| matches!(message, Message::OpRequest(..));
+    let answer: fn(&Message) -> bool = |message| matches!(message, Message::OpReply(..));
+    for lost in [question, answer] {
+        let mut company = Company::new(3, 2, 3);
+        eight_groups(&mut company);
+        company.write("a", b"one").expect("written");
+        let primary = |name: &str| company.monitors.map.pgs[&company.group(name)].acting[0];
+        let target = (0..).map(|n| format!("target-{n}")).find(|name| primary(name) != primary("a"));
+        let target = target.expect("three of them serve");
+        company.lose = lost;
+        let request = copy(&mut company, "a", &target, SnapId::HEAD);
+        let behind = company.request(ClientId(10), &target, vec![SubOp::Append { length: 1 }], 0);
+        company.resend(&behind, b"!");
+        company.wait(300);
+        company.lose = |_| false;
+        company.wait(300);
+        assert_eq!(company.answer(&request), None, "it was lost");
+        company.await_answer(&request).expect("asked again");
+        company.await_answer(&behind).expect("and then what waited");
+        assert_eq!(company.read(&target), Ok(b"one!".to_vec()));
+    }
 }
 
 #[test]
@@ -544,4 +643,35 @@ fn trimming_looks_at_clones_and_not_at_every_name() {
     assert_eq!(everywhere(&mut company).len(), 60, "all clones are gone");
     let read = pages(&mut company) - before;
     assert!((3..=9).contains(&read), "{read} pages of two clones");
+}
+
+/// A snapshot was removed while clones of another one were still to be trimmed. They were forgotten
+/// until the next interval, and their space did not come back.
+#[test]
+fn a_snapshot_that_is_removed_during_a_pass_leaves_nothing_behind() {
+    for first_of_an_interval in [false, true] {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"one").expect("written");
+        let monday = snapshot(&mut company, "monday");
+        company.write("a", b"two").expect("written");
+        company.write("b", b"one").expect("written");
+        let tuesday = snapshot(&mut company, "tuesday");
+        company.write("b", b"two").expect("written");
+        company.wait(3000);
+        assert_eq!(everywhere(&mut company).len(), 4, "a clone each");
+        if first_of_an_interval {
+            let member = company.acting()[2];
+            let host = company.kill(member);
+            remove(&mut company, monday);
+            company.revive(host, 2);
+        } else {
+            remove(&mut company, monday);
+        }
+        // The pass for it has begun, and has done nothing yet.
+        remove(&mut company, tuesday);
+        company.wait(5000);
+        let mut left = everywhere(&mut company);
+        left.sort();
+        assert_eq!(left, ["a", "b"], "first of an interval: {first_of_an_interval}");
+    }
 }
