@@ -2,12 +2,12 @@
 
 use crate::company::Company;
 use crate::key;
-use crate::stories::PG;
+use crate::stories::{Host, PG};
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
-use nacre_types::{ClientId, OsdId, PgId};
-use nacre_wire::Message;
+use nacre_types::{ClientId, Entity, OsdId, PgId};
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
+use nacre_wire::{Message, Payload};
 
 /// Numbers that look random and are the same every time.
 struct Dice(u64);
@@ -618,4 +618,58 @@ fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
     company.wait(1000);
     let good = company.replies.iter().filter(|(reply, _)| reply.attempt == 3 && reply.failure.is_none()).count();
     assert_eq!(good, 200, "all are answered when the group serves");
+}
+
+/// A pool was removed while clients' operations were in hand. They were counted for ever, until the
+/// daemon took no operations of anybody any more.
+#[test]
+fn the_operations_of_a_removed_pool_take_no_room() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(crate::Limits { client_ops: 4, ..crate::Limits::default() });
+    let primary = company.acting()[0];
+    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    for name in ["a", "b", "c"] {
+        company.send(name, vec![SubOp::WriteFull { length: 1 }], b"x", 0);
+    }
+    company.send("a", vec![SubOp::Read { offset: 0, length: 1 }], &[], 0);
+    company.settle();
+    let host = company.host(primary);
+    assert!(host.osd.client_load().0 == 4 && !host.osd.wants_client_work(), "it has all hands full");
+    company.commit(vec![Change::PoolRemove { pool: PG.pool }]);
+    let host = company.host(primary);
+    assert!(host.osd.wants_client_work(), "and free again");
+    assert_eq!(host.osd.client_load(), (0, 0));
+}
+
+/// A primary was cut off with read leases of its members that ran on. Somebody new took its place
+/// among them, who had never granted it a lease, and said so. His word was taken for the others':
+/// writes were answered while the old primary still answered reads with what had been before.
+#[test]
+fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
+    let mut company = Company::new(4, 2, 3);
+    company.write("a", b"old").expect("written");
+    company.wait(1000);
+    let members = company.acting();
+    let mut cut_off = company.hosts.remove(&members[0]).expect("it runs");
+    let (osd, instance) = (OsdId(members[0]), cut_off.osd.instance());
+    let out = Change::OsdWeight { osd, weight: nacre_wire::map::Weight::OUT, automatic: false };
+    company.commit(vec![Change::OsdDown { osd, instance }, out]);
+    assert!(company.acting().len() == 3 && company.acting().iter().any(|osd| !members.contains(osd)), "one is new");
+    let write = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
+    company.settle();
+    let answers_reads = |company: &mut Company, host: &mut Host| {
+        let read = company.request(ClientId(10), "a", vec![SubOp::Read { offset: 0, length: 3 }], 0);
+        let epoch = host.osd.epoch();
+        host.sent.clear();
+        host.tell(Entity::Client(ClientId(10)), epoch, Message::OpRequest(read, Payload::new()));
+        host.sent.iter().any(|(_, message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none()))
+    };
+    assert!(answers_reads(&mut company, &mut cut_off), "its leases run on");
+    for _ in 0..40 {
+        let written = company.answer(&write).is_some();
+        assert!(!written || !answers_reads(&mut company, &mut cut_off), "the old primary answers what was overwritten");
+        company.wait(50);
+        cut_off.wait(50);
+    }
+    assert!(matches!(company.answer(&write), Some(Ok(_))));
 }

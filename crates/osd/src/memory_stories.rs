@@ -8,6 +8,7 @@ use crate::stories::PG;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
 use nacre_types::ClientId;
 use nacre_wire::Message;
+use nacre_wire::map::{Change, Pool};
 use nacre_wire::msg::client::{Dated, OpFailure, OpRequest, SubOp};
 use std::cell::Cell;
 
@@ -102,6 +103,34 @@ fn what_a_forgotten_client_sent_is_not_executed_again() {
     company.resend(&next, b"new");
     company.settle();
     assert!(matches!(company.answer(&next), Some(Ok(_))));
+}
+
+/// A group had forgotten clients when it split, and the new group did not know that. What a
+/// forgotten client had sent was taken for new there when it came again, and executed a second
+/// time.
+#[test]
+fn what_a_forgotten_client_sent_is_not_executed_again_after_a_split() {
+    let mut company = forgetful();
+    let late = write_once(&mut company, 100);
+    let first_sent = company.host(0).now;
+    for client in 101..105 {
+        time_passes(&mut company);
+        write_once(&mut company, client);
+    }
+    let settings = Pool { pg_num: 8, ..company.monitors.map.pools[&PG.pool].clone() };
+    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    company.wait(3000);
+    let pg = company.group("shared");
+    assert_ne!(pg, PG, "the object is in a new group");
+    let process = crate::stories::process(company.monitors.map.pgs[&pg].acting[0].0, 1);
+    let version = company.answer_of("shared");
+    time_passes(&mut company);
+    let dated = Dated { process, reading: first_sent.0 };
+    let copy = OpRequest { pg, dated, attempt: 2, ..late };
+    company.resend(&copy, b"old");
+    company.settle();
+    assert_eq!(company.answer(&copy), Some(Err(OpFailure::Superseded {})));
+    assert_eq!(company.answer_of("shared"), version, "nothing was written");
 }
 
 /// What a client sends behind an operation that has to be dated first waits for that: otherwise the later of two writes could come first.

@@ -793,11 +793,12 @@ mod tests {
     #[test]
     fn attributes_that_describe_the_data_go_when_it_changes() {
         let name = |text: &str| Name::copy(text.as_bytes());
-        let changes: [(&str, Change); 6] = [
+        let changes: [(&str, Change); 7] = [
             ("write", |view| view.write(1, vec![Bytes::from_static(b"x")]).expect("written")),
             ("write_full", |view| view.write_full(vec![Bytes::from_static(b"x")]).expect("written")),
             ("zero", |view| view.zero(0, 1).expect("zeroed")),
             ("truncate", |view| view.truncate(1).expect("cut")),
+            ("lengthen", |view| view.truncate(9).expect("made longer")),
             ("set_attr", |view| view.set_attr(&Name::copy(b"z"), Bytes::new()).expect("set")),
             ("omap_set", |view| view.omap_set(vec![(Bytes::from_static(b"~k"), Bytes::new())]).expect("set")),
         ];
