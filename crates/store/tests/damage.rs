@@ -94,6 +94,38 @@ fn an_unreadable_sector_is_an_error_of_its_block_only() {
     assert!(rig.data(&key("a")).is_ok() && rig.lost.len() == 1);
 }
 
+/// Parts of an unreadable block were overwritten, and its new content waited in memory for its place.
+/// The next partial overwrite took what was there for whole: zeros were read in place of what was lost.
+#[test]
+fn what_was_lost_stays_lost_when_its_block_is_overwritten_in_memory() {
+    let mut rig = Rig::fresh(1);
+    rig.must(Transaction::new().write(key("a"), 0, vec![1; 20_480]), 1);
+    rig.settle();
+    for at in rig.device.data_blocks(1 << 20) {
+        rig.device.make_unreadable(at);
+    }
+    // One block by two transactions, another by one.
+    rig.must(Transaction::new().write(key("a"), 5000, vec![2; 10]), 2);
+    rig.must(Transaction::new().write(key("a"), 6000, vec![2; 10]), 3);
+    rig.must(Transaction::new().write(key("a"), 9000, vec![2; 10]).write(key("a"), 10_000, vec![2; 10]), 4);
+    let still_lost = |rig: &mut Rig| {
+        for offset in [4096, 8192] {
+            let found = rig.ask(Read::Data { object: key("a"), offset, length: 10 });
+            assert!(matches!(found, Err(ReadError::Corrupt { .. })), "at {offset}: {found:?}");
+        }
+    };
+    still_lost(&mut rig);
+    assert_eq!(rig.lost, [(2, key("a")), (3, key("a")), (4, key("a"))]);
+    // It comes to its place, where the disk can be read again now.
+    rig.settle();
+    rig.store.rest();
+    rig.settle();
+    still_lost(&mut rig);
+    let device = rig.device.clone();
+    drop(rig);
+    still_lost(&mut Rig::open(device, &options(), 1));
+}
+
 #[test]
 fn a_rotten_index_is_noticed_wherever_it_rots() {
     let mut rig = Rig::fresh(1);

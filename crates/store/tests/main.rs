@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod forged;
 mod full;
+mod late;
 mod model;
 mod never_fails;
 mod planted;

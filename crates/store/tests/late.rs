@@ -1,0 +1,85 @@
+//! What comes late: the store has gone on since it was begun.
+
+use crate::rig::*;
+use bytes::Bytes;
+use nacre_store::testing::Completion;
+use nacre_store::*;
+
+/// Lets a checkpoint begin and end, whatever else is out.
+fn checkpoint(rig: &mut Rig) {
+    let before = rig.store.usage().checkpoints;
+    rig.store.rest();
+    for _ in 0..10_000 {
+        rig.turn();
+        if rig.store.usage().checkpoints > before {
+            return;
+        }
+    }
+    panic!("no checkpoint");
+}
+
+/// Scans looked at the index, then a checkpoint moved memory's newest into it, then they came back.
+/// That was neither in them nor in memory: keys committed long before were missing from answers.
+#[test]
+fn a_scan_from_before_a_checkpoint_hides_nothing() {
+    let mut rig = Rig::fresh(1);
+    rig.must(Transaction::new().omap_set(key("o0"), "k0", vec![0; 5000]), 1);
+    rig.settle();
+    checkpoint(&mut rig);
+    for n in 1..=5_u64 {
+        let t = Transaction::new().touch(key(format!("o{n}"))).omap_set(key("o0"), format!("k{n}"), vec![1; 1000]);
+        rig.must(t, n + 1);
+    }
+    rig.settle();
+    let (list, omap) = (Token(1 << 40), Token(2 << 40));
+    rig.store.read(Read::List { collection: C, from: "o".into(), to: None, limit: 100 }, list);
+    let from = std::ops::Bound::Unbounded;
+    let read = Read::Omap { object: key("o0"), from, to: None, limit_entries: 100, limit_bytes: 1 << 20 };
+    rig.store.read(read, omap);
+    let mut jobs = Vec::new();
+    rig.store.jobs(&mut jobs);
+    assert_eq!(jobs.iter().map(Job::name).collect::<Vec<_>>(), ["scan", "scan"]);
+    let late: Vec<JobDone> = jobs.into_iter().map(Job::run).collect();
+    checkpoint(&mut rig);
+    late.into_iter().for_each(|done| rig.store.on_job(done));
+    rig.settle();
+    let mut answer = |token| match rig.answers.remove(&token) {
+        Some(Ok(ReadReply::List { keys, more: false })) => keys,
+        Some(Ok(ReadReply::Omap { entries, more: false })) => entries.into_iter().map(|(key, _)| key).collect(),
+        other => panic!("{other:?}"),
+    };
+    let all = |letter| (0..=5).map(|n| Bytes::from(format!("{letter}{n}"))).collect::<Vec<_>>();
+    assert_eq!((answer(list), answer(omap)), (all('o'), all('k')));
+}
+
+/// A block waited its turn in a checkpoint, and was overwritten before that came.
+/// The new content went to its place, though no log had it yet; the checkpoint then cut the old one off the log.
+/// After a power cut the block was neither: its checksum failed, and what had been committed was gone.
+#[test]
+fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
+    const LENGTH: u64 = 16 << 20;
+    // One block at a time.
+    let options = OpenOptions { write_back_depth: 1, write_back_run_blocks: 1, ..options() };
+    let mut rig = Rig::open(Rig::format(LENGTH), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    rig.must(Transaction::new().write(key("a"), 0, vec![1; 3 * 4096]).set_attr(key("b"), "x", vec![0; 5000]), 1);
+    rig.settle();
+    rig.device.set_completion(Completion::Held);
+    rig.store.rest();
+    assert_eq!(rig.device.in_flight(), 1, "the first of three blocks is on its way to its place");
+    rig.must(Transaction::new().write(key("a"), 2 * 4096, vec![2; 4096]), 2);
+    // Nobody kicks: nothing logs it.
+    for _ in 0..100 {
+        while rig.device.in_flight() > 0 {
+            rig.device.complete(0);
+        }
+        rig.turn();
+    }
+    assert_eq!((rig.applied, rig.committed), (2, 1));
+    let mut after = Rig::from_image(LENGTH, rig.device.live());
+    assert_eq!(after.data(&key("a")), Ok(vec![1; 3 * 4096]));
+    rig.device.set_completion(Completion::AtOnce);
+    rig.settle();
+    assert!(rig.store.usage().checkpoints > 0 && rig.store.usage().borders.replaced_in_cycle > 0);
+    assert_eq!(rig.data(&key("a")), Ok([vec![1; 2 * 4096], vec![2; 4096]].concat()));
+}
