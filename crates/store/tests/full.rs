@@ -5,11 +5,13 @@ use nacre_store::*;
 
 /// Submits until the store says it is full; returns how many were taken.
 fn fill(rig: &mut Rig, from: u64, make: impl Fn(u64) -> Transaction) -> u64 {
-    let mut number = from;
+    let (mut number, mut refused) = (from, 0);
     loop {
         match rig.store.submit(make(number), Token(number)) {
-            Ok(()) => number += 1,
+            Ok(()) => (number, refused) = (number + 1, 0),
             Err(SubmitError::Busy) => {
+                refused += 1;
+                assert!(refused < 20_000, "busy for ever: {:?}", rig.store.usage());
                 rig.store.kick();
                 rig.turn();
             }

@@ -160,6 +160,27 @@ fn an_omap_larger_than_the_log_is_cloned_and_removed() {
     assert!(rig.store.usage().used <= before, "{before} {:?}", rig.store.usage());
 }
 
+/// A large omap is copied in slices, and each counts as a transaction before the one that clones.
+/// That one was kicked when it was the last, and fell behind the kick by its own slices.
+/// A host kicks once and waits for the commit: it must come.
+#[test]
+fn one_kick_commits_a_clone_in_slices() {
+    let options = OpenOptions { memtable_bytes: 1 << 20, clone_slice_bytes: 500, ..options() };
+    let mut rig = Rig::open(Rig::format(32 << 20), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    with_omap(&mut rig, &key("a"), 60, &mut 0);
+    // What only memory has is not copied in slices.
+    let mut rig = reopen(rig, &options);
+    rig.must(Transaction::new().clone_object(key("a"), key("b")), 1);
+    rig.store.kick();
+    for _ in 0..10_000 {
+        rig.turn();
+    }
+    assert!(rig.store.usage().borders.clone_slices > 3, "{:?}", rig.store.usage());
+    assert_eq!((rig.applied, rig.committed), (1, 1), "nobody kicks again");
+    assert_eq!(omap_length(&mut rig, &key("b")), 60);
+}
+
 /// One transaction may remove or clone more than the log takes the records of.
 #[test]
 fn records_larger_than_the_log_are_taken() {
