@@ -527,6 +527,24 @@ mod tests {
         assert_eq!(traffic.late_dropped, 2);
     }
 
+    /// Replies whose lease had run out were dropped, and their payload stayed counted as owed.
+    /// After 8 MiB of them nothing was taken from that client any more, for ever.
+    #[test]
+    fn replies_that_are_dropped_as_late_are_not_owed_any_more() {
+        let (mut traffic, lease) = (Traffic::default(), Time::ZERO + Duration::from_secs(1));
+        let (ours, _theirs) = pair();
+        let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
+        let payload = Bytes::from(vec![5; QUEUE_BYTES_PAUSE]);
+        let (results, request) = (Vec::new(), Default::default());
+        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        conn.push(Epoch(3), Message::OpReply(reply, vec![payload]), Some(lease));
+        assert!(!conn.takes_work(), "so much is owed");
+        assert_eq!(conn.flush(&mut traffic, || lease), Ok(true));
+        assert_eq!((traffic.late_dropped, traffic.frames_out), (1, 0));
+        assert!(conn.takes_work() && conn.takes_work_again(lease), "nothing is owed");
+    }
+
     /// A client may ask for much more than it reads: what it is owed is bounded, and counts until it is answered.
     #[test]
     fn reads_that_are_owed_are_bounded() {

@@ -598,6 +598,21 @@ mod tests {
         assert!(bench.hosted.is_idle());
     }
 
+    /// A kick takes the mark that the store was busy, and what waits goes on waiting.
+    /// A read that came then overtook it: it saw objects as they were before earlier writes.
+    #[test]
+    fn a_read_after_a_kick_waits_behind_earlier_writes() {
+        let mut bench = bench();
+        lock(&bench.told).room = Some(2);
+        bench.submit(3);
+        assert_eq!(bench.kicks(1), 1, "two are taken, the third waits");
+        let key = nacre_store::ObjectKey::new(nacre_store::CollectionId(1), "a");
+        bench.hosted.read(Read::Stat(key), Token(3));
+        bench.commit();
+        let seen: Vec<u64> = lock(&bench.told).seen.iter().map(|token| token.0).collect();
+        assert_eq!(seen, [0, 1, 2, 3]);
+    }
+
     /// Near its end a store is asked after every few writes, not twice a second: a fast writer fills the rest in between.
     #[test]
     fn a_store_that_fills_is_asked_how_much_room_it_has() {

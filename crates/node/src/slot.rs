@@ -188,6 +188,35 @@ mod tests {
         assert_eq!(block_on(receiver), None);
     }
 
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Bell(std::sync::atomic::AtomicUsize);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// The first of two waiters was woken, and its caller gave up before it came to run.
+    /// Nothing else was in flight whose end would have woken anybody: the second one waited for ever.
+    #[test]
+    fn a_waiter_that_gives_up_when_it_is_woken_passes_it_on() {
+        let gate = Arc::new(Gate::default());
+        let all = block_on(gate.enter(BYTES_MAX));
+        let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
+        let rung = |n: usize| bells[n].0.load(std::sync::atomic::Ordering::Relaxed);
+        let poll = |enter: &mut Enter, n: usize| {
+            Pin::new(enter).poll(&mut Context::from_waker(&Waker::from(bells[n].clone())))
+        };
+        let (mut first, mut second) = (gate.enter(1), gate.enter(1));
+        assert!(poll(&mut first, 0).is_pending() && poll(&mut second, 1).is_pending());
+        drop(all);
+        assert_eq!((rung(0), rung(1)), (1, 0), "its turn");
+        drop(first);
+        assert_eq!(rung(1), 1, "it is the second one's turn now");
+        assert!(poll(&mut second, 1).is_ready());
+    }
+
     #[test]
     fn the_gate_lets_in_as_many_as_fit_and_then_waits() {
         let gate = Arc::new(Gate::default());
