@@ -186,3 +186,23 @@ fn a_target_without_room_keeps_nobody_from_deleting() {
     company.write("object-3", b"new").expect("written");
     assert!(company.has(member, "object-3"));
 }
+
+/// A pool was removed while a group of it was still peering for the first time. Nothing was there to be erased, so nothing was done: the
+/// group stayed, with the operations that waited for it, and counted as work of clients until the daemon was started again.
+#[test]
+fn a_group_that_never_was_goes_with_its_pool() {
+    let mut company = Company::without_pool(3);
+    company.lose = |message| matches!(message, Message::PeerInfo(_) | Message::Part(_));
+    let before = company.monitors.map.epoch;
+    company.monitors.pool_that_needs(2, 3);
+    company.tell_map(before);
+    let primary = company.acting()[0];
+    company.send("a", vec![SubOp::WriteFull { length: 1 }], b"x", 0);
+    company.settle();
+    assert_eq!(company.host(primary).osd.client_load().0, 1, "it waits");
+    company.commit(vec![Change::PoolRemove { pool: PG.pool }]);
+    company.lose = |_| false;
+    company.wait(1000);
+    assert_eq!(company.host(primary).osd.client_load(), (0, 0));
+    assert!(company.hosts.values().all(|host| host.osd.pgs().next().is_none()), "groups are left");
+}

@@ -33,13 +33,17 @@ pub(crate) enum Erasing {
 
 impl Pg {
     pub(super) fn begin_erase(&mut self, sh: &mut Shared) {
-        if self.erasing != Erasing::No || !self.local.exists {
+        if self.erasing != Erasing::No {
             return;
         }
         self.drop_operations(sh);
         self.role = Role::Stray { notify_at: Time::MAX };
         self.transfers = super::transfer::Transfers::default();
         self.scan = None;
+        if !self.local.exists {
+            // It never came into being: there is nothing to erase, and nobody's operations wait for it any more.
+            return;
+        }
         let mut ops = Vec::new();
         self.local.mark_worthless(&mut ops);
         sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
