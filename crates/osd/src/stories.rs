@@ -625,6 +625,31 @@ fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     assert_eq!(again[..3], [(1, true), (1, true), (0, false)], "{again:?}");
 }
 
+/// A receiver whose store takes three seconds for a part: the object began again before the first part was acknowledged, each time, and what was
+/// acknowledged then was of a transfer that was over.
+#[test]
+fn a_slow_receiver_has_the_whole_object_in_the_end() {
+    let (mut host, epoch, interval, member, version) = one_object_to_give();
+    let mut stored: Vec<(u64, Push)> = Vec::new();
+    for step in 0..240 {
+        let parts = host.sent_to(member).into_iter().filter_map(|message| match message {
+            Message::Push(push, _) => Some((step, push)),
+            _ => None,
+        });
+        stored.extend(parts);
+        if stored.iter().any(|(_, push)| push.last) {
+            return;
+        }
+        let late = stored.iter().filter(|(at, _)| step - at == 6);
+        for (_, Push { object, part, transfer, .. }) in late.cloned().collect::<Vec<_>>() {
+            let ack = PushAck { pg: PG, interval, object, version, part, have: true, damaged: false, transfer };
+            host.tell(Entity::Osd(OsdId(member)), epoch, Message::PushAck(ack));
+        }
+        host.wait(500);
+    }
+    panic!("two minutes, and the second part was not sent");
+}
+
 /// Simulator with the real store, seed 738. A primary received an object that it missed, and began to read it for a client while it was
 /// being made durable. When it was durable, what was known of the object was forgotten; the read came back to find nothing, and the daemon
 /// died of an assertion.

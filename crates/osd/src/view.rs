@@ -454,7 +454,8 @@ impl View {
         self.is_known()?;
         let unknown = |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
         // A value may have a MiB: what is asked for at once is bounded, and what has come is counted before more is.
-        let unknown: Vec<Bytes> = keys.iter().filter(unknown).take(KEYS_AT_ONCE).cloned().collect();
+        let unknown: Vec<Bytes> =
+            keys.iter().filter(unknown).take(KEYS_AT_ONCE.max(keys.len() / 32)).cloned().collect();
         if !unknown.is_empty() && !self.omap_is_new {
             return self.want(Want::Keys(unknown));
         }

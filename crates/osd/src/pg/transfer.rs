@@ -30,6 +30,8 @@ const OMAP_BYTES: usize = 1 << 20;
 /// A part that was sent again so often without an answer may be one that its receiver no longer remembers, or of a version that is over: an
 /// update that was under way when the transfer began has been ordered since, and its receiver knows what it misses now.
 const REPEATS_MAX: u32 = 2;
+/// See [`Outgoing::patience`]: half a minute.
+const PATIENCE_MAX: u32 = 64;
 
 /// Which of a part's reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,9 @@ struct Outgoing {
     retry_at: Time,
     /// How often the part under way was sent again.
     repeats: u32,
+    /// How often it may be, before the object is sent from the beginning: each time twice as often, or a store that takes longer for a part than
+    /// that would never have a whole object.
+    patience: u32,
     /// Whether our own queue holds the object for this.
     holds: bool,
 }
@@ -78,6 +83,7 @@ impl Outgoing {
             sent: None,
             retry_at: Time::MAX,
             repeats: 0,
+            patience: REPEATS_MAX,
             holds,
         }
     }
@@ -493,7 +499,7 @@ impl Pg {
                 && let Some((push, payload)) = &outgoing.sent
             {
                 outgoing.repeats += 1;
-                if outgoing.repeats > REPEATS_MAX && !push.absent {
+                if outgoing.repeats > outgoing.patience && !push.absent {
                     again.push((*to, object.clone()));
                     continue;
                 }
@@ -511,7 +517,8 @@ impl Pg {
     fn begin_again(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         let transfer = self.transfers.number(sh.now);
         let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else { return };
-        *outgoing = Outgoing::new(transfer, outgoing.version, outgoing.holds);
+        let patience = (outgoing.patience * 2).min(PATIENCE_MAX);
+        *outgoing = Outgoing { patience, ..Outgoing::new(transfer, outgoing.version, outgoing.holds) };
         let read = Read::Stat(key::store_key(self.id(), object));
         let what = PushRead::Stat;
         sh.read(self.id(), self.interval.since, read, Awaited::PushRead { to, object: object.clone(), what });
