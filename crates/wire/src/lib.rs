@@ -18,6 +18,6 @@ pub mod meta;
 pub mod msg;
 
 pub use codec::{Malformed, Wire};
-pub use frame::{Frame, FrameError, FrameReader, checksum};
+pub use frame::{Frame, FrameError, FrameReader, META_LEN_MAX, PAYLOAD_LEN_MAX, checksum};
 pub use map::{ClusterMap, MapDelta};
 pub use msg::{Message, Payload};

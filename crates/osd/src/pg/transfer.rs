@@ -105,10 +105,6 @@ impl Incoming {
     fn is_of(&self, from: OsdId, push: &Push) -> bool {
         (self.from, self.transfer, self.version) == (from, push.transfer, push.version)
     }
-    /// Whether the first part of another transfer takes its place; one that this sender began before does not.
-    fn gives_way(&self, from: OsdId, push: &Push) -> bool {
-        !self.is_of(from, push) && (self.from != from || self.version != push.version || self.transfer < push.transfer)
-    }
 }
 
 /// All objects on their way.
@@ -386,7 +382,8 @@ impl Pg {
             return;
         }
         let Push { version, transfer, .. } = push;
-        if push.part == 0 && self.transfers.incoming.get(&push.object).is_none_or(|had| had.gives_way(from, &push)) {
+        if push.part == 0 && self.transfers.incoming.get(&push.object).is_none_or(|had| !had.is_of(from, &push)) {
+            // Also if its number is lower: its sender's machine may have started anew. A late one costs a beginning.
             let incoming = Incoming { from, transfer, version, next: 0, durable: 0 };
             self.transfers.incoming.insert(push.object.clone(), incoming);
         }
