@@ -283,6 +283,10 @@ impl Disk {
         if let Kind::Real(real) = &mut self.kind {
             real.take_jobs();
             real.feed();
+            real.store.check();
+            if self.waiting.is_empty() && real.jobs.is_empty() && !real.store.is_busy() {
+                real.store.check_at_rest();
+            }
         }
     }
 

@@ -273,9 +273,8 @@ impl Allocator {
     }
 }
 
-#[cfg(test)]
 impl Allocator {
-    /// The invariants of the module head.
+    /// The invariants of the module head, for tests and simulation.
     pub(crate) fn check(&self) {
         let mut free = 0;
         for (i, group) in self.groups.iter().enumerate() {

@@ -61,6 +61,16 @@ impl Cache {
         self.bytes
     }
 
+    /// The bound holds, and its bytes are those of what is in it.
+    pub(crate) fn check(&self) {
+        let slots = self.slots.iter().flatten();
+        let bytes = slots.map(|slot| slot.key.len() + slot.value.as_ref().map_or(0, Bytes::len) + OVERHEAD);
+        assert_eq!(self.bytes, bytes.sum::<usize>(), "bytes of the cache");
+        assert!(self.bytes <= self.bytes_max, "{} bytes in a cache of {}", self.bytes, self.bytes_max);
+        let named = self.by_hash.len() + self.by_order.len();
+        assert_eq!((named, self.slots.len() - named), (self.slots.iter().flatten().count(), self.vacant.len()));
+    }
+
     /// The newest value, or that there is none; `None` if the cache does not know.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
         let at = self.slot_of(key)?;

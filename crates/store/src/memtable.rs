@@ -62,6 +62,13 @@ impl MemTable {
         self.records.len() + self.ranges.len()
     }
 
+    /// Its bytes are those of what is in it.
+    pub(crate) fn check(&self) {
+        let records: usize = self.records().map(|(key, value)| charge(key, value)).sum();
+        let ranges: usize = self.ranges.iter().map(|(from, to)| from.len() + to.len() + OVERHEAD).sum();
+        assert_eq!(self.bytes, records + ranges, "bytes of a memtable");
+    }
+
     pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         self.bytes += charge(&key, &value);
         let length = key.len();

@@ -476,3 +476,39 @@ impl<D: Device> Store<D> {
 
 /// A device of up to 128 GiB can give all its chunks to its index, a larger one 240 GiB of them.
 const _: () = assert!(CHUNKS_MAX >= 15_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::GROUP_UNITS;
+    use crate::testing::TestDevice;
+
+    /// A device of more than 16 GiB has more allocation groups than are read at once. Those behind were taken for free, and what lay there was written over.
+    #[test]
+    fn all_allocation_groups_of_a_large_device_are_loaded() {
+        let device = TestDevice::new(64 << 30);
+        let options =
+            FormatOptions { wal_bytes: Some(1 << 20), chunk_bytes: Some(1 << 20), ..FormatOptions::default() };
+        format(&device.blocking(), &options).expect("healthy");
+        let root = Root::read(&device).expect("sound");
+        let (layout, space) = (root.layout, Space::new(Allocator::new(0, 0)));
+        let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
+        let index = Index::open(backend, 1 << 20).expect("sound");
+        let mut allocator = load(&index, &layout).expect("sound").allocator;
+        let groups = layout.units() / GROUP_UNITS;
+        assert_eq!(groups, 4096);
+        let unit = |group: u64| group * GROUP_UNITS + group % GROUP_UNITS;
+        let own = [(0, layout.first_unit())];
+        let record = |group: u64| {
+            assert!(allocator.take_range(unit(group), 1));
+            (keys::bitmap(group as u32), allocator.encode_group(group as u32, own.into_iter()).map(Bytes::from))
+        };
+        let records: Vec<_> = (1..groups).map(record).collect();
+        take_chunks(&mut allocator, &index).expect("sound");
+        *space.lock() = allocator;
+        index.commit(&Merge::all(&MemTable::default(), &records)).expect("healthy");
+        let loaded = load(&index, &layout).expect("sound").allocator;
+        assert!((1..groups).all(|group| loaded.is_taken(unit(group)) && !loaded.is_taken(unit(group) ^ 1)));
+        assert_eq!(loaded.free(), layout.units() - layout.first_unit() - (groups - 1));
+    }
+}

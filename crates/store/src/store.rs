@@ -38,6 +38,7 @@ mod commit;
 mod cycle;
 mod discards;
 mod filling;
+mod invariants;
 mod lookup;
 mod reading;
 mod room;
@@ -86,10 +87,11 @@ enum Purpose {
         read: u64,
         part: usize,
     },
-    /// Old content for a partial overwrite, and its expected checksum.
+    /// Old content for a partial overwrite by the transaction that comes after `applied`, and its expected checksum.
     Old {
         unit: u64,
         crc: u32,
+        applied: u64,
     },
     /// Blocks to their place: unit and transaction of each.
     WriteBack {
@@ -533,7 +535,9 @@ impl<D: Device> Store<D> {
             // Whether the host got its space back or not.
             (Purpose::Discard { unit, count }, _) => self.discarded(unit, count),
             (Purpose::Read { read, part }, result) => self.read_part_done(read, part, result),
-            (Purpose::Old { unit, crc }, result) => {
+            // Its transaction did without, and may have freed the unit: what is there is not what a later one would overwrite.
+            (Purpose::Old { applied, .. }, _) if applied != self.applied => {}
+            (Purpose::Old { unit, crc, .. }, result) => {
                 let (bytes, whole) = match result {
                     Ok(bytes) => {
                         let whole = crate::format::checksum::crc32c(&bytes) == crc;

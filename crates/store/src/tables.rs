@@ -76,6 +76,12 @@ impl Tables {
         records.filter_map(|(key, value)| Some((key.len() + value.as_ref()?.len()) as u64)).sum()
     }
 
+    /// Bytes as they are counted, beside a count of all there is.
+    pub(crate) fn check(&self) {
+        self.cache.check();
+        self.active.check();
+    }
+
     /// Remembers what a checkpoint left over.
     pub(crate) fn set_leftovers(&mut self, ranges: &[(Bytes, Bytes)]) {
         self.leftovers = MemTable::default();

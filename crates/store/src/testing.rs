@@ -112,6 +112,12 @@ struct State {
     unreadable: BTreeSet<u64>,
     /// Writes or flushes until one fails.
     fuse: Option<u64>,
+    /// Only that one fails.
+    once: bool,
+    /// So many have failed.
+    failures: u64,
+    /// Space is not taken back.
+    keeps_space: bool,
     /// Blocks of objects that were written last: offsets.
     blocks: VecDeque<u64>,
     /// Bytes discarded.
@@ -145,7 +151,13 @@ impl State {
     }
     fn burn(&mut self) -> Result<(), DeviceError> {
         match &mut self.fuse {
-            Some(0) => Err(DeviceError::Os(5)),
+            Some(0) => {
+                self.failures += 1;
+                if self.once {
+                    self.fuse = None;
+                }
+                Err(DeviceError::Os(5))
+            }
             Some(left) => {
                 *left -= 1;
                 Ok(())
@@ -184,6 +196,7 @@ impl State {
                 self.step(Step::Flushed(id));
                 Bytes::new()
             }),
+            IoKind::Discard { .. } if self.keeps_space => Err(DeviceError::Os(95)),
             IoKind::Discard { offset, length } => self.check(offset, length).map(|()| {
                 self.live.write(offset, &discarded(length));
                 self.discarded += length;
@@ -261,6 +274,9 @@ impl TestDevice {
             completion: Completion::AtOnce,
             unreadable: BTreeSet::new(),
             fuse: None,
+            once: false,
+            failures: 0,
+            keeps_space: false,
             blocks: VecDeque::new(),
             discarded: 0,
             medium: None,
@@ -356,7 +372,22 @@ impl TestDevice {
     }
     /// Lets every write and flush fail after `count` more have been taken.
     pub fn fail_after(&self, count: u64) {
-        self.lock().fuse = Some(count);
+        let mut state = self.lock();
+        (state.fuse, state.once) = (Some(count), false);
+    }
+    /// Lets one write or flush fail after `count` more have been taken, and those behind it succeed.
+    pub fn fail_once_after(&self, count: u64) {
+        let mut state = self.lock();
+        (state.fuse, state.once) = (Some(count), true);
+    }
+    /// Writes and flushes that have failed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.lock().failures
+    }
+    /// From now on discards fail: a device that takes no space back.
+    pub fn keep_space(&self) {
+        self.lock().keeps_space = true;
     }
 }
 

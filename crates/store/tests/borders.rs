@@ -281,9 +281,7 @@ fn life(seed: u64, borders: &mut Borders) {
     life.rig.settle();
     assert!(dump(&mut life.rig) == dump(&mut life.model), "seed {seed}, at the end");
     borders.add(&life.rig.store.usage().borders);
-    let device = life.rig.device.clone();
-    drop(life);
-    assert_sound(&device);
+    drop(reopen(life.rig, &options));
 }
 
 /// Prints the table, and fails on a border that was not crossed.

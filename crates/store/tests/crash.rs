@@ -101,9 +101,7 @@ fn survive(
             model.submit(transaction, Token(number)).expect("the store took it too");
         }
         rig.settle();
-        drop(rig);
-        assert_sound(&device);
-        let mut rig = Rig::open(device, &options(), 1);
+        let mut rig = reopen(rig, &options());
         assert!(dump(&mut rig) == dump(&mut model), "{what}: after going on");
     } else {
         drop(rig);

@@ -455,3 +455,89 @@ fn a_failing_device_stops_the_store() {
         assert!((committed.unwrap_or(0)..=taken).contains(&last), "fuse {fuse}: {committed:?} {last} {taken}");
     }
 }
+
+/// What a store does by itself and for others: log, large writes, blocks to their place, checkpoints. Every few transactions one of each.
+fn busy() -> OpenOptions {
+    OpenOptions { memtable_bytes: 6 << 10, deferred_bytes: 32 << 10, ..options() }
+}
+
+/// One write or flush fails, each in turn, and those behind it succeed. Whatever it was for, the store says so and stops: an error that was passed over is
+/// data that exists nowhere but in memory, once the log is cut. And all that was committed is on the medium.
+#[test]
+fn no_write_or_flush_that_fails_is_passed_over() {
+    let start = Rig::fresh(1).device.live();
+    let (mut tried, mut models) = (0, Vec::new());
+    for fuse in 0.. {
+        let device = TestDevice::with_image(LENGTH, start.clone());
+        let mut store = Store::open(device.clone(), device.blocking(), &busy()).expect("sound");
+        device.cache_writes();
+        device.fail_once_after(fuse);
+        let mut model = RamStore::new();
+        model.submit(Transaction::new().create_collection(C).create_collection(D), Token(0)).expect("valid");
+        let (mut rng, mut events, mut jobs) = (Rng::new(7), Vec::new(), Vec::new());
+        for number in 1..=40 {
+            let transaction = some_transaction(&mut rng, number);
+            for _ in 0..10_000 {
+                if store.submit(transaction.clone(), Token(number)) != Err(SubmitError::Busy) {
+                    break;
+                }
+                turn(&mut store, &mut jobs, &mut events);
+            }
+            if fuse == 0 {
+                models.push(model.clone());
+                model.submit(transaction, Token(number)).expect("the store took it too");
+                model.kick();
+            }
+            turn(&mut store, &mut jobs, &mut events);
+        }
+        store.rest();
+        (0..50).for_each(|_| turn(&mut store, &mut jobs, &mut events));
+        if fuse == 0 {
+            models.push(model);
+        }
+        let failed = matches!(events.last(), Some(Event::Failed(StoreFailure::Device(DeviceError::Os(5)))));
+        assert_eq!(failed, device.failures() > 0, "write or flush {fuse}: {:?}", events.last());
+        let committed = |event: &Event| if let Event::Committed(token) = event { Some(token.0) } else { None };
+        let committed = events.iter().filter_map(committed).max().unwrap_or(0);
+        drop(store);
+        device.mend();
+        device.blocking().forget_cached().expect("forgets");
+        let mut rig = Rig::open(device.clone(), &options(), 1);
+        let last = last_transaction(&mut rig);
+        assert!(last >= committed, "write or flush {fuse}: {committed} was committed, {last} is there");
+        assert!(dump(&mut rig) == dump(&mut models[last as usize]), "write or flush {fuse}: {last} is not whole");
+        drop(rig);
+        assert_sound(&device);
+        if device.failures() == 0 {
+            break;
+        }
+        tried += 1;
+    }
+    assert!(tried > 100, "{tried}");
+}
+
+/// One wake-up of a host.
+fn turn(store: &mut Store<TestDevice>, jobs: &mut Vec<Job>, events: &mut Vec<Event>) {
+    store.kick();
+    store.jobs(jobs);
+    jobs.drain(..).for_each(|job| store.on_job(job.run()));
+    store.poll(events);
+}
+
+/// Reads of bad sectors fail. They end like others: units that are freed later are free, and nothing is waited for.
+#[test]
+fn a_read_that_failed_keeps_nothing() {
+    let mut rig = Rig::fresh(1);
+    rig.must(Transaction::new().write(key("a"), 0, vec![1; 200_000]).write(key("b"), 0, vec![2; 200_000]), 1);
+    rig.settle();
+    let blocks = rig.device.data_blocks(1 << 20);
+    rig.device.make_unreadable(blocks[3]);
+    rig.device.rot(blocks[60] + 100, 1);
+    let failed = ["a", "b"].map(|name| rig.data(&key(name)).is_err());
+    assert_eq!(failed, [true, true]);
+    let before = rig.store.data_units();
+    rig.must(Transaction::new().remove(key("a")).remove(key("b")), 2);
+    rig.settle();
+    assert!(rig.store.data_units() + 90 < before, "{} of {before}", rig.store.data_units());
+    drop(reopen(rig, &options()));
+}

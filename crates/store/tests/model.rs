@@ -55,11 +55,8 @@ fn run(seed: u64, transactions: u64) {
     let usage = rig.store.usage();
     assert!(usage.checkpoints > 0 && usage.blocks_cancelled > 0 && usage.direct_bytes > 0, "{usage:?}");
     assert_eq!(last_transaction(&mut rig), transactions);
-    let device = rig.device.clone();
-    drop(rig);
-    device.set_completion(nacre_store::testing::Completion::AtOnce);
-    assert_sound(&device);
-    let mut again = Rig::open(device, &options(), seed);
+    rig.device.set_completion(nacre_store::testing::Completion::AtOnce);
+    let mut again = reopen(rig, &options());
     assert_eq!(dump(&mut again), dump(&mut model), "seed {seed}, after opening again");
 }
 

@@ -205,10 +205,8 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
     rig.settle();
     assert!(dump(&mut rig) == dump(&mut model), "seed {seed}");
     borders.add(&rig.store.usage().borders);
-    let device = rig.device.clone();
-    drop(rig);
-    assert_sound(&device);
-    let mut rig = Rig::open(device, &tight(seed), 1);
+    rig.device.set_completion(Completion::AtOnce);
+    let mut rig = reopen(rig, &tight(seed));
     assert!(dump(&mut rig) == dump(&mut model), "seed {seed}, opened again");
     (full, kills)
 }

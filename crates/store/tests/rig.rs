@@ -54,6 +54,8 @@ pub struct Rig {
     pub answers: BTreeMap<Token, Result<ReadReply, ReadError>>,
     pub applied: u64,
     pub committed: u64,
+    /// The test keeps a job to itself.
+    pub keeps_job: bool,
     next_read: u64,
 }
 
@@ -77,6 +79,7 @@ impl Rig {
             answers: BTreeMap::new(),
             applied: 0,
             committed: 0,
+            keeps_job: false,
             next_read: 1 << 32,
         }
     }
@@ -147,6 +150,7 @@ impl Rig {
             }
         }
         self.events.clear();
+        self.store.check();
     }
 
     /// One wake-up of a host: some jobs finish, in any order; some stay out.
@@ -172,6 +176,9 @@ impl Rig {
             self.turn();
             self.store.jobs(&mut self.held);
             if self.held.is_empty() && self.committed == self.applied && !self.store.is_busy() {
+                if !self.keeps_job {
+                    self.store.check_at_rest();
+                }
                 return;
             }
         }
@@ -360,6 +367,16 @@ pub fn last_transaction(store: &mut impl Answers) -> u64 {
         Err(ReadError::NotFound) => 0,
         other => panic!("{other:?}"),
     }
+}
+
+/// Opens a store again that is at rest. Its device is sound, and memory had no unit taken that nobody has.
+pub fn reopen(rig: Rig, options: &OpenOptions) -> Rig {
+    let (device, before) = (rig.device.clone(), rig.store.data_units());
+    drop(rig);
+    assert_sound(&device);
+    let rig = Rig::open(device, options, 9);
+    assert_eq!(rig.store.data_units(), before, "units of data, opened again beside before");
+    rig
 }
 
 /// Asserts that the offline check finds nothing.

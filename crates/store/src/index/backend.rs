@@ -456,3 +456,95 @@ impl StorageBackend for Backend {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::Allocator;
+    use crate::format::root::{Features, Identity, Layout};
+    use crate::testing::TestDevice;
+
+    const LENGTH: u64 = 8 << 30;
+    const CHUNKS: u64 = 200;
+
+    fn root() -> Root {
+        let layout =
+            Layout { device_length: LENGTH, wal_offset: 256 << 10, wal_length: 1 << 20, chunk_length: 16 << 20 };
+        let (features, identity) = (Features::default(), Identity::default());
+        let index_header = Box::new([0; BLOCK]);
+        Root { sequence: 0, features, identity, layout, index_length: 0, index_header, chunks: Vec::new() }
+    }
+
+    /// An index of more than a gigabyte has more checksums than are kept in memory. Those that are not on the device yet are kept whatever is read
+    /// meanwhile: dropped, they would make the pages that a checkpoint has just written unreadable, and the store would not open any more.
+    #[test]
+    fn checksums_that_are_not_written_down_are_kept() {
+        let device = TestDevice::new(LENGTH);
+        let space = Space::new(Allocator::new(LENGTH / BLOCK_U64, 1000));
+        let backend = Backend::new(device.blocking(), root(), space.clone(), false).expect("empty");
+        let content = backend.lock().chunk_shape().1;
+        let page = |chunk: u64, version: u8| vec![chunk as u8 ^ version; BLOCK];
+        let write = |backend: &Backend, chunk: u64, version: u8| {
+            backend.write((1 + chunk * content) * BLOCK_U64, &page(chunk, version)).expect("room");
+        };
+        let read = |backend: &Backend, chunk: u64| {
+            let mut out = vec![0; BLOCK];
+            backend.read((1 + chunk * content) * BLOCK_U64, &mut out).map(|()| out)
+        };
+        backend.set_len((1 + CHUNKS * content) * BLOCK_U64).expect("sparse");
+        (0..CHUNKS).for_each(|chunk| write(&backend, chunk, 0));
+        backend.sync_data().expect("healthy");
+        for version in 1..4 {
+            let root = Root::read(&device).expect("durable");
+            let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
+            // Some change, in chunks between which all others are read.
+            for chunk in 0..CHUNKS {
+                if chunk % 20 == 7 {
+                    write(&backend, chunk, version);
+                } else {
+                    assert_eq!(read(&backend, chunk).expect("sound"), page(chunk, 0));
+                }
+            }
+            let held: usize = backend.lock().sums.values().map(|sums| sums.crcs.len() * 4).sum();
+            assert!(held < 2 * SUMS_MEMORY_MAX, "{held} bytes of checksums in memory");
+            backend.sync_data().expect("healthy");
+            let root = Root::read(&device).expect("durable");
+            let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
+            for chunk in 0..CHUNKS {
+                let version = if chunk % 20 == 7 { version } else { 0 };
+                assert_eq!(read(&backend, chunk).expect("sound"), page(chunk, version), "chunk {chunk}");
+            }
+        }
+    }
+
+    /// The index gave chunks up. Until a superblock without them is durable a power cut brings them back: data that was written there meanwhile would be
+    /// the index's pages. Afterwards all of their space is there for data.
+    #[test]
+    fn the_space_of_chunks_is_free_once_no_superblock_names_them() {
+        let device = TestDevice::new(LENGTH);
+        let space = Space::new(Allocator::new(LENGTH / BLOCK_U64, 1000));
+        let backend = Backend::new(device.blocking(), root(), space.clone(), false).expect("empty");
+        let content = backend.lock().chunk_shape().1;
+        let units = backend.lock().root.layout.chunk_units();
+        let empty = space.free();
+        backend.set_len((1 + 10 * content) * BLOCK_U64).expect("sparse");
+        for chunk in 0..10 {
+            backend.write((1 + chunk * content) * BLOCK_U64, &[1; BLOCK]).expect("room");
+        }
+        backend.sync_data().expect("healthy");
+        assert_eq!(space.free(), empty - 10 * units);
+        backend.set_len((1 + 3 * content) * BLOCK_U64).expect("shorter");
+        assert_eq!(space.free(), empty - 10 * units, "the superblock on the device names them");
+        assert_eq!(backend.units().len(), 10, "nor are they free to a checkpoint");
+        device.fail_once_after(1);
+        assert!(backend.sync_data().is_err(), "no superblock was written");
+        assert_eq!(space.free(), empty - 10 * units);
+        let root = Root::read(&device).expect("the one before");
+        let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
+        assert_eq!(backend.units().len(), 10);
+        backend.set_len((1 + 3 * content) * BLOCK_U64).expect("shorter");
+        backend.sync_data().expect("healthy");
+        assert_eq!((space.free(), backend.units().len()), (empty - 3 * units, 3));
+        assert_eq!(Root::read(&device).expect("durable").chunks.len(), 3);
+    }
+}

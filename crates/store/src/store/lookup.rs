@@ -45,6 +45,12 @@ pub(super) struct Lookups {
 }
 
 impl Lookups {
+    /// No job is out, and none is wanted.
+    pub(super) fn check_at_rest(&self) {
+        assert!(self.wanted.is_empty() && self.out.is_empty(), "records looked up: {:?} {:?}", self.wanted, self.out);
+        assert!(self.scans.is_empty() && self.scans_out.is_empty(), "scans: {:?} {:?}", self.scans, self.scans_out);
+        assert!(self.weights.is_empty() && self.weights_out.is_empty(), "{:?} {:?}", self.weights, self.weights_out);
+    }
     pub(super) fn want_keys(&mut self, keys: Vec<Bytes>) {
         self.wanted.extend(keys.into_iter().filter(|key| !self.out.contains(key)));
     }

@@ -79,6 +79,10 @@ impl Reads {
         }
         .map(|(&id, _)| id)
     }
+    /// Nobody asks, and none is remembered that was answered.
+    pub(super) fn check_at_rest(&self) {
+        assert!(self.waiting.is_empty() && self.in_flight.is_empty(), "reads that nobody waits for");
+    }
     pub(super) fn none_wait(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -481,15 +485,16 @@ impl<D: Device> Store<D> {
 
     /// Reads old contents for partial overwrites of the transaction that waits.
     pub(super) fn load_old_blocks(&mut self, blocks: Vec<(u64, u32)>) {
+        let now = self.applied;
         let under_way = |purpose: &Purpose| match purpose {
-            Purpose::Old { unit, .. } => Some(*unit),
+            Purpose::Old { unit, applied, .. } if *applied == now => Some(*unit),
             _ => None,
         };
         let mut under_way: BTreeSet<u64> = self.ios.values().filter_map(under_way).collect();
         for (unit, crc) in blocks {
             if under_way.insert(unit) {
                 let read = IoKind::Read { offset: unit * BLOCK_U64, length: BLOCK };
-                self.io(Purpose::Old { unit, crc }, read);
+                self.io(Purpose::Old { unit, crc, applied: now }, read);
             }
         }
     }

@@ -107,7 +107,7 @@ impl<D: Device> Store<D> {
         let coming = !self.waiting.is_empty() || !self.discards.is_idle() || self.tables.leftovers.count() > 0;
         if settling && room(Promise::default(), 0) || coming {
             // What is promised is an upper bound: once it is settled there may be room.
-            self.wants_checkpoint = owed > 0;
+            self.wants_checkpoint |= owed > 0;
             return Err(SubmitError::Busy);
         }
         self.usage.borders.full += 1;
