@@ -6,7 +6,7 @@ use crate::stories::PG;
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::{Change, Weight};
-use nacre_wire::msg::client::SubOp;
+use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
 
 const TOTAL: u64 = 128 << 20;
@@ -205,4 +205,28 @@ fn a_group_that_never_was_goes_with_its_pool() {
     company.wait(1000);
     assert_eq!(company.host(primary).osd.client_load(), (0, 0));
     assert!(company.hosts.values().all(|host| host.osd.pgs().next().is_none()), "groups are left");
+}
+
+/// An object rotted on all members of a group. The OSD that had been one before them came back with a whole copy, and was told to erase it, for the
+/// group counted as complete. Then it was kept for its first word only: nothing asked it for the object before it spoke again, and was told to erase it.
+#[test]
+fn the_last_readable_copy_is_not_erased() {
+    let mut company = Company::new(4, 2, 3);
+    company.write("a", b"hello").expect("written");
+    let before = company.acting()[2];
+    let away = company.kill(before);
+    company.commit(weighted(before, Weight::OUT));
+    company.wait(10_000);
+    let acting = company.acting();
+    assert!(acting.len() == 3 && acting.iter().all(|osd| *osd != before), "{acting:?}");
+    for osd in &acting {
+        company.rot(*osd, "a");
+    }
+    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })));
+    company.revive(away, 2);
+    company.wait(5000);
+    assert_eq!(company.read("a"), Ok(b"hello".to_vec()), "{:?}", company.log);
+    company.wait(30_000);
+    assert!(acting.iter().all(|osd| company.can_read(*osd, "a")), "{:?}", company.log);
+    assert!(!company.has(before, "a"), "now it may go");
 }

@@ -287,7 +287,8 @@ impl Pg {
         let is_member = self.interval.activated.members.contains(&from);
         let life = sh.map.as_ref().and_then(|map| map.up_osd(from)).map(|info| info.instance);
         let Role { primary } = Role::of(self);
-        let new = primary.infos.insert(from, message.info).is_none();
+        let new_life = primary.lives.get(&from) != life.as_ref();
+        let new = primary.infos.insert(from, message.info).is_none() || new_life;
         primary.lives.extend(life.map(|life| (from, life)));
         if message.logged_max > 0 {
             primary.logged_max.insert(from, message.logged_max);
@@ -304,12 +305,13 @@ impl Pg {
             }
             Phase::Down(_) => self.peering_ask(sh),
             _ => {
-                // What nobody could read may be whole at the one who is new here: he keeps it until he has been asked.
-                let wanted = primary.damage.has_suspects() || primary.damage.lost_count() > 0;
-                if new {
-                    primary.damage.somebody_new();
-                }
                 self.cover_with(from, sh);
+                if new {
+                    self.look_again(sh);
+                }
+                // What nobody could read may be whole at the one who is new here, if only in an older version: he keeps it.
+                let damage = self.as_primary().map(|primary| &primary.damage);
+                let wanted = damage.is_some_and(|damage| damage.has_suspects() || damage.lost_count() > 0);
                 if !wanted && self.local.lost.is_empty() {
                     self.discard_stray(from, sh);
                 }

@@ -29,8 +29,8 @@ pub struct Damage {
     suspects: BTreeMap<ObjectId, BTreeMap<OsdId, Version>>,
     /// Whose copies are marked missing for it.
     marked: BTreeMap<ObjectId, BTreeSet<OsdId>>,
-    /// Nobody who is here has a good copy.
-    lost: BTreeSet<ObjectId>,
+    /// Nobody who is here has a good copy: at which version, and whose are known to be damaged.
+    lost: BTreeMap<ObjectId, (Version, BTreeSet<OsdId>)>,
 }
 
 impl Damage {
@@ -46,20 +46,16 @@ impl Damage {
     pub(super) fn lost_count(&self) -> usize {
         self.lost.len()
     }
-    /// The object was written to, or somebody new is here.
+    /// The object was written to.
     pub(super) fn may_be_whole(&mut self, object: &ObjectId) {
         self.lost.remove(object);
-    }
-    /// Somebody is here who was not asked.
-    pub(super) fn somebody_new(&mut self) {
-        self.lost.clear();
     }
 }
 
 impl Pg {
     /// Whether nobody who is here has the object in a form that can be read.
     pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
-        self.as_primary().is_some_and(|primary| primary.damage.lost.contains(object))
+        self.as_primary().is_some_and(|primary| primary.damage.lost.contains_key(object))
     }
 
     /// A copy of the object at `version` cannot be read. The caller goes on with the object's queue.
@@ -119,24 +115,23 @@ impl Pg {
         if self.local.missing.contains_key(object) {
             return;
         }
-        let mut ops = Ops::new();
+        let (mut ops, me) = (Ops::new(), sh.me());
         self.local.miss(object, need, need, &mut ops);
         if self.sources(object).next().is_none() {
             // Nobody to ask: nothing is written down.
             self.local.not_missing(object, &mut Ops::new());
-            self.lose(object, sh);
+            self.lose(object, need, BTreeSet::from([me]), sh);
             return;
         }
-        let me = sh.me();
         let primary = self.primary().expect("checked by the caller");
         primary.damage.marked.entry(object.clone()).or_default().insert(me);
         sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
     }
 
-    fn lose(&mut self, object: &ObjectId, sh: &mut Shared) {
+    fn lose(&mut self, object: &ObjectId, version: Version, damaged: BTreeSet<OsdId>, sh: &mut Shared) {
         let pg = self.id();
         let primary = self.primary().expect("checked by the caller");
-        if primary.damage.lost.insert(object.clone()) {
+        if primary.damage.lost.insert(object.clone(), (version, damaged)).is_none() {
             let text = format!("{pg}: no member that is here has a copy of {object} that can be read from end to end");
             sh.say(Severity::Error {}, text);
         }
@@ -146,6 +141,7 @@ impl Pg {
     /// Nobody can send an object that we miss. What we have of it, if it is at the version that counts, is better than nothing.
     pub(super) fn on_no_source(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(missing) = self.local.missing.get(object) else { return };
+        let version = missing.need;
         if missing.have != missing.need {
             if self.redo(object, sh) {
                 return;
@@ -153,7 +149,7 @@ impl Pg {
             // Members that are away may have it: clients wait, unless those who are here have it and cannot read it.
             let damaged = self.as_primary().is_some_and(|primary| primary.damage.marked.contains_key(object));
             if damaged {
-                self.lose(object, sh);
+                self.lose(object, version, BTreeSet::new(), sh);
                 self.process_object(object, sh);
             }
             return;
@@ -161,14 +157,28 @@ impl Pg {
         let mut ops = Ops::new();
         self.local.not_missing(object, &mut ops);
         sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+        let me = sh.me();
         let primary = self.primary().expect("only primaries recover");
-        for osd in primary.damage.marked.remove(object).unwrap_or_default() {
-            if let Some(peer) = primary.peers.get_mut(&osd) {
+        let mut damaged = primary.damage.marked.remove(object).unwrap_or_default();
+        for osd in &damaged {
+            if let Some(peer) = primary.peers.get_mut(osd) {
                 peer.missing.swap_remove(object);
             }
         }
-        self.lose(object, sh);
+        damaged.insert(me);
+        self.lose(object, version, damaged, sh);
         self.process_object(object, sh);
+    }
+
+    /// An OSD is here that was not asked for what no other could read: it is asked at once. If a client had to read the object first, it might be erased before.
+    pub(super) fn look_again(&mut self, sh: &mut Shared) {
+        let Some(primary) = self.primary() else { return };
+        for (object, (version, damaged)) in std::mem::take(&mut primary.damage.lost) {
+            for osd in damaged {
+                self.suspect(osd, &object, version, sh);
+            }
+            self.recover_now(&object, sh);
+        }
     }
 
     /// A member, or we ourselves, have the object again.
