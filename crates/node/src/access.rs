@@ -645,6 +645,142 @@ mod tests {
     }
     use std::future::Future as _;
 
+    /// Waits for no one.
+    fn now<T>(answer: &mut Receiver<T>) -> Option<T> {
+        match std::pin::Pin::new(answer).poll(&mut Context::from_waker(TaskWaker::noop())) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => None,
+        }
+    }
+    impl Case {
+        fn call(&mut self, call: Call) {
+            self.port.call(call).expect("it runs");
+            self.access.take_calls(self.now);
+        }
+        fn command(&mut self, request: &str, writes: bool) -> Receiver<Result<String, Error>> {
+            let (reply, receiver) = slot();
+            let deadline = self.now + Duration::from_secs(30);
+            self.call(Call::Command { request: request.to_owned(), writes, deadline, reply });
+            receiver
+        }
+        /// Commands that were sent since the last call.
+        fn commands(&mut self) -> Vec<(String, u64)> {
+            let mut actions = Vec::new();
+            self.access.take_actions(self.now, &mut actions);
+            let command = |action| match action {
+                Action::SendMon { message: Message::Command(command) } => Some((command.request, command.token)),
+                _ => None,
+            };
+            actions.into_iter().filter_map(command).collect()
+        }
+        fn new_session(&mut self) {
+            self.access.on_gone(self.now, MON);
+            self.access.on_mon_session(self.now);
+        }
+    }
+
+    /// A monitor that is lost may have done what it was told: that is said, and the command not sent a second time. What only looks is asked again;
+    /// it was not, and its caller waited until its deadline. What was never sent is sent, whatever it does.
+    #[test]
+    fn a_lost_session_asks_again_what_reads_and_never_what_writes() {
+        let mut case = Case::new();
+        let (mut looks, mut writes) = (case.command("look", false), case.command("write", true));
+        assert_eq!(case.commands().len(), 2);
+        case.access.on_gone(case.now, MON);
+        let mut later = case.command("later", true);
+        let Some(Err(Error::Command(why))) = now(&mut writes) else { panic!("it may have happened") };
+        assert!(why.contains("may or may not have happened"), "{why}");
+        assert!(case.commands().is_empty(), "there is no session");
+        case.access.on_mon_session(case.now);
+        let again = case.commands();
+        assert_eq!(again.iter().map(|(request, _)| request.as_str()).collect::<Vec<_>>(), ["look", "later"]);
+        assert!(case.commands().is_empty(), "once");
+        assert!(now(&mut looks).is_none() && now(&mut later).is_none());
+        for (_, token) in again {
+            case.answer(token, Ok("{}"));
+        }
+        assert!(matches!((now(&mut looks), now(&mut later)), (Some(Ok(_)), Some(Ok(_)))));
+        // Each new session asks again.
+        let mut patient = case.command("look", false);
+        for _ in 0..5 {
+            assert_eq!(case.commands().len(), 1);
+            case.new_session();
+        }
+        assert_eq!(case.commands().len(), 1);
+        case.waits(31_000);
+        assert!(matches!(now(&mut patient), Some(Err(Error::TimedOut { .. }))), "its deadline holds");
+        case.new_session();
+        assert!(case.commands().is_empty(), "nobody waits for it");
+    }
+
+    /// What is not waited for any more is not kept, nor sent again and again.
+    #[test]
+    fn an_operation_whose_caller_gave_up_leaves_nothing() {
+        let mut case = Case::new();
+        let mut calls: Vec<Answer> = (0..100).map(|_| case.operate(1)).collect();
+        assert_eq!((case.access.client.in_flight(), case.access.running.len()), (100, 100));
+        case.waits(31_000);
+        assert!(calls.iter_mut().all(|call| matches!(ended(call), Some(Err(Error::TimedOut { .. })))));
+        case.commands();
+        assert_eq!((case.access.client.in_flight(), case.access.running.len()), (0, 0));
+        let _all = block_on(case.port.gate.enter(64 << 20));
+    }
+
+    /// A watch is kept for its watcher. One that was dropped before its watch was there has nobody who ends it.
+    #[test]
+    fn a_watch_that_nobody_hears_ends() {
+        let mut case = Case::new();
+        let watch = |case: &mut Case| {
+            let ((reply, receiver), hearing) = (slot(), Arc::<Hearing>::default());
+            let permit = block_on(case.port.gate.enter(0));
+            let (deadline, timeout) = (case.now + Duration::from_secs(30), Duration::from_secs(60));
+            let (pool, object) = (PoolId(1), ObjectId::named("a"));
+            case.call(Call::Watch { pool, object, timeout, deadline, hearing: hearing.clone(), reply, permit });
+            (receiver, hearing)
+        };
+        let (_kept, _heard) = watch(&mut case);
+        drop(watch(&mut case));
+        assert_eq!(case.access.watching.len(), 2);
+        case.waits(32_000);
+        let heard = case.access.watching.values().filter(|hearing| Arc::strong_count(hearing) == 1).count();
+        assert_eq!(heard, 0, "it is kept for nobody");
+    }
+
+    /// Requests about metadata beyond what a client may have under way wait here, and go on when others are answered.
+    #[test]
+    fn requests_about_metadata_go_on_when_others_are_answered() {
+        use nacre_wire::msg::meta::{META_WINDOW, MetaReply};
+        let mut case = Case::new();
+        case.commands();
+        let count = META_WINDOW + 10;
+        let mut answers = Vec::new();
+        for n in 0..count {
+            let (reply, receiver) = slot();
+            let span = MetaSpan::Key { key: n.to_string().as_str().into() };
+            let call = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+            case.call(Call::Meta { call, deadline: case.now + Duration::from_secs(30), reply });
+            answers.push(receiver);
+        }
+        let mut done = 0;
+        while done < count {
+            let mut actions = Vec::new();
+            case.access.take_actions(case.now, &mut actions);
+            let request = |action| match action {
+                Action::SendMon { message: Message::MetaRequest(request) } => Some(request),
+                _ => None,
+            };
+            let sent: Vec<_> = actions.into_iter().filter_map(request).collect();
+            assert!(!sent.is_empty(), "{done} of {count} are done, and nothing is under way");
+            for request in sent {
+                let result = MetaResult::Ranged { pairs: Vec::new(), more: false };
+                let reply = MetaReply { instance: request.instance, sequence: request.sequence, revision: 1, result };
+                case.access.on_message(case.now, MON, Epoch(1), Message::MetaReply(reply));
+                done += 1;
+            }
+        }
+        assert_eq!(answers.iter_mut().filter_map(now).filter(Result::is_ok).count() as u64, count);
+    }
+
     // A client whose first map came from a monitor that lagged behind answered at once that there was no such pool.
     #[test]
     fn a_pool_that_an_old_map_lacks_is_asked_for_and_waited_for() {

@@ -545,36 +545,100 @@ mod tests {
         assert!(conn.takes_work() && conn.takes_work_again(lease), "nothing is owed");
     }
 
+    /// A read of 8 MiB.
+    fn ask(sequence: u64) -> Message {
+        use nacre_wire::msg::client::{OpRequest, RequestId};
+        let request = RequestId { sequence, ..RequestId::default() };
+        let ops = vec![SubOp::Read { offset: 0, length: 8 << 20 }];
+        let (pg, object) = (nacre_types::PgId::replicated(nacre_types::PoolId(1), 0), nacre_types::ObjectId::default());
+        let (snaps, dated) = Default::default();
+        let request = OpRequest {
+            request,
+            answered_below: 1,
+            pg,
+            object,
+            ops,
+            flags: 0,
+            fence: Epoch::NONE,
+            snaps,
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+            unix_ms: 0,
+            dated,
+        };
+        Message::OpRequest(request, Vec::new())
+    }
+
+    fn of_client() -> Conn {
+        let mut conn = Conn::new(pair().0, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
+        conn
+    }
+
+    /// A client sends again what has had no answer: it is owed that once. Counted each time, and taken off once, it was not read from any more after a while.
+    #[test]
+    fn a_read_that_is_sent_again_is_owed_once() {
+        let mut conn = of_client();
+        (0..100).for_each(|_| conn.note_request(&ask(1)));
+        assert!(conn.takes_work() && conn.reads_bytes == 8 << 20, "{} bytes are owed", conn.reads_bytes);
+    }
+
+    /// Answers may be lost (with a lease, or refused for an old map): after a while what was asked for does not count, or its client would never be read
+    /// from again. It does as long as something lies here for the client to read.
+    #[test]
+    fn answers_that_never_come_do_not_end_a_client() {
+        let mut conn = of_client();
+        (0..READS_MAX >> 23).for_each(|n| conn.note_request(&ask(n)));
+        conn.paused_at = Time::ZERO + Duration::from_secs(100);
+        let later = conn.paused_at + PAUSE_MAX + Duration::from_millis(1);
+        assert!(!conn.takes_work() && !conn.takes_work_again(conn.paused_at + PAUSE_MAX));
+        conn.push(Epoch(1), Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }), None);
+        assert!(!conn.takes_work_again(later), "it has not read what lies here");
+        assert_eq!(conn.queue.pop_front().map(|frame| frame.payload_len), Some(0));
+        assert!(conn.takes_work_again(later) && conn.reads.is_empty() && conn.reads_bytes == 0);
+    }
+
+    /// A peer that is always a little behind: the queue never becomes empty. What has left of it was kept until it did.
+    #[test]
+    fn what_has_left_is_not_kept_while_the_queue_is_never_empty() {
+        let (ours, theirs) = pair();
+        let (mut traffic, mut conn) = (Traffic::default(), Conn::new(ours, 0, State::Greeting, None, Time::ZERO));
+        conn.opened(Entity::Osd(nacre_types::OsdId(1)), Instance(1));
+        let (mut reader, mut bytes, mut said, mut seen) = (nacre_wire::FrameReader::default(), [0; 4096], 0, 0);
+        let say = |conn: &mut Conn, stamp: u64| {
+            conn.push(Epoch(3), Message::Ping(nacre_wire::msg::replication::Ping { stamp }), None)
+        };
+        let mut all = true;
+        while all {
+            (0..1000).for_each(|n| assert!(say(&mut conn, said + n)));
+            said += 1000;
+            all = conn.flush(&mut traffic, || Time::ZERO).expect("it is there");
+        }
+        for _ in 0..300 {
+            let count = rustix::io::read(&theirs, &mut bytes).expect("readable");
+            reader.push(&bytes[..count]);
+            while let Some(frame) = reader.poll().expect("well-formed") {
+                assert_eq!(frame.message, Message::Ping(nacre_wire::msg::replication::Ping { stamp: seen }));
+                seen += 1;
+            }
+            while said < seen + 10_000 {
+                assert!(say(&mut conn, said));
+                said += 1;
+            }
+            assert_eq!(conn.flush(&mut traffic, || Time::ZERO), Ok(false), "it never has all");
+            let waiting: u64 = conn.queue.iter().map(|frame| frame.end - frame.start).sum();
+            assert!(conn.fronts.len() <= waiting as usize + 2 * FRONTS_KEPT, "{} of {waiting}", conn.fronts.len());
+            assert_eq!(conn.queue_bytes(), waiting as usize);
+        }
+    }
+
     /// A client may ask for much more than it reads: what it is owed is bounded, and counts until it is answered.
     #[test]
     fn reads_that_are_owed_are_bounded() {
-        use nacre_wire::msg::client::{OpRequest, RequestId};
-        let mut conn = Conn::new(pair().0, 0, State::Greeting, None, Time::ZERO);
-        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
-        let ask = |sequence| {
-            let request = RequestId { sequence, ..RequestId::default() };
-            let ops = vec![SubOp::Read { offset: 0, length: 8 << 20 }];
-            let (pg, object) =
-                (nacre_types::PgId::replicated(nacre_types::PoolId(1), 0), nacre_types::ObjectId::default());
-            let (snaps, dated) = Default::default();
-            let request = OpRequest {
-                request,
-                answered_below: 1,
-                pg,
-                object,
-                ops,
-                flags: 0,
-                fence: Epoch::NONE,
-                snaps,
-                trace: 0,
-                tenant: 0,
-                deadline_ms: 0,
-                attempt: 1,
-                unix_ms: 0,
-                dated,
-            };
-            Message::OpRequest(request, Vec::new())
-        };
+        use nacre_wire::msg::client::RequestId;
+        let mut conn = of_client();
         let asked = (1..100)
             .take_while(|sequence| {
                 conn.takes_work() && {

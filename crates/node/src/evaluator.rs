@@ -28,6 +28,7 @@ impl Patience for Slice {
     /// The lane has begun it already.
     fn begin(&self) {}
     fn is_over(&self) -> bool {
+        self.make_way();
         Self::is_over(self)
     }
 }

@@ -402,6 +402,7 @@ mod tests {
     struct Told {
         submitted: Vec<Token>,
         kicks: usize,
+        rests: usize,
         commit: bool,
         /// Only so many of them.
         commit_first: Option<usize>,
@@ -428,6 +429,9 @@ mod tests {
         }
         fn kick(&mut self) {
             lock(&self.0).kicks += 1;
+        }
+        fn rest(&mut self) {
+            lock(&self.0).rests += 1;
         }
         fn poll(&mut self, events: &mut Vec<Event>) {
             let mut told = lock(&self.0);
@@ -611,6 +615,57 @@ mod tests {
         bench.commit();
         let seen: Vec<u64> = lock(&bench.told).seen.iter().map(|token| token.0).collect();
         assert_eq!(seen, [0, 1, 2, 3]);
+    }
+
+    /// Blocks that wait in the log keep the buffers that they were received in. A store that had rested once never rested again.
+    #[test]
+    fn a_store_rests_after_each_time_it_was_written_to() {
+        let mut bench = bench();
+        let looks = |bench: &mut Bench, count: u32| {
+            (0..count).for_each(|_| bench.hosted.rest());
+            std::mem::take(&mut lock(&bench.told).rests)
+        };
+        assert_eq!(looks(&mut bench, 10), 1, "what it did when it was opened");
+        for looked_at in [true, false, true, false] {
+            bench.submit(1);
+            if looked_at {
+                assert_eq!(looks(&mut bench, 10), 0, "it is being written to");
+            }
+            bench.commit();
+            assert_eq!(looks(&mut bench, 10), 1, "once");
+        }
+    }
+
+    /// A store that is busy with nothing of ours, a checkpoint that has not been begun: nobody else kicks it, and what waits would wait for ever.
+    #[test]
+    fn a_busy_store_with_nothing_in_hand_is_kicked() {
+        let mut bench = bench();
+        lock(&bench.told).room = Some(0);
+        bench.submit(1);
+        assert_eq!(bench.kicks(1), 1);
+        lock(&bench.told).room = None;
+        bench.commit();
+        let taken = lock(&bench.told).submitted.len();
+        assert_eq!((taken, bench.kicks(2)), (1, 2));
+    }
+
+    /// A write for which the disk had no room took the reserve's. What is left of that is for deletions: the OSD counts as full at once, whatever its store
+    /// believes to have.
+    #[test]
+    fn a_store_that_lives_on_its_reserve_is_full() {
+        use nacre_store::BlockingDevice as _;
+        let dir = std::env::temp_dir().join(format!("nacre-hosted-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let blocks = Arc::new(Blocks::open(&dir.join("store"), Some(4 << 20)).expect("opens"));
+        let Bench { hosted, told, _workers } = bench();
+        let mut hosted = hosted.on(blocks.clone());
+        lock(&told).usage = Usage { total: 1000, used: 10, free: 990, ..Usage::default() };
+        hosted.look_at_room();
+        assert_eq!(hosted.fullness(), (1000, 10));
+        std::fs::write(dir.join("store.faults"), "store write error 28").expect("writable");
+        assert!(blocks.write_at(0, &[1; 4096]).is_err() && blocks.uses_reserve());
+        assert_eq!(hosted.fullness(), (10, 10));
+        std::fs::remove_dir_all(dir).expect("ours");
     }
 
     /// Near its end a store is asked after every few writes, not twice a second: a fast writer fills the rest in between.

@@ -25,6 +25,8 @@ const QUEUED_MAX: usize = 128;
 const LOST_MAX: usize = 4;
 /// How long after its limit a job that has not ended counts as hung.
 const HUNG: Duration = Duration::from_secs(10);
+/// How long a job may keep its processor from the threads that wait for it.
+const YIELD_EVERY: Duration = Duration::from_micros(100);
 /// How much less than the daemons' threads these get when all want to run.
 const NICE: i32 = 10;
 /// Clients remembered that have nothing queued.
@@ -52,18 +54,29 @@ pub trait Work: Clone + Send + 'static {
 pub struct Slice {
     limit: Duration,
     begun: AtomicU64,
+    /// When its thread last let others go first.
+    yielded: AtomicU64,
     /// It was asked, and said that it is enough.
     ended: AtomicBool,
 }
 
 impl Slice {
     pub const fn new(limit: Duration) -> Self {
-        Self { limit, begun: AtomicU64::new(0), ended: AtomicBool::new(false) }
+        Self { limit, begun: AtomicU64::new(0), yielded: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
     /// A job begins.
     pub fn start(&self) {
         self.begun.store(clock::now().0, Relaxed);
         self.ended.store(false, Relaxed);
+    }
+    /// Lets other threads of the machine go first, now and then. Priority alone does not: a thread that has begun may keep its processor for some
+    /// milliseconds while a daemon's thread has been woken.
+    pub fn make_way(&self) {
+        let now = clock::now();
+        if now.since(Time(self.yielded.load(Relaxed))) > YIELD_EVERY {
+            std::thread::yield_now();
+            self.yielded.store(clock::now().0, Relaxed);
+        }
     }
     /// Whether the job has had its time.
     pub fn is_over(&self) -> bool {
@@ -320,6 +333,8 @@ mod tests {
     #[derive(Clone)]
     enum Do {
         Fine,
+        /// Fails on an engine that was used before.
+        First,
         Panic,
         Fail,
         /// Until its clock says that it is over.
@@ -351,6 +366,13 @@ mod tests {
             engine.1 += 1;
             let result = match self.what {
                 Do::Fine => Ok("done"),
+                Do::First => {
+                    if engine.1 == 1 {
+                        Ok("first")
+                    } else {
+                        Err("not the first".to_owned())
+                    }
+                }
                 Do::Fail => Err("its own error".to_owned()),
                 Do::Panic => panic!("injected"),
                 Do::Spin => {
@@ -407,6 +429,28 @@ mod tests {
         let texts: Vec<_> = all.iter().map(|(_, said)| said.as_ref().copied().unwrap_or_else(String::as_str)).collect();
         assert!(texts[0].contains("may be tried again") && texts[3].contains("may be tried again"), "{texts:?}");
         assert_eq!((texts[1], texts[2], texts[4]), ("its own error", "out of time", "done"));
+    }
+
+    /// A panic leaves half of something in its engine: one client's method would see what another's had begun.
+    #[test]
+    fn an_engine_on_which_a_job_panicked_is_not_used_again() {
+        let lanes = lanes();
+        for (what, said) in [(Do::Fine, "done"), (Do::First, "not the first"), (Do::Panic, ""), (Do::First, "first")] {
+            lanes.begin(job(1, 1, what));
+            let answer = answers(&lanes, 1).remove(0).1;
+            let text = answer.as_ref().copied().unwrap_or_else(String::as_str);
+            assert!(text == said || said.is_empty(), "{text}");
+        }
+    }
+
+    /// The thread for long jobs waits for the next one: it was not told, and whoever asked for a second long job waited until somebody asked for another.
+    #[test]
+    fn a_long_job_is_done_however_long_its_lane_was_idle() {
+        let lanes = lanes();
+        for number in 0..3 {
+            lanes.begin(job(1, number, Do::Spin));
+            assert_eq!(answers(&lanes, 1), [(number, Err("out of time".to_owned()))]);
+        }
     }
 
     #[test]

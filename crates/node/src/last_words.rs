@@ -55,3 +55,50 @@ fn say(words: &LastWords, mon: MonId, address: &str, text: &str, stalled: bool) 
     while stream.read(&mut answer)? > 0 {}
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ClientId, ClusterId, Instance, Name, OsdId};
+    use std::net::TcpListener;
+
+    /// With one of three monitors gone, that is when a disk may hang as well: the next one is told.
+    #[test]
+    fn who_does_not_listen_is_passed_over() {
+        let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
+        let mon = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (osd, instance, address, auth) = (OsdId(0), Instance(1), None, bytes::Bytes::new());
+        let (from, name, to) = (Entity::Client(ClientId(1)), Name::default(), None);
+        let hello = Hello { cluster: ClusterId(1), from, instance, to, supported: 0, required: 0, address, auth, name };
+        let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
+        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space };
+        let (silent_ms, alive, refused, itself, stalled) = (0, true, false, true, false);
+        let report = FailureReport { target: osd, instance, reporter: osd, silent_ms, alive, refused, itself, stalled };
+        let there = mon.local_addr().expect("bound").to_string();
+        let mons = vec![(MonId(0), closed), (MonId(1), "nonsense".to_owned()), (MonId(2), there)];
+        mon.set_nonblocking(true).expect("a socket");
+        speak(LastWords { mons, epoch: Epoch(1), hello, beacon, report }, "a flush hangs", true);
+        let begun = crate::clock::now();
+        let mut stream = loop {
+            match mon.accept() {
+                Ok((stream, _)) => break stream,
+                Err(_) => assert!(crate::clock::now().since(begun) < Duration::from_secs(60), "nobody is told"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        stream.set_nonblocking(false).expect("a socket");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        let (mut reader, mut said, mut bytes) = (nacre_wire::FrameReader::default(), Vec::new(), [0; 4096]);
+        while said.len() < 3 {
+            let count = stream.read(&mut bytes).expect("it speaks");
+            assert!(count > 0, "it said {said:?}");
+            reader.push(&bytes[..count]);
+            while let Some(frame) = reader.poll().expect("well-formed") {
+                said.push(frame.message);
+            }
+        }
+        assert!(matches!(&said[0], Message::Hello(hello) if hello.to == Some(Entity::Mon(MonId(2)))), "{said:?}");
+        assert!(matches!(&said[1], Message::Beacon(beacon) if beacon.device == "a flush hangs"), "{said:?}");
+        assert!(matches!(&said[2], Message::FailureReport(report) if report.itself), "{said:?}");
+    }
+}

@@ -91,3 +91,25 @@ pub fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
         Err(_) => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between OSDs whose machine is gone nothing comes back: without these a connection lives for hours, and what waits on it, too.
+    #[test]
+    fn the_kernel_ends_a_connection_whose_peer_is_gone() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        for daemons in [true, false] {
+            let fd = dial(address).expect("it listens");
+            watch(&fd, daemons);
+            assert_eq!(sockopt::socket_keepalive(&fd), Ok(true));
+            let idle = sockopt::tcp_keepidle(&fd).expect("set");
+            let tries = sockopt::tcp_keepintvl(&fd).expect("set") * sockopt::tcp_keepcnt(&fd).expect("set");
+            assert!(idle + tries <= Duration::from_secs(25), "{idle:?} {tries:?}");
+            let unread = sockopt::tcp_user_timeout(&fd).expect("readable");
+            assert_eq!(unread, if daemons { UNREAD_MAX_MS } else { 0 }, "a client may stand still");
+        }
+    }
+}

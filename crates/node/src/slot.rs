@@ -121,10 +121,14 @@ impl GateState {
     fn has_room(&self, bytes: u64) -> bool {
         self.ops == 0 || (self.ops < OPS_MAX && self.bytes + bytes <= BYTES_MAX)
     }
-    fn wake_first(&self) {
-        if let Some((_, waker)) = self.waiting.first_key_value() {
-            waker.wake_by_ref();
-        }
+    /// Who is to be woken, once the lock is released: a waker may poll, or drop, at once what waits here.
+    fn first(&self) -> Option<Waker> {
+        self.waiting.first_key_value().map(|(_, waker)| waker.clone())
+    }
+}
+fn wake(waiter: Option<Waker>) {
+    if let Some(waker) = waiter {
+        waker.wake();
     }
 }
 impl Future for Enter {
@@ -143,7 +147,9 @@ impl Future for Enter {
             }
             state.ops += 1;
             state.bytes += this.bytes;
-            state.wake_first();
+            let next = state.first();
+            drop(state);
+            wake(next);
             return Poll::Ready(Permit { gate: this.gate.clone(), bytes: this.bytes });
         }
         let next = &mut state.next;
@@ -151,7 +157,9 @@ impl Future for Enter {
             *next += 1;
             *next
         });
-        state.waiting.insert(number, context.waker().clone());
+        let before = state.waiting.insert(number, context.waker().clone());
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }
@@ -159,8 +167,11 @@ impl Drop for Enter {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let mut state = self.gate.lock();
-            state.waiting.remove(&number);
-            state.wake_first();
+            let gone = state.waiting.remove(&number);
+            let next = state.first();
+            drop(state);
+            drop(gone);
+            wake(next);
         }
     }
 }
@@ -169,7 +180,9 @@ impl Drop for Permit {
         let mut state = self.gate.lock();
         state.ops -= 1;
         state.bytes -= self.bytes;
-        state.wake_first();
+        let next = state.first();
+        drop(state);
+        wake(next);
     }
 }
 
@@ -215,6 +228,102 @@ mod tests {
         drop(first);
         assert_eq!(rung(1), 1, "it is the second one's turn now");
         assert!(poll(&mut second, 1).is_ready());
+    }
+
+    fn pends<F: Future + Unpin>(future: &mut F, bell: &Arc<Bell>) -> bool {
+        Pin::new(future).poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending()
+    }
+
+    /// A task may be polled by another executor than the last time: who polled last is woken. The first one's waker was kept, and the task slept on.
+    #[test]
+    fn who_polled_last_is_woken() {
+        let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
+        let rung = |n: usize| bells[n].0.load(std::sync::atomic::Ordering::Relaxed);
+        let (sender, mut receiver) = slot();
+        assert!(pends(&mut receiver, &bells[0]) && pends(&mut receiver, &bells[1]));
+        sender.send(7);
+        assert_eq!((rung(0), rung(1)), (0, 1), "a slot");
+        let gate = Arc::new(Gate::default());
+        let all = block_on(gate.enter(BYTES_MAX));
+        let mut waits = gate.enter(1);
+        assert!(pends(&mut waits, &bells[0]) && pends(&mut waits, &bells[1]));
+        drop(all);
+        assert_eq!((rung(0), rung(1)), (0, 2), "a gate");
+    }
+
+    /// Whatever comes, ends and gives up: who waits is woken when there is room, in order, and what is counted is what is inside.
+    /// (Only the first of two small ones was woken when a large one left: the other waited for nothing.)
+    #[test]
+    fn whoever_there_is_room_for_is_woken() {
+        for seed in 1..200_u64 {
+            let mut dice = seed;
+            let mut below = |n: u64| {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (dice >> 33) % n
+            };
+            let gate = Arc::new(Gate::default());
+            let mut inside: Vec<Permit> = Vec::new();
+            let mut waiting: Vec<(Enter, Arc<Bell>, usize)> = Vec::new();
+            for step in 0..300 {
+                match below(5) {
+                    0..2 => {
+                        let bytes = [1, BYTES_MAX / 3, BYTES_MAX / 2, BYTES_MAX, 2 * BYTES_MAX][below(5) as usize];
+                        let (mut enter, bell) = (gate.enter(bytes), Arc::<Bell>::default());
+                        match Pin::new(&mut enter).poll(&mut Context::from_waker(&Waker::from(bell.clone()))) {
+                            Poll::Ready(permit) => {
+                                assert!(waiting.is_empty(), "it overtakes who waits");
+                                inside.push(permit);
+                            }
+                            Poll::Pending => waiting.push((enter, bell, 0)),
+                        }
+                    }
+                    2..4 if !inside.is_empty() => drop(inside.swap_remove(below(inside.len() as u64) as usize)),
+                    4 if !waiting.is_empty() => drop(waiting.remove(below(waiting.len() as u64) as usize)),
+                    _ => {}
+                }
+                let rung = |bell: &Bell| bell.0.load(std::sync::atomic::Ordering::Relaxed);
+                while let Some(at) = waiting.iter().position(|(_, bell, heard)| rung(bell) > *heard) {
+                    let (enter, bell, heard) = &mut waiting[at];
+                    *heard = rung(bell);
+                    let polled = Pin::new(enter).poll(&mut Context::from_waker(&Waker::from(bell.clone())));
+                    if let Poll::Ready(permit) = polled {
+                        assert_eq!(at, 0, "in order");
+                        inside.push(permit);
+                        drop(waiting.remove(0));
+                    }
+                }
+                let state = gate.lock();
+                let fits = waiting.first().is_some_and(|(enter, ..)| state.has_room(enter.bytes));
+                assert!(!fits, "seed {seed}, step {step}: there is room, and nobody woke who waits for it");
+                let bytes = inside.iter().map(|permit| permit.bytes).sum();
+                assert_eq!((state.ops, state.bytes, state.waiting.len()), (inside.len(), bytes, waiting.len()));
+            }
+        }
+    }
+
+    /// A waker may drop the task that it wakes, and with it what waits here: the lock was held meanwhile, and the thread hung.
+    #[test]
+    fn a_waker_may_drop_what_waits() {
+        struct Dropper(Mutex<Option<Enter>>);
+        impl Wake for Dropper {
+            fn wake(self: Arc<Self>) {
+                drop(self.0.lock().expect("one at a time").take());
+            }
+        }
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let gate = Arc::new(Gate::default());
+            let all = block_on(gate.enter(BYTES_MAX));
+            let dropper = Arc::new(Dropper(Mutex::new(None)));
+            let mut waits = gate.enter(1);
+            let waker = Waker::from(dropper.clone());
+            assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+            *dropper.0.lock().expect("one at a time") = Some(waits);
+            drop(all);
+            let _ = done.send(gate.lock().waiting.len());
+        });
+        let left = ended.recv_timeout(std::time::Duration::from_mins(1));
+        assert_eq!(left, Ok(0), "it hangs, or leaves what is gone in its queue");
     }
 
     #[test]

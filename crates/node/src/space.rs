@@ -147,6 +147,29 @@ mod tests {
         assert_eq!((total, free), (1010 * MIB, 1000 * MIB));
     }
 
+    /// Each store of a cluster counted the whole file system's free space as its own: a full disk came as a surprise to all of them at once. An OSD that is
+    /// added while they run counts, too.
+    #[test]
+    fn the_stores_of_one_file_system_are_counted() {
+        use crate::config::OsdEntry;
+        use crate::directory::{InitOptions, add_osd, init};
+        let dir = std::env::temp_dir().join(format!("nacre-space-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options =
+            InitOptions { osds: 3, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..Default::default() };
+        let mut config = init(&dir, &options).expect("an empty folder becomes a cluster");
+        let (&first, entry) = config.osds.first_key_value().expect("three");
+        let (entry, path) = (entry.clone(), entry.path.clone());
+        let blocks = Arc::new(Blocks::open(&path, None).expect("opens"));
+        let mut place = Place::of(&config, &path, &blocks).expect("a file");
+        assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(3), "monitors do not grow");
+        let id = nacre_types::OsdId(first.0 + 7);
+        let entry = OsdEntry { path: dir.join(id.to_string()).join("store"), ..entry };
+        add_osd(&mut config, id, entry, 9).expect("added");
+        assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(4));
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
     #[test]
     fn without_the_reserve_nothing_is_free() {
         let host = HostSpace { reserved: false, ..host(308, 3, 1110) };

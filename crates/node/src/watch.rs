@@ -123,3 +123,43 @@ pub struct Notified {
     /// Who did not in time. Their watches are gone, and they hear so.
     pub missed: Vec<WatcherId>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future as _;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake};
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Who waits for a notify is woken by it, on whatever thread its task was polled last; and by the end, so that it does not wait for a client that is gone.
+    #[test]
+    fn who_polled_last_hears_of_it() {
+        let port = Port::new(Arc::new(crate::wake::Waker::new().expect("an event counter")));
+        let hearing = Arc::<Hearing>::default();
+        hearing.begin(WatchId(7));
+        let watcher = Watcher { port: port.clone(), hearing: hearing.clone() };
+        let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
+        let rung = |n: usize| bells[n].0.load(Ordering::Relaxed);
+        let lost = WatchEvent::Lost { watch: WatchId(7), since: nacre_types::Time::ZERO };
+        let mut next = Box::pin(watcher.next());
+        for bell in &bells {
+            assert!(next.as_mut().poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending());
+        }
+        hearing.push(lost.clone());
+        assert_eq!((rung(0), rung(1)), (0, 1));
+        assert!(matches!(
+            next.as_mut().poll(&mut Context::from_waker(&Waker::from(bells[0].clone()))),
+            Poll::Ready(Ok(_))
+        ));
+        drop(next);
+        assert!(matches!(watcher.next().wait(), Err(Error::Watch(WatchError::NoSuchWatch))), "and nothing more comes");
+    }
+}

@@ -1,6 +1,6 @@
 //! Tests: a reactor whose peers, connections and stores do what they should not.
 
-use super::{Node, NodeParts, Reactor, STRANGERS_MAX};
+use super::{CLIENT_INBOX_MAX, Node, NodeParts, Reactor, STRANGERS_MAX};
 use crate::access::Access;
 use crate::clock;
 use crate::conn::{Conn, QUEUE_BYTES_MAX, State};
@@ -228,6 +228,150 @@ fn a_peer_that_does_not_read_loses_its_connection() {
     }
     assert_eq!(pushed, QUEUE_BYTES_MAX / (48 << 20), "with their heads they are more than the bound");
     assert_eq!(rig.waiting(), ["osd.5 is gone"]);
+}
+
+/// A daemon that stops has not said everything as long as something lies in its queues: the monitors would not hear that it goes.
+#[test]
+fn who_stops_waits_for_what_is_not_sent() {
+    let mut rig = Rig::new();
+    let (id, _theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, PEER, Instance(1), false);
+    (0..5).for_each(|_| rig.reactor.turn(Duration::ZERO));
+    assert!(rig.reactor.is_drained(), "all is quiet");
+    let conn = rig.reactor.conns[id].as_mut().expect("open");
+    assert!(conn.push(Epoch(1), Message::Ping(Ping { stamp: 1 }), None));
+    assert!(!rig.reactor.is_drained());
+    rig.reactor.mark_dirty(id);
+    rig.reactor.flush();
+    assert!(rig.reactor.is_drained());
+}
+
+/// The session's connection went without a word of its own (its monitor was removed from this process, say): the role hears it, or what it asked there is
+/// never asked again.
+#[test]
+fn a_session_whose_connection_is_gone_is_over() {
+    let mut rig = Rig::new();
+    let mon = nacre_types::MonId(3);
+    rig.node().links.mon.pick(Time(1), &[mon]);
+    assert!(rig.node().links.mon.on_open(mon));
+    let mut node = rig.reactor.nodes[0].take().expect("it runs");
+    rig.reactor.seek_monitor(&mut node, 0, clock::now());
+    rig.reactor.nodes[0] = Some(node);
+    assert_eq!(rig.waiting(), ["mon.3 is gone"]);
+    assert_eq!(rig.node().links.mon.current(), None);
+}
+
+/// A group waits for company for at most a millisecond or so: the reactor sleeps no longer than that. It slept until its housekeeping, and a lone writer
+/// after many waited for half a second.
+#[test]
+fn a_group_that_waits_for_company_wakes_the_reactor() {
+    let mut rig = Rig::new();
+    let now = clock::now();
+    rig.reactor.keep_house();
+    rig.node().links.mon.session = crate::links::Session::Up(nacre_types::MonId(0));
+    let store = rig.node().store.as_mut().expect("it has one");
+    let submit = |store: &mut Hosted, token: u64| {
+        let transaction = nacre_store::Transaction::new().create_collection(nacre_store::CollectionId(token));
+        store.submit(transaction, nacre_store::Token(token)).expect("taken");
+    };
+    (1..=16).for_each(|token| submit(store, token));
+    store.kick(now, false);
+    store.poll(&mut Vec::new()).expect("no failure");
+    submit(store, 17);
+    store.kick(now, false);
+    let at = store.kick_at();
+    assert!(at < Time::MAX, "fifteen more may come");
+    assert!(rig.reactor.next_deadline() <= at);
+}
+
+/// Messages of a peer that come faster than they are handed on: all that were received whole are handed on, also when the turn's share was used up with
+/// the last of them. Nothing would wake the reactor for those that are left.
+#[test]
+fn what_was_received_in_a_full_turn_is_handed_on() {
+    let mut rig = Rig::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let theirs = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let (ours, _) = listener.accept().expect("it came");
+    ours.set_nonblocking(true).expect("a socket");
+    let id =
+        rig.reactor.register(Conn::new(ours.into(), 0, State::Greeting, None, clock::now())).expect("there is room");
+    rig.reactor.open(id, PEER, Instance(1), false);
+    let frame = Frame { epoch: Epoch(1), message: Message::Ping(Ping { stamp: 1 }) }.to_bytes();
+    let all = (12 << 20) / frame.len();
+    let sender = std::thread::spawn(move || {
+        use std::io::Write as _;
+        (&theirs).write_all(&frame.repeat(all)).expect("it is read");
+        theirs
+    });
+    let begun = clock::now();
+    let mut heard = 0;
+    while heard < all {
+        assert!(clock::now().since(begun) < Duration::from_secs(60), "{heard} of {all} were handed on");
+        let before = rig.reactor.traffic.receives;
+        rig.reactor.receive(id);
+        assert!(rig.reactor.traffic.receives > before && rig.reactor.conns[id].is_some());
+        heard += rig.node().inbox.drain(..).filter(|input| matches!(input, Input::Message { .. })).count();
+        let left = rig.reactor.conns[id].as_mut().expect("open").next_frame(&mut Default::default());
+        assert!(matches!(left, Ok(None)), "a whole frame was left in its buffer");
+    }
+    drop(sender.join());
+}
+
+/// More than a socket takes at once: the rest follows as its peer reads. Whoever is not told that there is room again keeps it for ever.
+#[test]
+fn what_a_socket_does_not_take_follows_when_it_does() {
+    let mut rig = Rig::new();
+    let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, PEER, Instance(1), false);
+    let (request, results, version) = (Default::default(), Vec::new(), Version::NONE);
+    let reply = OpReply { request, failure: None, version, results, attempt: 1 };
+    let conn = rig.reactor.conns[id].as_mut().expect("open");
+    assert!(conn.push(Epoch(1), Message::OpReply(reply, vec![Bytes::from(vec![0; 8 << 20])]), None));
+    rig.reactor.mark_dirty(id);
+    rig.reactor.turn(Duration::ZERO);
+    let is_sent = |rig: &Rig| rig.reactor.conns[id].as_ref().is_some_and(|conn| !conn.has_output());
+    assert!(!is_sent(&rig), "it takes less than that");
+    let mut bytes = vec![0; 1 << 20];
+    for _ in 0..10_000 {
+        let _ = rustix::net::recv(&theirs, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT);
+        rig.reactor.turn(Duration::ZERO);
+        if is_sent(&rig) {
+            return;
+        }
+    }
+    panic!("{} bytes are left", rig.reactor.conns[id].as_ref().map_or(0, Conn::queue_bytes));
+}
+
+/// Operations of a client that were received before it was paused: nothing more comes that would make its socket readable. They were handed on only when it
+/// sent something else, which it does when it gives up waiting.
+#[test]
+fn what_was_received_before_a_pause_is_handed_on_after_it() {
+    let mut rig = Rig::new();
+    let client = Entity::Client(ClientId(9));
+    let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, client, Instance(1), false);
+    let message = || Message::Ping(Ping { stamp: 1 });
+    let input = || Input::Message { from: PEER, epoch: Epoch(1), message: message(), before: None };
+    // Room for one of three.
+    rig.node().client_inbox.extend((1..CLIENT_INBOX_MAX).map(|_| input()));
+    let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes().repeat(3);
+    assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
+    rig.reactor.receive(id);
+    assert_eq!(rig.node().client_inbox.len(), CLIENT_INBOX_MAX);
+    assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| conn.paused));
+    rig.node().client_inbox.clear();
+    rig.reactor.resume_paused();
+    assert_eq!(rig.node().client_inbox.len(), 2);
+    assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| !conn.paused && conn.interest.0));
+}
+
+/// There was no descriptor for a connection: it is only for a while that nobody is heard.
+#[test]
+fn a_daemon_without_descriptors_listens_again() {
+    let mut rig = Rig::new();
+    rig.reactor.deaf = true;
+    rig.reactor.keep_house();
+    assert!(!rig.reactor.deaf);
 }
 
 /// What a client calls itself comes before its first message; daemons have no names.
