@@ -3,7 +3,7 @@
 use crate::plan::SECOND;
 use crate::process::Role;
 use crate::world::World;
-use nacre_types::{Entity, Epoch, OsdId, PgId};
+use nacre_types::{Entity, Epoch, ObjectId, OsdId, PgId, Version};
 
 /// How long an interval may take until it serves when nothing is wrong: leases run out, and lost messages are repeated.
 const SETTLE_NS: u64 = 6 * SECOND;
@@ -178,6 +178,31 @@ impl World {
     fn has_lost_parts(&self, osd: OsdId, pg: PgId) -> bool {
         let group = self.processes[&Entity::Osd(osd)].osd().and_then(|role| role.pgs().find(|group| group.id() == pg));
         group.is_some_and(|group| !group.local.lost.is_empty())
+    }
+
+    /// Groups that lack copies, and who has them.
+    pub(crate) fn unclean_groups(&self) -> Vec<(PgId, Vec<OsdId>)> {
+        let Some(map) = self.ledger.map() else { return Vec::new() };
+        let is_clean = |pg: PgId, record: &nacre_wire::map::PgRecord| {
+            Self::has_copies(map, pg, record.acting.len())
+                && record.primary().is_some_and(|osd| self.pg_is_clean(osd, pg, record.since))
+        };
+        map.pgs
+            .iter()
+            .filter(|(pg, record)| !is_clean(**pg, record))
+            .map(|(pg, record)| (*pg, record.acting.clone()))
+            .collect()
+    }
+
+    /// What an OSD that runs knows of its copies of a group that have lost data.
+    pub(crate) fn lost_of(&self, osd: OsdId, pg: PgId) -> Vec<(ObjectId, Version)> {
+        let group = self.group(osd, pg);
+        group.map_or_else(Vec::new, |group| group.local.lost.iter().map(|(object, at)| (object.clone(), *at)).collect())
+    }
+
+    /// The version of an object that an OSD that runs misses.
+    pub(crate) fn needs_of(&self, osd: OsdId, pg: PgId, object: &ObjectId) -> Option<Version> {
+        self.group(osd, pg)?.local.missing.get(object).map(|missing| missing.need)
     }
 
     /// What is not well, for people.

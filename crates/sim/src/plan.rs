@@ -310,6 +310,8 @@ pub struct Report {
     pub crashes: u64,
     /// How many disks were lost for good.
     pub disks: u32,
+    /// 1 if an object waits for an operator's word in the end, for the only copy of what was never answered has rotted.
+    pub reverts: u32,
     /// How many monitors came back with a new store.
     pub mons: u32,
     /// What happened to watches and locks.

@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    fn group(&self, osd: OsdId, pg: PgId) -> Option<&Pg> {
+    pub(crate) fn group(&self, osd: OsdId, pg: PgId) -> Option<&Pg> {
         let role = self.processes.get(&Entity::Osd(osd))?.osd().filter(|role| role.is_live())?;
         role.pgs().find(|group| group.id() == pg)
     }

@@ -73,6 +73,37 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
     copies
 }
 
+/// Whether all that keeps the cluster from healing are objects of which the only copy of the newest version has rotted: no client was ever answered for that
+/// version, and which older one is to be taken is an operator's word, which comes with scrub (simulator, seed 2668). The damage is looked up on the disk.
+pub fn wants_an_operators_word(world: &mut World) -> bool {
+    let stuck = world.unclean_groups();
+    let mut lost: Vec<(PgId, OsdId, ObjectId)> = Vec::new();
+    for (pg, acting) in &stuck {
+        let of_group: Vec<_> = acting
+            .iter()
+            .flat_map(|osd| world.lost_of(*osd, *pg).into_iter().map(|(object, at)| (*osd, object, at)))
+            .collect();
+        for (osd, object, version) in &of_group {
+            let misses = |other: &OsdId| world.needs_of(*other, *pg, object) == Some(*version);
+            if !acting.iter().filter(|other| *other != osd).all(misses) {
+                return false;
+            }
+        }
+        if of_group.is_empty() {
+            return false;
+        }
+        lost.extend(of_group.into_iter().map(|(osd, object, _)| (*pg, osd, object)));
+    }
+    let is_damaged = |(pg, osd, object): (PgId, OsdId, ObjectId)| {
+        let disk = world.disk(osd);
+        let object = key::store_key(pg, &object);
+        let Ok(ReadReply::Stat(Some(stat))) = disk.ask(Read::Stat(object.clone())) else { return false };
+        let read = disk.ask(Read::Data { object, offset: 0, length: stat.size });
+        disk.rotten && matches!(read, Err(ReadError::Corrupt { .. } | ReadError::Device { .. }))
+    };
+    !stuck.is_empty() && lost.into_iter().all(is_damaged)
+}
+
 /// Every clone that a member has of a group is in its index of clones: what is not there nobody trims.
 fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeMap<Bytes, Copy>) {
     let objects = copies.keys().map(|position| (position, key::object_at(position).expect("a position")));

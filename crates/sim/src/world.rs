@@ -148,6 +148,8 @@ pub struct World {
     pub(crate) surveyed: u64,
     /// From then on, in virtual nanoseconds, every operation that is begun must be answered.
     pub(crate) must_answer_from: u64,
+    /// 1 if an object waits for an operator's word.
+    reverts: u32,
     /// Disks that were lost for good.
     pub(crate) losses: crate::replace::Losses,
     pub(crate) moves: crate::moves::Moves,
@@ -155,6 +157,15 @@ pub struct World {
     ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
     runtime: nacre_osd::Runtime,
+}
+
+/// How the faults' end left a cluster.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    /// Everything is whole again.
+    Clean,
+    /// Some objects wait for an operator's word ([`crate::verdict::wants_an_operators_word`]).
+    Unhealable,
 }
 
 /// Runs a plan to its end.
@@ -165,7 +176,14 @@ pub struct World {
 pub fn run(plan: &Plan, verbose: bool) -> Report {
     let mut world = World::new(plan.clone(), verbose);
     world.note(|| format!("{plan:?}"));
-    world.run_until_clean();
+    if world.run_until_clean() == Ended::Unhealable {
+        // Nothing more comes of it; what clients were told is judged all the same.
+        world.reverts = 1;
+        if let Err(violations) = nacre_history::check(&world.work.history) {
+            panic!("{}", violations[0]);
+        }
+        return world.report();
+    }
     crate::verdict::copies_agree(&mut world);
     crate::verdict::clones_are_wanted(&mut world);
     crate::verdict::stores_are_sound(&world);
@@ -245,6 +263,7 @@ impl World {
             installed: false,
             borders: nacre_osd::borders::Borders::default(),
             surveyed: 0,
+            reverts: 0,
             must_answer_from: u64::MAX,
             losses: crate::replace::Losses::default(),
             moves: crate::moves::Moves::default(),
@@ -322,6 +341,7 @@ impl World {
             streams: self.work.streams.counts,
             fencing: self.work.fencing.counts,
             borders: self.borders,
+            reverts: self.reverts,
             simulated_ns: self.schedule.now,
             surveyed: self.surveyed,
         }
@@ -341,7 +361,7 @@ impl World {
         }
     }
 
-    fn run_until_clean(&mut self) {
+    fn run_until_clean(&mut self) -> Ended {
         let limit = self.plan.faults_ns + 300 * SECOND;
         let mut check_at = 0;
         while let Some((number, event)) = self.schedule.pop() {
@@ -354,13 +374,17 @@ impl World {
                 self.check();
                 self.split_while_filling();
                 if self.is_over() {
-                    return;
+                    return Ended::Clean;
                 }
+            }
+            if self.now() >= limit && self.plan.rot && crate::verdict::wants_an_operators_word(self) {
+                return Ended::Unhealable;
             }
             assert!(self.now() < limit, "does not heal: {}", self.unclean());
             assert!(self.events < EVENTS_MAX, "is busy without an end: {}", self.unclean());
             assert!(self.schedule.waiting() < SCHEDULED_MAX, "sends more than anybody takes: {}", self.unclean());
         }
+        panic!("nothing is scheduled any more: {}", self.unclean());
     }
 
     fn is_over(&self) -> bool {

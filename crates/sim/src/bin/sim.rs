@@ -95,13 +95,17 @@ fn main() -> ExitCode {
     };
     let begun = std::time::Instant::now();
     let mut borders = nacre_osd::borders::Borders::default();
-    let (mut passed, mut failed, mut simulated_ns) = (0u64, 0, 0);
+    let (mut passed, mut failed, mut simulated_ns, mut reverts) = (0u64, 0, 0, 0);
     for seed in range {
         match attempt(&given.plan(seed), verbose) {
             Ok(report) => {
                 passed += 1;
                 borders.add(&report.borders);
                 simulated_ns += report.simulated_ns;
+                reverts += report.reverts;
+                if report.reverts > 0 {
+                    println!("seed {seed}: an object waits for an operator's word");
+                }
                 println!("seed {seed}: {report}");
             }
             Err(why) => {
@@ -124,6 +128,9 @@ fn main() -> ExitCode {
         for (name, count) in borders.counts() {
             println!("border {name}: {count}");
         }
+    }
+    if reverts > 0 {
+        println!("{reverts} ended with an object that waits for an operator's word");
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
