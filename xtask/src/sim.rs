@@ -69,8 +69,9 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     for (name, count) in &crossed {
         println!("{name:<24} {count:>9}");
     }
-    if failed > 0 {
-        bail!("seeds failed; `./x sim --seed N` runs one again, the lines \"smaller\" say with how little");
+    if !failed.is_empty() {
+        let failed = failed.join("; ");
+        bail!("seeds failed: {failed}; `./x sim --seed N` runs one again, the lines \"smaller\" say with how little");
     }
     let never: Vec<&str> = crossed.iter().filter(|(_, count)| **count == 0).map(|(name, _)| name.as_str()).collect();
     if seeds >= SEEDS_FOR_BORDERS && !never.is_empty() {
@@ -79,12 +80,12 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Runs the simulator once for each core, with arguments by core and number of cores; gives how many failed, and what was counted of borders.
+/// Runs the simulator once for each core, with arguments by core and number of cores; gives the lines that say what failed, and what was counted of borders.
 fn on_all_cores(
     workspace: &Workspace,
     planted: bool,
     arguments: impl Fn(u64, u64) -> Vec<String>,
-) -> Result<(u32, BTreeMap<String, u64>)> {
+) -> Result<(Vec<String>, BTreeMap<String, u64>)> {
     let features: &[&str] = if planted { &["--features", "mutants"] } else { &[] };
     cargo(["build", "--release", "--locked", "--package", "nacre-sim", "--bin", "sim"]).args(features).run()?;
     let binary = workspace.target.join("release/sim");
@@ -98,26 +99,35 @@ fn on_all_cores(
         let child = child.with_context(|| format!("{} does not start", binary.display()))?;
         running.push((child, std::thread::spawn(move || show_and_count(output.expect("it was asked for")))));
     }
-    let (mut failed, mut crossed) = (0, BTreeMap::<String, u64>::new());
+    let (mut failed, mut crossed) = (Vec::new(), BTreeMap::<String, u64>::new());
     for (mut child, counts) in running {
-        failed += u32::from(!child.wait().context("waiting for the simulator")?.success());
-        for (name, count) in counts.join().expect("reading lines does not panic") {
+        let ended = child.wait().context("waiting for the simulator")?;
+        let (counts, said) = counts.join().expect("reading lines does not panic");
+        if !ended.success() {
+            failed.extend(if said.is_empty() { vec![format!("a simulator ended with {ended}")] } else { said });
+        }
+        for (name, count) in counts {
             *crossed.entry(name).or_default() += count;
         }
     }
     Ok((failed, crossed))
 }
 
-/// Prints what a simulator says, and gives what it says of borders.
-fn show_and_count(output: impl Read) -> Vec<(String, u64)> {
-    let mut counts = Vec::new();
+/// Prints what a simulator says, and gives what it says of borders and of failures.
+fn show_and_count(output: impl Read) -> (Vec<(String, u64)>, Vec<String>) {
+    let (mut counts, mut failed) = (Vec::new(), Vec::new());
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         match line.strip_prefix("border ").and_then(|rest| rest.split_once(": ")) {
             Some((name, count)) => counts.push((name.to_owned(), count.parse().unwrap_or_default())),
-            None => println!("{line}"),
+            None => {
+                println!("{line}");
+                if ["FAILED", "SURVIVED"].iter().any(|word| line.contains(word)) {
+                    failed.push(line);
+                }
+            }
         }
     }
-    counts
+    (counts, failed)
 }
 
 /// Every planted bug must be caught: those of stores, monitors and clients by the stories of their crates, the others by the simulator.
@@ -132,7 +142,7 @@ pub fn mutants() -> Result<()> {
     }
     let part = |core, cores| vec!["--mutants".to_owned(), "--part".to_owned(), format!("{core}/{cores}")];
     match on_all_cores(&workspace, true, part)? {
-        (0, _) => Ok(()),
-        _ => bail!("planted bugs survived: the lines above say which"),
+        (failed, _) if failed.is_empty() => Ok(()),
+        (failed, _) => bail!("planted bugs survived: {}", failed.join("; ")),
     }
 }

@@ -10,12 +10,14 @@ use std::process::{Command, Stdio};
 pub struct Step(Command);
 
 /// How many tests a program says it ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// That passed.
     pub passed: u64,
     /// That failed.
     pub failed: u64,
+    /// Names of those that failed.
+    pub names: Vec<String>,
 }
 
 /// Cargo, of the toolchain that built this program.
@@ -81,8 +83,11 @@ impl Step {
 }
 
 impl Tally {
-    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
+    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`, or `test a::b ... FAILED`.
     fn add(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            self.names.push(name.to_owned());
+        }
         let Some((_, counts)) = line.split_once("test result: ") else { return };
         let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
         for part in counts.split(';') {
@@ -105,7 +110,8 @@ mod tests {
         tally.add("test result: ok. 17 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.04s");
         tally.add("test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.add("test nonsense ... ok");
-        assert_eq!(tally, Tally { passed: 19, failed: 3 });
+        tally.add("test a::b ... FAILED");
+        assert_eq!(tally, Tally { passed: 19, failed: 3, names: vec!["a::b".to_owned()] });
     }
 
     #[test]

@@ -24,22 +24,26 @@ struct Suite {
 impl Suite {
     /// Runs a step that passes or fails as a whole.
     fn step(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
-        self.counted(name, || run().map(|()| (true, Tally { passed: 1, failed: 0 })));
+        self.counted(name, || run().map(|()| (true, Tally { passed: 1, ..Tally::default() })));
     }
 
     /// Runs a step that counts its tests.
     fn counted(&mut self, name: &str, run: impl FnOnce() -> Result<(bool, Tally)>) {
         println!("\n── {name} ──");
         let begun = Instant::now();
+        let mut why = String::new();
         let (good, tally) = run().unwrap_or_else(|error| {
             eprintln!("x: {name}: {error:#}");
+            why = format!(": {error:#}");
             (false, Tally::default())
         });
         self.tally.passed += tally.passed;
         // A step that fails without naming a test (it did not compile, say) is one failure itself.
         self.tally.failed += if good { tally.failed } else { tally.failed.max(1) };
         let verdict = if good && tally.failed == 0 { "ok" } else { "FAILED" };
-        self.lines.push(format!("{verdict:<7} {name} ({:.1} s)", begun.elapsed().as_secs_f64()));
+        self.lines.push(format!("{verdict:<7} {name} ({:.1} s){why}", begun.elapsed().as_secs_f64()));
+        // Of a long run often only the end is kept.
+        self.lines.extend(tally.names.iter().map(|test| format!("        {test} failed")));
     }
 
     /// Says that a step does not run, and why.
@@ -53,7 +57,7 @@ impl Suite {
         for line in self.lines.iter().chain(&self.skipped) {
             println!("{line}");
         }
-        let Tally { passed, failed } = self.tally;
+        let Tally { passed, failed, .. } = self.tally;
         println!("took {:.0} s", begun.elapsed().as_secs_f64());
         if begun.elapsed() > BUDGET {
             println!("WARNING: that is more than the {} minutes a clean run may take", BUDGET.as_secs() / 60);
@@ -192,9 +196,15 @@ mod tests {
         let mut suite = Suite::default();
         suite.step("good", || Ok(()));
         suite.counted("broken build", || Ok((false, Tally::default())));
-        suite.counted("bad tests", || Ok((false, Tally { passed: 5, failed: 2 })));
+        suite.counted("bad tests", || {
+            let names = vec!["a::b".to_owned(), "a::c".to_owned()];
+            Ok((false, Tally { passed: 5, failed: 2, names }))
+        });
         suite.step("error", || bail!("no"));
-        assert_eq!(suite.tally, Tally { passed: 6, failed: 4 });
+        assert_eq!((suite.tally.passed, suite.tally.failed), (6, 4));
+        // What only the end of a run's output shows must say what failed, and why.
+        let said = suite.lines.join("\n");
+        assert!(said.contains("a::c failed") && said.trim_end().ends_with(": no"), "{said}");
         assert!(suite.end(Instant::now()).is_err());
     }
 }

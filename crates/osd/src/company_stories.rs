@@ -3,8 +3,9 @@
 use crate::company::Company;
 use crate::key;
 use crate::stories::{Host, PG};
+use bytes::Bytes;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
-use nacre_types::{ClientId, Entity, OsdId, PgId};
+use nacre_types::{ClientId, Entity, ObjectId, OsdId, PgId};
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
 use nacre_wire::{Message, Payload};
@@ -207,6 +208,65 @@ fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     company.settle();
     assert_eq!(company.answer(&large), Some(Err(OpFailure::Full {})));
     assert!(matches!(company.answer(&fits), Some(Ok(_))));
+}
+
+/// A write of one byte to an object that a snapshot preserves clones its omap in every store. Nothing counted that: some large omaps and a snapshot, and the
+/// stores of all members came to their ends at once and stopped, again after each restart, when the write was sent again.
+#[test]
+fn clones_fit_what_stores_have() {
+    const MIB: u64 = 1 << 20;
+    let mut company = Company::new(3, 2, 3);
+    let names: Vec<String> = (0..6).map(|n| format!("object-{n}")).collect();
+    let entries: Vec<_> = (0..100).map(|n| (Bytes::from(format!("{n:03}")), Bytes::from(vec![7; 15_000]))).collect();
+    for name in &names {
+        company.op(name, vec![SubOp::OmapSet { entries: entries.clone() }], &[]).expect("written");
+    }
+    let acting = company.acting();
+    let snap = crate::snap_stories::snapshot(&mut company, "monday");
+    // The reserve is 12 MiB, of which each of three primaries may have 2 under way: less than one clone's 3 MB.
+    let say = |company: &mut Company, free: u64| {
+        for osd in &acting {
+            company.host(*osd).osd.on_usage(128 * MIB, (128 - free) * MIB);
+        }
+        company.wait(500);
+    };
+    let cloned = |company: &mut Company, osd: u32| {
+        let has = |name: &&String| {
+            let clone = ObjectId { snapshot: snap, ..ObjectId::named(name) };
+            company.host(osd).store.peek(&Read::Stat(crate::key::store_key(PG, &clone))) != Ok(ReadReply::Stat(None))
+        };
+        names.iter().filter(has).count()
+    };
+    let write = |company: &mut Company, name: &str, op: SubOp| {
+        let length = if matches!(op, SubOp::Delete {}) { 0 } else { 1 };
+        let request = OpRequest { answered_below: 1, ..company.request(ClientId(300), name, vec![op], 0) };
+        company.resend(&request, &b"x"[..length]);
+        request
+    };
+    let byte = || SubOp::Write { offset: 0, length: 1 };
+    say(&mut company, 14);
+    for op in [byte(), SubOp::Delete {}] {
+        let refused = write(&mut company, &names[0], op);
+        company.settle();
+        assert_eq!(company.answer(&refused), Some(Err(OpFailure::Full {})), "three such would not fit");
+    }
+    assert_eq!(cloned(&mut company, acting[1]), 0);
+    say(&mut company, 60);
+    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    let sent: Vec<_> = names.iter().map(|name| write(&mut company, name, byte())).collect();
+    company.settle();
+    assert_eq!(cloned(&mut company, acting[1]), 1, "the others wait until this one is acknowledged");
+    company.lose = |_| false;
+    company.wait(3000);
+    for request in &sent {
+        assert!(matches!(company.answer(request), Some(Ok(_))), "{:?}", company.answer(request));
+    }
+    assert_eq!(cloned(&mut company, acting[1]), 6);
+    // What makes no clone any more is deleted however full the stores are.
+    say(&mut company, 1);
+    let deleted = write(&mut company, &names[0], SubOp::Delete {});
+    company.settle();
+    assert!(matches!(company.answer(&deleted), Some(Ok(_))), "{:?}", company.answer(&deleted));
 }
 
 /// Parts of objects that recovery brings are counted as they come: the host looks only now and then.

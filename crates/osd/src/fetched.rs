@@ -43,6 +43,8 @@ pub enum Want {
         /// So many.
         entries: usize,
     },
+    /// What a clone of this object takes of a store's room: of the operation's own, or of one of its clones.
+    Clone(ObjectKey),
 }
 
 impl Want {
@@ -51,6 +53,7 @@ impl Want {
     pub fn read(&self, object: ObjectKey) -> Read {
         match self {
             Self::Data { offset, length } => Read::Data { object, offset: *offset, length: *length },
+            Self::Clone(of) => Read::Weight(of.clone()),
             Self::Keys(keys) => Read::OmapGet { object, keys: keys.clone() },
             Self::Page { after, entries } => Read::Omap {
                 object,
@@ -146,6 +149,8 @@ impl Fetched {
                     self.keys.extend(entries.into_iter().map(|(key, value)| (key, Some(value))));
                 }
             }
+            // The operation remembers it ([`crate::pg::object::Pending::clone_bytes`]).
+            (Want::Clone(_), _) => {}
             (Want::Page { after, .. }, reply) => {
                 let (entries, more) = match reply {
                     Some(ReadReply::Omap { entries, more }) => (entries, more),

@@ -56,6 +56,11 @@ impl Room {
     pub const fn is_nearly_full(&self) -> bool {
         self.free < self.reserve
     }
+    /// Of the reserve, too, only what is for recovery and deletions is left.
+    #[must_use]
+    pub const fn is_nearly_out(&self) -> bool {
+        self.free < self.reserve / 2
+    }
     /// Whether recovery may add so much. It is counted at once: the next look comes after many parts.
     pub const fn take_part(&mut self, bytes: u64) -> bool {
         let fits = self.free > self.reserve / 2 && self.free - self.reserve / 2 >= bytes;

@@ -991,7 +991,8 @@ fn a_range_has_what_came_into_being_after_it_was_listed() {
     host.held = Some(Vec::new());
     let swap = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::WriteFull { length: 3 }];
     ask(10, 1, 1, swap, vec![Bytes::from_static(b"abc"), Bytes::from_static(b"xyz")], after, &mut host);
-    // What the clone's place holds is known, and the data is on its way.
+    // What the clone's place holds is known, and what the clone takes, and the data is on its way.
+    host.release();
     host.release();
     let waiting = host.held.take().expect("set above");
     assert_eq!(waiting.len(), 1);

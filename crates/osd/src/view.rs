@@ -107,6 +107,7 @@ impl View {
         let bytes = |want: &Want| match want {
             Want::Data { length, .. } => *length,
             Want::Keys(_) | Want::Page { .. } => PAGE_BYTES_MAX as u64,
+            Want::Clone(_) => 0,
         };
         self.wanted.iter().map(bytes).sum::<u64>() >= FETCHED_BYTES_MAX / 2
     }
@@ -604,6 +605,7 @@ mod tests {
                     let entries = keys.iter().filter_map(|key| Some((key.clone(), self.omap.get(key)?.clone())));
                     nacre_store::ReadReply::Omap { entries: entries.collect(), more: false }
                 }
+                Want::Clone(_) => nacre_store::ReadReply::Weight(0),
                 Want::Page { after, entries } => {
                     let all = self.omap.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
                     let all: Vec<(Bytes, Bytes)> = all.map(|(key, value)| (key.clone(), value.clone())).collect();

@@ -1,31 +1,26 @@
 //! A daemon's store on its simulated disk: what is durable when, what a crash leaves, what rots.
 //!
 //! ```text
-//!  role ─submit, read─▶ Disk ─▶ RamStore                      commits in batches, when the schedule says so
-//!                         └──▶ Store ─▶ TestDevice            operations and jobs finish a few at a time, in any order
+//!  role ─submit, read─▶ Disk: Feed ─▶ RamStore                commits what was kicked, when the schedule says so
+//!                               └──▶ Store ─▶ TestDevice      operations and jobs finish a few at a time, in any order
 //!  crash ─▶ RamStore: a prefix of what was not committed      Store: any part of what was not flushed, in sectors
 //! ```
 //! A crash may fall into a job (a checkpoint of the index) or into the opening of the store: then some prefix of what that wrote is what the
 //! next life finds, as far as it was flushed.
 
-use crate::plan::Disks;
+use crate::plan::{Disks, Plan};
 use crate::rng::Rng;
 use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
 use nacre_store::{
-    CheckOptions, Event, Finding, FormatOptions, Job, ObjectStore, OpenOptions, RamStore, Read, ReadError, ReadReply,
-    Store, SubmitError, Token, Transaction, Usage,
+    CheckOptions, Event, Feed, Finding, FormatOptions, Job, ObjectStore, OpenOptions, RamStore, Read, ReadError,
+    ReadReply, Store, SubmitError, Token, Transaction, Usage,
 };
-use std::collections::VecDeque;
+use nacre_types::Time;
 
 /// Length of a simulated device in bytes.
 const DEVICE_LENGTH: u64 = 24 << 20;
 /// The log's share of it.
 const WAL_LENGTH: u64 = 1 << 20;
-
-enum Waiting {
-    Submit(Transaction, Token),
-    Read(Read, Token),
-}
 
 /// The real store at work.
 struct Real {
@@ -47,8 +42,8 @@ enum Kind {
 pub struct Disk {
     kind: Kind,
     options: OpenOptions,
-    /// Refused as busy, and what came after it.
-    waiting: VecDeque<Waiting>,
+    /// What production's host puts before a store, too: order, company for a group, rest.
+    feed: Feed,
     /// The next turn is scheduled.
     pub scheduled: bool,
     /// Blocks of objects may be damaged.
@@ -61,14 +56,14 @@ pub struct Disk {
     batch: usize,
 }
 
-fn options(deferred_write_max: usize) -> OpenOptions {
+fn options(plan: &Plan) -> OpenOptions {
     OpenOptions {
-        deferred_write_max,
+        deferred_write_max: plan.deferred_write_max,
         cache_bytes: 64 << 10,
         index_cache_bytes: 1 << 20,
         memtable_bytes: 32 << 10,
         deferred_bytes: 96 << 10,
-        queue_bytes_max: 512 << 10,
+        queue_bytes_max: plan.queue_bytes_max,
         salt: 0x6e61_6372_6531_3337,
         // So small that workloads cross them: omaps are cloned in slices, ranges leave the index in several checkpoints.
         clone_slice_bytes: 256,
@@ -136,6 +131,13 @@ fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
     }
 }
 
+/// One that failed says so in an event.
+fn taken(result: Result<(), SubmitError>) {
+    if let Err(why) = result.or_else(|why| if why == SubmitError::Failed { Ok(()) } else { Err(why) }) {
+        panic!("the store refuses what its daemon must write: {why}");
+    }
+}
+
 /// What the offline check says of a device.
 fn checked(image: Image) -> nacre_store::Report {
     let device = TestDevice::with_image(DEVICE_LENGTH, image);
@@ -160,9 +162,9 @@ fn damaged(image: &Image, before: &Image, at: u64, other: u64, rng: &mut Rng) ->
 impl Disk {
     /// A disk with a store that holds one transaction.
     #[must_use]
-    pub fn new(disks: Disks, deferred_write_max: usize, content: Transaction, rng: &mut Rng) -> Self {
-        let options = options(deferred_write_max);
-        let kind = match disks {
+    pub fn new(plan: &Plan, content: Transaction, rng: &mut Rng) -> Self {
+        let options = options(plan);
+        let kind = match plan.disks {
             Disks::Ram => {
                 let mut store = RamStore::with(nacre_store::ram::Commits::Manual, 1 << 40);
                 store.submit(content, Token(0)).expect("an empty store takes its first transaction");
@@ -173,10 +175,9 @@ impl Disk {
                 let device = TestDevice::new(DEVICE_LENGTH);
                 let format = FormatOptions { wal_bytes: Some(WAL_LENGTH), ..FormatOptions::default() };
                 nacre_store::format(&device.blocking(), &format).expect("a healthy device of sufficient size");
-                let mut real = open(device.live(), &options, rng, false);
-                real.store.submit(content, Token(0)).expect("an empty store takes its first transaction");
-                real.store.kick();
+                let real = open(device.live(), &options, rng, false);
                 let mut disk = Self::of(Kind::Real(Box::new(real)), options);
+                disk.submit(content, Token(0));
                 disk.run_until(|event| matches!(event, Event::Committed(_)).then_some(()));
                 disk.power_off(rng);
                 return disk;
@@ -186,16 +187,20 @@ impl Disk {
     }
 
     fn of(kind: Kind, options: OpenOptions) -> Self {
-        let (waiting, at_start) = (VecDeque::new(), Image::default());
-        Self { kind, options, waiting, scheduled: false, rotten: false, unlucky: false, at_start, batch: 0 }
+        let (feed, at_start) = (Feed::new(), Image::default());
+        Self { kind, options, feed, scheduled: false, rotten: false, unlucky: false, at_start, batch: 0 }
     }
 
     fn store(&mut self) -> &mut dyn ObjectStore {
-        match &mut self.kind {
+        self.fed().1
+    }
+    fn fed(&mut self) -> (&mut Feed, &mut dyn ObjectStore) {
+        let store: &mut dyn ObjectStore = match &mut self.kind {
             Kind::Ram(store) => &mut **store,
             Kind::Real(real) => &mut real.store,
             Kind::Off(_) => panic!("the disk of a daemon that does not run"),
-        }
+        };
+        (&mut self.feed, store)
     }
 
     /// The daemon starts. `faults`: this, too, may be cut short, and repeated.
@@ -208,7 +213,7 @@ impl Disk {
 
     /// The daemon is gone, in the middle of whatever it did. Says how much was at stake.
     pub fn power_off(&mut self, rng: &mut Rng) -> String {
-        self.waiting.clear();
+        self.feed = Feed::new();
         (self.scheduled, self.batch) = (false, 0);
         let kind = std::mem::replace(&mut self.kind, Kind::Off(Image::default()));
         let unlucky = std::mem::take(&mut self.unlucky);
@@ -242,49 +247,50 @@ impl Disk {
 
     /// Takes a transaction, now or when the store is no longer busy.
     pub fn submit(&mut self, transaction: Transaction, token: Token) {
-        self.waiting.push_back(Waiting::Submit(transaction, token));
-        self.offer();
+        let (feed, store) = self.fed();
+        taken(feed.submit(store, transaction, token));
     }
     /// Takes a question; it sees every transaction submitted before.
     pub fn read(&mut self, read: Read, token: Token) {
-        self.waiting.push_back(Waiting::Read(read, token));
-        self.offer();
-    }
-
-    fn offer(&mut self) {
-        while let Some(first) = self.waiting.pop_front() {
-            match first {
-                Waiting::Read(read, token) => self.store().read(read, token),
-                Waiting::Submit(mut transaction, token) => match self.store().offer(&mut transaction, token) {
-                    // One that failed says so in an event.
-                    Ok(()) | Err(SubmitError::Failed) => {}
-                    Err(SubmitError::Busy) => {
-                        self.waiting.push_front(Waiting::Submit(transaction, token));
-                        return;
-                    }
-                    Err(why) => panic!("the store refuses what its daemon must write: {why}"),
-                },
-            }
-        }
+        let (feed, store) = self.fed();
+        feed.read(store, read, token);
     }
 
     /// Appends what happened.
-    pub fn poll(&mut self, events: &mut Vec<Event>) {
+    pub fn poll(&mut self, now: Time, events: &mut Vec<Event>) {
         let from = events.len();
-        self.store().poll(events);
-        if events[from..].iter().any(|event| matches!(event, Event::Committed(_))) {
-            self.offer();
-        }
+        let (feed, store) = self.fed();
+        feed.polling();
+        store.poll(events);
+        taken(feed.took(store, now, &events[from..]));
     }
 
-    /// The end of a wake-up: one log write and one flush for what was submitted in it.
-    pub fn kick(&mut self) {
-        self.store().kick();
+    /// The end of a wake-up: one log write and one flush for what was submitted in it, or later, when it has company.
+    pub fn kick(&mut self, now: Time) {
+        let (feed, store) = self.fed();
+        feed.kick(store, now);
+        self.look_at_real();
+    }
+
+    /// When [`Self::kick`] is to be called again whatever else happens.
+    #[must_use]
+    pub fn kick_at(&self) -> Time {
+        self.feed.kick_at()
+    }
+
+    /// Twice a second.
+    pub fn rest(&mut self) {
+        let (feed, store) = self.fed();
+        feed.rest(store);
+        self.look_at_real();
+    }
+
+    fn look_at_real(&mut self) {
         if let Kind::Real(real) = &mut self.kind {
             real.take_jobs();
             real.feed();
             real.store.check();
-            if self.waiting.is_empty() && real.jobs.is_empty() && !real.store.is_busy() {
+            if self.feed.none_wait() && real.jobs.is_empty() && !real.store.is_busy() {
                 real.store.check_at_rest();
             }
         }
@@ -295,7 +301,7 @@ impl Disk {
         let busy = match &self.kind {
             Kind::Ram(store) => {
                 if !self.scheduled {
-                    self.batch = store.uncommitted();
+                    self.batch = store.kicked();
                 }
                 self.batch > 0
             }
@@ -330,8 +336,6 @@ impl Disk {
             }
             Kind::Off(_) => {}
         }
-        // A store may be busy because it looks something up: a job that comes back is as good as a commit.
-        self.offer();
     }
 
     /// Every write and flush fails from now on (after a few more).
@@ -415,8 +419,10 @@ impl Disk {
     fn run_until<T>(&mut self, mut until: impl FnMut(Event) -> Option<T>) -> T {
         let mut events = Vec::new();
         for _ in 0..10_000 {
-            self.kick();
-            self.poll(&mut events);
+            let (feed, store) = self.fed();
+            feed.kick_at_once(store, Time::ZERO);
+            self.look_at_real();
+            self.poll(Time::ZERO, &mut events);
             if let Some(found) = events.drain(..).find_map(&mut until) {
                 return found;
             }

@@ -59,6 +59,8 @@ pub struct Plan {
     pub compact_entries: u64,
     /// Bytes up to which the real store writes in place through its log.
     pub deferred_write_max: usize,
+    /// Bytes that the real store takes before it is busy, and what comes then has to wait in order.
+    pub queue_bytes_max: usize,
     /// Bytes that every store says it has, whatever its disk has: of little, few updates may be under way at one time.
     pub capacity: u64,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
@@ -174,6 +176,7 @@ impl Plan {
             down_out_s: *rng.pick(&[1, 3, 600, 600]),
             compact_entries: *rng.pick(&[16, 30, 1000]),
             deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
+            queue_bytes_max: [8 << 10, 64 << 10, 512 << 10][seed as usize % 3],
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),

@@ -92,7 +92,7 @@ impl World {
     }
 
     fn new_disk(&mut self, content: Transaction) -> Disk {
-        Disk::new(self.plan.disks, self.plan.deferred_write_max, content, &mut self.rng)
+        Disk::new(&self.plan, content, &mut self.rng)
     }
 
     /// Whether every group has somebody else who has what was answered.

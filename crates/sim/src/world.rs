@@ -221,7 +221,7 @@ impl World {
         let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
         let osds = (0..plan.osds).map(|osd| (Entity::Osd(OsdId(osd)), nacre_osd::format(CLUSTER, OsdId(osd))));
         for (who, content) in mons.chain(osds) {
-            let disk = Disk::new(plan.disks, plan.deferred_write_max, content, &mut rng);
+            let disk = Disk::new(&plan, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
         let mut work = Workload::new(&plan);
@@ -469,6 +469,7 @@ impl World {
             Event::Restart(who) => self.restart(who),
             Event::Survey => {
                 self.survey();
+                self.rest();
                 self.after(250 * MS, Event::Survey);
             }
             Event::Calm => self.calm_down(),
@@ -625,6 +626,18 @@ impl World {
         self.perform(who, actions);
     }
 
+    /// Stores that nobody writes to rest.
+    fn rest(&mut self) {
+        let now = self.now();
+        let looks = |process: &Process| process.role.is_some() && process.busy_until <= now;
+        let running = |(who, process): (&Entity, &Process)| looks(process).then_some(*who);
+        let running: Vec<Entity> = self.processes.iter().filter_map(running).collect();
+        for who in running {
+            self.process(who).disk.rest();
+            self.perform(who, Vec::new());
+        }
+    }
+
     fn disk_turn(&mut self, who: Entity, life: u64) {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
@@ -681,8 +694,8 @@ impl World {
                 return;
             }
             let process = self.processes.get_mut(&who).expect("a process per daemon");
-            process.disk.poll(&mut events);
             let local = process.clock.local(now);
+            process.disk.poll(local, &mut events);
             let Some(role) = &mut process.role else { return };
             actions = Vec::new();
             for event in events.drain(..) {
@@ -692,7 +705,9 @@ impl World {
                 break;
             }
         }
-        self.process(who).disk.kick();
+        let process = self.process(who);
+        let local = process.clock.local(now);
+        process.disk.kick(local);
         self.look_at(who);
         self.schedule_next(who);
     }
@@ -765,7 +780,8 @@ impl World {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &process.role else { return };
         let life = process.life;
-        let at = process.clock.global(role.next_deadline(), now).max(now + 1000);
+        let deadline = role.next_deadline().min(process.disk.kick_at());
+        let at = process.clock.global(deadline, now).max(now + 1000);
         let wake = at < process.wake;
         if wake {
             process.wake = at;

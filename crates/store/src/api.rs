@@ -443,6 +443,8 @@ pub enum Read {
         /// At most so many keys.
         limit: usize,
     },
+    /// What a clone of the object takes in space at most: [`ReadReply::Weight`]. Blocks are shared, but not the omap, attributes and records of blocks.
+    Weight(ObjectKey),
     /// The ranges that hold data, in blocks cut at the object's end: everything outside reads as zeros.
     Extents {
         /// Which.
@@ -470,6 +472,8 @@ pub enum ReadReply {
     Stat(Option<ObjectStat>),
     /// To [`Read::Data`]: the bytes in segments.
     Data(Vec<Bytes>),
+    /// To [`Read::Weight`]: bytes; 0 if the object is absent.
+    Weight(u64),
     /// To [`Read::Omap`] and [`Read::OmapGet`].
     Omap {
         /// In order.

@@ -26,6 +26,7 @@ mod borders;
 mod cache;
 pub mod check;
 pub mod device;
+pub mod feed;
 mod few;
 mod format;
 mod index;
@@ -46,10 +47,11 @@ pub use api::{
 pub use borders::Borders;
 pub use check::{CheckOptions, Finding, Report, check};
 pub use device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoId, IoKind};
+pub use feed::Feed;
 pub use format::root::{Features, Identity, RootError};
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
 pub use open::{FormatError, FormatOptions, OpenError, OpenOptions, format};
 pub use ram::RamStore;
-pub use store::Store;
+pub use store::{INDEX_COST, Store};

@@ -142,6 +142,7 @@ impl Image {
         let object = |key: &ObjectKey| self.get(key).ok_or(ReadError::NotFound);
         match read {
             Read::Stat(key) => Ok(ReadReply::Stat(self.get(key).map(Object::stat))),
+            Read::Weight(key) => Ok(ReadReply::Weight(self.get(key).map_or(0, Object::clone_bytes))),
             Read::Data { object: key, offset, length } => object(key)?.read(*offset, *length).map(ReadReply::Data),
             Read::Extents { object: key, offset, length } => {
                 Ok(ReadReply::Extents(object(key)?.extents(*offset, *length)))
@@ -172,6 +173,8 @@ pub struct RamStore {
     waiting: VecDeque<(Token, Transaction)>,
     events: Vec<Event>,
     commits: Commits,
+    /// Uncommitted at the last kick.
+    kicked: usize,
     capacity: u64,
     logged_max: u64,
     failed: bool,
@@ -200,6 +203,7 @@ impl RamStore {
             waiting: VecDeque::new(),
             events: Vec::new(),
             commits,
+            kicked: 0,
             capacity,
             logged_max: u64::MAX,
             failed: false,
@@ -218,8 +222,15 @@ impl RamStore {
         self.waiting.len()
     }
 
+    /// How many of these were there at the last kick: without one nothing is written.
+    #[must_use]
+    pub fn kicked(&self) -> usize {
+        self.kicked.min(self.waiting.len())
+    }
+
     /// Commits the `count` oldest uncommitted transactions.
     pub fn commit(&mut self, count: usize) {
+        self.kicked = self.kicked.saturating_sub(count);
         for _ in 0..count.min(self.waiting.len()) {
             let (token, transaction) = self.waiting.pop_front().expect("counted");
             self.durable.apply_all(&transaction).expect("the same transactions were applied before in the same order");
@@ -240,6 +251,7 @@ impl RamStore {
             waiting: VecDeque::new(),
             events: Vec::new(),
             commits: self.commits,
+            kicked: 0,
             capacity: self.capacity,
             logged_max: self.logged_max,
             failed: false,
@@ -334,6 +346,7 @@ impl ObjectStore for RamStore {
     }
 
     fn kick(&mut self) {
+        self.kicked = self.waiting.len();
         if self.commits == Commits::AtKick && !self.failed && !self.waiting.is_empty() {
             self.usage.wal_groups += 1;
             self.usage.flushes += 1;

@@ -42,6 +42,7 @@ mod invariants;
 mod lookup;
 mod reading;
 mod room;
+pub use room::INDEX_COST;
 
 use crate::api::{
     CollectionId, Event, Job, JobDone, ObjectStore, Op, Read, StoreFailure, SubmitError, Token, Transaction, Usage,

@@ -321,3 +321,42 @@ fn give_back(refused: bool) {
     assert!(rig.store.usage().checkpoints > usage.checkpoints + 1);
     drop(reopen(rig, &options));
 }
+
+/// A primary asks what a clone will take before it orders one: what was ordered cannot be refused any more. The answer covers what the store takes for it,
+/// wherever the omap is (memory, index, both), and there are as many bytes left afterwards.
+#[test]
+fn what_a_clone_takes_is_known_before() {
+    let mut rig = Rig::open(Rig::format(96 << 20), &options(), 1).shuffled(5);
+    rig.must(Transaction::new().create_collection(C), 0);
+    let mut token = 0;
+    let weight = |rig: &mut Rig, name: &str| match rig.ask(Read::Weight(key(name))) {
+        Ok(ReadReply::Weight(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(weight(&mut rig, "absent"), 0);
+    let sizes = [("none", 0), ("small", 10), ("large", 4000)];
+    for (name, count) in sizes {
+        with_omap(&mut rig, &key(name), count, &mut token);
+        token += 1;
+        rig.must(Transaction::new().write(key(name), 5 << 20, vec![1; 1 << 20]), token);
+    }
+    for round in 0..3 {
+        for (name, count) in sizes {
+            // The newest entries are in memory, those of earlier rounds in the index.
+            token += 1;
+            rig.must(Transaction::new().omap_set(key(name), format!("new-{round}"), vec![3; 900]), token);
+            let bytes = weight(&mut rig, name);
+            assert!(bytes > count * 120 && bytes < 100_000 + 4 * count * 200, "{name}: {bytes}");
+            rig.settle();
+            let before = rig.store.usage().free;
+            token += 1;
+            rig.must(Transaction::new().clone_object(key(name), key(format!("{name}-{round}"))), token);
+            rig.settle();
+            let taken = before.saturating_sub(rig.store.usage().free);
+            // Beside what every transaction takes, for which updates have 16 KiB.
+            assert!(taken <= bytes + (16 << 10), "{name}: {taken} bytes were taken, {bytes} were said");
+        }
+        rig = reopen(rig, &options()).shuffled(round);
+        (rig.applied, rig.committed) = (token, token);
+    }
+}

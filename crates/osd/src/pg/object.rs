@@ -78,6 +78,8 @@ pub struct Pending {
     pub snapshot: Option<nacre_types::SnapId>,
     /// Methods of it asked to roll the object back to these snapshots.
     pub back: Vec<nacre_types::SnapId>,
+    /// Bytes that the clones which it makes or takes the object back to take of a store's room; none as long as that was not asked.
+    pub clone_bytes: Option<u64>,
     /// What it copies, when that is here.
     pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
     /// It called a class that was not here, when classes were as of that moment ([`crate::programs::Programs::moment`]).

@@ -124,6 +124,7 @@ impl Pg {
             own: None,
             snapshot,
             back: Vec::new(),
+            clone_bytes: None,
             source: None,
             awaits_since: None,
             blocked: !serving,
@@ -326,7 +327,8 @@ impl Pg {
             return Some(Wait::Program);
         }
         let is_write = front.is_write();
-        let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + UPDATE_BESIDE;
+        let clones = front.clone_bytes.unwrap_or(0);
+        let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         if having < min_size || (is_write && lacking) {
             return Some(Wait::Degraded);
@@ -473,9 +475,14 @@ impl Pg {
     }
 
     /// Whether the members could bear the update beside as large ones of other primaries. One that is not larger than what a primary may always have under way
-    /// was looked at before; what an operator does to make room (`FULL_OK`) is let through.
+    /// was looked at before; what an operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it, a deletion too: none is
+    /// made when half of the reserve is gone.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
-        let bytes = super::replication::room_of(&update.effects, &update.payload);
+        let update = super::replication::room_of(&update.effects, &update.payload);
+        if let Some(clones) = op.clone_bytes {
+            return !sh.room.is_nearly_out() && !sh.under_way.is_too_much(&self.interval.acting, update + clones);
+        }
+        let bytes = update;
         let wanted = op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0;
         wanted || !sh.under_way.is_too_much(&self.interval.acting, bytes)
     }
@@ -631,8 +638,13 @@ impl Pg {
         if reading.waiting > 0 {
             return;
         }
-        let Reading { op, mut fetched, wants, replies, failed, .. } =
+        let Reading { mut op, mut fetched, wants, replies, failed, .. } =
             primary.objects.end_reading(number).expect("just seen");
+        if matches!(wants[..], [Want::Clone(_), ..]) {
+            let weight =
+                |reply: &Option<ReadReply>| if let Some(ReadReply::Weight(bytes)) = reply { *bytes } else { 0 };
+            op.clone_bytes = Some(replies.iter().map(weight).sum());
+        }
         let object = op.request.object.clone();
         let state = primary.objects.get(&object);
         state.reads -= 1;
@@ -686,6 +698,15 @@ impl Pg {
                 return None;
             }
         };
+        if op.is_write() && op.clone_bytes.is_none() {
+            let cloned = self.cloned_from(&op, &context, sh);
+            if !cloned.is_empty() {
+                let id = self.id();
+                let wants = cloned.iter().map(|of| Want::Clone(key::store_key(id, of))).collect();
+                self.read_for(op, wants, fetched, sh);
+                return None;
+            }
+        }
         let source = op.source.clone().transpose();
         let brought = self.brought(&op, &context, sh);
         let scene = self.scene(&op, &context, sh);
@@ -728,7 +749,7 @@ impl Pg {
             }
             Outcome::Back { snap } => {
                 let back = [&op.back[..], &[snap]].concat();
-                self.back_to_front(Pending { back, ..op });
+                self.back_to_front(Pending { back, clone_bytes: None, ..op });
             }
             Outcome::Update(update) if !self.fits_stores(&update, sh) => {
                 return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::TooLarge {}), sh);

@@ -129,9 +129,11 @@ impl InFlight {
     }
 }
 
-/// Bytes that an update takes of a store, about: no less than what the store counts for the usual ones.
+/// Bytes that an update takes of a store, about: no less than what the store counts for the usual ones. Attributes and entries of omaps are records of its
+/// index, of which a byte takes more than one.
 pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
-    nacre_wire::msg::payload_len(payload) as u64 + crate::evaluate::small_bytes(effects) as u64 + UPDATE_BESIDE
+    let records = nacre_store::INDEX_COST * crate::evaluate::small_bytes(effects) as u64;
+    nacre_wire::msg::payload_len(payload) as u64 + records + UPDATE_BESIDE
 }
 
 /// Effects as store operations.
@@ -188,6 +190,7 @@ impl Pg {
     pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
         let Update { mut effects, payload, mut context, results } = update;
         let mut ops = Ops::new();
+        let clone_bytes = op.clone_bytes.unwrap_or(0);
         let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
         let clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
         if context.is_stored() {
@@ -207,6 +210,7 @@ impl Pg {
         let reply = OpReply { version: ordered.update.version, ..reply };
         let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
         (ordered.update.answers, ordered.update.early) = (vec![answer], early);
+        ordered.update.room += clone_bytes;
         let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
         self.launch(all, ops, sh);
         sh.counters.writes += 1;

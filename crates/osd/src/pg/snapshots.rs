@@ -59,6 +59,16 @@ impl Pg {
         snaps::preserve(before, &self.snap_context(op, before, sh)?).0
     }
 
+    /// What the operation makes clones of, as far as it is known before it is evaluated: of the object as it is, and of those that it takes the object back to.
+    pub(super) fn cloned_from(&self, op: &Pending, before: &Context, sh: &Shared) -> Vec<ObjectId> {
+        let live = self.clone_made(op, before, sh).map(|_| op.request.object.clone());
+        let back = rolled_back_to(op).filter_map(|snap| match snaps::resolve(&before.snaps, before.exists, snap) {
+            Found::Clone(id) => Some(snaps::at(&op.request.object, id)),
+            _ => None,
+        });
+        live.into_iter().chain(back).collect()
+    }
+
     /// Whether a clone is made before the operation's own update.
     pub(super) fn clones_first(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
         op.is_write() && self.clone_made(op, before, sh).is_some()

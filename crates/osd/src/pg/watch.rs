@@ -279,6 +279,7 @@ impl Pg {
             own: Some(own),
             snapshot: None,
             back: Vec::new(),
+            clone_bytes: None,
             source: None,
             awaits_since: None,
             blocked: false,

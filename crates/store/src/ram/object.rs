@@ -29,6 +29,12 @@ impl Object {
         self.blocks.len() as u64 * BLOCK_U64 + attrs as u64 + self.omap_bytes
     }
 
+    /// As the real store says it.
+    pub(super) fn clone_bytes(&self) -> u64 {
+        let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len()).sum();
+        crate::store::INDEX_COST * (attrs as u64 + self.omap_bytes + 1024)
+    }
+
     pub(super) fn stat(&self) -> ObjectStat {
         ObjectStat { size: self.size, attrs: self.attrs.clone() }
     }

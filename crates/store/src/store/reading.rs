@@ -111,6 +111,8 @@ enum Later {
     Keys(Vec<Bytes>),
     Scan(Scan),
     Blocks(Vec<Piece>, Vec<Part>),
+    /// Something that is being looked up already.
+    Asked,
 }
 
 /// An answer, an error, or what is missing.
@@ -150,6 +152,10 @@ impl<D: Device> Store<D> {
         }
         let tried = match &waiter.read {
             Read::Stat(object) => self.try_stat(object),
+            Read::Weight(object) => {
+                let weight = self.clone_bytes(object);
+                weight.map(|weight| Ok(ReadReply::Weight(weight))).map_err(|_| Later::Asked)
+            }
             Read::Data { object, offset, length } => self.try_data(object, *offset, *length),
             Read::Extents { object, offset, length } => self.try_extents(object, *offset, *length),
             Read::OmapGet { object, keys } => self.try_omap_get(object, keys),
@@ -168,6 +174,7 @@ impl<D: Device> Store<D> {
                 self.lookups.want_keys(keys);
                 wait(&mut self.reads, waiter);
             }
+            Err(Later::Asked) => drop(wait(&mut self.reads, waiter)),
             Err(Later::Scan(scan)) => {
                 let id = wait(&mut self.reads, waiter);
                 self.lookups.want_scan(ScanFor::Read(id), scan);

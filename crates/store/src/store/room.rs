@@ -16,6 +16,10 @@ use crate::format::{BLOCK_U64, keys};
 use crate::index::IndexError;
 use std::collections::BTreeMap;
 
+/// Bytes of space that a byte of records takes at most, with what the index keeps beside it: half-full pages, and half as much again inside its chunks
+/// ([`Store::look_at_index`]), where that takes a chunk anew.
+pub const INDEX_COST: u64 = 4;
+
 /// What a transaction may take, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
@@ -158,6 +162,11 @@ impl<D: Device> Store<D> {
         Ok(all)
     }
 
+    /// By how many bytes a clone of an object may lessen what is left; busy until that is known, which has been asked for.
+    pub(super) fn clone_bytes(&mut self, object: &ObjectKey) -> Result<u64, SubmitError> {
+        self.weight_of(object).map(|weight| INDEX_COST * weight)
+    }
+
     fn weight_of(&mut self, object: &ObjectKey) -> Result<u64, SubmitError> {
         if self.collections.get(&object.collection).is_none_or(|&objects| objects == 0) {
             return Ok(0);
@@ -168,8 +177,13 @@ impl<D: Device> Store<D> {
             return Err(SubmitError::Busy);
         };
         let Some(record) = record else { return Ok(0) };
+        self.weight_of_record(&record)
+    }
+
+    /// Index bytes of an object, of which this is the head's record.
+    fn weight_of_record(&mut self, record: &bytes::Bytes) -> Result<u64, SubmitError> {
         // A damaged one will be found when it is applied.
-        let Some(head) = Head::decode(&record) else { return Ok(0) };
+        let Some(head) = Head::decode(record) else { return Ok(0) };
         let shards: u64 = head.shards.iter().map(|&(_, count)| u64::from(count) + 1).sum();
         // A shard's record, and reference counts of its blocks wherever they lie.
         let mut weight = record.len() as u64 + 1024 + shards * 2048;

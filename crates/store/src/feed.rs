@@ -1,0 +1,549 @@
+//! How a host feeds its store: submissions in order, also when the store is busy, and one log write and flush for many.
+//!
+//! ```text
+//!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and everything behind it waits here, in order
+//!  host ─kick_at, kick─▶ Feed ─kick───────▶ ObjectStore       one group under way; the next when its company is here, or after a while
+//!  ObjectStore ─events─▶ Feed::took                           commits are counted, what waits is offered again
+//! ```
+//! A group for the log is started when as many transactions are in hand as were there when the last group ended, written or waiting, or after a few
+//! times as long as a group takes. Writers that are answered together write again together, and a wake-up, a message and a flush for all of them cost
+//! what they do for one. Without the waiting ones, two halves of the writers would take turns for ever, at twice the cost (`bench/README.md`).
+//! A single writer never waits, nor do so few that a group is over before the next of them comes.
+//!
+//! Invariants: the store sees submissions and reads in the order in which the role made them; as long as anything is in hand there is a group under way,
+//! or a time ([`Feed::kick_at`]) at which one is started, or the store is busy with work of its own. Both hosts run this, the simulator too.
+
+use crate::api::{Event, ObjectStore, Op, Read, SubmitError, Token, Transaction, Usage};
+use nacre_types::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Company comes after its last answer has gone to its client, and its next write to the primary and from there to us: some times what a flush takes.
+const COMPANY_GROUPS: u32 = 3;
+/// A group waits for company at most this long, however long groups take.
+pub const COMPANY_MAX: Duration = Duration::from_micros(1200);
+/// A store may rest at the second look after it was last written to.
+const RESTS_AFTER: u32 = 2;
+
+enum Waiting {
+    Submit(Transaction, Token),
+    Read(Read, Token),
+}
+
+/// What is known of a store's room without asking it each time: that costs more the larger the device is.
+#[derive(Clone, Copy, Default)]
+struct Room {
+    total: u64,
+    used: u64,
+    /// Left for transactions when the store was asked: what it has itself.
+    inside: u64,
+    /// The same, as far as the host has it.
+    free: u64,
+    /// Taken since, at most.
+    taken: u64,
+}
+
+impl Room {
+    /// A transaction of so many bytes was taken: a small write may cost a whole block, and records in the index. What a clone costs only the store knows.
+    fn take(&mut self, size: usize, clones: bool) {
+        self.taken += if clones { self.free } else { 4 * size as u64 + (16 << 10) };
+    }
+    /// So much was taken that a store that had room may soon have none.
+    fn is_stale(&self) -> bool {
+        let distance = self.free.saturating_sub(self.total / 20).max(8 << 20);
+        self.taken >= distance / 8
+    }
+}
+
+/// See the module head.
+#[derive(Default)]
+pub struct Feed {
+    waiting: VecDeque<Waiting>,
+    /// Transactions handed over and not committed.
+    handed: usize,
+    room: Room,
+    /// The store said busy since the last kick.
+    busy: bool,
+    /// The store was given something, or kicked, and not polled since.
+    touched: bool,
+    /// Handed over and in no group yet.
+    unkicked: usize,
+    /// When the first of them was seen at the end of a wake-up.
+    unkicked_since: Option<Time>,
+    /// Looks at it since it was last written to.
+    looks: u32,
+    /// When the group under way was started.
+    kicked_at: Option<Time>,
+    /// Transactions in the last group, with those that waited when it ended; and how long it took.
+    last_group: (usize, Duration),
+}
+
+impl Feed {
+    /// For a store that was just opened, which may have done something worth resting after.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { looks: RESTS_AFTER - 1, ..Self::default() }
+    }
+
+    /// Takes a transaction, for the store now or when that is no longer busy.
+    ///
+    /// # Errors
+    /// Why the daemon must stop: the store refuses what its role must write.
+    pub fn submit(
+        &mut self,
+        store: &mut dyn ObjectStore,
+        transaction: Transaction,
+        token: Token,
+    ) -> Result<(), SubmitError> {
+        if self.waiting.is_empty() {
+            self.offer(store, transaction, token)
+        } else {
+            self.waiting.push_back(Waiting::Submit(transaction, token));
+            Ok(())
+        }
+    }
+
+    /// Takes a question; it sees every transaction submitted before, and none submitted later.
+    pub fn read(&mut self, store: &mut dyn ObjectStore, read: Read, token: Token) {
+        if self.waiting.is_empty() {
+            store.read(read, token);
+            self.touched = true;
+        } else {
+            self.waiting.push_back(Waiting::Read(read, token));
+        }
+    }
+
+    /// How much the store takes at once only the store counts: it leaves what it does not take.
+    fn offer(
+        &mut self,
+        store: &mut dyn ObjectStore,
+        mut transaction: Transaction,
+        token: Token,
+    ) -> Result<(), SubmitError> {
+        let (size, clones) = (transaction.size(), transaction.ops.iter().any(|op| matches!(op, Op::Clone { .. })));
+        match store.offer(&mut transaction, token) {
+            Ok(()) => {
+                self.room.take(size, clones);
+                self.looks = 0;
+                self.handed += 1;
+                self.touched = true;
+                self.unkicked += 1;
+                Ok(())
+            }
+            Err(SubmitError::Busy) => {
+                self.waiting.push_front(Waiting::Submit(transaction, token));
+                self.busy = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Offers again what waits.
+    fn offer_waiting(&mut self, store: &mut dyn ObjectStore) -> Result<(), SubmitError> {
+        while let Some(first) = self.waiting.pop_front() {
+            match first {
+                Waiting::Read(read, token) => {
+                    store.read(read, token);
+                    self.touched = true;
+                }
+                Waiting::Submit(transaction, token) => {
+                    let before = self.waiting.len();
+                    self.offer(store, transaction, token)?;
+                    if self.waiting.len() > before {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The store is about to be polled.
+    pub fn polling(&mut self) {
+        self.touched = false;
+    }
+
+    /// What the store said when it was polled, and now there may be room for what waits: after commits, and after jobs, for a checkpoint makes room too.
+    ///
+    /// # Errors
+    /// As for [`Self::submit`].
+    pub fn took(&mut self, store: &mut dyn ObjectStore, now: Time, events: &[Event]) -> Result<(), SubmitError> {
+        let committed = events.iter().filter(|event| matches!(event, Event::Committed(_))).count();
+        if committed > 0 {
+            // Commits come in order of submission.
+            self.handed -= committed;
+            // A group also takes what was applied while it waited for the one before.
+            self.unkicked = self.unkicked.min(self.handed);
+            if self.unkicked == 0 {
+                self.unkicked_since = None;
+            }
+            if let Some(at) = self.kicked_at.take() {
+                self.last_group = (committed + self.unkicked, now.since(at));
+            }
+        }
+        self.offer_waiting(store)
+    }
+
+    /// One log write and one flush for everything submitted, now or when it has company: see the module head. To be called at the end of every wake-up, and
+    /// at [`Self::kick_at`]. Whether the store was kicked: it may have jobs.
+    pub fn kick(&mut self, store: &mut dyn ObjectStore, now: Time) -> bool {
+        if std::mem::take(&mut self.busy) && self.handed == self.unkicked {
+            // Nothing is under way whose end would be noticed: what it is busy with, perhaps a checkpoint, must be begun now.
+            if self.unkicked > 0 {
+                self.kick_now(store, now);
+            } else {
+                store.kick();
+            }
+            return true;
+        }
+        if self.unkicked == 0 {
+            return false;
+        }
+        if self.handed > self.unkicked {
+            return false; // a group is under way; what arrives meanwhile becomes the next one
+        }
+        if self.unkicked_since.is_none() {
+            self.unkicked_since = Some(now);
+        }
+        if self.unkicked >= self.last_group.0 || now >= self.kick_at() {
+            self.kick_now(store, now);
+            return true;
+        }
+        false
+    }
+
+    /// The same without waiting for company: for a start, when there is only one who writes.
+    pub fn kick_at_once(&mut self, store: &mut dyn ObjectStore, now: Time) {
+        if self.unkicked > 0 {
+            self.kick_now(store, now);
+        } else {
+            self.kick(store, now);
+        }
+    }
+
+    fn kick_now(&mut self, store: &mut dyn ObjectStore, now: Time) {
+        (self.unkicked, self.unkicked_since) = (0, None);
+        self.kicked_at = Some(now);
+        store.kick();
+        self.touched = true;
+    }
+
+    /// When a group is to be started that still waits for company.
+    #[must_use]
+    pub fn kick_at(&self) -> Time {
+        match self.unkicked_since {
+            Some(since) if self.unkicked > 0 => since + (self.last_group.1 * COMPANY_GROUPS).min(COMPANY_MAX),
+            _ => Time::MAX,
+        }
+    }
+
+    /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their place keep the
+    /// buffers in memory that they were received in, many megabytes. Whether it rests now: it may have jobs.
+    pub fn rest(&mut self, store: &mut dyn ObjectStore) -> bool {
+        self.looks = if self.handed == 0 { self.looks.saturating_add(1) } else { 1 };
+        let rests = self.looks == RESTS_AFTER;
+        if rests {
+            store.rest();
+            self.touched = true;
+        }
+        rests
+    }
+
+    /// What the store said of its room, and of how many bytes in all and still free its own host has them, if that has fewer.
+    pub fn note_room(&mut self, usage: &Usage, limited: Option<(u64, u64)>) {
+        let (total, free) = limited.unwrap_or((usage.total, usage.free));
+        self.room = Room { total, used: usage.used, inside: usage.free, free, taken: 0 };
+    }
+
+    /// Whether so much was taken since [`Self::note_room`] that the store is to be asked again.
+    #[must_use]
+    pub fn room_is_stale(&self) -> bool {
+        self.room.is_stale()
+    }
+
+    /// Whether the store's host has less than the store itself.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.room.free < self.room.inside
+    }
+
+    /// Total and used bytes, as of [`Self::note_room`]. Near the end it counts what may still be asked for: what is kept for deletes, or may be needed by
+    /// what is under way, is as good as used.
+    #[must_use]
+    pub fn fullness(&self) -> (u64, u64) {
+        let Room { total, used, free, .. } = self.room;
+        (total, if free < total / 20 { total.saturating_sub(free) } else { used })
+    }
+
+    /// Whether polling the store may find something that came of what it was given.
+    #[must_use]
+    pub fn is_touched(&self) -> bool {
+        self.touched
+    }
+    /// Transactions handed over and not committed.
+    #[must_use]
+    pub fn handed(&self) -> usize {
+        self.handed
+    }
+    /// Whether nothing waits for the store to take it.
+    #[must_use]
+    pub fn none_wait(&self) -> bool {
+        self.waiting.is_empty()
+    }
+    /// Whether it has nothing to do and nothing in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.handed == 0 && !self.touched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{CollectionId, Job, JobDone, ObjectKey};
+
+    /// A store that commits everything it was given when it is told to, kicked or not.
+    #[derive(Default)]
+    struct Told {
+        submitted: Vec<Token>,
+        kicks: usize,
+        rests: usize,
+        commit: bool,
+        /// Only so many of them.
+        commit_first: Option<usize>,
+        /// It takes no more than so many.
+        room: Option<usize>,
+        /// Submissions and reads, in order.
+        seen: Vec<Token>,
+        usage: Usage,
+    }
+
+    impl ObjectStore for Told {
+        fn offer(&mut self, _: &mut Transaction, token: Token) -> Result<(), SubmitError> {
+            if self.room.is_some_and(|room| self.submitted.len() >= room) {
+                return Err(SubmitError::Busy);
+            }
+            self.submitted.push(token);
+            self.seen.push(token);
+            Ok(())
+        }
+        fn read(&mut self, _: Read, token: Token) {
+            self.seen.push(token);
+        }
+        fn kick(&mut self) {
+            self.kicks += 1;
+        }
+        fn rest(&mut self) {
+            self.rests += 1;
+        }
+        fn poll(&mut self, events: &mut Vec<Event>) {
+            if std::mem::take(&mut self.commit) {
+                let count = self.commit_first.take().unwrap_or(self.submitted.len());
+                events.extend(self.submitted.drain(..count).map(Event::Committed));
+            }
+        }
+        fn jobs(&mut self, _: &mut Vec<Job>) {}
+        fn on_job(&mut self, _: JobDone) {}
+        fn usage(&self) -> Usage {
+            self.usage
+        }
+    }
+
+    struct Bench {
+        feed: Feed,
+        told: Told,
+        now: Time,
+    }
+
+    fn bench() -> Bench {
+        Bench { feed: Feed::new(), told: Told::default(), now: Time::ZERO }
+    }
+
+    impl Bench {
+        fn submit_one(&mut self, n: u64) {
+            self.feed.submit(&mut self.told, Transaction::default(), Token(n)).expect("taken");
+        }
+        fn submit(&mut self, count: u64) {
+            (0..count).for_each(|n| self.submit_one(n));
+        }
+        fn read(&mut self, read: Read, token: Token) {
+            self.feed.read(&mut self.told, read, token);
+        }
+        fn look(&mut self) {
+            self.feed.note_room(&self.told.usage, None);
+        }
+        fn rest(&mut self) {
+            self.feed.rest(&mut self.told);
+        }
+        fn commit(&mut self) -> usize {
+            self.told.commit = true;
+            let mut events = Vec::new();
+            self.feed.polling();
+            self.told.poll(&mut events);
+            if self.feed.room_is_stale() {
+                self.look();
+            }
+            self.feed.took(&mut self.told, self.now, &events).expect("no failure");
+            events.len()
+        }
+        fn kicks(&mut self, at: u64) -> usize {
+            self.now = Time(at);
+            self.feed.kick(&mut self.told, self.now);
+            self.told.kicks
+        }
+    }
+
+    #[test]
+    fn a_single_writer_never_waits_and_many_wait_for_each_other_but_not_long() {
+        let mut bench = bench();
+        for round in 1..4 {
+            bench.submit(1);
+            assert_eq!(bench.kicks(1_000_000 * round as u64), round, "alone: at once");
+            assert_eq!(bench.commit(), 1);
+        }
+        bench.submit(1);
+        assert_eq!(bench.kicks(5_000_000), 4);
+        bench.submit(7);
+        assert_eq!(bench.kicks(5_000_000), 4, "a group is under way");
+        bench.commit();
+        bench.feed.last_group = (8, Duration::from_micros(100));
+        bench.submit(3);
+        assert_eq!(bench.kicks(6_000_000), 4, "five more are likely to come");
+        assert_eq!(bench.feed.kick_at(), Time(6_300_000));
+        assert_eq!(bench.kicks(6_300_000), 5, "they did not come");
+        bench.commit();
+        bench.feed.last_group = (8, Duration::from_secs(1));
+        bench.submit(1);
+        bench.kicks(7_000_000);
+        assert_eq!(bench.feed.kick_at(), Time(7_000_000) + COMPANY_MAX);
+        bench.submit(7);
+        assert_eq!(bench.kicks(7_000_001), 6, "all are here");
+    }
+
+    /// Eight of sixteen writers were in the log, eight waited; then these were in the log and those waited, and so on.
+    #[test]
+    fn halves_of_the_writers_become_one_group() {
+        let mut bench = bench();
+        bench.submit(8);
+        assert_eq!(bench.kicks(1_000_000), 1);
+        bench.submit(8);
+        assert_eq!(bench.kicks(1_000_000), 1, "a group is under way");
+        // The store commits what it wrote, and keeps what came later.
+        bench.told.commit_first = Some(8);
+        assert_eq!(bench.commit(), 8);
+        bench.feed.last_group.1 = Duration::from_micros(100);
+        assert_eq!(bench.kicks(2_000_000), 1, "the first eight write again soon");
+        bench.submit(8);
+        assert_eq!(bench.kicks(2_100_000), 2, "all sixteen");
+        assert_eq!(bench.commit(), 16);
+    }
+
+    /// A store's group takes everything that is applied when it begins, also what was not kicked. The host then waited for the commit of
+    /// a group that had nothing left to commit, and never kicked again.
+    #[test]
+    fn what_committed_without_a_kick_is_not_waited_for() {
+        let mut bench = bench();
+        bench.submit(1);
+        assert_eq!(bench.kicks(1), 1);
+        bench.submit(2);
+        assert_eq!(bench.commit(), 3);
+        assert_eq!(bench.kicks(2), 1, "nothing is left");
+        bench.submit(3);
+        assert_eq!(bench.kicks(3), 2);
+    }
+
+    /// A read of what was just written, behind a store that was busy: it must not overtake the write, nor a later write an earlier one.
+    #[test]
+    fn what_waits_for_a_busy_store_keeps_its_order() {
+        let mut bench = bench();
+        bench.told.room = Some(2);
+        let key = || ObjectKey::new(CollectionId(1), "a");
+        for n in 0..9 {
+            match n % 3 {
+                2 => bench.read(Read::Stat(key()), Token(n)),
+                _ => bench.submit_one(n),
+            }
+        }
+        assert!(bench.feed.waiting.len() > 3 && !bench.feed.is_idle());
+        for _ in 0..9 {
+            bench.kicks(1);
+            bench.commit();
+        }
+        let seen: Vec<u64> = bench.told.seen.iter().map(|token| token.0).collect();
+        assert_eq!(seen, (0..9).collect::<Vec<_>>());
+        bench.commit();
+        assert!(bench.feed.is_idle());
+    }
+
+    /// A kick takes the mark that the store was busy, and what waits goes on waiting.
+    /// A read that came then overtook it: it saw objects as they were before earlier writes.
+    #[test]
+    fn a_read_after_a_kick_waits_behind_earlier_writes() {
+        let mut bench = bench();
+        bench.told.room = Some(2);
+        bench.submit(3);
+        assert_eq!(bench.kicks(1), 1, "two are taken, the third waits");
+        let key = ObjectKey::new(CollectionId(1), "a");
+        bench.read(Read::Stat(key), Token(3));
+        bench.commit();
+        let seen: Vec<u64> = bench.told.seen.iter().map(|token| token.0).collect();
+        assert_eq!(seen, [0, 1, 2, 3]);
+    }
+
+    /// Blocks that wait in the log keep the buffers that they were received in. A store that had rested once never rested again.
+    #[test]
+    fn a_store_rests_after_each_time_it_was_written_to() {
+        let mut bench = bench();
+        let looks = |bench: &mut Bench, count: u32| {
+            (0..count).for_each(|_| bench.rest());
+            std::mem::take(&mut bench.told.rests)
+        };
+        assert_eq!(looks(&mut bench, 10), 1, "what it did when it was opened");
+        for looked_at in [true, false, true, false] {
+            bench.submit(1);
+            if looked_at {
+                assert_eq!(looks(&mut bench, 10), 0, "it is being written to");
+            }
+            bench.commit();
+            assert_eq!(looks(&mut bench, 10), 1, "once");
+        }
+    }
+
+    /// A store that is busy with nothing of ours, a checkpoint that has not been begun: nobody else kicks it, and what waits would wait for ever.
+    #[test]
+    fn a_busy_store_with_nothing_in_hand_is_kicked() {
+        let mut bench = bench();
+        bench.told.room = Some(0);
+        bench.submit(1);
+        assert_eq!(bench.kicks(1), 1);
+        bench.told.room = None;
+        bench.commit();
+        let taken = bench.told.submitted.len();
+        assert_eq!((taken, bench.kicks(2)), (1, 2));
+    }
+
+    /// Near its end a store is asked after every few writes, not twice a second: a fast writer fills the rest in between.
+    #[test]
+    fn a_store_that_fills_is_asked_how_much_room_it_has() {
+        const MIB: u64 = 1 << 20;
+        let mut bench = bench();
+        let usage =
+            |free: u64| Usage { total: 1000 * MIB, used: (1000 - free) * MIB, free: free * MIB, ..Usage::default() };
+        bench.told.usage = usage(55);
+        bench.look();
+        assert_eq!(bench.feed.fullness(), (1000 * MIB, 945 * MIB));
+        bench.told.usage = Usage { used: 600 * MIB, ..usage(20) };
+        let mut asked = 0;
+        for n in 1..=64 {
+            bench.submit(1);
+            bench.commit();
+            if bench.feed.fullness() != (1000 * MIB, 945 * MIB) {
+                asked = n;
+                break;
+            }
+        }
+        assert!((2..=64).contains(&asked), "64 blocks of 16 KiB are an eighth of 8 MiB: {asked}");
+        assert_eq!(bench.feed.fullness().1, 980 * MIB, "what is kept for deletes counts as used near the end");
+    }
+}
