@@ -746,6 +746,56 @@ mod tests {
         assert_eq!(heard, 0, "it is kept for nobody");
     }
 
+    /// A watcher read nothing for so long that its watch was ended here, and the monitors went on telling this client what happened, for as long as it lived.
+    #[test]
+    fn a_watch_that_ended_here_ends_at_the_monitors() {
+        use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaEvents};
+        let mut case = Case::new();
+        let sink = Arc::<Sink>::default();
+        case.call(Call::MetaWatch { span: MetaSpan::Prefix { prefix: "a/".into() }, from: 1, sink: sink.clone() });
+        let sent = |case: &mut Case| {
+            let mut actions = Vec::new();
+            case.access.take_actions(case.now, &mut actions);
+            let message = |action| match action {
+                Action::SendMon { message } => Some(message),
+                _ => None,
+            };
+            actions.into_iter().filter_map(message).collect::<Vec<_>>()
+        };
+        let watch = |message: &Message| match message {
+            Message::MetaWatch(watch) => Some(watch.watch),
+            _ => None,
+        };
+        let watch = sent(&mut case).iter().find_map(watch).expect("it is asked for");
+        assert!(!sink.push(nacre_client::WatchNews::Ended(MetaError::Superseded {})), "nobody reads it any more");
+        let events = MetaEvents::encode(&[MetaEvent::Delete { key: "a/k".into(), revision: 1 }]);
+        let message = Message::MetaEvents(MetaEvents { watch, after: 0, through: 1 }, vec![events]);
+        case.access.on_message(case.now, MON, Epoch(1), message);
+        let cancelled = |message: &Message| matches!(message, Message::MetaCancel(cancel) if cancel.watch == watch);
+        assert!(sent(&mut case).iter().any(cancelled), "the monitors are not told");
+    }
+
+    /// Of two requests that waited for others of their client the second had less time, and was answered only when the first one's time was over, too.
+    #[test]
+    fn each_request_about_metadata_has_a_time_of_its_own() {
+        use nacre_wire::msg::meta::META_WINDOW;
+        let mut case = Case::new();
+        let ask = |case: &mut Case, seconds| {
+            let (reply, receiver) = slot();
+            let call = MetaCall::Leases {};
+            case.call(Call::Meta { call, deadline: case.now + Duration::from_secs(seconds), reply });
+            receiver
+        };
+        let mut patient: Vec<_> = (0..META_WINDOW + 10).map(|_| ask(&mut case, 30)).collect();
+        let mut hurried = ask(&mut case, 1);
+        assert!(case.access.next_deadline() <= case.now + Duration::from_secs(1), "or nobody looks");
+        case.waits(1_000);
+        assert!(matches!(now(&mut hurried), Some(Err(Error::TimedOut { .. }))), "a second is over");
+        assert!(patient.iter_mut().all(|answer| now(answer).is_none()), "the others have time");
+        case.waits(30_000);
+        assert!(patient.iter_mut().all(|answer| now(answer).is_some()));
+    }
+
     /// Requests about metadata beyond what a client may have under way wait here, and go on when others are answered.
     #[test]
     fn requests_about_metadata_go_on_when_others_are_answered() {

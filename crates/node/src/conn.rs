@@ -41,6 +41,8 @@ const READS_MAX: u64 = 64 << 20;
 const OMAP_REPLY: u64 = 1 << 20;
 /// A pause longer than this with nothing to be sent means that answers were lost; their reads no longer count.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Queues of up to so many frames are looked through by [`Conn::check`].
+const CHECKED_MAX: usize = 256;
 
 /// See the module head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +173,16 @@ impl Conn {
     }
     pub fn has_output(&self) -> bool {
         !self.preamble.is_empty() || (self.state == State::Open && !self.queue.is_empty())
+    }
+    /// Asserts that what is counted is what there is; queues that are long are not looked through.
+    pub fn check(&self) {
+        let owed: u64 = self.reads.values().sum();
+        assert_eq!(self.reads_bytes, owed, "bytes that {:?} is owed for {} requests", self.who(), self.reads.len());
+        if self.queue.len() <= CHECKED_MAX {
+            let queued = self.queue.iter().map(|frame| (frame.end - frame.start) as usize + frame.payload_len);
+            assert_eq!(self.queue_bytes, queued.sum::<usize>(), "bytes queued for {:?}", self.who());
+        }
+        assert!(self.sent == 0 || !self.queue.is_empty(), "{} bytes of no frame have left", self.sent);
     }
 
     /// A frame of the handshake; goes before everything queued.

@@ -341,6 +341,8 @@ mod tests {
         Spin,
         /// Where no clock is asked, until it is told to go on.
         Hang(Arc<Mutex<Receiver<()>>>),
+        /// Counts how often it is run.
+        Count(Arc<AtomicU64>),
     }
     #[derive(Clone)]
     struct Job {
@@ -382,6 +384,10 @@ mod tests {
                 Do::Hang(until) => {
                     let _ = until.lock().expect("the test's own").recv();
                     Ok("woke up")
+                }
+                Do::Count(runs) => {
+                    runs.fetch_add(1, Relaxed);
+                    Ok("counted")
                 }
             };
             (self.number, result)
@@ -451,6 +457,18 @@ mod tests {
             lanes.begin(job(1, number, Do::Spin));
             assert_eq!(answers(&lanes, 1), [(number, Err("out of time".to_owned()))]);
         }
+    }
+
+    /// One client's call was ended by the clock, and from then on each short call of anybody was run a second time, behind the long ones.
+    #[test]
+    fn after_a_long_job_short_ones_are_run_once() {
+        let (lanes, runs) = (lanes(), Arc::<AtomicU64>::default());
+        for number in 0..4 {
+            let what = if number == 1 { Do::Spin } else { Do::Count(runs.clone()) };
+            lanes.begin(job(1, number, what));
+            assert_eq!(answers(&lanes, 1)[0].0, number);
+        }
+        assert_eq!(runs.load(Relaxed), 3);
     }
 
     #[test]

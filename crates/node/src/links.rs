@@ -74,6 +74,10 @@ impl Links {
     pub fn is_empty(&self) -> bool {
         self.conns.is_empty()
     }
+    /// Each peer with its connection.
+    pub fn all(&self) -> impl Iterator<Item = (Entity, usize)> + '_ {
+        self.conns.iter().map(|(peer, id)| (*peer, *id))
+    }
     pub fn dialed(&mut self, to: Entity, id: usize) {
         self.conns.insert(to, id);
     }
@@ -281,6 +285,7 @@ impl MonSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vigil::Look;
     use nacre_types::{Name, OsdId};
 
     const CLUSTER: ClusterId = ClusterId(7);
@@ -419,6 +424,27 @@ mod tests {
         let mon = session.pick(now, &mons).expect("there are some");
         assert!(session.on_open(mon) && session.current() == Some(mon));
         assert!(!session.on_open(MonId(2)), "another connection is not the session");
+    }
+
+    /// A session that was given up for its silence was followed by one that counted that silence as its own, and was given up at the first look, round and
+    /// round the monitors.
+    #[test]
+    fn a_new_session_has_not_been_silent_yet() {
+        let (mons, now) = ([MonId(0), MonId(1)], Time(0));
+        let mut session = MonSession::default();
+        let looks: Vec<usize> = (0..4)
+            .map(|_| {
+                let mon = session.pick(now, &mons).expect("two");
+                assert!(session.on_open(mon));
+                let looks = (1..100).find(|_| matches!(session.vigil.look(true, false), Look::GiveUp(_)));
+                session.on_lost(now, mon);
+                looks.expect("it never answers")
+            })
+            .collect();
+        assert!(
+            looks[0] > 1 && looks.iter().all(|count| *count == looks[0]),
+            "looks until each was given up: {looks:?}"
+        );
     }
 
     /// Each client that ever came was remembered by each daemon until that one ended. (Found by reading.)

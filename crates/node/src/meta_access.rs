@@ -126,8 +126,11 @@ impl MetaAccess {
             self.client.abandon(id);
         }
         // What is held was never sent: its callers have waited for others of this very client.
-        while self.held.front().is_some_and(|(_, waiting)| waiting.deadline <= now) {
-            let (_, waiting) = self.held.pop_front().expect("just seen");
+        // Each has a deadline of its own: who came later may have to be answered first.
+        let held = std::mem::take(&mut self.held).into_iter();
+        let (late, held): (VecDeque<_>, VecDeque<_>) = held.partition(|(_, waiting)| waiting.deadline <= now);
+        self.held = held;
+        for (_, waiting) in late {
             let waits_for = "too many requests of this client wait for the monitors".to_owned();
             waiting.reply.send(Err(Error::TimedOut { waits_for, waited: now.since(waiting.begun) }));
         }
@@ -137,7 +140,7 @@ impl MetaAccess {
 
     pub fn next_deadline(&self) -> Time {
         let waiting = self.waiting.values().map(|waiting| waiting.deadline);
-        let held = self.held.front().map(|(_, waiting)| waiting.deadline);
+        let held = self.held.iter().map(|(_, waiting)| waiting.deadline);
         waiting.chain(held).min().unwrap_or(Time::MAX).min(self.client.next_deadline())
     }
 

@@ -34,7 +34,7 @@ mod serving;
 mod sessions;
 
 use crate::clock;
-use crate::conn::{Conn, Traffic};
+use crate::conn::{Conn, State, Traffic};
 use crate::device::Blocks;
 use crate::directory;
 use crate::error::StartError;
@@ -52,7 +52,7 @@ use nacre_wire::map::Address;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -463,6 +463,38 @@ impl Reactor {
         self.kick_stores();
         self.free.append(&mut self.freed);
         self.reap();
+        if cfg!(debug_assertions) {
+            self.check();
+        }
+    }
+
+    /// Asserts what holds after each turn: what is known of a connection anywhere is of one that is there, and what is there is known.
+    fn check(&self) {
+        for (id, conn) in self.conns.iter().enumerate() {
+            let Some(conn) = conn else { continue };
+            conn.check();
+            let node = self.nodes[conn.owner].as_ref().expect("connections go with their daemon");
+            if let (State::Open, Some(peer)) = (conn.state, conn.who()) {
+                assert_eq!(
+                    node.links.conn(peer),
+                    Some(id),
+                    "{} is open to {peer}, who has another connection",
+                    node.entity
+                );
+            }
+            assert!(!conn.paused || self.paused.contains(&id), "nobody goes on with a connection that is paused");
+            assert!(!conn.dirty || self.dirty.contains(&id), "nobody flushes a connection that is to be flushed");
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            for (peer, id) in node.iter().flat_map(|node| node.links.all()) {
+                let conn = self.conns[id].as_ref().map(|conn| (conn.owner, conn.who()));
+                assert_eq!(conn, Some((at, Some(peer))), "the connection to {peer}");
+            }
+        }
+        let vacant = self.conns.iter().filter(|conn| conn.is_none()).count();
+        let free: BTreeSet<usize> = self.free.iter().chain(&self.freed).copied().collect();
+        assert_eq!((free.len(), self.free.len() + self.freed.len()), (vacant, vacant), "numbers of connections");
+        assert!(free.iter().all(|id| self.conns[*id].is_none()), "a number that is in use is free");
     }
 
     /// One group for each store's log.

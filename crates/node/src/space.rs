@@ -122,6 +122,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     const MIB: u64 = 1 << 20;
 
@@ -167,6 +168,18 @@ mod tests {
         let entry = OsdEntry { path: dir.join(id.to_string()).join("store"), ..entry };
         add_osd(&mut config, id, entry, 9).expect("added");
         assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(4));
+        // Somebody's editor is half done when it is looked at, and done within the same tick of the file system's clock.
+        let path = dir.join(crate::config::FILE_NAME);
+        let (whole, at) = (std::fs::read_to_string(&path).expect("there"), std::time::SystemTime::UNIX_EPOCH);
+        let write = |text: &str| {
+            std::fs::write(&path, text).expect("written");
+            File::options().write(true).open(&path).and_then(|file| file.set_modified(at)).expect("ours");
+        };
+        place.stores = 1;
+        write(&whole[..whole.len() / 2]);
+        assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(1), "as before");
+        write(&whole);
+        assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(4), "what could not be read is read again");
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
