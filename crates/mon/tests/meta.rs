@@ -189,6 +189,55 @@ fn a_watch_is_told_every_revision_once_also_when_it_goes_on_elsewhere() {
     assert_eq!(through, Some(13));
 }
 
+/// Both in one revision: what its client may not read any more was told to a watch before it was ended.
+#[test]
+fn a_watch_is_not_told_what_comes_with_the_loss_of_its_right() {
+    let mut world = World::found(1, 48);
+    world.elect();
+    let mut clients = Clients::default();
+    let watch = MetaWatch { watch: 1, span: prefix("a/"), from: 0 };
+    world.say(client(1), MonId(0), Epoch::NONE, Message::MetaWatch(watch));
+    world.name(MonId(0), client(99), "admin");
+    let both = vec![put("nacre/namespace/a", r#"{"readers": ["alice"]}"#), put("a/k", "secret")];
+    clients.ask(&mut world, client(99), MonId(0), transact(both));
+    world.run(ms(50));
+    assert_eq!(told(&world, client(1), 1), []);
+    assert!(has_ended(&world, client(1)));
+}
+
+/// A monitor was cut off while a client of its lost the right to read, and given a snapshot when it came back: it told that client's watch everything that
+/// had been written since.
+#[test]
+fn a_snapshot_tells_a_watch_nothing_that_its_client_may_not_read() {
+    let mut world = World::found(3, 49);
+    let leader = world.elect();
+    let away = (0..3).map(MonId).find(|id| *id != leader).expect("three");
+    world.compact_after(leader, 16);
+    let mut clients = Clients::default();
+    let watch = MetaWatch { watch: 1, span: prefix("a/"), from: 0 };
+    world.say(client(1), away, Epoch::NONE, Message::MetaWatch(watch));
+    world.run(ms(50));
+    world.isolate(away);
+    world.name(leader, client(99), "admin");
+    let rules = vec![put("nacre/namespace/a", r#"{"readers": ["alice"]}"#)];
+    clients.ask(&mut world, client(99), leader, transact(rules));
+    clients.ask(&mut world, client(2), leader, transact(vec![put("a/k", "secret")]));
+    world.toggle_flag(leader, 400);
+    let (first, behind) = (world.mon(leader).log_bounds().0, world.mon(away).log_bounds().1);
+    assert!(first > behind + 1, "it needs a snapshot");
+    world.heal();
+    world.until("it has caught up", Duration::from_secs(5), |world| {
+        world.mon(away).epoch() == world.mon(leader).epoch()
+    });
+    world.run(ms(50));
+    assert_eq!(told(&world, client(1), 1), []);
+    assert!(has_ended(&world, client(1)));
+}
+
+fn has_ended(world: &World, who: Entity) -> bool {
+    world.inbox.iter().any(|(_, _, to, message)| *to == who && matches!(message, Message::MetaWatchEnded(_)))
+}
+
 fn settings(clients: &mut Clients, world: &mut World, namespace: &str, json: &str) {
     let key = format!("nacre/namespace/{namespace}");
     let admin = client(99);

@@ -147,6 +147,10 @@ impl Watchers {
             .filter_map(|revision| meta.history().at(revision))
             .flatten()
             .collect();
+        if events.iter().any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes())) {
+            // First: what comes with the loss of a right is not for who has lost it.
+            self.recheck(meta, mail);
+        }
         let mut spans = BTreeSet::new();
         for event in &events {
             self.concerned(event.key(), &mut spans);
@@ -170,9 +174,6 @@ impl Watchers {
                 self.catch_up(meta, &span, who, false, mail);
             }
         }
-        if events.iter().any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes())) {
-            self.recheck(meta, mail);
-        }
     }
 
     /// Rights changed: whoever may no longer read no longer watches.
@@ -194,6 +195,8 @@ impl Watchers {
 
     /// The state was replaced by a newer one.
     pub fn on_restore(&mut self, meta: &Meta, mail: &mut Mail) {
+        // First: who may not read any more is told nothing of what came since.
+        self.recheck(meta, mail);
         let all: Vec<(MetaSpan, Who)> = self
             .groups
             .iter()
@@ -204,7 +207,6 @@ impl Watchers {
         for (span, who) in all {
             self.catch_up(meta, &span, who, false, mail);
         }
-        self.recheck(meta, mail);
     }
 
     /// Tells watches whose keys rest how far they are, so that they need not be told of old times when they go on elsewhere.
