@@ -48,6 +48,12 @@ impl Beacons {
         self.heard.get(&osd).map(|heard| heard.at)
     }
 
+    /// Whether it knows of nobody.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.heard.is_empty()
+    }
+
     /// This life said something.
     pub fn heard(&mut self, awake: Time, osd: OsdId, instance: Instance) {
         self.heard.insert(osd, Heard { instance, at: awake, ever: true });

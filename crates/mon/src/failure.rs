@@ -356,6 +356,12 @@ impl FailureFilter {
     pub fn suspects(&self) -> &BTreeSet<OsdId> {
         &self.suspects
     }
+
+    /// Whether it knows of nothing.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.targets.is_empty() && self.history.is_empty() && self.suspects.is_empty() && self.parted.is_empty()
+    }
 }
 
 /// Who accuses whom at one moment.

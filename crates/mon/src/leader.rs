@@ -28,6 +28,7 @@ use crate::pgs;
 use crate::router::Origin;
 use crate::state::State;
 use crate::state::cluster_log::ClusterLog;
+use crate::state::meta::Meta;
 use crate::stats::Stats;
 
 /// Requests in the queue; beyond, those that repeat themselves are dropped.
@@ -494,5 +495,201 @@ impl Leader {
         // Figures of before would clear flags before anybody has said how full it is now.
         self.stats = Stats::default();
         self.meta.abdicate();
+    }
+
+    /// Asserts what holds between any two steps: who does not lead keeps nothing of a time when it led (its next leadership would judge by it), and nothing is
+    /// kept of what is gone.
+    pub fn check(&self, leads: bool, meta: &Meta) {
+        assert_eq!(self.subjects.len(), self.queue.len(), "what is queued is known by its subject");
+        self.meta.check(meta);
+        if leads {
+            return;
+        }
+        assert!(self.queue.is_empty() && self.lines.is_empty(), "{:?} {:?} wait for nobody", self.queue, self.lines);
+        let unproven = (&self.fresh, &self.waiting, &self.confirmed);
+        assert!(self.fresh.is_empty() && self.waiting.is_empty() && self.confirmed.is_empty(), "{unproven:?}");
+        assert!(self.filter.is_blank(), "reports of a former term: {:?}", self.filter);
+        assert!(self.beacons.is_blank(), "beacons of a former term: {:?}", self.beacons);
+        assert!(self.stats.is_blank(), "figures of a former term: {:?}", self.stats);
+        assert!(self.meta.is_blank(), "metadata's work of a former term: {:?}", self.meta);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Quorum;
+    use crate::meta::overruns::Overruns;
+    use crate::testing::{map_with_osds, with_pool};
+    use nacre_types::ClientId;
+    use nacre_wire::map::{Address, MonInfo, flag};
+    use serde_json::json;
+
+    /// Four OSDs that are up and one that is down, a pool of four groups with a snapshot, a monitor that is to leave.
+    fn scene() -> State {
+        let mut map = with_pool(map_with_osds(5), 4);
+        let down = Change::OsdDown { osd: OsdId(4), instance: map.osds[&OsdId(4)].instance };
+        let mon = |leaving, mon| Change::MonSet {
+            mon: MonId(mon),
+            info: MonInfo { address: Address(format!("m{mon}:1")), store: 0, leaving },
+        };
+        let snap = Change::SnapCreate { pool: PoolId(1), snap: nacre_types::SnapId(1), name: "first".into() };
+        for changes in [vec![down], vec![mon(false, 0), mon(false, 1), mon(true, 2)], vec![snap]] {
+            let delta = map.delta(changes);
+            map.apply(&delta).expect("applies");
+        }
+        State::new(map)
+    }
+
+    fn take(leader: &mut Leader, state: &State) -> Taken {
+        let (rejects, overruns, nobody, none) = Default::default();
+        let down_since = BTreeMap::from([(OsdId(4), Time(0))]);
+        let quorum =
+            Quorum { voters: vec![MonId(0), MonId(1)], reachable: vec![MonId(0), MonId(1)], ..Quorum::default() };
+        let overruns: Overruns = overruns;
+        leader.take_batch(&View {
+            now: Time(0) + Duration::from_secs(100_000),
+            awake: Time(1),
+            me: MonId(0),
+            term: 1,
+            state,
+            stats: &Stats::default(),
+            suspects: &nobody,
+            parted: &none,
+            held: Vec::new(),
+            silent: Vec::new(),
+            rejects: &rejects,
+            down_since: &down_since,
+            overruns: &overruns,
+            quorum,
+        })
+    }
+
+    /// What OSDs, this monitor itself and operators may ask for.
+    fn requests(state: &State) -> Vec<Request> {
+        let map = state.map();
+        let mut list = Vec::new();
+        for (pg, record) in &map.pgs {
+            let (from, interval) = (Entity::Osd(record.acting[0]), record.since);
+            let request = PgActivateRequest { pg: *pg, interval, members: record.acting.clone() };
+            list.push(Request::Activate(from, request.clone()));
+            let members = request.members[..2].to_vec();
+            list.push(Request::Activate(from, PgActivateRequest { members, ..request }));
+            let acting = record.acting.iter().rev().copied().collect();
+            list.push(Request::Temporary(from, PgTemporaryRequest { pg: *pg, interval, acting }));
+        }
+        for (osd, store) in [(4, 1_004), (5, 77), (6, 77)] {
+            let boot = Boot {
+                osd: OsdId(osd),
+                instance: map.osds.get(&OsdId(osd)).map_or(Instance(0), |info| info.instance),
+                address: Address(format!("o{osd}:1")),
+                store,
+                features: 0,
+                class: "ssd".into(),
+                capacity: 1 << 40,
+                host: format!("host{osd}"),
+                process: 9,
+            };
+            let origin = Origin { via: MonId(0), token: u64::from(osd), from: Entity::Osd(OsdId(osd)) };
+            list.push(Request::Boot(origin, boot));
+        }
+        for osd in [0, 1] {
+            let instance = map.osds[&OsdId(osd)].instance;
+            list.push(Request::Down(Down {
+                osd: OsdId(osd),
+                instance,
+                why: String::new(),
+                silent: false,
+                parted: false,
+            }));
+        }
+        list.extend([Request::TakeOut(OsdId(4)), Request::PoolFull(PoolId(1), true), Request::MonGone(MonId(2))]);
+        let commands = [
+            json!({"command": "osd down", "osd": 0}),
+            json!({"command": "osd out", "osd": 0}),
+            json!({"command": "osd out", "osd": 4}),
+            json!({"command": "osd rm", "osd": 4, "force": true}),
+            json!({"command": "osd reweight", "osd": 4, "weight": 0.5}),
+            json!({"command": "pool create", "name": "more", "pg_num": 2}),
+            json!({"command": "pool rm", "name": "data", "yes_i_really_mean_it": true}),
+            json!({"command": "pool set", "name": "data", "key": "size", "value": 2}),
+            json!({"command": "pool set", "name": "data", "key": "min_size", "value": 3}),
+            json!({"command": "pool set", "name": "data", "key": "pg_num", "value": 8}),
+            json!({"command": "pool snap create", "pool": "data", "snap": "second"}),
+            json!({"command": "pool snap rm", "pool": "data", "snap": "first"}),
+            json!({"command": "flag set", "flag": "noout"}),
+            json!({"command": "config set", "key": "mon.down_out_interval_s", "value": 900_000}),
+            json!({"command": "mon rm", "id": 1}),
+            json!({"command": "mon add", "id": 3, "address": "m3:1", "store": "9"}),
+        ];
+        for (token, command) in (100..).zip(commands) {
+            let (spec, request) = command::parse(&command.to_string()).expect("a command");
+            let origin = Origin { via: MonId(0), token, from: Entity::Client(ClientId(1)) };
+            list.push(Request::Command(Ask { origin, spec, request }));
+        }
+        list
+    }
+
+    /// Two OSDs brought copies of one store at once and both came up; an OSD was taken out in the very batch in which an operator forbade it. Each two
+    /// requests of all kinds, in both orders, as far as a batch takes them together: it applies, both have been carried out or refused when the queue is empty,
+    /// and what came first holds for what comes after.
+    #[test]
+    fn what_a_batch_takes_together_applies_together() {
+        let scene = scene();
+        let requests = requests(&scene);
+        let (mut together, mut taken_out) = (0, 0);
+        for first in &requests {
+            for second in &requests {
+                if first.subject() == second.subject() {
+                    continue;
+                }
+                // What the second may do is decided on what the first has made.
+                let mut alone = Leader::default();
+                alone.push(Time(1), first.clone());
+                let mut serial = scene.map().clone();
+                let delta = serial.delta(take(&mut alone, &scene).changes);
+                if !delta.changes.is_empty() {
+                    serial.apply(&delta).expect("one alone applies");
+                }
+                let (mut leader, mut state, mut batches) = (Leader::default(), scene.clone(), 0);
+                leader.push(Time(1), first.clone());
+                leader.push(Time(1), second.clone());
+                while !leader.queue.is_empty() {
+                    let taken = take(&mut leader, &state);
+                    let mut map = state.map().clone();
+                    let delta = map.delta(taken.changes.clone());
+                    let applied = if taken.changes.is_empty() { Ok(()) } else { map.apply(&delta) };
+                    assert!(applied.is_ok(), "{first:?}, {second:?}: {applied:?} of {:?}", taken.changes);
+                    map.check();
+                    assert_eq!(leader.subjects.len(), leader.queue.len());
+                    together += usize::from(batches == 0 && taken.changes.len() > 1);
+                    batches += 1;
+                    assert!(batches <= 2, "{first:?}, {second:?}: not taken");
+                    state = State::new(map);
+                }
+                // An activation of an interval that ends in the same epoch means nothing.
+                if let Request::Activate(from, request) = second
+                    && serial.pgs.get(&request.pg).is_some_and(|record| record.since == request.interval)
+                    && pgs::activate(&serial, *from, request).is_err()
+                {
+                    let of = |map: &ClusterMap| map.pgs.get(&request.pg).map(|record| record.activated.clone());
+                    assert_eq!(of(state.map()), of(&serial), "{first:?}, {second:?}: activated all the same");
+                }
+                let (map, mut stores) = (state.map(), BTreeSet::new());
+                assert!(
+                    map.osds.values().all(|info| stores.insert(info.store)),
+                    "one store of two: {first:?}, {second:?}"
+                );
+                let out = matches!(second, Request::TakeOut(osd) if map.osds.get(osd).is_some_and(|i| i.weight == Weight::OUT));
+                let may = serial.flags & flag::NO_OUT == 0;
+                assert!(may || !out, "{second:?} although that was forbidden first");
+                taken_out += usize::from(out);
+            }
+        }
+        assert!(
+            together > 100 && taken_out > 10,
+            "{taken_out} taken out, {together} of {} pairs",
+            requests.len() * requests.len()
+        );
     }
 }

@@ -801,5 +801,7 @@ impl Live {
     pub fn check(&self) {
         self.consensus.check();
         self.state.check();
+        self.watchers.check(self.state.meta());
+        self.leader.check(self.was_leading, self.state.meta());
     }
 }

@@ -225,3 +225,107 @@ impl Router {
 pub fn reply(token: u64, error: &str) -> Message {
     Message::CommandReply(CommandReply { token, error: Some(error.to_owned()), reply: "{}".to_owned() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ClientId, Epoch, OsdId};
+    use nacre_wire::msg::monitor::{Command, MapAck};
+    use std::collections::BTreeSet;
+
+    fn number(message: &Message) -> (u64, Option<&str>) {
+        match message {
+            Message::CommandReply(reply) => (reply.token, reply.error.as_deref()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A user was told that a change had not been answered, and not that it may have happened all the same, because leaders came and went; another was never
+    /// answered. Leaders, answers, repetitions and lost connections in any order: each command of a client that stays is answered once, by a leader or when its time is over,
+    /// what any leader was ever sent says so, and nothing is kept of what is over.
+    #[test]
+    fn whatever_leaders_do_each_command_is_answered_once_and_truly() {
+        let (mut refused, mut doubtful) = (0, 0);
+        for seed in 0..200 {
+            let mut router = Router::new(seed, Time(0));
+            let (mut dice, mut now, mut led, mut asked) = (mix(seed), Time(1), false, 0);
+            let mut tokens: BTreeMap<u64, u64> = BTreeMap::new();
+            let (mut open, mut sent): (BTreeSet<u64>, BTreeSet<u64>) = Default::default();
+            for step in 0..300 {
+                dice = mix(dice);
+                let last = step == 299;
+                match dice % 7 {
+                    _ if last => now = now + Duration::from_secs(60),
+                    0 | 1 => {
+                        asked += 1;
+                        let who = Entity::Client(ClientId(asked % 3));
+                        let message = Message::Command(Command { token: asked, request: String::new() });
+                        let wait = Duration::from_secs(dice / 7 % 8);
+                        let token = router.open(now, wait, who, &message).expect("few");
+                        tokens.insert(token, asked);
+                        open.insert(asked);
+                        match led {
+                            true => router.sent(now, token),
+                            false => router.hold(now, token, who, message),
+                        }
+                        if led {
+                            sent.insert(asked);
+                        }
+                    }
+                    2 => {
+                        led = dice / 7 % 3 > 0;
+                        router.on_leader();
+                    }
+                    3 => {
+                        let list: Vec<u64> = tokens.keys().copied().collect();
+                        let token = list.get((dice / 7) as usize % list.len().max(1)).copied().unwrap_or(0);
+                        if let Some((to, message)) = router.answer(token, reply(0, "done")) {
+                            let (asked, _) = number(&message);
+                            assert_eq!(
+                                (tokens[&token], to),
+                                (asked, Entity::Client(ClientId(asked % 3))),
+                                "seed {seed}"
+                            );
+                            assert!(open.remove(&asked), "answered twice, seed {seed}");
+                        }
+                    }
+                    4 => {
+                        // An OSD's message is forwarded and needs no answer.
+                        let (osd, message) = (Entity::Osd(OsdId(1)), Message::MapAck(MapAck { epoch: Epoch(1) }));
+                        let token = router.open(now, Duration::ZERO, osd, &message).expect("few");
+                        if !led {
+                            router.hold(now, token, osd, message);
+                        }
+                    }
+                    5 if dice / 7 % 8 == 0 => {
+                        router.disconnect(Entity::Client(ClientId(0)));
+                        open.retain(|asked| asked % 3 != 0);
+                    }
+                    _ => now = now + Duration::from_millis(dice / 7 % 900),
+                }
+                for (to, message) in router.expire(now, led, "two of three") {
+                    let (asked, error) = number(&message);
+                    assert!(open.remove(&asked), "answered twice, seed {seed}");
+                    assert_eq!(to, Entity::Client(ClientId(asked % 3)));
+                    let says = error.is_some_and(|error| error.contains("may or may not have happened"));
+                    assert_eq!(says, sent.contains(&asked), "seed {seed}, command {asked}: {error:?}");
+                    (refused, doubtful) = (refused + usize::from(!says), doubtful + usize::from(says));
+                }
+                router.repeat(now);
+                if led && router.has_held() {
+                    for (token, _, message) in router.release() {
+                        if super::asked(&message).is_some() {
+                            router.sent(now, token);
+                            sent.insert(tokens[&token]);
+                        }
+                    }
+                }
+            }
+            assert!(open.is_empty(), "never answered, seed {seed}: {open:?}");
+            assert!(router.open.is_empty() && router.held.is_empty(), "seed {seed}: {router:?}");
+            router.disconnect(Entity::Osd(OsdId(1)));
+            assert!(router.asked.is_empty(), "kept for an OSD that is gone, seed {seed}");
+        }
+        assert!(refused > 500 && doubtful > 500, "{refused} {doubtful}");
+    }
+}

@@ -89,6 +89,11 @@ impl Stats {
     pub fn osd(&self, osd: OsdId) -> Option<&OsdStat> {
         self.osds.get(&osd)
     }
+    /// Whether it knows nothing.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.osds.is_empty() && self.pgs.is_empty()
+    }
     /// All OSDs that gave figures.
     pub fn osds(&self) -> impl Iterator<Item = (OsdId, &OsdStat)> {
         self.osds.iter().map(|(osd, stat)| (*osd, stat))
@@ -205,5 +210,68 @@ impl Stats {
         });
         let oldest = unclean.map(|(_, record)| record.activated.interval.min(record.since)).min();
         oldest.map_or(map.epoch, |epoch| Epoch(epoch.0.saturating_sub(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{map_with_osds, with_pool};
+    use nacre_wire::map::Change;
+
+    fn clean(map: &ClusterMap) -> Vec<Beacon> {
+        let report = |(pg, record): (&PgId, &PgRecord)| PgReport {
+            pg: *pg,
+            interval: record.since,
+            state: pg_state::ACTIVE | pg_state::CLEAN,
+            objects: 1,
+            bytes: 1,
+            degraded: 0,
+            misplaced: 0,
+            unfound: 0,
+            waits_for: Vec::new(),
+        };
+        let beacon = |(osd, info): (&OsdId, &nacre_wire::map::OsdInfo)| Beacon {
+            osd: *osd,
+            instance: info.instance,
+            total: 100,
+            used: 1,
+            pgs: map.pgs.iter().filter(|(_, record)| record.primary() == Some(*osd)).map(report).collect(),
+            all: true,
+            slow: Vec::new(),
+            device: String::new(),
+            space: String::new(),
+        };
+        map.osds.iter().filter(|(_, info)| info.up).map(beacon).collect()
+    }
+
+    /// OSDs were down, and their groups were reported clean before that: the epochs since were forgotten, and who came back was told of no interval in between.
+    #[test]
+    fn history_is_kept_for_groups_that_were_clean_in_another_interval() {
+        let mut map = with_pool(map_with_osds(4), 16);
+        let activate = |(pg, record): (&PgId, &PgRecord)| Change::PgActivate {
+            pg: *pg,
+            interval: record.since,
+            members: record.acting.clone(),
+        };
+        let delta = map.delta(map.pgs.iter().map(activate).collect());
+        map.apply(&delta).expect("applies");
+        let mut stats = Stats::default();
+        assert!(clean(&map).into_iter().all(|beacon| stats.beacon(&map, beacon)));
+        assert_eq!(stats.clean_to(&map), map.epoch, "all is clean");
+        for osd in [OsdId(0), OsdId(1)] {
+            let instance = map.osds[&osd].instance;
+            let delta = map.delta(vec![Change::OsdDown { osd, instance }]);
+            map.apply(&delta).expect("applies");
+            stats.on_map(&map);
+            let begun = map.pgs.values().filter(|record| record.since == map.epoch);
+            let oldest = begun.map(|record| record.activated.interval.min(record.since)).min();
+            let oldest = oldest.expect("groups of an OSD that goes have another interval");
+            assert!(stats.clean_to(&map) < oldest, "{:?} of {oldest:?}", stats.clean_to(&map));
+            for beacon in clean(&map) {
+                stats.beacon(&map, beacon);
+            }
+            assert_eq!(stats.clean_to(&map), map.epoch, "as soon as they are clean again");
+        }
     }
 }

@@ -135,6 +135,24 @@ fn subscribers_get_every_epoch_and_the_same_map() {
     }
 }
 
+/// A client that came just after a change got the map that another had been given just before it, and nothing more until the next change: what it asked for
+/// under that map was refused for as long.
+#[test]
+fn who_comes_just_after_a_change_gets_the_map_with_it() {
+    let mut world = World::found(3, 7);
+    let leader = world.elect();
+    world.boot_osds(2);
+    for id in 0..6 {
+        let mut follower = Follower::new(Entity::Client(ClientId(200 + id)));
+        let message = Message::Subscribe(Subscribe { have: Epoch::NONE, digest: Digest::default(), once: id % 2 == 0 });
+        world.say(follower.who, leader, Epoch::NONE, message);
+        world.run(ms(5));
+        follower.catch_up(&world);
+        assert_eq!(follower.epoch(), world.map(leader).epoch);
+        world.toggle_flag(leader, 1 + id % 2);
+    }
+}
+
 // Went red when `subscribe` did not compare digests.
 #[test]
 fn a_subscriber_of_another_history_is_told_to_stop() {

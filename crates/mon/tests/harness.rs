@@ -4,7 +4,8 @@
 //!  Mon ──Send──▶ net (delay, loss, repetition, cuts) ──▶ Mon | inbox of the test's own entities
 //!   └──Submit──▶ RamStore (commits after `disk`; a crash forgets what was not committed)
 //! ```
-//! After every event each monitor's `check()` runs, and the world compares maps: never two digests for one epoch.
+//! After every event each monitor's `check()` runs, and the world compares: never two digests for one epoch, never two states after one entry of the log.
+//! A monitor's snapshot is its whole state, and what it sends a client of the map brings it up to the monitor's own.
 
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::Scripts;
@@ -45,6 +46,18 @@ impl Dice {
     }
 }
 
+/// Whole states are looked at after so many entries of the log.
+const LOOKED_AT_EVERY: u64 = 8;
+
+/// The epoch to which this brings who follows the map.
+fn newest_in(message: &Message) -> Option<Epoch> {
+    match message {
+        Message::MapFull(full) => Some(ClusterMap::from_bytes(&full.map).expect("a map").epoch),
+        Message::MapDeltas(news) => Some(MapDelta::from_bytes(news.deltas.last()?).expect("a delta").epoch),
+        _ => None,
+    }
+}
+
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "few exist at a time")]
 enum What {
@@ -75,6 +88,8 @@ pub struct Node {
     pub stuck_disk: bool,
     pub halted: Option<String>,
     pub logged: Vec<LogLine>,
+    /// The entry of the log after which its state was looked at last.
+    looked_at: u64,
     next_tick: Option<Time>,
 }
 
@@ -101,6 +116,8 @@ pub struct World {
     pub trace: Vec<u8>,
     pub tracing: bool,
     digests: BTreeMap<Epoch, Digest>,
+    /// Digests of monitors' whole states after some entries of the log.
+    states: BTreeMap<u64, [u8; 32]>,
     pub messages_between_mons: u64,
     /// No checks after each step: they look at the whole map.
     pub unchecked: bool,
@@ -136,6 +153,7 @@ impl World {
             trace: Vec::new(),
             tracing: false,
             digests: BTreeMap::new(),
+            states: BTreeMap::new(),
             messages_between_mons: 0,
             unchecked: false,
             slowest: Duration::ZERO,
@@ -178,6 +196,7 @@ impl World {
             stuck_disk: false,
             halted: None,
             logged: Vec::new(),
+            looked_at: 0,
             next_tick: None,
         };
         self.nodes.insert(id, node);
@@ -191,6 +210,7 @@ impl World {
 
     fn perform(&mut self, id: MonId, out: Vec<Output>) {
         let mut more = out;
+        let mut brought: BTreeMap<Entity, Epoch> = BTreeMap::new();
         while !more.is_empty() {
             let outputs = std::mem::take(&mut more);
             for output in outputs {
@@ -198,6 +218,11 @@ impl World {
                 match output {
                     Output::Send { to, message } => {
                         let epoch = node.mon.epoch();
+                        if !self.unchecked
+                            && let Some(newest) = newest_in(&message)
+                        {
+                            brought.insert(to, newest);
+                        }
                         self.send(Entity::Mon(id), to, epoch, message);
                     }
                     Output::Submit { transaction, token } => {
@@ -225,6 +250,10 @@ impl World {
                 }
             }
         }
+        let node = &self.nodes[&id];
+        for (who, epoch) in brought.iter().filter(|(who, _)| node.mon.is_live() && matches!(who, Entity::Client(_))) {
+            assert_eq!(*epoch, node.mon.epoch(), "{id} sends {who} maps, and not the newest");
+        }
         self.after(id);
     }
 
@@ -232,6 +261,16 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("exists");
         if !self.unchecked {
             node.mon.check();
+            let applied = node.mon.log_bounds().2;
+            if applied / LOOKED_AT_EVERY != node.looked_at / LOOKED_AT_EVERY
+                && let Some(state) = node.mon.state()
+            {
+                node.looked_at = applied;
+                state.check_image();
+                let digest = *blake3::hash(&state.to_image()).as_bytes();
+                let known = *self.states.entry(applied).or_insert(digest);
+                assert_eq!(known, digest, "{id} has another state than others after entry {applied}");
+            }
         }
         let (epoch, digest) = (node.mon.epoch(), node.mon.map().digest);
         if epoch > Epoch::NONE {

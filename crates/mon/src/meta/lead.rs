@@ -11,9 +11,9 @@ use super::overruns::Overruns;
 use super::programs::{FaultLine, Program, TURN_STEPS_MAX, TriggerActions, TriggerRequest};
 use super::settings::{Action, Settings};
 use crate::router::Origin;
-use crate::state::meta::namespace_of_trigger;
 use crate::state::meta::record::{MetaAct, MetaEntry, MetaPending, MetaTerms};
 use crate::state::meta::sessions::Known;
+use crate::state::meta::{Meta, namespace_of_trigger};
 use nacre_types::Name;
 use nacre_wire::Message;
 use nacre_wire::codec::Wire;
@@ -96,6 +96,17 @@ impl MetaLead {
     /// Leadership is over.
     pub fn abdicate(&mut self) {
         *self = Self::default();
+    }
+
+    /// Whether nothing is left to do, and no lease counted.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.queue.is_empty() && self.waiting.is_empty() && self.ended.is_empty() && self.leases.is_blank()
+    }
+    /// Asserts what holds between any two steps.
+    pub fn check(&self, meta: &Meta) {
+        assert!(self.waiting.len() <= self.queue.len(), "{:?} wait and are not queued", self.waiting);
+        self.leases.check(meta);
     }
 
     /// Judges what waits and takes what goes into one proposal.
@@ -287,7 +298,6 @@ mod tests {
     use super::*;
     use crate::meta::programs::Programs;
     use crate::meta::scripts::{Scripts, VALIDATOR};
-    use crate::state::meta::Meta;
     use crate::state::meta::record::MetaImage;
     use nacre_types::{ClientId, Entity, Epoch, Instance, MonId};
     use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaRequest};

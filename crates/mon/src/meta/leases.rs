@@ -62,4 +62,15 @@ impl Leases {
         }
         list
     }
+
+    /// Whether none is counted.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.running.is_empty()
+    }
+    /// Asserts that the leases whose time runs are those that there are.
+    pub fn check(&self, meta: &Meta) {
+        let current = self.seen == meta.leases_changed();
+        assert!(!current || self.running.len() == meta.leases_held(), "{self:?}, and there are {}", meta.leases_held());
+    }
 }

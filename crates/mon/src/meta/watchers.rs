@@ -25,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Watches of one client.
 pub const WATCHES_MAX: usize = 20_000;
 
+/// So many watches are looked at one by one at each step of a test.
+const CHECKED_MAX: usize = 64;
+
 /// Who watches, with its own number for it.
 type Who = (Entity, u64);
 
@@ -216,6 +219,25 @@ impl Watchers {
             for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
                 mail.push(told(*who, *at, now, None));
                 *at = now;
+            }
+        }
+    }
+
+    /// Asserts what holds between any two steps: every watch is known by its keys and by its client, and nobody watches what it may not read.
+    pub fn check(&self, meta: &Meta) {
+        let by_keys: usize = self.groups.values().map(BTreeMap::len).sum();
+        let by_client: usize = self.by_client.values().map(BTreeMap::len).sum();
+        assert_eq!(by_keys, by_client, "watches by keys and by client");
+        assert!(self.names.keys().eq(self.by_client.keys()), "names are those of clients that watch");
+        assert!(self.between.iter().all(|span| self.groups.contains_key(span)), "groups with two ends are groups");
+        if by_keys > CHECKED_MAX {
+            return;
+        }
+        for (span, group) in &self.groups {
+            for ((client, watch), at) in group {
+                assert_eq!(self.by_client[client].get(watch), Some(span), "{client}'s watch {watch}");
+                let may = may_read(meta, &self.names[client], span);
+                assert!(may.is_ok(), "{client} watches {span:?}, told up to {at}, and may not: {may:?}");
             }
         }
     }

@@ -55,7 +55,7 @@ pub struct LogImage {
 wire_record!(LogImage version 1 compat 1 { last, lines, heard });
 
 /// The cluster log.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterLog {
     last: u64,
     lines: VecDeque<Numbered>,

@@ -293,6 +293,17 @@ impl State {
         self.log.check();
         self.meta.check();
     }
+
+    /// Whoever is given this state as a snapshot has the same, with all that is counted and looked up beside it. Looks at everything.
+    pub fn check_image(&self) {
+        let mut other = Self::from_image(&self.to_image()).expect("a state reads its own image");
+        other.meta.count_leases_like(&self.meta);
+        assert_eq!(other.map, self.map, "the map of a snapshot");
+        assert_eq!((other.history, other.history_bytes), (self.history.clone(), self.history_bytes), "its history");
+        assert_eq!(other.log, self.log, "the cluster log of a snapshot");
+        assert_eq!(other.commands, self.commands, "the commands of a snapshot");
+        assert_eq!(other.meta, self.meta, "the metadata of a snapshot");
+    }
 }
 
 /// Why a monitor cannot apply what the majority committed.

@@ -9,7 +9,7 @@ pub const REVISIONS_MAX: usize = 10_000;
 pub const BYTES_MAX: usize = 4 << 20;
 
 /// See the module head. Dense: one list of events per revision, the last is the store's newest.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     steps: VecDeque<Vec<MetaEvent>>,
     newest: u64,

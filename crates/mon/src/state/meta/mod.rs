@@ -79,14 +79,14 @@ pub struct Usage {
     pub keys: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Lease {
     holding: MetaHolding,
     keys: BTreeSet<Name>,
 }
 
 /// See the module head.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     revision: u64,
     entries: u64,
@@ -445,6 +445,16 @@ impl Meta {
             lease.keys.remove(key);
         }
         self.count(&old, false);
+    }
+
+    /// How often leases changed is each monitor's own count.
+    pub(super) const fn count_leases_like(&mut self, other: &Self) {
+        self.leases_changed = other.leases_changed;
+    }
+    /// How many there are.
+    #[must_use]
+    pub fn leases_held(&self) -> usize {
+        self.leases.len()
     }
 
     /// Asserts the invariants of the module head.

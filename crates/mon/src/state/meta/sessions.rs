@@ -35,7 +35,7 @@ pub enum Known {
 }
 
 /// See the module head.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
     by_client: BTreeMap<Entity, MetaSession>,
     forgotten: Option<u64>,
@@ -160,6 +160,33 @@ mod tests {
             assert!(matches!(sessions.look(&who(sequence, 0)), Known::Refused(MetaError::Invalid { .. })));
         }
         assert_eq!(sessions.look(&who(META_WINDOW - 1, 0)), Known::New);
+    }
+    /// Each restart of a client left the answers of the life before counted: after many, no answer was remembered for long enough to be found when its request
+    /// came again. Clients that live and die, confirm or do not: what is counted is what is kept, as a snapshot says.
+    #[test]
+    fn what_is_counted_is_what_is_kept() {
+        let (mut sessions, mut dice) = (Sessions::default(), 1_u64);
+        let (mut instances, mut sequences) = ([1_u64; 5], [0_u64; 5]);
+        for entry in 0..2_000 {
+            dice = crate::raft::timeout::mix(dice);
+            let at = (dice % 5) as usize;
+            if dice / 5 % 9 == 0 {
+                (instances[at], sequences[at]) = (instances[at] + 1, 0);
+            }
+            sequences[at] += 1;
+            let (sequence, confirmed) = (sequences[at], dice / 45 % (sequences[at] + 1));
+            let who = MetaWho {
+                client: Entity::Client(ClientId(at as u64)),
+                instance: Instance(instances[at]),
+                ..who(sequence, confirmed.max(sequence.saturating_sub(META_WINDOW - 1)))
+            };
+            let why = "x".repeat((dice / 1_000 % (200 << 10)) as usize);
+            sessions.remember(&who, entry, entry, MetaResult::Failed { error: MetaError::Invalid { why } });
+            if entry % 50 == 0 || entry > 1_990 {
+                let (by_client, forgotten) = sessions.to_image();
+                assert_eq!(Sessions::of(by_client, forgotten).bytes, sessions.bytes, "after {entry}");
+            }
+        }
     }
     /// Answers of a MiB, of clients that come once and of one that confirms none.
     #[test]
