@@ -273,3 +273,9 @@ pub(crate) fn nothing_piles_up(world: &World) {
         assert!(awaited <= most, "{} keeps {awaited} answers of its store, though all is well", osd.id());
     }
 }
+
+/// Whoever is given a monitor's snapshot has the same as that monitor, with all that is counted beside it.
+pub(crate) fn snapshots_are_whole(world: &World) {
+    let mons = world.processes.values().filter_map(|process| process.mon());
+    mons.filter_map(|mon| mon.state()).for_each(nacre_mon::state::State::check_image);
+}

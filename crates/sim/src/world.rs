@@ -190,6 +190,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::any_survivor(&mut world);
     crate::verdict::streams_survive(&mut world);
     crate::verdict::nothing_piles_up(&world);
+    crate::verdict::snapshots_are_whole(&world);
     world.work.notices.check();
     world.work.book.check();
     world.work.diary.check();
