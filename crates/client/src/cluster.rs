@@ -58,7 +58,7 @@ pub struct Done {
 pub enum Failure {
     /// The cluster said so; it had no effect, but for those of [`Self::may_have_happened`].
     Refused(OpFailure),
-    /// The cluster refuses it now, for a reason that does not depend on the object. It had been sent before, without an
+    /// The cluster refuses it now, for a reason that does not depend on the object (room, time, a fence, rights). It had been sent before, without an
     /// answer, and may have been executed then, or be executed later (an update that some members lost is done again where
     /// no member has the object without it).
     Doubtful(OpFailure),

@@ -420,7 +420,7 @@ impl Client {
             Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
             Some(_) if self.is_overtaken(id) => self.send(now, id),
             // Other refusals depend on the object: an earlier attempt that is executed later finds it as this one did.
-            Some(failure @ (OpFailure::Full {} | OpFailure::Expired {})) if op.attempt > 1 && op.is_write() => {
+            Some(failure) if op.attempt > 1 && op.is_write() && depends_on_the_moment(&failure) => {
                 self.finish(id, Err(Failure::Doubtful(failure)));
             }
             Some(failure) => self.finish(id, Err(Failure::Refused(failure))),
@@ -500,6 +500,11 @@ impl Client {
         let waits = !self.in_flight.is_empty() && !mutant(Mutant::NoDeadline);
         if !waits && self.map.is_some() { pings } else { pings.min(self.ticked + self.config.retry_interval / 4) }
     }
+}
+
+/// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may have been others when the operation was first sent.
+const fn depends_on_the_moment(failure: &OpFailure) -> bool {
+    matches!(failure, OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {} | OpFailure::Denied { .. })
 }
 
 fn group_of(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<PgId> {

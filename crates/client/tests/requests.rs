@@ -94,11 +94,16 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
 
 /// Simulator, seed 1704: a member executed an append and lost power. The append was sent again and refused for want of room, and
 /// executed later from what the first member had kept. Its client had been told that it had no effect. A refusal for a reason
-/// that does not depend on the object says nothing of earlier sendings.
+/// that does not depend on the object says nothing of earlier sendings. (The same where it was fenced, or lost its rights, in
+/// between: a write was there whose client had been told that it is not.)
 pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
-    for (failure, doubtful) in
-        [(OpFailure::Full {}, true), (OpFailure::Expired {}, true), (OpFailure::NotFound {}, false)]
-    {
+    for (failure, doubtful) in [
+        (OpFailure::Full {}, true),
+        (OpFailure::Expired {}, true),
+        (OpFailure::Fenced {}, true),
+        (OpFailure::Denied { why: String::new() }, true),
+        (OpFailure::NotFound {}, false),
+    ] {
         let mut rig = Rig::new();
         for again in [false, true] {
             let (_, mut sent) = rig.submit_to("a", SubOp::Truncate { size: 9 });
