@@ -9,12 +9,21 @@
 //! A primary that answers a witness has the witness's map or a newer one. So whatever the victim sent, and whenever it arrives (late, doubled, sent again to
 //! another primary): from the first answer to a witness on the object does not change any more, and what the victim was answered before is there. The lock
 //! that it took with its first write is free.
+//!
+//! ```text
+//!  operator ──fence rm──▶ monitors     the same instance goes on: what it asks from then on works
+//!     └──fence add── now and then, once more
+//! ```
+//! Where fences are lifted ([`Plan::lifts`](crate::Plan::lifts)): who asks under a map without the fence is not refused for it; the object goes through its
+//! values in the order in which they were written; what was refused for good never happens, however late a copy of it arrives; and what rests on a lock that
+//! a witness took over meanwhile is refused.
 
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ClientId, Entity, Instance, ObjectId, PoolId, Time};
+use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, PoolId, Time};
+use nacre_wire::map::Fences;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -57,10 +66,24 @@ struct Case {
     /// It is to be fenced; and the operator knows.
     wanted: bool,
     ordered: bool,
-    /// What the first witness found whose map has the fence.
-    found: Option<u64>,
+    /// Since when it has been fenced without a break, and what the first witness found whose map has that.
+    found: Option<(Epoch, u64)>,
+    /// The last number that any witness found.
+    seen: u64,
+    /// Numbers that it was told are not written, for good; those that witnesses found.
+    refused: BTreeSet<u64>,
+    shown: BTreeSet<u64>,
     /// A witness has the lock that was the victim's.
     locked: bool,
+}
+
+/// What the operator is to do about one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `fence add`.
+    Add,
+    /// `fence rm`.
+    Lift,
 }
 
 /// The lock of an object, without a lease: whoever lives keeps it.
@@ -74,17 +97,78 @@ pub struct Fencing {
     cases: Vec<Case>,
     /// What there was.
     pub counts: Counts,
+    /// Rare ways through it.
+    pub borders: crate::borders::Borders,
+    /// Fences are lifted.
+    pub lifts: bool,
+    /// Who was fenced from each epoch on that changed it.
+    fences: BTreeMap<Epoch, Fences>,
+    /// Requests that the network has doubled: what the answer to one copy says, the other may belie.
+    doubled: BTreeSet<(ClientId, u64)>,
 }
 
 impl Fencing {
-    /// Who is to be fenced and was not ordered to be yet.
-    pub fn orders(&mut self) -> Vec<(ClientId, Instance)> {
-        let due = self.cases.iter_mut().filter(|case| case.wanted && !case.ordered);
+    /// Nobody is fenced yet.
+    #[must_use]
+    pub fn new(lifts: bool) -> Self {
+        Self { lifts, ..Self::default() }
+    }
+    /// Who is to be fenced, or not any more, and was not ordered to be yet.
+    pub fn orders(&mut self) -> Vec<(ClientId, Instance, Order)> {
+        let due = self.cases.iter_mut().filter(|case| case.wanted != case.ordered);
         let order = |case: &mut Case| {
-            case.ordered = true;
-            (case.client, case.instance)
+            case.ordered = case.wanted;
+            (case.client, case.instance, if case.wanted { Order::Add } else { Order::Lift })
         };
         due.map(order).collect()
+    }
+    /// Fences were changed by these maps.
+    pub fn see(&mut self, fences: Vec<(Epoch, Fences)>) {
+        for (epoch, fences) in fences {
+            let before = self.fences.last_key_value().map(|(_, fences)| fences);
+            let lifted = |case: &&Case| before.is_some_and(|before| case.is_in(before)) && !case.is_in(&fences);
+            self.borders.fences_lifted += u64::from(self.cases.last().filter(lifted).is_some());
+            self.fences.insert(epoch, fences);
+        }
+    }
+    /// A request is on its way twice.
+    pub fn doubled(&mut self, client: ClientId, sequence: u64) {
+        self.doubled.insert((client, sequence));
+    }
+
+    /// Whether an instance is fenced by an epoch or a later one.
+    fn was_fenced_since(&self, case: &Case, epoch: Epoch) -> bool {
+        let at = self.fences.range(..=epoch).next_back();
+        at.into_iter().chain(self.fences.range(epoch..)).any(|(_, fences)| case.is_in(fences))
+    }
+    /// Whether it may act again at an epoch, after a fence.
+    fn is_lifted(&self, case: &Case, epoch: Epoch) -> bool {
+        let mut until = self.fences.range(..=epoch).map(|(_, fences)| case.is_in(fences));
+        until.next_back() == Some(false) && until.any(|fenced| fenced)
+    }
+    /// Since when it has been fenced without a break until now, if it was at that epoch.
+    fn fenced_since(&self, case: &Case, epoch: Epoch) -> Option<Epoch> {
+        let mut begun = None;
+        for (at, fences) in &self.fences {
+            match (case.is_in(fences), begun) {
+                (true, None) => begun = Some(*at),
+                (false, _) => begun = None,
+                _ => {}
+            }
+        }
+        begun.filter(|begun| *begun <= epoch)
+    }
+}
+
+impl Case {
+    fn is_in(&self, fences: &Fences) -> bool {
+        fences.get(&Entity::Client(self.client)).is_some_and(|last| self.instance <= *last)
+    }
+    /// Somebody found a number.
+    fn check_shown(&self) {
+        let belied = self.refused.intersection(&self.shown).next();
+        let (name, client, instance) = (&self.object, self.client, self.instance);
+        assert!(belied.is_none(), "{name} was {belied:?}, which {client} {instance} was told is not written");
     }
 }
 
@@ -98,9 +182,16 @@ enum Part {
 #[derive(Debug)]
 struct Flight {
     case: usize,
-    /// The number that is written; what a witness must find.
+    /// The number that is written; what a witness must find at least.
     number: u64,
-    expected: Option<u64>,
+    /// What it must find, and since when the victim is fenced.
+    expected: Option<(Epoch, u64)>,
+    /// The map's epoch as it was asked.
+    epoch: Epoch,
+    /// The victim's map had no fence any more.
+    resumes: bool,
+    /// A witness had the lock already on which it rests.
+    late: bool,
     begun: u64,
 }
 
@@ -112,8 +203,9 @@ pub struct Fencer {
     flying: BTreeMap<OpId, Flight>,
     forgotten: BTreeSet<OpId>,
     next_at: u64,
-    /// When it has itself fenced, and when it notices.
+    /// When it has itself fenced, when the fence is lifted, and when it notices.
     fence_at: u64,
+    lift_at: u64,
     ends_at: u64,
 }
 
@@ -134,8 +226,13 @@ impl Fencer {
             forgotten: BTreeSet::new(),
             next_at: 0,
             fence_at: u64::MAX,
+            lift_at: u64::MAX,
             ends_at: u64::MAX,
         }
+    }
+    /// Objects that it waits for an answer about, and since when.
+    pub fn waits_for<'a>(&'a self, all: &'a Fencing) -> impl Iterator<Item = (ObjectId, u64)> + 'a {
+        self.flying.values().map(|flight| (all.cases[flight.case].object.clone(), flight.begun))
     }
     /// Whether it does nothing else.
     #[must_use]
@@ -191,7 +288,7 @@ impl Fencer {
 
     fn write(&mut self, now: u64, local: Time, role: &mut Client, all: &mut Fencing, rng: &mut Rng) -> bool {
         if now >= self.ends_at {
-            (self.case, self.fence_at, self.ends_at) = (None, u64::MAX, u64::MAX);
+            (self.case, self.fence_at, self.lift_at, self.ends_at) = (None, u64::MAX, u64::MAX, u64::MAX);
             self.flying.clear();
             self.forgotten.clear();
             return true;
@@ -209,14 +306,34 @@ impl Fencer {
                 wanted: false,
                 ordered: false,
                 found: None,
+                seen: 0,
+                refused: BTreeSet::new(),
+                shown: BTreeSet::new(),
                 locked: false,
             });
             all.cases.len() - 1
         });
+        let (resumes, lifts) = (all.is_lifted(&all.cases[at], role.epoch()), all.lifts);
         let case = &mut all.cases[at];
-        case.wanted |= now >= self.fence_at;
-        if case.found.is_some() && self.ends_at == u64::MAX {
-            self.ends_at = now + rng.between(SECOND / 5, 3 * SECOND);
+        if now >= self.fence_at {
+            (case.wanted, self.fence_at) = (true, u64::MAX);
+        }
+        if case.found.is_some() && case.wanted && self.ends_at == u64::MAX && self.lift_at == u64::MAX {
+            if lifts && !rng.one_in(4) {
+                self.lift_at = now + rng.between(MS, 2 * SECOND);
+            } else {
+                self.ends_at = now + rng.between(SECOND / 5, 3 * SECOND);
+            }
+        }
+        if now >= self.lift_at && self.ends_at == u64::MAX {
+            (case.wanted, self.lift_at) = (false, u64::MAX);
+            // It goes on for a while, and ends then, or is fenced once more.
+            if rng.one_in(2) {
+                self.ends_at = now + rng.between(SECOND, 6 * SECOND);
+            } else {
+                self.fence_at = now + rng.between(SECOND, 6 * SECOND);
+            }
+            case.found = None;
         }
         while self.flying.len() < DEPTH {
             let number = case.sent + 1;
@@ -225,11 +342,17 @@ impl Fencer {
             if number == 1 {
                 ops.insert(0, lock());
             }
+            // What rests on the lock is not written once somebody else has it.
+            let guarded = resumes && rng.one_in(3);
+            if guarded {
+                ops.insert(0, SubOp::AssertLock { name: "l".into(), cookie: 1, shared_ok: false });
+            }
             let payload = vec![data];
             let operation = Operation { pool: POOL, object: case.object.clone(), ops, payload, ..Operation::default() };
             let Ok(id) = role.submit(local, operation) else { break };
             case.sent = number;
-            self.flying.insert(id, Flight { case: at, number, expected: None, begun: now });
+            let (epoch, late) = (role.epoch(), guarded && case.locked);
+            self.flying.insert(id, Flight { case: at, number, expected: None, epoch, resumes, late, begun: now });
             if rng.one_in(2) {
                 break;
             }
@@ -240,15 +363,18 @@ impl Fencer {
     fn look(&mut self, now: u64, local: Time, role: &mut Client, all: &Fencing) {
         for (at, case) in all.cases.iter().enumerate().rev().take(2) {
             let knows = role.map().is_some_and(|map| map.is_fenced(Entity::Client(case.client), case.instance));
-            if !knows || self.flying.values().any(|flight| flight.case == at) {
+            let was = all.lifts && !case.shown.is_empty();
+            if !(knows || was) || self.flying.values().any(|flight| flight.case == at) {
                 continue;
             }
             // The lock of who may not act any more is free; of two witnesses one gets it.
-            let locks = case.found.is_some_and(|found| found > 0) && !case.locked;
+            let locks = knows && case.found.is_some_and(|(_, found)| found > 0) && !case.locked;
             let ops = vec![if locks { lock() } else { SubOp::Read { offset: 0, length: 64 } }];
             let operation = Operation { pool: POOL, object: case.object.clone(), ops, ..Operation::default() };
             if let Ok(id) = role.submit(local, operation) {
-                let flight = Flight { case: at, number: case.answered, expected: case.found, begun: now };
+                let (number, epoch) = (case.answered.max(case.seen), role.epoch());
+                let expected = case.found;
+                let flight = Flight { case: at, number, expected, epoch, resumes: false, late: false, begun: now };
                 self.flying.insert(id, flight);
             }
         }
@@ -257,18 +383,12 @@ impl Fencer {
     /// An operation has ended. Whether it was one of these.
     pub fn on_completion(&mut self, done: &Completion, all: &mut Fencing) -> bool {
         let Some(flight) = self.flying.remove(&done.id) else { return self.forgotten.remove(&done.id) };
-        let case = &mut all.cases[flight.case];
         if self.part == Part::Victim {
-            match &done.result {
-                Ok(_) => case.answered = case.answered.max(flight.number),
-                Err(Failure::Refused(OpFailure::Fenced {})) => {
-                    assert!(case.wanted, "{} {} is refused as fenced, and is not", case.client, case.instance);
-                    all.counts.refused += 1;
-                }
-                Err(_) => {}
-            }
+            Self::on_written(&flight, done, all);
             return true;
         }
+        let since = all.fenced_since(&all.cases[flight.case], flight.epoch);
+        let case = &mut all.cases[flight.case];
         let found = match &done.result {
             Ok(done) if matches!(done.results[..], [SubReply::Locked { .. }]) => {
                 case.locked = true;
@@ -281,21 +401,67 @@ impl Fencer {
             }
             Err(Failure::Refused(OpFailure::NotFound {})) => 0,
             Err(Failure::Refused(OpFailure::LockHeld { owner, .. })) => {
-                assert!(owner.client != case.client, "{} is still locked by {owner:?}, who is fenced", case.object);
+                let fenced = since.is_some() && owner.client == case.client;
+                assert!(!fenced, "{} is still locked by {owner:?}, who is fenced", case.object);
                 return true;
             }
             Err(_) => return true,
         };
         let name = &case.object;
-        assert!(found >= flight.number, "{name} is {found}; {} was answered before", flight.number);
+        assert!(found >= flight.number, "{name} is {found}; {} was answered or read before", flight.number);
         assert!(found <= case.sent, "{name} is {found}, {} was the last that was sent", case.sent);
-        if let Some(expected) = flight.expected {
-            assert_eq!(found, expected, "{name} changes although {} {} is fenced", case.client, case.instance);
-            all.counts.reads += 1;
-        } else if case.found.is_none() {
-            all.counts.fenced += 1;
-            case.found = Some(found);
+        case.seen = case.seen.max(found);
+        case.shown.insert(found);
+        case.check_shown();
+        // Who answered may have had a map without the fence, if it did not last until now.
+        let Some(since) = since else { return true };
+        match (flight.expected, case.found) {
+            (Some((then, expected)), _) if then == since => {
+                assert_eq!(found, expected, "{name} changes although {} {} is fenced", case.client, case.instance);
+                all.counts.reads += 1;
+            }
+            (_, Some((then, _))) if then == since => {}
+            _ => {
+                all.counts.fenced += 1;
+                case.found = Some((since, found));
+            }
         }
         true
+    }
+
+    /// A write of the victim has ended.
+    fn on_written(flight: &Flight, done: &Completion, all: &mut Fencing) {
+        let was_fenced = all.was_fenced_since(&all.cases[flight.case], flight.epoch);
+        let case = &mut all.cases[flight.case];
+        // Of one that was on its way twice, the other copy may have been executed, or be executed yet.
+        let once = !all.doubled.contains(&(case.client, done.id.0));
+        let (name, client, instance) = (&case.object, case.client, case.instance);
+        match &done.result {
+            Ok(_) => {
+                case.answered = case.answered.max(flight.number);
+                assert!(!flight.late, "{name} takes {} of {client}, who has lost its lock", flight.number);
+                all.borders.resumed += u64::from(flight.resumes);
+            }
+            Err(Failure::Refused(OpFailure::Fenced {})) => {
+                assert!(was_fenced, "{client} {instance} is refused as fenced, and is not since {}", flight.epoch);
+                all.counts.refused += 1;
+                if once {
+                    case.refused.insert(flight.number);
+                }
+            }
+            Err(Failure::Doubtful(OpFailure::Fenced {})) => {
+                assert!(was_fenced, "{client} {instance} is refused as fenced, and is not since {}", flight.epoch);
+                all.counts.refused += 1;
+                all.borders.fenced_in_doubt += 1;
+            }
+            Err(Failure::Refused(OpFailure::Guard { .. })) => {
+                all.borders.locks_lost += u64::from(flight.late);
+                if once {
+                    case.refused.insert(flight.number);
+                }
+            }
+            Err(_) => {}
+        }
+        case.check_shown();
     }
 }

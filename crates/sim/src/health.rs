@@ -109,7 +109,7 @@ impl World {
         }
         let able = self.groups_that_can_serve();
         for client in &self.clients {
-            for (object, begun) in client.waits_for() {
+            for (object, begun) in client.waits_for(&self.work) {
                 let late = begun >= self.must_answer_from && self.now() >= begun + SETTLE_NS;
                 let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, &object));
                 assert!(

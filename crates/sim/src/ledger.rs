@@ -8,7 +8,7 @@
 
 use nacre_mon::Mon;
 use nacre_types::{Entity, Epoch, PgId};
-use nacre_wire::map::{Activation, Digest, MapDelta};
+use nacre_wire::map::{Activation, Digest, Fences, MapDelta};
 use nacre_wire::{ClusterMap, Wire};
 use std::collections::BTreeMap;
 
@@ -22,6 +22,8 @@ pub struct Ledger {
     fresh: Vec<(PgId, Activation)>,
     /// When each epoch was first seen.
     seen: BTreeMap<Epoch, u64>,
+    /// Who is fenced, by epochs that changed it; those that nobody has taken yet.
+    fences: Vec<(Epoch, Fences)>,
 }
 
 impl Ledger {
@@ -47,6 +49,11 @@ impl Ledger {
         std::mem::take(&mut self.fresh)
     }
 
+    /// Changes of who is fenced that were committed since the last call.
+    pub fn take_fences(&mut self) -> Vec<(Epoch, Fences)> {
+        std::mem::take(&mut self.fences)
+    }
+
     /// Somebody shows a map.
     pub fn see(&mut self, who: Entity, map: &ClusterMap) {
         let known = self.digests.get(&map.epoch);
@@ -67,7 +74,11 @@ impl Ledger {
             let deltas = deltas.unwrap_or_else(|| panic!("{who} forgot what followed {}", newest.epoch));
             for bytes in deltas {
                 let delta = MapDelta::from_bytes(&bytes).expect("a committed delta decodes");
+                let fenced = newest.fences.clone();
                 newest.apply(&delta).unwrap_or_else(|why| panic!("{who}: {}: {why}", delta.epoch));
+                if newest.fences != fenced {
+                    self.fences.push((newest.epoch, newest.fences.clone()));
+                }
                 self.digests.insert(newest.epoch, newest.digest);
                 self.seen.insert(newest.epoch, now);
                 note_activations(&mut self.activations, newest, &mut self.fresh);

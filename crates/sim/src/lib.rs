@@ -23,6 +23,7 @@
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
 #![forbid(unsafe_code)]
 
+pub mod borders;
 pub mod claims;
 pub mod clock;
 pub mod disk;

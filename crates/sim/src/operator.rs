@@ -42,6 +42,10 @@ impl Operator {
     pub fn wish(&mut self, request: Value, met: impl Fn(&ClusterMap) -> bool + 'static) {
         self.wishes.push(Wish { request, met: Box::new(met) });
     }
+    /// A wish that is none any more.
+    pub fn recant(&mut self, request: &Value) {
+        self.wishes.retain(|wish| wish.request != *request);
+    }
     /// Whether all is as it should be.
     #[must_use]
     pub fn is_content(&self, map: &ClusterMap) -> bool {

@@ -92,6 +92,8 @@ pub struct Plan {
     pub early: bool,
     /// One more client is fenced, goes on, and comes again as a new instance, again and again.
     pub fences: bool,
+    /// Its fences are lifted, and the instances that they shut out go on.
+    pub lifts: bool,
     /// Disks are lost for good, and replaced under the same id or another.
     pub replace: bool,
     /// Monitors are removed and let in again with new stores.
@@ -191,6 +193,7 @@ impl Plan {
             contend: false,
             early: false,
             fences: seed % 4 == 2,
+            lifts: seed % 12 == 10,
             replace: false,
             moves: seed % 6 == 1,
             without: 0,
@@ -276,6 +279,7 @@ impl Plan {
             contend: false,
             early: false,
             fences: false,
+            lifts: false,
             replace: false,
             moves: false,
             lives: false,
@@ -292,7 +296,12 @@ impl std::fmt::Display for Report {
             "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes, {disks} disks lost, {mons} monitors moved; "
         )?;
         write!(f, "{}; {}; {}; ", self.claims, self.programs, self.randoms)?;
-        write!(f, "{}; {}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams, self.fencing)
+        write!(f, "{}; {}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams, self.fencing)?;
+        self.rare
+            .counts()
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .try_for_each(|(name, count)| write!(f, "; {name} {count}"))
     }
 }
 
@@ -335,6 +344,8 @@ pub struct Report {
     pub fencing: crate::fencing::Counts,
     /// Limits and rare paths of the OSDs.
     pub borders: nacre_osd::borders::Borders,
+    /// Rare paths of the simulator's own.
+    pub rare: crate::borders::Borders,
     /// Virtual nanoseconds that it lasted.
     pub simulated_ns: u64,
     /// Comparisons of a member with its primary while faults went on.

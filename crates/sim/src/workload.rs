@@ -171,7 +171,7 @@ impl Workload {
             span: Span::default(),
             album: Album::default(),
             streams: Streams::default(),
-            fencing: Fencing::default(),
+            fencing: Fencing::new(plan.lifts),
             claims,
             programs,
             randoms,
@@ -257,12 +257,12 @@ impl SimClient {
         self.current.is_some()
     }
 
-    /// Objects that it waits for an answer about, and since when: registers and streams.
+    /// Objects that it waits for an answer about, and since when: registers, streams and those of who is fenced.
     #[must_use]
-    pub fn waits_for(&self) -> Vec<(ObjectId, u64)> {
+    pub fn waits_for(&self, work: &Workload) -> Vec<(ObjectId, u64)> {
         let key = |record: &Record| register(record.key.parse().expect("keys are numbers"));
         let own = self.current.iter().map(|(_, record, _)| (key(record), record.invoke_ns));
-        own.chain(self.streamer.waits_for()).collect()
+        own.chain(self.streamer.waits_for()).chain(self.fencer.waits_for(&work.fencing)).collect()
     }
 
     /// Whether its watches and locks have come to rest.

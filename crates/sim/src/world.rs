@@ -8,6 +8,7 @@
 
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::fencing::Order;
 use crate::ledger::Ledger;
 use crate::network::{CutId, Doubled, Network};
 use crate::operator::{Operator, Registrar};
@@ -144,6 +145,8 @@ pub struct World {
     installed: bool,
     /// Borders crossed by daemons that are gone.
     pub(crate) borders: nacre_osd::borders::Borders,
+    /// Rare paths of the simulator's own.
+    pub(crate) rare: crate::borders::Borders,
     /// Comparisons of a member with its primary.
     pub(crate) surveyed: u64,
     /// From then on, in virtual nanoseconds, every operation that is begun must be answered.
@@ -263,6 +266,7 @@ impl World {
             last: None,
             installed: false,
             borders: nacre_osd::borders::Borders::default(),
+            rare: crate::borders::Borders::default(),
             surveyed: 0,
             reverts: 0,
             must_answer_from: u64::MAX,
@@ -342,6 +346,10 @@ impl World {
             streams: self.work.streams.counts,
             fencing: self.work.fencing.counts,
             borders: self.borders,
+            rare: {
+                self.rare.add(&self.work.fencing.borders);
+                self.rare
+            },
             reverts: self.reverts,
             simulated_ns: self.schedule.now,
             surveyed: self.surveyed,
@@ -410,13 +418,22 @@ impl World {
         self.work.album.removing.extend(removed);
         self.order(&request);
     }
-    /// Victims are fenced, for as long as it takes.
+    /// Victims are fenced, for as long as it takes, and let act again.
     fn order_fences(&mut self) {
-        for (client, instance) in self.work.fencing.orders() {
+        for (client, instance, order) in self.work.fencing.orders() {
             let who = Entity::Client(client);
-            self.note(|| format!("{who} is to be fenced up to {instance}"));
-            let request = json!({"command": "fence add", "entity": who.to_string(), "instance": instance.0});
-            self.operator.wish(request, move |map| map.is_fenced(who, instance));
+            self.note(|| format!("{who}, up to {instance}: {order:?}"));
+            let add = json!({"command": "fence add", "entity": who.to_string(), "instance": instance.0});
+            let lift = json!({"command": "fence rm", "entity": who.to_string()});
+            // Whoever of its instances was to act again is over, or is to be fenced once more.
+            self.operator.recant(&lift);
+            match order {
+                Order::Add => self.operator.wish(add, move |map| map.is_fenced(who, instance)),
+                Order::Lift => {
+                    self.operator.recant(&add);
+                    self.operator.wish(lift, move |map| !map.is_fenced(who, instance));
+                }
+            }
         }
     }
     fn remove_some_snapshots(&mut self) {
@@ -767,7 +784,11 @@ impl World {
         process.seen = map.epoch;
         let before = self.ledger.epoch();
         match role {
-            Role::Mon(mon) => self.ledger.see_monitor(now, who, mon),
+            Role::Mon(mon) => {
+                self.ledger.see_monitor(now, who, mon);
+                let fences = self.ledger.take_fences();
+                self.work.fencing.see(fences);
+            }
             Role::Osd(_) => self.ledger.see(who, map),
         }
         self.see_activations();
@@ -958,6 +979,9 @@ impl World {
         let message = Message::decode(kind, compat, &meta, payload).expect("what was encoded decodes");
         // A command travels on one connection, which doubles nothing; asking again is a new command.
         if let Some(again) = again.filter(|_| !matches!(message, Message::Command(_))) {
+            if let (Entity::Client(client), Message::OpRequest(request, _)) = (from, &message) {
+                self.work.fencing.doubled(client, request.request.sequence);
+            }
             self.deliver(again, from, to, epoch, message.clone());
         }
         self.deliver(at, from, to, epoch, message);

@@ -116,3 +116,14 @@ fn spanning_writes_meet_all_that_can_happen_to_them() {
     }
     assert!(sum.writes > 20 && sum.torn > 0 && sum.reads > 20 && sum.mixed > 0, "{sum}");
 }
+
+/// As above, of fences that operators lift: who was shut out goes on, is fenced once more, finds its lock taken over, and hears of writes that may have happened.
+#[test]
+fn lifted_fences_meet_all_that_can_happen_to_them() {
+    let mut sum = nacre_sim::borders::Borders::default();
+    for seed in [10, 22, 34, 46] {
+        sum.add(&nacre_sim::run(&nacre_sim::Plan::of(seed), false).rare);
+    }
+    let all = [sum.fences_lifted, sum.resumed, sum.locks_lost, sum.fenced_in_doubt];
+    assert!(all.iter().all(|count| *count > 0), "{:?}", sum.counts());
+}

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 const TABLE: &str = "docs/faults.md";
-const SOURCES: &[&str] = &["crates/osd/src/borders.rs"];
+const SOURCES: &[&str] = &["crates/osd/src/borders.rs", "crates/sim/src/borders.rs"];
 
 /// The names in a list of borders: lines of nothing but a name and a comma.
 fn names(source: &str) -> Vec<&str> {

@@ -95,12 +95,14 @@ fn main() -> ExitCode {
     };
     let begun = std::time::Instant::now();
     let mut borders = nacre_osd::borders::Borders::default();
+    let mut rare = nacre_sim::borders::Borders::default();
     let (mut passed, mut failed, mut simulated_ns, mut reverts) = (0u64, 0, 0, 0);
     for seed in range {
         match attempt(&given.plan(seed), verbose) {
             Ok(report) => {
                 passed += 1;
                 borders.add(&report.borders);
+                rare.add(&report.rare);
                 simulated_ns += report.simulated_ns;
                 reverts += report.reverts;
                 if report.reverts > 0 {
@@ -125,7 +127,7 @@ fn main() -> ExitCode {
         simulated_ns as f64 / 3.6e12 / hours
     );
     if given.borders {
-        for (name, count) in borders.counts() {
+        for (name, count) in borders.counts().into_iter().chain(rare.counts()) {
             println!("border {name}: {count}");
         }
     }

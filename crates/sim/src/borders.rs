@@ -1,0 +1,12 @@
+//! Rare paths that are the simulator's own, counted as those of the roles are ([`nacre_types::borders`], `docs/faults.md`).
+
+nacre_types::borders! {
+    /// Fences that operators lifted while the instance that they had shut out went on.
+    fences_lifted,
+    /// Updates of such an instance that were answered after that.
+    resumed,
+    /// Of its updates, those that came too late: its lock had been taken over while it was fenced.
+    locks_lost,
+    /// Updates refused for a fence that may have happened before it, for they had been sent before.
+    fenced_in_doubt,
+}
