@@ -9,4 +9,10 @@ nacre_types::borders! {
     locks_lost,
     /// Updates refused for a fence that may have happened before it, for they had been sent before.
     fenced_in_doubt,
+    /// Pages of a running store's index that were damaged.
+    index_pages_damaged,
+    /// Daemons that ended, or did not start again, because their store's index had rotted.
+    index_rot_ended,
+    /// Disks that were replaced for it.
+    index_rot_replaced,
 }

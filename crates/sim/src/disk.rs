@@ -5,6 +5,8 @@
 //!                               └──▶ Store ─▶ TestDevice      operations and jobs finish a few at a time, in any order
 //!  crash ─▶ RamStore: a prefix of what was not committed      Store: any part of what was not flushed, in sectors
 //! ```
+//! Pages of a running store's index may rot ([`Disk::rot_index`]): it ends when it meets one, does not open again, or nobody ever looks there.
+//!
 //! A crash may fall into a job (a checkpoint of the index) or into the opening of the store: then some prefix of what that wrote is what the
 //! next life finds, as far as it was flushed.
 
@@ -16,11 +18,14 @@ use nacre_store::{
     ReadReply, Store, SubmitError, Token, Transaction, Usage,
 };
 use nacre_types::Time;
+use std::collections::BTreeSet;
 
 /// Length of a simulated device in bytes.
 const DEVICE_LENGTH: u64 = 24 << 20;
 /// The log's share of it.
 const WAL_LENGTH: u64 = 1 << 20;
+/// Behind the two copies of the root, and the log (docs/formats/store.md).
+const DATA_BEGINS: u64 = 2 * (128 << 10) + WAL_LENGTH;
 
 /// The real store at work.
 struct Real {
@@ -29,6 +34,8 @@ struct Real {
     /// What is durable and what is not.
     cuts: PowerCuts,
     jobs: Vec<Job>,
+    /// Pages that jobs have written, behind the log: the index.
+    index: BTreeSet<u64>,
 }
 
 enum Kind {
@@ -36,6 +43,13 @@ enum Kind {
     Real(Box<Real>),
     /// The real store's device while nobody runs.
     Off(Image),
+}
+
+/// A page that was damaged.
+struct Damage {
+    at: u64,
+    before: [u8; 4096],
+    after: [u8; 4096],
 }
 
 /// See the module head.
@@ -48,6 +62,10 @@ pub struct Disk {
     pub scheduled: bool,
     /// Blocks of objects may be damaged.
     pub rotten: bool,
+    /// Pages of its index that were damaged since it was whole.
+    damages: Vec<Damage>,
+    /// There have been such pages.
+    pub index_rotten: bool,
     /// Of what was not flushed nothing survives the next crash.
     pub unlucky: bool,
     /// What lay on the device when its daemon started.
@@ -75,11 +93,33 @@ fn options(plan: &Plan) -> OpenOptions {
     }
 }
 
+/// The pages that a step writes.
+fn pages_of(step: &Step) -> impl Iterator<Item = u64> + use<> {
+    let (offset, length) = match step {
+        Step::Write { offset, data, .. } => (*offset, data.len() as u64),
+        _ => (0, 0),
+    };
+    (offset..offset + length).step_by(4096)
+}
+
 impl Real {
     fn feed(&mut self) {
         for step in self.device.take_steps() {
             self.cuts.step(&step);
+            for page in pages_of(&step) {
+                self.index.remove(&page);
+            }
         }
+    }
+    /// Runs a job, and gives the store what came out.
+    fn run(&mut self, job: Job) {
+        self.feed();
+        let done = job.run();
+        for step in self.device.take_steps() {
+            self.cuts.step(&step);
+            self.index.extend(pages_of(&step).filter(|at| *at >= DATA_BEGINS));
+        }
+        self.store.on_job(done);
     }
     /// Everything that is on the device if nothing is lost.
     fn whole(&self) -> Image {
@@ -90,13 +130,16 @@ impl Real {
     }
 }
 
-/// Opens the store on an image; crashes a few times while doing so, if the dice say so.
-fn open(mut image: Image, options: &OpenOptions, rng: &mut Rng, crash: bool) -> Real {
+/// Opens the store on an image; crashes a few times while doing so, if the dice say so. If it does not open: what lies there now, and why.
+fn open(mut image: Image, options: &OpenOptions, rng: &mut Rng, crash: bool) -> Result<Real, (Image, String)> {
     loop {
         let device = TestDevice::with_image(DEVICE_LENGTH, image.clone());
         let _ = device.record();
         let opened = Store::open(device.clone(), device.blocking(), options);
-        let store = opened.unwrap_or_else(|why| panic!("a store does not open after a crash: {why}"));
+        let store = match opened {
+            Ok(store) => store,
+            Err(why) => return Err((device.live(), why.to_string())),
+        };
         let mut cuts = PowerCuts::new(image);
         let steps = device.take_steps();
         if crash && rng.one_in(8) {
@@ -107,7 +150,7 @@ fn open(mut image: Image, options: &OpenOptions, rng: &mut Rng, crash: bool) -> 
             cuts.step(step);
         }
         device.set_completion(Completion::Held);
-        return Real { store, device, cuts, jobs: Vec::new() };
+        return Ok(Real { store, device, cuts, jobs: Vec::new(), index: BTreeSet::new() });
     }
 }
 
@@ -163,7 +206,11 @@ impl Disk {
     /// A disk with a store that holds one transaction.
     #[must_use]
     pub fn new(plan: &Plan, content: Transaction, rng: &mut Rng) -> Self {
-        let options = options(plan);
+        let mut options = options(plan);
+        if plan.index_rot {
+            // What is damaged is to be read.
+            options.index_cache_bytes = 4 << 10;
+        }
         let kind = match plan.disks {
             Disks::Ram => {
                 let mut store = RamStore::with(nacre_store::ram::Commits::Manual, 1 << 40);
@@ -175,7 +222,8 @@ impl Disk {
                 let device = TestDevice::new(DEVICE_LENGTH);
                 let format = FormatOptions { wal_bytes: Some(WAL_LENGTH), ..FormatOptions::default() };
                 nacre_store::format(&device.blocking(), &format).expect("a healthy device of sufficient size");
-                let real = open(device.live(), &options, rng, false);
+                let opened = open(device.live(), &options, rng, false);
+                let real = opened.unwrap_or_else(|(_, why)| panic!("a new store does not open: {why}"));
                 let mut disk = Self::of(Kind::Real(Box::new(real)), options);
                 disk.submit(content, Token(0));
                 disk.run_until(|event| matches!(event, Event::Committed(_)).then_some(()));
@@ -187,8 +235,19 @@ impl Disk {
     }
 
     fn of(kind: Kind, options: OpenOptions) -> Self {
-        let (feed, at_start) = (Feed::new(), Image::default());
-        Self { kind, options, feed, scheduled: false, rotten: false, unlucky: false, at_start, batch: 0 }
+        let (feed, at_start, damages) = (Feed::new(), Image::default(), Vec::new());
+        Self {
+            kind,
+            options,
+            feed,
+            scheduled: false,
+            rotten: false,
+            damages,
+            index_rotten: false,
+            unlucky: false,
+            at_start,
+            batch: 0,
+        }
     }
 
     fn store(&mut self) -> &mut dyn ObjectStore {
@@ -204,10 +263,76 @@ impl Disk {
     }
 
     /// The daemon starts. `faults`: this, too, may be cut short, and repeated.
-    pub fn power_on(&mut self, rng: &mut Rng, faults: bool) {
+    ///
+    /// # Errors
+    /// Why the store does not open, if its index was damaged.
+    pub fn power_on(&mut self, rng: &mut Rng, faults: bool) -> Result<(), String> {
         if let Kind::Off(image) = &mut self.kind {
             self.at_start = image.clone();
-            self.kind = Kind::Real(Box::new(open(std::mem::take(image), &self.options, rng, faults)));
+            match open(std::mem::take(image), &self.options, rng, faults) {
+                Ok(real) => self.kind = Kind::Real(Box::new(real)),
+                Err((left, why)) => {
+                    assert!(self.index_rotten, "a store does not open after a crash: {why}");
+                    self.kind = Kind::Off(left);
+                    return Err(why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Damages pages of the index of a store at work: flipped bits, what another page has, or (for one of them: who loses a page and the checksum of it cannot
+    /// know, F7) what lay there when the daemon started. Says how many.
+    pub fn rot_index(&mut self, rng: &mut Rng) -> usize {
+        let Kind::Real(real) = &mut self.kind else { return 0 };
+        real.feed();
+        let pages: Vec<u64> = real.index.iter().copied().collect();
+        if pages.is_empty() {
+            return 0;
+        }
+        let (count, mut lost) = (rng.between(1, 12), self.index_rotten);
+        for _ in 0..count {
+            let (at, other) = (*rng.pick(&pages), *rng.pick(&pages));
+            let (mut before, now) = ([0; 4096], real.device.live());
+            now.read(at, &mut before);
+            let after = damaged(&now, if lost { &now } else { &self.at_start }, at, other, rng);
+            lost = true;
+            real.device.overwrite(at, &after);
+            real.cuts.overwrite(at, &after);
+            self.damages.push(Damage { at, before, after });
+        }
+        self.index_rotten = true;
+        count as usize
+    }
+
+    /// Whether no page of its index is damaged.
+    #[must_use]
+    pub const fn is_index_whole(&self) -> bool {
+        self.damages.is_empty()
+    }
+
+    /// Pages of the index that are still as they were damaged are as before: a cable was at fault, or a sector is read at the third attempt.
+    pub fn mend_index(&mut self) {
+        // A page may have been damaged twice: the last damage goes first.
+        for Damage { at, before, after } in std::mem::take(&mut self.damages).into_iter().rev() {
+            let mut page = [0; 4096];
+            match &mut self.kind {
+                Kind::Real(real) => {
+                    real.feed();
+                    real.device.live().read(at, &mut page);
+                    if page == after {
+                        real.device.overwrite(at, &before);
+                        real.cuts.overwrite(at, &before);
+                    }
+                }
+                Kind::Off(image) => {
+                    image.read(at, &mut page);
+                    if page == after {
+                        image.write(at, &before);
+                    }
+                }
+                Kind::Ram(_) => {}
+            }
         }
     }
 
@@ -328,8 +453,8 @@ impl Disk {
                 for _ in 0..real.jobs.len() {
                     if under_way == 0 || rng.one_in(2) {
                         let at = rng.below(real.jobs.len() as u64) as usize;
-                        let done = real.jobs.swap_remove(at).run();
-                        real.store.on_job(done);
+                        let job = real.jobs.swap_remove(at);
+                        real.run(job);
                     }
                 }
                 real.feed();

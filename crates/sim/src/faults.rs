@@ -37,6 +37,7 @@ impl World {
         let which = if self.plan.replace && self.rng.one_in(3) { 27 } else { which };
         let which = if self.plan.rot && self.rng.one_in(3) { 22 } else { which };
         let which = if self.plan.moves && self.rng.one_in(3) { 28 } else { which };
+        let which = if self.plan.index_rot && self.rng.one_in(2) { 29 } else { which };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -74,6 +75,7 @@ impl World {
                 self.lose_disk(osd);
             }
             28 => self.move_monitor(mon),
+            29 => self.rot_index(),
             22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();
@@ -172,6 +174,19 @@ impl World {
                 self.note(|| format!("a block of {who}'s disk is damaged"));
             }
         }
+    }
+
+    /// Pages of the index of the first OSD's store, while that is at work.
+    fn rot_index(&mut self) {
+        let (osd, who) = (OsdId(0), Entity::Osd(OsdId(0)));
+        let runs = self.processes.get(&who).is_some_and(|process| process.role.is_some());
+        if !runs || self.losses.count > 0 || !self.others_are_complete(osd) {
+            return;
+        }
+        let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+        let pages = process.disk.rot_index(rng);
+        self.rare.index_pages_damaged += pages as u64;
+        self.note(|| format!("{pages} pages of {who}'s index are damaged"));
     }
 
     fn fill_disk(&mut self, who: Entity) {
@@ -408,6 +423,7 @@ impl World {
         for who in self.processes.keys().copied().collect::<Vec<_>>() {
             let process = self.process(who);
             (process.slow_until, process.full_until) = (0, 0);
+            process.disk.mend_index();
             let wait = self.rng.below(SECOND);
             self.after(wait, Event::Restart(who));
         }

@@ -65,6 +65,8 @@ pub struct Plan {
     pub capacity: u64,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
     pub rot: bool,
+    /// Pages of the index of one OSD's store may rot while it is at work: of the first one's.
+    pub index_rot: bool,
     /// How often OSDs send beacons, and after how long without one they are down, in milliseconds: often so short that faults alone do it.
     pub beacons_ms: (u64, u64),
     /// Clients watch, notify and lock beside their registers.
@@ -180,6 +182,7 @@ impl Plan {
             deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
             queue_bytes_max: [8 << 10, 64 << 10, 512 << 10][seed as usize % 3],
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
+            index_rot: false,
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
             programs: rng.one_in(2),
@@ -203,6 +206,7 @@ impl Plan {
         };
         let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
         let plan = if seed % 7 == 3 { plan.split_filling() } else { plan };
+        let plan = if seed % 11 == 9 { plan.index_rots() } else { plan };
         match seed % 8 {
             3 | 7 => plan.forgetful(),
             5 => plan.contended(),
@@ -216,6 +220,14 @@ impl Plan {
     pub fn contended(mut self) -> Self {
         (self.contend, self.recur, self.bad_network) = (true, true, true);
         (self.keys, self.clients) = (self.keys.min(2), self.clients.max(8));
+        self
+    }
+
+    /// See [`Self::index_rot`].
+    #[must_use]
+    pub fn index_rots(mut self) -> Self {
+        (self.index_rot, self.rot, self.replace) = (true, false, false);
+        (self.disks, self.min_size) = (Disks::Real, 2);
         self
     }
 
@@ -267,6 +279,7 @@ impl Plan {
             down_out_s: 600,
             compact_entries: 1000,
             rot: false,
+            index_rot: false,
             beacons_ms: (2000, 30_000),
             claims: false,
             programs: false,

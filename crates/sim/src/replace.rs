@@ -74,7 +74,40 @@ impl World {
             }
             self.note(|| format!("{osd}'s disk is damaged in its log or index, and says so"));
         }
-        let again = self.rng.one_in(2);
+        self.give_up_disk(osd, instance);
+    }
+
+    /// A daemon's store has ended, or does not open, because its index has rotted. Its disk is replaced if it may be; else what is still damaged is mended:
+    /// it could be read at the third attempt.
+    pub(crate) fn index_failed(&mut self, who: Entity, why: &str) {
+        self.note(|| format!("{who}'s index has rotted: {why}"));
+        let Entity::Osd(osd) = who else { panic!("{who} halts: {why}") };
+        let losable = self.is_losable(who);
+        let instance = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.instance);
+        self.crash(who);
+        match instance.filter(|_| losable) {
+            Some(instance) => {
+                self.rare.index_rot_replaced += 1;
+                self.give_up_disk(osd, instance);
+            }
+            None => {
+                self.process(who).disk.mend_index();
+                self.after(500 * MS, Event::Restart(who));
+            }
+        }
+    }
+
+    /// Whether nothing would be lost with a daemon's disk, as far as the others know who run.
+    pub(crate) fn is_losable(&self, who: Entity) -> bool {
+        let Entity::Osd(osd) = who else { return false };
+        self.losses.now.is_none()
+            && self.losses.count < LOST_MAX
+            && self.is_spare(osd)
+            && !self.osds().into_iter().any(|other| other != osd && self.lacks(other))
+    }
+
+    fn give_up_disk(&mut self, osd: OsdId, instance: Instance) {
+        let (who, again) = (Entity::Osd(osd), self.rng.one_in(2));
         self.note(|| format!("{osd}'s disk is gone for good; the same id comes again: {again}"));
         self.losses.count += 1;
         self.losses.last.insert(osd, instance);
@@ -110,13 +143,14 @@ impl World {
     /// Whether anybody lacks an object, or may: then the only one that has it could be lost. An update that was never answered stays wanted once others have
     /// adopted its log entry, though nobody has its data any more (`docs/faults.md`).
     fn is_owed(&self) -> bool {
-        self.osds().into_iter().any(|osd| {
-            let role = self.processes[&Entity::Osd(osd)].osd();
-            role.is_none_or(|role| {
-                role.pgs().any(|group| {
-                    let peers = group.as_primary().into_iter().flat_map(|primary| primary.peers.values());
-                    !group.local.missing.is_empty() || peers.into_iter().any(|peer| !peer.missing.is_empty())
-                })
+        self.osds().into_iter().any(|osd| self.lacks(osd))
+    }
+    fn lacks(&self, osd: OsdId) -> bool {
+        let role = self.processes[&Entity::Osd(osd)].osd();
+        role.is_none_or(|role| {
+            role.pgs().any(|group| {
+                let peers = group.as_primary().into_iter().flat_map(|primary| primary.peers.values());
+                !group.local.missing.is_empty() || peers.into_iter().any(|peer| !peer.missing.is_empty())
             })
         })
     }

@@ -10,7 +10,7 @@ use crate::plan::{Disks, Plan, SECOND};
 pub type Setting = (&'static str, u64);
 
 /// Kinds of faults.
-const KINDS: u64 = 28;
+const KINDS: u64 = 30;
 
 /// Names of settings.
 const NAMES: &[&str] = &[
@@ -23,6 +23,7 @@ const NAMES: &[&str] = &[
     "depth",
     "client_ops",
     "rot",
+    "index_rot",
     "bad_network",
     "splits",
     "split_filling",
@@ -61,6 +62,8 @@ impl Plan {
             "depth" => self.depth = value as usize,
             "client_ops" => self.client_ops = value as usize,
             "rot" => self.rot = yes,
+            "index_rot" if yes => *self = self.clone().index_rots(),
+            "index_rot" => self.index_rot = false,
             "bad_network" => self.bad_network = yes,
             "splits" => self.splits = value as u32,
             "split_filling" => self.split_filling = yes,
@@ -100,6 +103,7 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         ("snaps", plan.snaps),
         ("depth", plan.depth > 0),
         ("rot", plan.rot),
+        ("index_rot", plan.index_rot),
         ("contend", plan.contend),
         ("early", plan.early),
         ("lifts", plan.lifts),

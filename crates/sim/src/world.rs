@@ -514,7 +514,15 @@ impl World {
             return;
         }
         process.life += 1;
-        process.disk.power_on(&mut self.rng, faults);
+        if !process.disk.is_index_whole() && !self.is_losable(who) {
+            self.process(who).disk.mend_index();
+        }
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
+        if let Err(why) = process.disk.power_on(&mut self.rng, faults) {
+            self.rare.index_rot_ended += 1;
+            self.index_failed(who, &why);
+            return;
+        }
         let local = process.clock.local(now);
         let mut actions = Vec::new();
         let role = match who {
@@ -739,6 +747,11 @@ impl World {
             return;
         }
         let process = &self.processes[&who];
+        if process.disk.index_rotten && !process.broken && why.contains("its index is damaged") {
+            self.rare.index_rot_ended += 1;
+            self.index_failed(who, why);
+            return;
+        }
         // The operator's word for a new store may come later than its first start, and an order that is late may remove it again.
         let replaced = process.store > 0 && why.contains("osd add");
         assert!(process.broken || replaced, "{who} halts: {why}");
