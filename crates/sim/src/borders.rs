@@ -9,6 +9,10 @@ nacre_types::borders! {
     locks_lost,
     /// Updates refused for a fence that may have happened before it, for they had been sent before.
     fenced_in_doubt,
+    /// Writes of those who fill really small devices that were refused for want of room.
+    refused_when_full,
+    /// Deletions that were answered after the first of these.
+    deleted_when_full,
     /// Pages of a running store's index that were damaged.
     index_pages_damaged,
     /// Daemons that ended, or did not start again, because their store's index had rotted.

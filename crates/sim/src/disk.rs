@@ -20,8 +20,8 @@ use nacre_store::{
 use nacre_types::Time;
 use std::collections::BTreeSet;
 
-/// Length of a simulated device in bytes.
-const DEVICE_LENGTH: u64 = 24 << 20;
+/// Length of a simulated device in bytes, where nothing else is said.
+pub const DEVICE_LENGTH: u64 = 24 << 20;
 /// The log's share of it.
 const WAL_LENGTH: u64 = 1 << 20;
 /// Behind the two copies of the root, and the log (docs/formats/store.md).
@@ -56,6 +56,8 @@ struct Damage {
 pub struct Disk {
     kind: Kind,
     options: OpenOptions,
+    /// Bytes of the device.
+    length: u64,
     /// What production's host puts before a store, too: order, company for a group, rest.
     feed: Feed,
     /// The next turn is scheduled.
@@ -131,9 +133,15 @@ impl Real {
 }
 
 /// Opens the store on an image; crashes a few times while doing so, if the dice say so. If it does not open: what lies there now, and why.
-fn open(mut image: Image, options: &OpenOptions, rng: &mut Rng, crash: bool) -> Result<Real, (Image, String)> {
+fn open(
+    length: u64,
+    mut image: Image,
+    options: &OpenOptions,
+    rng: &mut Rng,
+    crash: bool,
+) -> Result<Real, (Image, String)> {
     loop {
-        let device = TestDevice::with_image(DEVICE_LENGTH, image.clone());
+        let device = TestDevice::with_image(length, image.clone());
         let _ = device.record();
         let opened = Store::open(device.clone(), device.blocking(), options);
         let store = match opened {
@@ -182,8 +190,8 @@ fn taken(result: Result<(), SubmitError>) {
 }
 
 /// What the offline check says of a device.
-fn checked(image: Image) -> nacre_store::Report {
-    let device = TestDevice::with_image(DEVICE_LENGTH, image);
+fn checked(length: u64, image: Image) -> nacre_store::Report {
+    let device = TestDevice::with_image(length, image);
     nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device")
 }
 
@@ -205,7 +213,7 @@ fn damaged(image: &Image, before: &Image, at: u64, other: u64, rng: &mut Rng) ->
 impl Disk {
     /// A disk with a store that holds one transaction.
     #[must_use]
-    pub fn new(plan: &Plan, content: Transaction, rng: &mut Rng) -> Self {
+    pub fn new(plan: &Plan, length: u64, content: Transaction, rng: &mut Rng) -> Self {
         let mut options = options(plan);
         if plan.index_rot {
             // What is damaged is to be read.
@@ -219,26 +227,27 @@ impl Disk {
                 Kind::Ram(Box::new(store.crash(0)))
             }
             Disks::Real => {
-                let device = TestDevice::new(DEVICE_LENGTH);
+                let device = TestDevice::new(length);
                 let format = FormatOptions { wal_bytes: Some(WAL_LENGTH), ..FormatOptions::default() };
                 nacre_store::format(&device.blocking(), &format).expect("a healthy device of sufficient size");
-                let opened = open(device.live(), &options, rng, false);
+                let opened = open(length, device.live(), &options, rng, false);
                 let real = opened.unwrap_or_else(|(_, why)| panic!("a new store does not open: {why}"));
-                let mut disk = Self::of(Kind::Real(Box::new(real)), options);
+                let mut disk = Self::of(Kind::Real(Box::new(real)), options, length);
                 disk.submit(content, Token(0));
                 disk.run_until(|event| matches!(event, Event::Committed(_)).then_some(()));
                 disk.power_off(rng);
                 return disk;
             }
         };
-        Self::of(kind, options)
+        Self::of(kind, options, length)
     }
 
-    fn of(kind: Kind, options: OpenOptions) -> Self {
+    fn of(kind: Kind, options: OpenOptions, length: u64) -> Self {
         let (feed, at_start, damages) = (Feed::new(), Image::default(), Vec::new());
         Self {
             kind,
             options,
+            length,
             feed,
             scheduled: false,
             rotten: false,
@@ -269,7 +278,7 @@ impl Disk {
     pub fn power_on(&mut self, rng: &mut Rng, faults: bool) -> Result<(), String> {
         if let Kind::Off(image) = &mut self.kind {
             self.at_start = image.clone();
-            match open(std::mem::take(image), &self.options, rng, faults) {
+            match open(self.length, std::mem::take(image), &self.options, rng, faults) {
                 Ok(real) => self.kind = Kind::Real(Box::new(real)),
                 Err((left, why)) => {
                     assert!(self.index_rotten, "a store does not open after a crash: {why}");
@@ -499,13 +508,13 @@ impl Disk {
     /// harmless.
     pub fn spoil(&mut self, rng: &mut Rng) -> bool {
         let Kind::Off(image) = &mut self.kind else { return false };
-        let replayed = checked(image.clone()).replayed;
+        let replayed = checked(self.length, image.clone()).replayed;
         let pages: Vec<u64> = image.written().collect();
         for _ in 0..rng.between(1, 6) {
             let (at, other) = (*rng.pick(&pages), *rng.pick(&pages));
             let mut spoilt = image.clone();
             spoilt.write(at, &damaged(image, &self.at_start, at, other, rng));
-            let report = checked(spoilt.clone());
+            let report = checked(self.length, spoilt.clone());
             let is_data = |finding: &Finding| matches!(finding, Finding::Data { .. });
             // Where one copy of the root is damaged the other serves.
             let is_noticed = |finding: &Finding| !is_data(finding) && *finding != Finding::RootCopy;
@@ -581,7 +590,7 @@ impl Disk {
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         let Kind::Real(real) = &self.kind else { return Vec::new() };
-        let report = checked(real.whole());
+        let report = checked(self.length, real.whole());
         let expected = |finding: &&Finding| self.rotten && matches!(finding, Finding::Data { .. });
         report.findings.iter().filter(|finding| !expected(finding)).map(|finding| format!("{finding:?}")).collect()
     }

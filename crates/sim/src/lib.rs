@@ -17,7 +17,7 @@
 //!   [`snapshots`]: for snapshots, rollback, appends and copies;
 //!   [`spanning`]: for writes of several objects under locks;
 //!   [`streams`]: for many operations in flight on one object, and for listings; [`early`]: for what was answered before it was durable;
-//!   [`fencing`]: for clients that are fenced; [`operator`]: the same with commands;
+//!   [`fencing`]: for clients that are fenced; [`filling`]: for devices that are full; [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
@@ -30,6 +30,7 @@ pub mod disk;
 pub mod early;
 mod faults;
 pub mod fencing;
+pub mod filling;
 mod health;
 pub mod ledger;
 pub mod moves;

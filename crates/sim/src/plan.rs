@@ -63,6 +63,8 @@ pub struct Plan {
     pub queue_bytes_max: usize,
     /// Bytes that every store says it has, whatever its disk has: of little, few updates may be under way at one time.
     pub capacity: u64,
+    /// OSDs' devices are really small, and clients fill them.
+    pub small_disks: bool,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
     pub rot: bool,
     /// Pages of the index of one OSD's store may rot while it is at work: of the first one's.
@@ -141,6 +143,8 @@ impl Pages {
 pub const CAPACITY: u64 = 1 << 40;
 /// What a small one says for each OSD.
 const SMALL: u64 = 1 << 20;
+/// Bytes of a device that is really small. What OSDs keep back is an eighth of it, and more than their stores do.
+const SMALL_DEVICE: u64 = 48 << 20;
 
 impl Plan {
     /// The plan of a seed.
@@ -183,6 +187,7 @@ impl Plan {
             queue_bytes_max: [8 << 10, 64 << 10, 512 << 10][seed as usize % 3],
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             index_rot: false,
+            small_disks: false,
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
             programs: rng.one_in(2),
@@ -207,6 +212,7 @@ impl Plan {
         let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
         let plan = if seed % 7 == 3 { plan.split_filling() } else { plan };
         let plan = if seed % 11 == 9 { plan.index_rots() } else { plan };
+        let plan = if seed % 13 == 4 { plan.really_small() } else { plan };
         match seed % 8 {
             3 | 7 => plan.forgetful(),
             5 => plan.contended(),
@@ -229,6 +235,22 @@ impl Plan {
         (self.index_rot, self.rot, self.replace) = (true, false, false);
         (self.disks, self.min_size) = (Disks::Real, 2);
         self
+    }
+
+    /// See [`Self::small_disks`].
+    #[must_use]
+    pub fn really_small(mut self) -> Self {
+        (self.small_disks, self.disks, self.capacity) = (true, Disks::Real, CAPACITY);
+        (self.rot, self.index_rot, self.replace) = (false, false, false);
+        // All of them get full, by updates that are not too large for anybody.
+        self.pages.0.client_bytes = nacre_osd::Limits::default().client_bytes;
+        (self.osds, self.clients) = (self.osds.min(4), self.clients.max(4));
+        self
+    }
+    /// Bytes of an OSD's device.
+    #[must_use]
+    pub const fn device_length(&self) -> u64 {
+        if self.small_disks { SMALL_DEVICE } else { crate::disk::DEVICE_LENGTH }
     }
 
     /// See [`Self::split_filling`].
@@ -280,6 +302,7 @@ impl Plan {
             compact_entries: 1000,
             rot: false,
             index_rot: false,
+            small_disks: false,
             beacons_ms: (2000, 30_000),
             claims: false,
             programs: false,

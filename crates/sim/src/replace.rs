@@ -7,7 +7,7 @@
 //! A disk is lost only where the promise holds that nothing is lost with it: of each group's last activation, another member has the store that it had then.
 //! So disks may be lost one after the other, also before groups have been filled, but never the last copy, and none while an object is missing anywhere.
 
-use crate::disk::Disk;
+use crate::disk::{DEVICE_LENGTH, Disk};
 use crate::plan::{Disks, MS, SECOND};
 use crate::process::Process;
 use crate::world::{Event, World};
@@ -118,14 +118,15 @@ impl World {
 
     /// The daemon that has just ended has a new disk, and does not run until somebody says so.
     pub(crate) fn take_disk(&mut self, who: Entity, content: Transaction) {
-        let disk = self.new_disk(content);
+        let disk = self.new_disk(who, content);
         let process = self.process(who);
         process.disk = disk;
         process.gone = true;
     }
 
-    fn new_disk(&mut self, content: Transaction) -> Disk {
-        Disk::new(&self.plan, content, &mut self.rng)
+    fn new_disk(&mut self, who: Entity, content: Transaction) -> Disk {
+        let length = if matches!(who, Entity::Osd(_)) { self.plan.device_length() } else { DEVICE_LENGTH };
+        Disk::new(&self.plan, length, content, &mut self.rng)
     }
 
     /// Whether every group has somebody else who has what was answered.
@@ -187,7 +188,7 @@ impl World {
                 // One that nobody ever had.
                 let id = OsdId(self.plan.osds + self.losses.count);
                 self.note(|| format!("{osd} is removed, {id} comes in its place"));
-                let disk = self.new_disk(nacre_osd::format(crate::world::CLUSTER, id));
+                let disk = self.new_disk(Entity::Osd(id), nacre_osd::format(crate::world::CLUSTER, id));
                 let clock = crate::clock::Clock::any(&mut self.rng);
                 self.processes.insert(Entity::Osd(id), Process::new(disk, clock));
                 self.losses.now = None;

@@ -5,6 +5,7 @@
 
 use crate::claims::{Chores, Notices};
 use crate::fencing::{Fencer, Fencing};
+use crate::filling::Filler;
 use crate::programs::library::{Patron, Shelf};
 use crate::programs::random::caller::Caller;
 use crate::programs::random::diary::Diary;
@@ -84,6 +85,7 @@ pub struct SimClient {
     snapper: Snapper,
     streamer: Streamer,
     fencer: Fencer,
+    filler: Filler,
     next_at: u64,
     think_ns: u64,
     /// No new operations.
@@ -115,6 +117,9 @@ pub struct Workload {
     pub streams: Streams,
     /// What happened to clients that were fenced.
     pub fencing: Fencing,
+    /// Rare ways to full devices.
+    pub filling: crate::borders::Borders,
+    fills: bool,
     claims: bool,
     programs: bool,
     randoms: bool,
@@ -171,6 +176,8 @@ impl Workload {
             span: Span::default(),
             album: Album::default(),
             streams: Streams::default(),
+            filling: crate::borders::Borders::default(),
+            fills: plan.small_disks,
             fencing: Fencing::new(plan.lifts),
             claims,
             programs,
@@ -226,6 +233,7 @@ impl Workload {
             snapper: Snapper::new(self.snaps && !only),
             streamer: Streamer::new(self.depth > 0 && !only, self.depth),
             fencer,
+            filler: Filler::new(self.fills && !only, index, self.clients),
             next_at: 0,
             think_ns: if slow { rng.between(MS * 100, MS * 1000) } else { rng.between(MS / 10, MS * 20) },
             finished: false,
@@ -247,6 +255,7 @@ impl SimClient {
         let calls = self.calls.next_at(self.finished).min(self.caller.next_at(self.finished));
         let others = self.patron.next_at(self.finished).min(self.spanner.next_at(self.finished));
         let last = self.streamer.next_at(self.finished).min(self.fencer.next_at(self.finished));
+        let last = last.min(self.filler.next_at(self.finished));
         let own = if self.fencer.is_victim() { u64::MAX } else { own };
         own.min(chores).min(calls).min(others).min(last)
     }
@@ -262,7 +271,10 @@ impl SimClient {
     pub fn waits_for(&self, work: &Workload) -> Vec<(ObjectId, u64)> {
         let key = |record: &Record| register(record.key.parse().expect("keys are numbers"));
         let own = self.current.iter().map(|(_, record, _)| (key(record), record.invoke_ns));
-        own.chain(self.streamer.waits_for()).chain(self.fencer.waits_for(&work.fencing)).collect()
+        own.chain(self.streamer.waits_for())
+            .chain(self.fencer.waits_for(&work.fencing))
+            .chain(self.filler.waits_for())
+            .collect()
     }
 
     /// Whether its watches and locks have come to rest.
@@ -276,6 +288,7 @@ impl SimClient {
             && self.snapper.is_settled()
             && self.streamer.is_settled()
             && self.fencer.is_settled()
+            && self.filler.is_settled()
     }
 
     /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
@@ -294,6 +307,7 @@ impl SimClient {
                 || self.spanner.on_completion(&ended, &mut work.span)
                 || self.streamer.on_completion(&ended, &self.role, &mut work.streams)
                 || self.fencer.on_completion(&ended, &mut work.fencing)
+                || self.filler.on_completion(&ended, &mut work.filling)
             {
                 continue;
             }
@@ -308,6 +322,7 @@ impl SimClient {
         self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
         self.spanner.advance(now, local, self.finished, &mut self.role, &mut work.span, rng);
         self.streamer.advance(now, local, self.finished, &mut self.role, &mut work.streams, rng);
+        self.filler.advance(now, local, work.calm || self.finished, &mut self.role, rng);
         let ends = self.fencer.advance(now, local, self.finished, &mut self.role, &mut work.fencing, rng);
         self.ends |= ends;
         if let Some((id, _, give_up)) = &self.current

@@ -7,7 +7,7 @@
 //! receiver; disks as [`crate::disk`] says; clocks as [`crate::clock`] says. A daemon may stand still between reading its clock and acting on it.
 
 use crate::clock::Clock;
-use crate::disk::Disk;
+use crate::disk::{DEVICE_LENGTH, Disk};
 use crate::fencing::Order;
 use crate::ledger::Ledger;
 use crate::network::{CutId, Doubled, Network};
@@ -225,7 +225,8 @@ impl World {
         let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
         let osds = (0..plan.osds).map(|osd| (Entity::Osd(OsdId(osd)), nacre_osd::format(CLUSTER, OsdId(osd))));
         for (who, content) in mons.chain(osds) {
-            let disk = Disk::new(&plan, content, &mut rng);
+            let length = if matches!(who, Entity::Osd(_)) { plan.device_length() } else { DEVICE_LENGTH };
+            let disk = Disk::new(&plan, length, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
         let mut work = Workload::new(&plan);
@@ -348,6 +349,7 @@ impl World {
             borders: self.borders,
             rare: {
                 self.rare.add(&self.work.fencing.borders);
+                self.rare.add(&self.work.filling);
                 self.rare
             },
             reverts: self.reverts,
@@ -642,8 +644,7 @@ impl World {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &mut process.role else { return };
         if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
-            let all = self.plan.capacity;
-            let used = process.disk.usage().used.min(all / 2);
+            let (all, used) = room(&self.plan, process.disk.usage());
             osd.on_usage(all, if process.full_until > now { all } else { used });
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
@@ -731,9 +732,14 @@ impl World {
                 break;
             }
         }
-        let process = self.process(who);
+        let process = self.processes.get_mut(&who).expect("a process per daemon");
         let local = process.clock.local(now);
         process.disk.kick(local);
+        if let (true, Some(Role::Osd(osd))) = (self.plan.small_disks, &mut process.role) {
+            // Each time, as in the real host.
+            let (all, used) = room(&self.plan, process.disk.usage());
+            osd.on_usage(all, if process.full_until > now { all } else { used });
+        }
         self.look_at(who);
         self.schedule_next(who);
     }
@@ -1040,6 +1046,16 @@ impl World {
         }
         lines
     }
+}
+
+/// What an OSD hears of its store: how much it has, and how much of that is used.
+fn room(plan: &Plan, usage: nacre_store::Usage) -> (u64, u64) {
+    if plan.small_disks {
+        // As the real host has it (`node/src/hosted.rs`).
+        let nearly = usage.free < usage.total / 20;
+        return (usage.total, if nearly { usage.total.saturating_sub(usage.free) } else { usage.used });
+    }
+    (plan.capacity, usage.used.min(plan.capacity / 2))
 }
 
 fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {

@@ -1,0 +1,151 @@
+//! Clients that fill devices which are really small ([`Plan::small_disks`](crate::Plan::small_disks)), and what must be true of that (DESIGN §3, full).
+//!
+//! ```text
+//!  writes of up to 400 KB, now and then a deletion ─▶ Full ─▶ again and again … faults end ─▶ everything is deleted ─▶ the cluster heals
+//! ```
+//! 1. what an OSD orders its store takes: the OSD's account of room (`osd/src/room.rs`) refuses before the store would (`disk.rs` panics when that refuses);
+//! 2. a deletion is never refused for want of room, and is answered;
+//! 3. an object whose write was answered is there to be deleted.
+
+use crate::borders::Borders;
+use crate::plan::{MS, SECOND};
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_client::{Client, Completion, Failure, ObjectCluster, OpId, Operation};
+use nacre_types::{ObjectId, PoolId, Time};
+use nacre_wire::msg::client::{OpFailure, SubOp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Objects of all clients together: more than fits.
+const OBJECTS: u64 = 600;
+/// Operations that one client has in flight.
+const DEPTH: usize = 4;
+/// How long an operation may take before its client gives up.
+const PATIENCE: u64 = 12 * SECOND;
+const POOL: PoolId = PoolId(1);
+
+#[derive(Debug)]
+struct Flight {
+    number: u64,
+    removes: bool,
+    /// The object was there.
+    is_known: bool,
+    begun: u64,
+}
+
+/// What one client does.
+#[derive(Debug)]
+pub struct Filler {
+    enabled: bool,
+    client: u64,
+    objects: u64,
+    /// Those that may be there, and whether they surely are.
+    there: BTreeMap<u64, bool>,
+    flying: BTreeMap<OpId, Flight>,
+    forgotten: BTreeSet<OpId>,
+    next_at: u64,
+}
+
+impl Filler {
+    /// The client of an index, one of so many.
+    #[must_use]
+    pub const fn new(enabled: bool, client: u64, clients: u64) -> Self {
+        Self {
+            enabled,
+            client,
+            objects: OBJECTS / clients + 1,
+            there: BTreeMap::new(),
+            flying: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            next_at: 0,
+        }
+    }
+    fn object(&self, number: u64) -> ObjectId {
+        ObjectId::named(&format!("fill-{}-{number}", self.client))
+    }
+    /// Whether everything is deleted.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.flying.is_empty() && self.there.is_empty()
+    }
+    /// Objects that it waits for an answer about, and since when.
+    pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
+        self.flying.values().map(|flight| (self.object(flight.number), flight.begun))
+    }
+    /// When it next has something to do, in virtual nanoseconds.
+    #[must_use]
+    pub fn next_at(&self, finished: bool) -> u64 {
+        let give_up = self.flying.values().map(|flight| flight.begun + PATIENCE).min().unwrap_or(u64::MAX);
+        let idle = !self.enabled || finished && self.there.is_empty();
+        give_up.min(if idle { u64::MAX } else { self.next_at })
+    }
+
+    /// Does what is due. `ends`: nothing more is written, and all goes.
+    pub fn advance(&mut self, now: u64, local: Time, ends: bool, role: &mut Client, rng: &mut Rng) {
+        let late: Vec<OpId> =
+            self.flying.iter().filter(|(_, flight)| flight.begun + PATIENCE <= now).map(|(id, _)| *id).collect();
+        for id in late {
+            let flight = self.flying.remove(&id).expect("just seen");
+            self.there.insert(flight.number, false);
+            self.forgotten.insert(id);
+            role.abandon(id);
+        }
+        if !self.enabled || self.next_at > now {
+            return;
+        }
+        self.next_at = now + rng.between(MS, 10 * MS);
+        while self.flying.len() < DEPTH {
+            let busy = |number: &u64| self.flying.values().any(|flight| flight.number == *number);
+            let removes = ends || rng.one_in(16);
+            let number = match removes {
+                true => self.there.keys().copied().find(|number| !busy(number)),
+                false => Some(rng.below(self.objects)).filter(|number| !busy(number)),
+            };
+            let Some(number) = number else { break };
+            let is_known = self.there.get(&number).copied().unwrap_or_default();
+            let (op, data) = if removes {
+                (SubOp::Delete {}, Bytes::new())
+            } else {
+                let length = rng.between(64 << 10, 400 << 10);
+                (SubOp::WriteFull { length }, Bytes::from(vec![number as u8 | 1; length as usize]))
+            };
+            let payload = if removes { vec![] } else { vec![data] };
+            let object = self.object(number);
+            let operation = Operation { pool: POOL, object, ops: vec![op], payload, ..Operation::default() };
+            let Ok(id) = role.submit(local, operation) else { break };
+            self.flying.insert(id, Flight { number, removes, is_known, begun: now });
+        }
+    }
+
+    /// An operation has ended. Whether it was one of these.
+    pub fn on_completion(&mut self, done: &Completion, borders: &mut Borders) -> bool {
+        let Some(flight) = self.flying.remove(&done.id) else { return self.forgotten.remove(&done.id) };
+        let Flight { number, removes, is_known, .. } = flight;
+        let is_full =
+            matches!(done.result, Err(Failure::Refused(OpFailure::Full {}) | Failure::Doubtful(OpFailure::Full {})));
+        assert!(!removes || !is_full, "{} cannot be deleted for want of room", self.object(number));
+        match &done.result {
+            Ok(_) if removes => {
+                borders.deleted_when_full += u64::from(borders.refused_when_full > 0);
+                self.there.remove(&number);
+            }
+            Err(Failure::Refused(OpFailure::NotFound {})) if removes => {
+                assert!(!is_known, "{} was written, and is not there", self.object(number));
+                self.there.remove(&number);
+            }
+            Ok(_) => {
+                self.there.insert(number, true);
+            }
+            // It had no effect.
+            Err(Failure::Refused(OpFailure::Full {})) => borders.refused_when_full += 1,
+            Err(failure) => {
+                let what = self.object(number);
+                assert!(failure.may_have_happened(), "{what} is not written or deleted: {failure}");
+                borders.refused_when_full += u64::from(is_full);
+                let known = is_known && !removes;
+                self.there.insert(number, known);
+            }
+        }
+        true
+    }
+}
