@@ -5,7 +5,9 @@ use bytes::Bytes;
 use nacre_client::{ClientConfig, Failure, ObjectCluster, OpId, Operation, Refused};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PoolId, SnapId, Time, Version};
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{Dated, OpApplied, OpFailure, OpReply, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::client::{
+    Dated, OpApplied, OpBlocked, OpFailure, OpReply, RequestId, SnapContext, SubOp, SubReply,
+};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused as Refusal};
 use nacre_wire::{Message, Wire};
 use std::time::Duration;
@@ -545,4 +547,32 @@ pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     let plain = Operation { pool: PoolId(1), object: ObjectId::named("a"), ..Operation::default() };
     rig.role.submit(rig.now, plain).expect("taken");
     assert_eq!(rig.request().snaps, SnapContext::default());
+}
+
+/// An OSD was started again, and asked when an operation had first been sent by its new clock. Its client went on with the old one, was
+/// asked again and again, and the operation hung until the old reading had become useless.
+pub fn an_osd_that_was_started_again_is_told_by_its_new_clock() {
+    let mut rig = Rig::new();
+    rig.submit();
+    for process in [5, 6] {
+        let asked = rig.request();
+        let now = Dated { process, reading: 100_000_000_000 };
+        rig.answer(&asked, Some(OpFailure::Undated { now }), vec![]);
+    }
+    assert_eq!(rig.request().dated.process, 6);
+}
+
+/// What an OSD said of an operation that it held up was shown as the word of the one that the operation had gone to since: people looked for the cause
+/// at the wrong daemon.
+pub fn what_held_an_operation_up_elsewhere_is_not_why_it_waits_now() {
+    let mut rig = Rig::new();
+    rig.submit();
+    let (request, first) = (rig.request().request, rig.primary());
+    rig.tell(Message::OpBlocked(OpBlocked { request, reason: "the object is being recovered".into(), since_ms: 9 }));
+    let reason = |rig: &Rig| rig.role.blocked(rig.now, Duration::ZERO)[0].reason.clone();
+    assert_eq!(reason(&rig), format!("the object is being recovered (says {first})"));
+    rig.commit(Change::OsdDown { osd: first, instance: Instance(1) });
+    let second = rig.primary();
+    assert_eq!(rig.requests(), [(second, request.sequence)]);
+    assert!(reason(&rig).starts_with(&format!("{second} has not answered")), "{}", reason(&rig));
 }
