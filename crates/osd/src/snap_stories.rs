@@ -675,3 +675,33 @@ fn a_snapshot_that_is_removed_during_a_pass_leaves_nothing_behind() {
         assert_eq!(left, ["a", "b"], "first of an interval: {first_of_an_interval}");
     }
 }
+
+/// Copies whose sources did not answer asked again and again, before the others had their turn: any other copy that a daemon was to make waited as long as they
+/// did.
+#[test]
+fn copies_of_what_does_not_answer_leave_room_for_others() {
+    let mut company = Company::new(3, 2, 3);
+    eight_groups(&mut company);
+    company.write("a", b"one").expect("written");
+    let primary = |company: &Company, name: &str| company.monitors.map.pgs[&company.group(name)].acting[0];
+    let maker = primary(&company, "target-0");
+    let of = |company: &Company, prefix: &str, makers: bool| -> Vec<String> {
+        let all = (0..).map(|n| format!("{prefix}-{n}"));
+        all.filter(|name| (primary(company, name) == maker) == makers).take(12).collect()
+    };
+    let (sources, targets) = (of(&company, "stuck", false), of(&company, "target", true));
+    company.lose = |message| match message {
+        Message::OpRequest(request, _) => request.object.name.as_bytes().starts_with(b"stuck"),
+        _ => false,
+    };
+    for (source, target) in sources.iter().zip(&targets) {
+        copy(&mut company, source, target, SnapId::HEAD);
+    }
+    // It comes after all of them wherever the daemon looks at what waits.
+    let groups = company.monitors.map.pgs.iter().filter(|(_, record)| record.acting[0] == maker).map(|(pg, _)| *pg);
+    let group = groups.max().expect("it serves some");
+    let last = (0..).map(|n| format!("last-{n}")).find(|name| company.group(name) == group).expect("some are in it");
+    let request = copy(&mut company, "a", &last, SnapId::HEAD);
+    company.await_answer(&request).expect("it has its turn");
+    assert_eq!(company.read(&last), Ok(b"one".to_vec()));
+}

@@ -49,6 +49,8 @@ struct Asked {
 pub struct Copies {
     asked: BTreeMap<u64, Asked>,
     next: u64,
+    /// Who found no room: since when it has waited for its turn, and when it was last seen to.
+    turned_away: BTreeMap<(PgId, RequestId), (Time, Time)>,
 }
 
 /// A source that has come, or why it does not.
@@ -100,12 +102,23 @@ impl Pg {
         let ours = |asked: &Asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request);
         let before = copies.asked.iter().find(|(_, asked)| ours(asked)).map(|(number, asked)| (*number, asked.clone()));
         let waits = |asked: &Asked| now.since(asked.at) < retry * 4;
-        // A source that does not answer leaves its place to others meanwhile.
-        if before.as_ref().is_some_and(|(_, asked)| waits(asked))
-            || copies.asked.values().filter(|asked| waits(asked)).count() >= COPIES_MAX
-        {
+        if before.as_ref().is_some_and(|(_, asked)| waits(asked)) {
             return;
         }
+        // A source that does not answer leaves its place to others meanwhile, and asks again when it is its turn: places go to those who have waited longest.
+        copies.turned_away.retain(|_, (_, seen)| now.since(*seen) < retry * 2);
+        let waited = copies.turned_away.get(&(pg, request)).map(|(since, _)| *since);
+        let since = before.as_ref().map(|(_, asked)| asked.at).or(waited).unwrap_or(now);
+        let room = COPIES_MAX.saturating_sub(copies.asked.values().filter(|asked| waits(asked)).count());
+        let again = before.is_some();
+        let sooner = |at: Time| at < since || (again && at == since);
+        let others = copies.turned_away.iter().filter(|(who, _)| **who != (pg, request));
+        let sooner = others.filter(|(_, (at, _))| sooner(*at)).count();
+        if sooner >= room {
+            copies.turned_away.insert((pg, request), (since, now));
+            return;
+        }
+        copies.turned_away.remove(&(pg, request));
         let (sequence, attempt) = match before {
             Some((number, asked)) => (number, asked.attempt + 1),
             None => {
