@@ -114,6 +114,11 @@ impl Peers {
         self.peers.keys().copied()
     }
 
+    /// Who is watched, in which life.
+    pub fn instances(&self) -> impl Iterator<Item = (OsdId, Instance)> + '_ {
+        self.peers.iter().map(|(osd, peer)| (*osd, peer.instance))
+    }
+
     /// A message arrived.
     pub fn heard(&mut self, now: Time, from: OsdId) {
         if let Some(peer) = self.peers.get_mut(&from) {

@@ -583,8 +583,41 @@ impl Osd {
         }
         under_way.retain(|_, bytes| *bytes > 0);
         assert_eq!(self.sh.under_way.known(), under_way, "updates under way were miscounted");
+        self.check_load();
         if let Some(map) = &self.sh.map {
             map.check();
+            if self.is_live() && map.up_osd(self.id()).is_some_and(|info| info.instance == self.instance()) {
+                self.check_news(map);
+            }
+        }
+    }
+}
+
+impl Osd {
+    /// What clients have here is what is counted for them: otherwise the daemon takes no more, or without a bound.
+    fn check_load(&self) {
+        let mut blocked: BTreeMap<PgId, (usize, u64)> = BTreeMap::new();
+        let mut all = (0, 0);
+        for pg in self.pgs.values() {
+            let [here, waits] = pg.client_load();
+            all = (all.0 + here.0, all.1 + here.1);
+            if waits.0 > 0 {
+                blocked.insert(pg.id(), waits);
+            }
+        }
+        assert_eq!(self.sh.client_load, all, "operations of clients were miscounted");
+        assert_eq!(self.sh.blocked_load, blocked, "operations of groups that did not serve were miscounted");
+    }
+
+    /// Nothing is left from before the newest map: no message that waited for it, and nothing of peers' earlier lives.
+    fn check_news(&self, map: &ClusterMap) {
+        let epoch = map.epoch;
+        for (needed, _, from, message) in &self.held {
+            assert!(*needed > epoch, "a message of {from} that needed {needed} is held at {epoch}: {message:?}");
+        }
+        for (osd, instance) in self.sh.peers.instances() {
+            let now = map.up_osd(osd).map(|info| info.instance);
+            assert_eq!(now, Some(instance), "what is known of {osd} is of another life of it");
         }
     }
 }

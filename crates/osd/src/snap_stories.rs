@@ -705,3 +705,35 @@ fn copies_of_what_does_not_answer_leave_room_for_others() {
     company.await_answer(&request).expect("it has its turn");
     assert_eq!(company.read(&last), Ok(b"one".to_vec()));
 }
+
+/// An object's metadata could not be read when it was to be trimmed. Its place among those under way was never given back, and no snapshot of its
+/// group was trimmed any more.
+#[test]
+fn what_cannot_be_read_keeps_no_place_of_the_trimmer() {
+    let mut company = Company::new(1, 1, 1);
+    company.write("a", b"1").expect("written");
+    let monday = snapshot(&mut company, "monday");
+    company.write("a", b"2").expect("written");
+    company.limit(crate::Limits { contexts: 0, ..crate::Limits::default() });
+    company.write("b", b"what is known of a is forgotten").expect("written");
+    company.wait(500);
+    company.host(0).held = Some(Vec::new());
+    remove(&mut company, monday);
+    for _ in 0..40 {
+        company.wait(50);
+        for event in company.host(0).held.iter_mut().flatten() {
+            if let nacre_store::Event::Read(_, reply @ Ok(ReadReply::Stat(_))) = event {
+                *reply = Err(nacre_store::ReadError::Corrupt { offset: 0, expected: 1, found: 2 });
+            }
+        }
+        company.host(0).release();
+    }
+    company.host(0).held = None;
+    company.wait(1000);
+    assert_eq!(everywhere(&mut company).len(), 3, "it could not be looked at");
+    let tuesday = snapshot(&mut company, "tuesday");
+    company.write("a", b"3").expect("written");
+    remove(&mut company, tuesday);
+    company.wait(3000);
+    assert_eq!(everywhere(&mut company).len(), 2, "neither is needed any more");
+}

@@ -42,6 +42,10 @@ impl Backfill {
     pub(super) fn is_busy(&self) -> bool {
         self.work.is_some() || self.asked || self.pause_until.is_some()
     }
+    /// How many objects are held for a range.
+    pub(super) fn holds(&self) -> usize {
+        self.work.as_ref().map_or(0, |work| work.held.len())
+    }
     /// An update of the object has got its place in the log.
     pub(super) fn note(&mut self, object: &ObjectId) {
         if let Some(work) = self.work.as_mut().filter(|work| work.theirs.is_some() && !work.compared)

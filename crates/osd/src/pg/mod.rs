@@ -29,6 +29,7 @@
 pub mod answered;
 pub mod backfill;
 pub mod catchup;
+mod check;
 pub mod copy;
 pub mod count;
 mod cover;
@@ -528,14 +529,6 @@ impl Pg {
     #[must_use]
     pub fn is_trimming(&self) -> bool {
         self.as_primary().is_some_and(|primary| primary.trimming.pending)
-    }
-
-    /// Asserts the invariants of the module head.
-    pub fn check(&self) {
-        self.local.check();
-        if let Some(primary) = self.as_primary() {
-            primary.check(self);
-        }
     }
 }
 

@@ -337,6 +337,31 @@ impl Objects {
         let all = queued.chain(reading).chain(self.evaluating.values());
         all.filter(|op| op.is_clients()).map(|op| op.request.request)
     }
+    /// All operations: what waits, reads, is evaluated, and listings.
+    pub fn all(&self) -> impl Iterator<Item = &Pending> {
+        let queued = self.states.values().flat_map(|state| state.queue.iter());
+        let reading = self.readings.iter().map(|(_, reading)| &reading.op);
+        let listing = self.listings.values().map(|listing| &listing.op);
+        queued.chain(reading).chain(self.evaluating.values()).chain(listing)
+    }
+    /// What is known of each object of which something is.
+    #[cfg(test)]
+    pub fn contexts(&self) -> impl Iterator<Item = (&ObjectId, &Context)> {
+        self.states.iter().filter_map(|(object, state)| Some((object, state.context.as_ref()?)))
+    }
+    /// Operations that read or are evaluated.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.readings.len() + self.evaluating.len()
+    }
+    /// Of all objects together: updates not yet committed, reads under way, and how often they are held.
+    #[must_use]
+    pub fn counted(&self) -> (usize, usize, usize) {
+        let add = |(updates, reads, held): (usize, usize, usize), state: &ObjectState| {
+            (updates + state.updates as usize, reads + state.reads as usize, held + state.held as usize)
+        };
+        self.states.values().fold((0, 0, 0), add)
+    }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;

@@ -526,7 +526,7 @@ impl Pg {
     /// Nobody has the object in a form that can be read.
     fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
         for op in self.primary().expect("only primaries have clients").objects.take_queue(object) {
-            self.forget_probe(&op);
+            self.forget_own(&op);
             self.fail(op, OpFailure::Corrupt { offset }, sh);
         }
     }
@@ -848,7 +848,7 @@ fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
 }
 
 /// The context that an object's stored attributes say.
-pub(super) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
+pub(crate) fn context_of(stat: Option<nacre_store::ObjectStat>) -> Context {
     let Some(stat) = stat else { return Context::default() };
     let (version, modified_ms) = stat.attrs.get(VERSION_ATTR).map(|bytes| version_of(bytes)).unwrap_or_default();
     let header = stat.attrs.get(HEADER_ATTR).cloned().unwrap_or_default();

@@ -135,6 +135,10 @@ impl Transfers {
     pub(super) fn parts_out(&self, to: OsdId) -> u64 {
         self.outgoing.iter().filter(|((member, _), _)| *member == to).map(|(_, it)| u64::from(it.part)).sum()
     }
+    /// How many hold their object.
+    pub(super) fn holds(&self) -> usize {
+        self.outgoing.values().filter(|outgoing| outgoing.holds).count()
+    }
     /// How many are on their way out.
     #[must_use]
     pub fn outgoing_len(&self) -> usize {

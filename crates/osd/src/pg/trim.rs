@@ -59,6 +59,15 @@ pub struct Trimming {
     /// Those in their queues, and those whose last update is not committed yet.
     busy: BTreeMap<ObjectId, Option<Version>>,
     filling: bool,
+    /// A name of this pass could not be looked at: the next one looks for the same as well.
+    failed: bool,
+}
+
+impl Trimming {
+    /// Names that wait for their turn in their queues.
+    pub(super) fn in_queues(&self) -> usize {
+        self.busy.values().filter(|version| version.is_none()).count()
+    }
 }
 
 impl Pg {
@@ -77,8 +86,16 @@ impl Pg {
             trimming.seen = Some(pool.snaps.removed.clone());
             trimming.new = trimming.done.as_ref().map(|done| clones::without(&pool.snaps.removed, done));
             trimming.candidates.clear();
+            trimming.failed = false;
             (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), None);
         }
+    }
+
+    /// The name's turn is over, and nothing came of it: the next pass looks at it again.
+    pub(super) fn forget_trim(&mut self, object: &ObjectId) {
+        let trimming = self.trimming();
+        trimming.busy.remove(object);
+        trimming.failed = true;
     }
 
     /// Goes on with a pass, if there is one.
@@ -103,7 +120,9 @@ impl Pg {
         }
         let Some(from) = trimming.from.clone() else {
             trimming.pending = false;
-            trimming.done.clone_from(&trimming.seen);
+            if !std::mem::take(&mut trimming.failed) {
+                trimming.done.clone_from(&trimming.seen);
+            }
             return;
         };
         trimming.pages += 1;

@@ -128,6 +128,15 @@ impl Watching {
         !(self.heard.is_empty() && self.leases.is_empty() && self.notifies.is_empty() && self.farewells.is_empty())
     }
 
+    /// Notifies that wait for watchers.
+    pub(super) fn operations(&self) -> impl Iterator<Item = &Pending> {
+        self.notifies.values().map(|notify| &notify.op)
+    }
+    /// How many pings wait in queues.
+    pub(super) fn probing(&self) -> usize {
+        self.probing.len()
+    }
+
     /// Operations in hand, to be thrown away.
     pub fn drain(&mut self) -> Vec<Pending> {
         std::mem::take(self).notifies.into_values().map(|notify| notify.op).collect()
@@ -241,10 +250,14 @@ impl Pg {
         scene
     }
 
-    /// What waited for an object that nobody can read is answered and gone: a watcher among it may ask again.
-    pub(super) fn forget_probe(&mut self, op: &Pending) {
-        if let Some(Own::Probe { watcher, .. }) = &op.own {
-            self.watching().probing.remove(watcher);
+    /// What waited for an object that nobody can read is answered and gone: a watcher among it may ask again, and the trimmer goes on with other names.
+    pub(super) fn forget_own(&mut self, op: &Pending) {
+        match &op.own {
+            Some(Own::Probe { watcher, .. }) => {
+                self.watching().probing.remove(watcher);
+            }
+            Some(Own::Trim { .. }) => self.forget_trim(&op.request.object),
+            _ => {}
         }
     }
 
