@@ -13,6 +13,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CLIENT: ClientId = ClientId(9);
 
+/// What a primary knows of objects is what its store says of them: after a failover, or when the primary has forgotten an object, nothing else is known.
+fn nothing_is_known_wrongly(host: &Host) {
+    for (pg, primary) in host.osd.pgs().filter_map(|pg| Some((pg, pg.as_primary()?))) {
+        for (object, known) in primary.objects.contexts() {
+            let stat = match host.store.peek(&nacre_store::Read::Stat(key::store_key(pg.id(), object))) {
+                Ok(nacre_store::ReadReply::Stat(stat)) => stat,
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => None,
+            };
+            let stored = crate::pg::ops::context_of(stat);
+            if known.is_stored() || stored.is_stored() {
+                assert_eq!(*known, stored, "{} {object}: what is known, and what is stored", host.osd.id());
+            }
+        }
+    }
+}
+
 /// See the module head.
 pub(crate) struct Company {
     pub(crate) monitors: Monitors,
@@ -120,6 +137,10 @@ impl Company {
                 // A store that answers at once has answered everything: one answer that is never taken keeps what is noted for all that follow.
                 let quiet = self.hosts.values().filter(|host| host.commits && host.held.is_none());
                 quiet.for_each(|host| assert_eq!(host.osd.awaited(), 0, "{} waits for what has come", host.osd.id()));
+                for host in self.hosts.values() {
+                    host.osd.check();
+                    nothing_is_known_wrongly(host);
+                }
                 return;
             }
             for (from, to, epoch, message) in under_way {
@@ -180,9 +201,6 @@ impl Company {
                 host.wait(50);
             }
             self.settle();
-            for host in self.hosts.values() {
-                host.osd.check();
-            }
         }
     }
 

@@ -733,3 +733,171 @@ fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
     }
     assert!(matches!(company.answer(&write), Some(Ok(_))));
 }
+
+/// A member that had left was filled, and its daemon stopped: its store takes less in one transaction than the others', and only those who serve had
+/// been asked how much they take.
+#[test]
+fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
+    let mut company = Company::new(3, 2, 3);
+    let spare = company.acting()[2];
+    let away = company.kill(spare);
+    let value = Some("100".to_owned());
+    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+    for n in 0..300 {
+        company.write(&format!("object-{}", n % 10), b"1").expect("two are enough");
+    }
+    company.commit(vec![Change::Flags { flags: nacre_wire::map::flag::NO_BACKFILL }]);
+    company.revive(away, 2);
+    company.host(spare).osd.on_store_limit(64 << 10);
+    // It says so when the next interval begins.
+    let other = company.acting()[1];
+    let host = company.kill(other);
+    company.revive(host, 2);
+    company.wait(3000);
+    assert!(!company.acting().contains(&spare), "it is to be filled");
+    let entries = |bytes: usize| vec![SubOp::OmapSet { entries: vec![("a".into(), vec![1; bytes].into())] }];
+    assert_eq!(company.op("a", entries(80_000), &[]), Err(OpFailure::TooLarge {}));
+    company.op("a", entries(20_000), &[]).expect("it fits");
+}
+
+/// A member of the last activation that was out had the longest log, and died while it was asked for that. It was none of the interval's members, so the interval
+/// did not end, and the group waited for the log for ever.
+#[test]
+fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
+    let mut company = Company::new(3, 1, 2);
+    // What the third has stays there.
+    company.lose = |message| matches!(message, Message::Discard(_));
+    company.write("a", b"1").expect("all are there");
+    let first = company.acting()[0];
+    let weigh = |company: &mut Company, weight| {
+        company.commit(vec![Change::OsdWeight { osd: OsdId(first), weight, automatic: false }]);
+        company.wait(4000);
+    };
+    weigh(&mut company, nacre_wire::map::Weight::OUT);
+    assert!(!company.acting().contains(&first), "the third was filled");
+    weigh(&mut company, nacre_wire::map::Weight::IN);
+    assert_eq!(company.acting()[0], first);
+    company.write("b", b"2").expect("all are there");
+    company.lose = |message| matches!(message, Message::Discard(_) | Message::Replicate(..));
+    company.send("a", vec![SubOp::WriteFull { length: 1 }], b"9", 0);
+    company.settle();
+    company.lose = |message| matches!(message, Message::Discard(_) | Message::LogQuery(_));
+    weigh(&mut company, nacre_wire::map::Weight::OUT);
+    assert!(!company.acting().contains(&first), "the others need no more than its log");
+    let waits = company.reports[&PG].waits_for.clone();
+    assert_eq!(waits, [OsdId(first)]);
+    drop(company.kill(first));
+    company.lose = |_| false;
+    company.wait(4000);
+    assert_eq!(company.read("a").expect("the others serve"), b"1");
+    assert_eq!(company.read("b").expect("the others serve"), b"2");
+}
+
+/// A target of backfill that had lost more than the log remembers began anew while a range was being copied to it. The range's end became its cursor, and
+/// what it had missed before the range was never looked at: it served old data.
+#[test]
+fn a_target_that_starts_over_is_compared_from_its_beginning() {
+    let mut company = Company::new(3, 2, 3);
+    let mut names: Vec<String> = (0..40).map(|n| format!("object-{n}")).collect();
+    names.sort_by_key(|name| key::position(&ObjectId::named(name)));
+    for name in names.iter().map(String::as_str).chain(["blocker"]) {
+        company.write(name, b"1").expect("all are there");
+    }
+    let spare = company.acting()[2];
+    let away = company.kill(spare);
+    let value = Some("100".to_owned());
+    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+    for n in 0..300 {
+        company.write(&names[n % 40], b"2").expect("two are enough");
+    }
+    company.write("blocker", b"2").expect("two are enough");
+    company.commit(vec![Change::Flags { flags: nacre_wire::map::flag::NO_BACKFILL }]);
+    company.revive(away, 2);
+    company.limit(crate::Limits { scan_objects: 4, push_bytes: 2, ..crate::Limits::default() });
+    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value: Some("101".to_owned()) }]);
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() == b"blocker");
+    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.wait(500);
+    let inside = |company: &mut Company, name: &str| {
+        let group = company.host(spare).osd.pgs().find(|pg| pg.id() == PG).expect("it has the group");
+        group.local.inside_cursor(&ObjectId::named(name))
+    };
+    let (first, last) = (names[0].clone(), names[39].clone());
+    assert!(inside(&mut company, &first) && !inside(&mut company, &last), "a range in the middle is under way");
+    // What lies beyond the cursor goes to the target without data. It is lost, and what follows is of no use to it.
+    company.lose = |message| match message {
+        Message::Push(push, _) => push.object.name.as_bytes() == b"blocker",
+        Message::Replicate(update, _) => update.effects.is_empty(),
+        _ => false,
+    };
+    company.write(&last, b"3").expect("the others have it");
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() == b"blocker");
+    for _ in 0..200 {
+        company.write(&first, b"3").expect("the others have it");
+    }
+    company.wait(3000);
+    company.lose = |_| false;
+    company.wait(30_000);
+    assert!(company.acting().contains(&spare), "it has become a member: {:?}", company.reports);
+    for (name, data) in [(&first, b"3"), (&last, b"3"), (&"blocker".to_owned(), b"2")] {
+        assert_eq!(company.data_at(spare, &ObjectId::named(name)), data, "{name}");
+    }
+}
+
+/// A member that is asked what is left of the old primary's leases spoke of those of whoever asked. Those may be older: the new primary answered while
+/// the old one still might, with what the new one had changed meanwhile.
+#[test]
+fn what_a_member_says_of_leases_is_of_the_old_primarys() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"1").expect("all are there");
+    company.wait(1000);
+    let [old, new, other] = company.acting()[..] else { panic!("three") };
+    let pass = |company: &mut Company, osds: [u32; 2], steps: u32| {
+        for _ in 0..steps {
+            osds.iter().for_each(|osd| company.host(*osd).wait(50));
+            company.settle();
+        }
+    };
+    // The next primary is silent for a while: the other has granted it nothing for so long.
+    pass(&mut company, [old, other], 8);
+    drop(company.kill(old));
+    assert_eq!(company.acting()[0], new);
+    let read = company.send("a", vec![SubOp::Read { offset: 0, length: 1 }], &[], 0);
+    pass(&mut company, [new, other], 6);
+    assert!(company.answer(&read).is_none(), "the old one may read under a lease for half a second");
+    company.wait(1000);
+    assert!(matches!(company.answer(&read), Some(Ok(_))));
+}
+
+/// An object behind the page that was being counted changed meanwhile, and was counted with that page and again with its own: the group's totals were
+/// wrong from then on.
+#[test]
+fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
+    let mut company = Company::new(1, 1, 1);
+    company.limit(crate::Limits { page_objects: 2, ..crate::Limits::default() });
+    let write = |company: &mut Company, n: usize| {
+        company.send(&format!("object-{n}"), vec![SubOp::WriteFull { length: n as u64 }], &vec![1; n], 0)
+    };
+    for n in 1..20 {
+        let request = write(&mut company, n);
+        company.await_answer(&request).expect("written");
+    }
+    split(&mut company, 2);
+    company.host(0).held = Some(Vec::new());
+    for _ in 0..300 {
+        company.wait(50);
+        for n in 1..20 {
+            write(&mut company, n);
+        }
+        company.host(0).release();
+    }
+    company.host(0).release();
+    company.host(0).held = None;
+    company.wait(3000);
+    for seed in 0..2 {
+        let pg = PgId { seed, ..PG };
+        let totals = company.host(0).osd.pgs().find(|group| group.id() == pg).expect("it is here").totals();
+        assert!(!totals.estimated, "it has been counted");
+        assert_eq!((totals.objects, totals.bytes), recount(&mut company, 0, pg, 2), "{pg}");
+    }
+}

@@ -2,7 +2,8 @@
 
 use crate::Limits;
 use crate::company::Company;
-use crate::stories::PG;
+use crate::key;
+use crate::stories::{PG, process};
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::{Change, Weight};
@@ -229,4 +230,85 @@ fn the_last_readable_copy_is_not_erased() {
     company.wait(30_000);
     assert!(acting.iter().all(|osd| company.can_read(*osd, "a")), "{:?}", company.log);
     assert!(!company.has(before, "a"), "now it may go");
+}
+
+/// A daemon was started again so fast that the others heard of its end and of its next life in one message. They went on with what they knew of the one that was
+/// gone, and accused that when the next one died: nobody was marked down.
+#[test]
+fn a_restart_that_is_heard_of_at_once_is_another_life() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"1").expect("all are there");
+    let member = company.acting()[1];
+    let (before, host) = (company.monitors.map.epoch, company.hosts.remove(&member).expect("it runs"));
+    company.monitors.down(member);
+    company.monitors.up(member, process(member, 2));
+    let now = company.host(company.acting()[0]).now;
+    let mut host = host.restart(2);
+    host.now = host.now.max(now);
+    company.hosts.insert(member, host);
+    company.tell_map(before);
+    company.wait(2000);
+    company.write("a", b"2").expect("all are there");
+    let of = company.monitors.map.osds[&OsdId(member)].instance;
+    company.hosts.remove(&member);
+    let serving = company.acting()[0];
+    let host = company.host(serving);
+    for _ in 0..200 {
+        host.wait(50);
+    }
+    let accused = host.to_mon.iter().filter_map(|message| match message {
+        Message::FailureReport(report) if report.target == OsdId(member) => Some(report.instance),
+        _ => None,
+    });
+    assert_eq!(accused.last(), Some(of));
+}
+
+/// A member that was wanted again while it was being erased, and later not any more, kept all it had for ever: it thought that it was being erased already.
+#[test]
+fn who_is_wanted_while_it_is_erased_is_erased_later() {
+    let mut company = Company::new(3, 1, 2);
+    company.limit(Limits { erase_objects: 1, ..Limits::default() });
+    let names: Vec<String> = (0..20).map(|n| format!("object-{n}")).collect();
+    for name in &names {
+        company.write(name, b"1").expect("written");
+    }
+    let first = company.acting()[0];
+    let left = |company: &mut Company| names.iter().filter(|name| company.has(first, name)).count();
+    company.commit(weighted(first, Weight::OUT));
+    for _ in 0..400 {
+        company.wait(50);
+        if left(&mut company) < 20 {
+            break;
+        }
+    }
+    assert!((1..20).contains(&left(&mut company)), "it is being erased, a page after the other");
+    company.commit(weighted(first, Weight::IN));
+    company.wait(8000);
+    assert!(company.acting().contains(&first));
+    assert_eq!(left(&mut company), 20, "it was filled");
+    company.commit(weighted(first, Weight::OUT));
+    company.wait(20_000);
+    assert_eq!(left(&mut company), 0);
+}
+
+/// A copy had lost a part of its data when its group was split. The note of that stayed with the other half: nobody gave the copy a good one, and it counted as
+/// whole.
+#[test]
+fn a_damaged_copy_is_healed_after_a_split_too() {
+    let mut company = Company::new(3, 2, 3);
+    let child = |name: &String| key::seed(key::hash(&ObjectId::named(name)), 2) == 1;
+    let name = (0..).map(|n| format!("object-{n}")).find(child).expect("half of them");
+    company.write(&name, b"hello").expect("written");
+    let member = company.acting()[1];
+    company.rot(member, &name);
+    company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
+    company.op(&name, vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company.wait(100);
+    let mut settings = company.monitors.map.pools[&PG.pool].clone();
+    (settings.pg_num, settings.pgp_num) = (2, 2);
+    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    assert!(!company.can_read(member, &name), "nobody was told");
+    company.lose = |_| false;
+    company.wait(5000);
+    assert!(company.can_read(member, &name));
 }

@@ -133,3 +133,18 @@ fn locks_are_listed_and_broken_and_go_with_the_object() {
     company.op("a", vec![SubOp::Delete {}], &[]).expect("deleted");
     company.lock(ANNA, 0).expect("went with the object, and makes it again");
 }
+
+/// A primary that slept heard nobody meanwhile: a holder who is there keeps its lock, and nobody else writes beside it.
+#[test]
+fn what_the_primary_slept_through_ends_no_lease() {
+    let mut company = Company::new(2, 2, 2);
+    company.lock(ANNA, 1000).expect("free");
+    for host in company.hosts.values_mut() {
+        host.now = host.now + std::time::Duration::from_secs(30);
+    }
+    company.wait(100);
+    assert!(company.lock(BERT, 1000).is_err(), "she could not be heard");
+    company.write_as(ANNA, b"anna").expect("still hers");
+    company.wait(1500);
+    company.lock(BERT, 1000).expect("now she was silent");
+}

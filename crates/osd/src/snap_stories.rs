@@ -737,3 +737,21 @@ fn what_cannot_be_read_keeps_no_place_of_the_trimmer() {
     company.wait(3000);
     assert_eq!(everywhere(&mut company).len(), 2, "neither is needed any more");
 }
+
+/// What an object knew of its snapshots went with a rollback, unnoticed until its daemon had forgotten the object: later snapshots then showed what it had
+/// been rolled back to.
+#[test]
+fn a_rollback_takes_no_other_snapshot_along() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"one").expect("written");
+    let monday = snapshot(&mut company, "monday");
+    company.write("a", b"two").expect("written");
+    let tuesday = snapshot(&mut company, "tuesday");
+    company.write("a", b"three").expect("written");
+    company.op("a", vec![SubOp::Rollback { snap: monday }], &[]).expect("rolled back");
+    let _dead = company.kill(company.acting()[0]);
+    company.wait(2000);
+    assert_eq!(company.read("a"), Ok(b"one".to_vec()));
+    assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
+    assert_eq!(read_at(&mut company, "a", tuesday), Ok(b"two".to_vec()));
+}

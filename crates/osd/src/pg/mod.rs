@@ -13,6 +13,7 @@
 //! * `replication` updates from the primary to the others (CEPH-45);
 //! * `ops` client operations; `object` the queue of one object;
 //! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
+//! * `check` what is counted is there;
 //! * `count` how much the group holds, after a split;
 //! * `catchup` receivers that have lost an update;
 //! * `erase` a group that is not ours any more;
