@@ -56,10 +56,10 @@ impl Room {
     pub const fn is_nearly_full(&self) -> bool {
         self.free < self.reserve
     }
-    /// Of the reserve, too, only what is for recovery and deletions is left.
+    /// Whether an update that is let through in the reserve, too, may take so much: all senders may send one such at one time.
     #[must_use]
-    pub const fn is_nearly_out(&self) -> bool {
-        self.free < self.reserve / 2
+    pub const fn bears(&self, bytes: u64) -> bool {
+        bytes <= self.free / 2 / self.senders
     }
     /// Whether recovery may add so much. It is counted at once: the next look comes after many parts.
     pub const fn take_part(&mut self, bytes: u64) -> bool {

@@ -645,7 +645,7 @@ impl World {
         let Some(role) = &mut process.role else { return };
         if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
             let (all, used) = room(&self.plan, process.disk.usage());
-            osd.on_usage(all, if process.full_until > now { all } else { used });
+            osd.on_usage(all, if process.full_until > now { full(all) } else { used });
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
         let mut actions = Vec::new();
@@ -738,7 +738,7 @@ impl World {
         if let (true, Some(Role::Osd(osd))) = (self.plan.small_disks, &mut process.role) {
             // Each time, as in the real host.
             let (all, used) = room(&self.plan, process.disk.usage());
-            osd.on_usage(all, if process.full_until > now { all } else { used });
+            osd.on_usage(all, if process.full_until > now { full(all) } else { used });
         }
         self.look_at(who);
         self.schedule_next(who);
@@ -1046,6 +1046,11 @@ impl World {
         }
         lines
     }
+}
+
+/// What is used of a store that counts as full: recovery gets nothing any more, deletions do.
+const fn full(all: u64) -> u64 {
+    all - all / 45
 }
 
 /// What an OSD hears of its store: how much it has, and how much of that is used.

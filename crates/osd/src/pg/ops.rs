@@ -475,12 +475,12 @@ impl Pg {
     }
 
     /// Whether the members could bear the update beside as large ones of other primaries. One that is not larger than what a primary may always have under way
-    /// was looked at before; what an operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it, a deletion too: none is
-    /// made when half of the reserve is gone.
+    /// was looked at before; what an operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it, a deletion too: as long as
+    /// there is enough.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
         let update = super::replication::room_of(&update.effects, &update.payload);
         if let Some(clones) = op.clone_bytes {
-            return !sh.room.is_nearly_out() && !sh.under_way.is_too_much(&self.interval.acting, update + clones);
+            return sh.room.bears(update + clones) && !sh.under_way.is_too_much(&self.interval.acting, update + clones);
         }
         let bytes = update;
         let wanted = op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0;
