@@ -239,6 +239,11 @@ impl World {
         let Some(map) = self.ledger.map() else { return lines };
         for (osd, info) in &map.osds {
             lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
+            for pg in map.pgs.keys() {
+                for (object, at) in self.lost_of(*osd, *pg) {
+                    lines += &format!("\n  {osd} has lost a part of {object} at {at} in {pg}");
+                }
+            }
         }
         for (pg, record) in &map.pgs {
             if Self::has_copies(map, *pg, record.acting.len())

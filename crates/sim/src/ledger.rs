@@ -24,6 +24,10 @@ pub struct Ledger {
     seen: BTreeMap<Epoch, u64>,
     /// Who is fenced, by epochs that changed it; those that nobody has taken yet.
     fences: Vec<(Epoch, Fences)>,
+    /// A monitor was removed: what it told of its last map others will show.
+    removed: bool,
+    /// Maps that somebody has and no monitor has shown yet.
+    claimed: BTreeMap<Epoch, Digest>,
 }
 
 impl Ledger {
@@ -54,8 +58,26 @@ impl Ledger {
         std::mem::take(&mut self.fences)
     }
 
+    /// A monitor has ended, for it was removed, and shows no more what it has told.
+    pub fn one_was_removed(&mut self) {
+        self.removed = true;
+    }
+
+    /// Every map that anybody had was committed.
+    ///
+    /// # Panics
+    /// When one was not.
+    pub fn all_was_shown(&self) {
+        assert!(self.claimed.is_empty(), "maps that no monitor has shown: {:?}", self.claimed);
+    }
+
     /// Somebody shows a map.
     pub fn see(&mut self, who: Entity, map: &ClusterMap) {
+        if self.removed && map.epoch > self.epoch() {
+            let claimed = *self.claimed.entry(map.epoch).or_insert(map.digest);
+            assert!(claimed == map.digest, "{who} has another map of {}", map.epoch);
+            return;
+        }
         let known = self.digests.get(&map.epoch);
         assert!(known.is_some() || map.epoch == Epoch::NONE, "{who} has {}, which no monitor has shown", map.epoch);
         assert!(known.is_none_or(|known| *known == map.digest), "{who} has another map of {}", map.epoch);
@@ -80,6 +102,9 @@ impl Ledger {
                     self.fences.push((newest.epoch, newest.fences.clone()));
                 }
                 self.digests.insert(newest.epoch, newest.digest);
+                if let Some(claimed) = self.claimed.remove(&newest.epoch) {
+                    assert!(claimed == newest.digest, "somebody has had another map of {}", newest.epoch);
+                }
                 self.seen.insert(newest.epoch, now);
                 note_activations(&mut self.activations, newest, &mut self.fresh);
             }

@@ -79,7 +79,9 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
     let stuck = world.unclean_groups();
     let mut lost: Vec<(PgId, OsdId, ObjectId)> = Vec::new();
     for (pg, acting) in &stuck {
-        let of_group: Vec<_> = acting
+        // Also of one that is only being filled now: it was a member when it took the update (seed 1121).
+        let of_group: Vec<_> = world
+            .osds()
             .iter()
             .flat_map(|osd| world.lost_of(*osd, *pg).into_iter().map(|(object, at)| (*osd, object, at)))
             .collect();

@@ -193,6 +193,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::any_survivor(&mut world);
     crate::verdict::streams_survive(&mut world);
     crate::verdict::nothing_piles_up(&world);
+    world.ledger.all_was_shown();
     crate::verdict::snapshots_are_whole(&world);
     world.work.notices.check();
     world.work.book.check();
@@ -748,6 +749,8 @@ impl World {
     fn stopped(&mut self, who: Entity, why: &str) {
         // Whoever hears that it was removed ends, and has nothing any more that anybody wants: see `moves.rs`.
         if self.plan.moves && matches!(who, Entity::Mon(_)) && why.contains("was removed from the cluster") {
+            // It has told others of the map without it, perhaps, and shows nothing any more (seed 1429).
+            self.ledger.one_was_removed();
             self.note(|| format!("{who} halts: {why}"));
             self.crash(who);
             return;
