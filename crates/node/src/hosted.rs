@@ -120,7 +120,7 @@ impl Hosted {
         if self.feed.room_is_stale() {
             self.look_at_room();
         }
-        self.feed.took(&mut *self.store, clock::now(), &events[start..])?;
+        self.feed.took(&mut *self.store, clock::now, &events[start..])?;
         self.begin_jobs();
         Ok(())
     }

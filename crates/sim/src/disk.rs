@@ -184,8 +184,9 @@ fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
 
 /// One that failed says so in an event.
 fn taken(result: Result<(), SubmitError>) {
-    if let Err(why) = result.or_else(|why| if why == SubmitError::Failed { Ok(()) } else { Err(why) }) {
-        panic!("the store refuses what its daemon must write: {why}");
+    match result {
+        Ok(()) | Err(SubmitError::Failed) => {}
+        Err(why) => panic!("the store refuses what its daemon must write: {why}"),
     }
 }
 
@@ -396,7 +397,7 @@ impl Disk {
         let (feed, store) = self.fed();
         feed.polling();
         store.poll(events);
-        taken(feed.took(store, now, &events[from..]));
+        taken(feed.took(store, || now, &events[from..]));
     }
 
     /// The end of a wake-up: one log write and one flush for what was submitted in it, or later, when it has company.
@@ -529,6 +530,13 @@ impl Disk {
             }
         }
         false
+    }
+
+    /// How much it has and how much of that is used, as production's host says it.
+    pub fn fullness(&mut self) -> (u64, u64) {
+        let (feed, store) = self.fed();
+        feed.note_room(&store.usage(), None);
+        feed.fullness()
     }
 
     /// Space and work.

@@ -239,11 +239,6 @@ impl World {
         let Some(map) = self.ledger.map() else { return lines };
         for (osd, info) in &map.osds {
             lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
-            for pg in map.pgs.keys() {
-                for (object, at) in self.lost_of(*osd, *pg) {
-                    lines += &format!("\n  {osd} has lost a part of {object} at {at} in {pg}");
-                }
-            }
         }
         for (pg, record) in &map.pgs {
             if Self::has_copies(map, *pg, record.acting.len())
@@ -269,7 +264,8 @@ impl World {
                 let backfill = group.as_primary().map(|primary| format!("{:?}", primary.backfill));
                 format!("since {} {phase:?} missing {missing:?} peers {peers:?} {backfill:?}", group.interval.since)
             });
-            for osd in &record.acting {
+            // Of all, not only of members: who is being filled may have what they miss.
+            for osd in &self.osds() {
                 let role = self.processes[&Entity::Osd(*osd)].osd();
                 let Some(group) = role.and_then(|role| role.pgs().find(|group| group.id() == *pg)) else { continue };
                 let lost = &group.local.lost;

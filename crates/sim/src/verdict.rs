@@ -79,9 +79,7 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
     let stuck = world.unclean_groups();
     let mut lost: Vec<(PgId, OsdId, ObjectId)> = Vec::new();
     for (pg, acting) in &stuck {
-        // Also of one that is only being filled now: it was a member when it took the update (seed 1121).
-        let of_group: Vec<_> = world
-            .osds()
+        let of_group: Vec<_> = acting
             .iter()
             .flat_map(|osd| world.lost_of(*osd, *pg).into_iter().map(|(object, at)| (*osd, object, at)))
             .collect();

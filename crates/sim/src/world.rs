@@ -645,8 +645,8 @@ impl World {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &mut process.role else { return };
         if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
-            let (all, used) = room(&self.plan, process.disk.usage());
-            osd.on_usage(all, if process.full_until > now { full(all) } else { used });
+            let (all, used) = room(&self.plan, &mut process.disk, process.full_until > now);
+            osd.on_usage(all, used);
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
         let mut actions = Vec::new();
@@ -738,8 +738,8 @@ impl World {
         process.disk.kick(local);
         if let (true, Some(Role::Osd(osd))) = (self.plan.small_disks, &mut process.role) {
             // Each time, as in the real host.
-            let (all, used) = room(&self.plan, process.disk.usage());
-            osd.on_usage(all, if process.full_until > now { full(all) } else { used });
+            let (all, used) = room(&self.plan, &mut process.disk, process.full_until > now);
+            osd.on_usage(all, used);
         }
         self.look_at(who);
         self.schedule_next(who);
@@ -1051,19 +1051,14 @@ impl World {
     }
 }
 
-/// What is used of a store that counts as full: recovery gets nothing any more, deletions do.
-const fn full(all: u64) -> u64 {
-    all - all / 45
-}
-
-/// What an OSD hears of its store: how much it has, and how much of that is used.
-fn room(plan: &Plan, usage: nacre_store::Usage) -> (u64, u64) {
-    if plan.small_disks {
-        // As the real host has it (`node/src/hosted.rs`).
-        let nearly = usage.free < usage.total / 20;
-        return (usage.total, if nearly { usage.total.saturating_sub(usage.free) } else { usage.used });
-    }
-    (plan.capacity, usage.used.min(plan.capacity / 2))
+/// What an OSD hears of its store: how much it has, and how much of that is used. Of one that counts as full a little is left: recovery gets nothing any more,
+/// deletions do.
+fn room(plan: &Plan, disk: &mut Disk, counts_as_full: bool) -> (u64, u64) {
+    let (all, used) = match plan.small_disks {
+        true => disk.fullness(),
+        false => (plan.capacity, disk.usage().used.min(plan.capacity / 2)),
+    };
+    (all, if counts_as_full { all - all / 45 } else { used })
 }
 
 fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {

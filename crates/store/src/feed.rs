@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Company comes after its last answer has gone to its client, and its next write to the primary and from there to us: some times what a flush takes.
 const COMPANY_GROUPS: u32 = 3;
 /// A group waits for company at most this long, however long groups take.
-pub const COMPANY_MAX: Duration = Duration::from_micros(1200);
+const COMPANY_MAX: Duration = Duration::from_micros(1200);
 /// A store may rest at the second look after it was last written to.
 const RESTS_AFTER: u32 = 2;
 
@@ -164,11 +164,16 @@ impl Feed {
         self.touched = false;
     }
 
-    /// What the store said when it was polled, and now there may be room for what waits: after commits, and after jobs, for a checkpoint makes room too.
+    /// What the store said when it was polled; the clock is asked if a group has ended. Now there may be room for what waits: after commits, and after jobs, for a checkpoint makes room too.
     ///
     /// # Errors
     /// As for [`Self::submit`].
-    pub fn took(&mut self, store: &mut dyn ObjectStore, now: Time, events: &[Event]) -> Result<(), SubmitError> {
+    pub fn took(
+        &mut self,
+        store: &mut dyn ObjectStore,
+        now: impl FnOnce() -> Time,
+        events: &[Event],
+    ) -> Result<(), SubmitError> {
         let committed = events.iter().filter(|event| matches!(event, Event::Committed(_))).count();
         if committed > 0 {
             // Commits come in order of submission.
@@ -179,7 +184,7 @@ impl Feed {
                 self.unkicked_since = None;
             }
             if let Some(at) = self.kicked_at.take() {
-                self.last_group = (committed + self.unkicked, now.since(at));
+                self.last_group = (committed + self.unkicked, now().since(at));
             }
         }
         self.offer_waiting(store)
@@ -294,7 +299,7 @@ impl Feed {
     /// Whether it has nothing to do and nothing in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.handed == 0 && !self.touched
+        self.none_wait() && self.handed == 0 && !self.touched
     }
 }
 
@@ -384,7 +389,7 @@ mod tests {
             if self.feed.room_is_stale() {
                 self.look();
             }
-            self.feed.took(&mut self.told, self.now, &events).expect("no failure");
+            self.feed.took(&mut self.told, || self.now, &events).expect("no failure");
             events.len()
         }
         fn kicks(&mut self, at: u64) -> usize {

@@ -478,13 +478,12 @@ impl Pg {
     /// was looked at before; what an operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it, a deletion too: as long as
     /// there is enough.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
-        let update = super::replication::room_of(&update.effects, &update.payload);
-        if let Some(clones) = op.clone_bytes {
-            return sh.room.bears(update + clones) && !sh.under_way.is_too_much(&self.interval.acting, update + clones);
+        let bytes = super::replication::room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
+        let fits = !sh.under_way.is_too_much(&self.interval.acting, bytes);
+        if op.clone_bytes.is_some() {
+            return fits && sh.room.bears(bytes);
         }
-        let bytes = update;
-        let wanted = op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0;
-        wanted || !sh.under_way.is_too_much(&self.interval.acting, bytes)
+        fits || op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0
     }
 
     pub(super) fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {

@@ -61,12 +61,11 @@ impl Pg {
 
     /// What the operation makes clones of, as far as it is known before it is evaluated: of the object as it is, and of those that it takes the object back to.
     pub(super) fn cloned_from(&self, op: &Pending, before: &Context, sh: &Shared) -> Vec<ObjectId> {
-        let live = self.clone_made(op, before, sh).map(|_| op.request.object.clone());
-        let back = rolled_back_to(op).filter_map(|snap| match snaps::resolve(&before.snaps, before.exists, snap) {
-            Found::Clone(id) => Some(snaps::at(&op.request.object, id)),
-            _ => None,
-        });
-        live.into_iter().chain(back).collect()
+        let source = |(id, touch)| match touch {
+            Touch::Writes => op.request.object.clone(),
+            Touch::Reads => snaps::at(&op.request.object, id),
+        };
+        self.touched(op, before, sh).into_iter().map(source).collect()
     }
 
     /// Whether a clone is made before the operation's own update.
