@@ -92,7 +92,7 @@ mod tests {
 
     fn beacon(osd: OsdId, used: u64) -> Beacon {
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
-        Beacon { osd, instance: Instance(5), total: 1000, used, pgs, all: true, slow, device, space }
+        Beacon { osd, instance: Instance(5), total: 1000, used, pgs, all: true, slow, device, space, no_room: false }
     }
     fn used(map: &ClusterMap, percent: &[u64]) -> Stats {
         let mut stats = Stats::default();

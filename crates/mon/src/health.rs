@@ -300,6 +300,14 @@ fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
             todo,
         ));
     }
+    let up = view.stats.osds().filter(|(osd, _)| map.up_osd(*osd).is_some());
+    let no_room: Vec<_> = up.filter(|(_, stat)| stat.no_room).map(|(osd, _)| osd).collect();
+    if !no_room.is_empty() {
+        let summary = format!("{} OSDs have no room for what recovery or backfill brings", no_room.len());
+        let todo = "Delete data (deletes always work) or add OSDs: until then objects there have fewer copies, writes to them are refused, and reads of \
+                    what only others have wait. Nothing is lost.";
+        found.push(check("RECOVERY_NO_ROOM", Level::Warn, summary, lines(no_room), todo));
+    }
     let short = crate::fit::would_not_fit(map, view.stats);
     if !short.is_empty() {
         let summary = "with one more OSD lost, the others have no room for its data".to_owned();

@@ -23,6 +23,8 @@ pub struct OsdStat {
     pub device: String,
     /// What keeps its store from using all of its space, for people; empty: nothing.
     pub space: String,
+    /// It has lately had no room for what recovery or backfill brings.
+    pub no_room: bool,
 }
 
 /// Slow operations kept per OSD.
@@ -64,6 +66,7 @@ impl Stats {
             slow: beacon.slow,
             device: beacon.device,
             space: beacon.space,
+            no_room: beacon.no_room,
         };
         self.osds.insert(beacon.osd, stat);
         for report in beacon.pgs {
@@ -241,6 +244,7 @@ mod tests {
             slow: Vec::new(),
             device: String::new(),
             space: String::new(),
+            no_room: false,
         };
         map.osds.iter().filter(|(_, info)| info.up).map(beacon).collect()
     }

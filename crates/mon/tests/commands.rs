@@ -43,6 +43,7 @@ fn settle(world: &mut World) {
             slow: vec![],
             device: String::new(),
             space: String::new(),
+            no_room: false,
         };
         world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::Beacon(beacon));
     }

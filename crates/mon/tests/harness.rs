@@ -555,6 +555,7 @@ impl World {
             slow,
             device: String::new(),
             space: String::new(),
+            no_room: false,
         };
         self.say(Entity::Osd(osd), to, epoch, Message::Beacon(beacon));
     }

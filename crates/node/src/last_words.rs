@@ -71,7 +71,7 @@ mod tests {
         let (from, name, to) = (Entity::Client(ClientId(1)), Name::default(), None);
         let hello = Hello { cluster: ClusterId(1), from, instance, to, supported: 0, required: 0, address, auth, name };
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
-        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space };
+        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space, no_room: false };
         let (silent_ms, alive, refused, itself, stalled) = (0, true, false, true, false);
         let report = FailureReport { target: osd, instance, reporter: osd, silent_ms, alive, refused, itself, stalled };
         let there = mon.local_addr().expect("bound").to_string();

@@ -560,7 +560,7 @@ mod tests {
         let from = Entity::Client(ClientId(1));
         let hello = Hello { cluster: ClusterId(1), from, instance, to, supported: 0, required: 0, address, auth, name };
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
-        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space };
+        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space, no_room: false };
         let report = FailureReport {
             target: osd,
             instance,

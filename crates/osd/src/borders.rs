@@ -63,6 +63,12 @@ nacre_types::borders! {
     room_waits,
     /// Parts of objects that found no room.
     parts_without_room,
+    /// Objects deleted that members lacked, without a copy of them.
+    deleted_lacking,
+    /// Objects deleted that the primary lacked, by what the first part of a copy said of them.
+    deleted_unseen,
+    /// Writes refused because an object has to come first for which a member has no room.
+    no_room_refused,
     /// Copies found damaged.
     damaged,
     /// Copies that lost data because a part of a block was overwritten whose rest could not be read.

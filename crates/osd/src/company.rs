@@ -47,6 +47,8 @@ pub(crate) struct Company {
     log_keys: BTreeSet<String>,
     /// What primaries last said of their groups.
     pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
+    /// Who said last that it has no room for what recovery brings.
+    pub(crate) without_room: BTreeSet<u32>,
     /// Messages of OSDs for which this holds are lost.
     pub(crate) lose: fn(&Message) -> bool,
     /// What OSDs ask of the monitors is lost.
@@ -80,6 +82,7 @@ impl Company {
             log: Vec::new(),
             log_keys: BTreeSet::new(),
             reports: BTreeMap::new(),
+            without_room: BTreeSet::new(),
             lose: |_| false,
             unheard: false,
             sequence: 0,
@@ -189,7 +192,14 @@ impl Company {
                 let new = m.lines.into_iter().filter(|line| line.once.is_empty() || keys.insert(line.once.clone()));
                 self.log.extend(new.map(|line| line.text));
             }
-            Message::Beacon(m) => self.reports.extend(m.pgs.into_iter().map(|report| (report.pg, report))),
+            Message::Beacon(m) => {
+                if m.no_room {
+                    self.without_room.insert(m.osd.0);
+                } else {
+                    self.without_room.remove(&m.osd.0);
+                }
+                self.reports.extend(m.pgs.into_iter().map(|report| (report.pg, report)));
+            }
             _ => {}
         }
     }

@@ -28,6 +28,7 @@ struct Peer {
     refused: bool,
     reported: Option<Time>,
     nearly_full: bool,
+    no_room: bool,
 }
 
 /// All other OSDs we share groups with.
@@ -103,6 +104,7 @@ impl Peers {
                 refused: false,
                 reported: None,
                 nearly_full: false,
+                no_room: false,
             };
             let peer = old.remove(&osd).filter(|peer| peer.instance == instance).unwrap_or(fresh);
             self.peers.insert(osd, peer);
@@ -137,6 +139,18 @@ impl Peers {
     #[must_use]
     pub fn is_nearly_full(&self, osd: OsdId) -> bool {
         self.peers.get(&osd).is_some_and(|peer| peer.nearly_full)
+    }
+
+    /// It says whether it has lately had no room for what recovery brings.
+    pub fn says_no_room(&mut self, osd: OsdId, none: bool) {
+        if let Some(peer) = self.peers.get_mut(&osd) {
+            peer.no_room = none;
+        }
+    }
+    /// Whether it last said that it has no room for what recovery brings.
+    #[must_use]
+    pub fn has_no_room(&self, osd: OsdId) -> bool {
+        self.peers.get(&osd).is_some_and(|peer| peer.no_room)
     }
 
     /// Its port refuses connections: the process is gone. Of an instance that we have just heard of this may be old news about the one before,

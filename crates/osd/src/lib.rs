@@ -51,6 +51,8 @@ mod recovery_stories;
 #[cfg(test)]
 mod repair_stories;
 mod room;
+#[cfg(test)]
+mod room_stories;
 mod shared;
 #[cfg(test)]
 mod snap_stories;

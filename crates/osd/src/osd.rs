@@ -241,8 +241,18 @@ impl Osd {
         let (total, used) = self.usage;
         let (device, space) = (String::new(), self.space.clone());
         let (osd, instance) = (self.id(), self.instance());
-        let beacon =
-            Beacon { osd, instance, total, used, pgs: Vec::new(), all: false, slow: Vec::new(), device, space };
+        let beacon = Beacon {
+            osd,
+            instance,
+            total,
+            used,
+            pgs: Vec::new(),
+            all: false,
+            slow: Vec::new(),
+            device,
+            space,
+            no_room: false,
+        };
         (beacon, FailureReport { stalled: true, ..self.own_report() })
     }
 

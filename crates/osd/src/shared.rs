@@ -49,6 +49,8 @@ pub struct Shared {
     pub acks: Vec<PgId>,
     /// What is left of our own store.
     pub room: crate::room::Room,
+    /// Until when it is said that recovery has no room here.
+    pub no_room_until: Time,
     /// Updates that members have not acknowledged.
     pub under_way: crate::room::UnderWay,
     /// Groups with an update that waits until fewer bytes are under way.
@@ -179,6 +181,7 @@ impl Shared {
             room: Default::default(),
             under_way: Default::default(),
             room_waits: Default::default(),
+            no_room_until: Time::ZERO,
             logged_max: u64::MAX,
             wake: Time::MAX,
             recovering: 0,
@@ -285,6 +288,24 @@ impl Shared {
         if !self.acks.contains(&pg) {
             self.acks.push(pg);
         }
+    }
+
+    /// Whether recovery or backfill may bring so many bytes; they are counted at once.
+    pub fn take_part(&mut self, bytes: u64) -> bool {
+        let fits = self.room.take_part(bytes);
+        if !fits {
+            self.counters.borders.parts_without_room += 1;
+            self.no_room_until = self.now + self.config.timing.retry_interval * 4;
+        }
+        fits
+    }
+    /// Whether that was refused lately. What is refused comes again every few hundred milliseconds.
+    pub fn has_no_room(&self) -> bool {
+        self.no_room_until > self.now
+    }
+    /// Whether the member says of its store what [`Self::has_no_room`] says of ours.
+    pub fn has_no_room_at(&self, osd: nacre_types::OsdId) -> bool {
+        if osd == self.config.id { self.has_no_room() } else { self.peers.has_no_room(osd) }
     }
 
     /// Whether writes to the pool that need space are refused.

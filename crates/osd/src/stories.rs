@@ -481,7 +481,14 @@ fn a_read_without_a_lease_waits_for_one() {
         host.wait(3);
         assert!(!answered(&host));
     }
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false, share: 1 << 30, most: 1 << 30 };
+    let pong = Pong {
+        stamp: host.now.0,
+        lease_ns: 500_000_000,
+        nearly_full: false,
+        share: 1 << 30,
+        most: 1 << 30,
+        no_room: false,
+    };
     host.tell(from, epoch, Message::Pong(pong));
     assert!(answered(&host), "and when there is one it is answered: {:?}", host.sent);
 }
@@ -492,7 +499,14 @@ fn a_read_without_a_lease_waits_for_one() {
 fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     let (_, mut host, epoch, member) = served_by_two();
     let from = Entity::Osd(OsdId(member));
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false, share: 1 << 30, most: 1 << 30 };
+    let pong = Pong {
+        stamp: host.now.0,
+        lease_ns: 500_000_000,
+        nearly_full: false,
+        share: 1 << 30,
+        most: 1 << 30,
+        no_room: false,
+    };
     host.tell(from, epoch, Message::Pong(pong));
     write(1, epoch, &mut host);
     let guard = |attempt: u32, host: &mut Host| {
@@ -704,7 +718,14 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
     host.tell(MON, after, monitors.since(epoch));
     host.wait(1000);
-    let pong = Pong { stamp: host.now.0, lease_ns: 500_000_000, nearly_full: false, share: 1 << 30, most: 1 << 30 };
+    let pong = Pong {
+        stamp: host.now.0,
+        lease_ns: 500_000_000,
+        nearly_full: false,
+        share: 1 << 30,
+        most: 1 << 30,
+        no_room: false,
+    };
     host.tell(from, after, Message::Pong(pong));
     assert!(
         host.sent_to(acting[1].0).iter().any(|message| matches!(message, Message::Pull(_))),
@@ -1079,6 +1100,7 @@ fn a_damaged_copy_is_healed_from_another_member() {
             nearly_full: false,
             share: 1 << 30,
             most: 1 << 30,
+            no_room: false,
         }),
     );
     assert!(host.store.corrupt(&crate::key::store_key(PG, &ObjectId::named("a")), 0));

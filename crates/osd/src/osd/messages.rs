@@ -182,12 +182,15 @@ impl Osd {
                 let lease = sh.peers.on_ping(sh.now, from);
                 let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
                 let (nearly_full, share, most) = (sh.room.is_nearly_full(), sh.room.share(), sh.room.most());
-                sh.send(from, Message::Pong(Pong { stamp: ping.stamp, lease_ns, nearly_full, share, most }));
+                let no_room = sh.has_no_room();
+                let pong = Pong { stamp: ping.stamp, lease_ns, nearly_full, share, most, no_room };
+                sh.send(from, Message::Pong(pong));
                 return;
             }
             Message::Pong(pong) => {
                 let ours = sh.map.as_ref().map_or(Epoch::NONE, |map| map.epoch);
                 sh.peers.says_full(from, pong.nearly_full);
+                sh.peers.says_no_room(from, pong.no_room);
                 if pong.share > 0 {
                     sh.under_way.says(from, pong.share, pong.most);
                 }

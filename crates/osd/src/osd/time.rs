@@ -127,7 +127,9 @@ impl Osd {
             pg.slow(self.sh.config.id, now, limit, &mut slow);
         }
         let (device, space) = (self.device.text(now), self.space.clone());
-        let beacon = Beacon { osd: self.id(), instance: self.instance(), total, used, pgs, all, slow, device, space };
+        let no_room = self.sh.has_no_room();
+        let beacon =
+            Beacon { osd: self.id(), instance: self.instance(), total, used, pgs, all, slow, device, space, no_room };
         self.sh.out.push(Output::SendMon { message: Message::Beacon(beacon) });
         if unfinished {
             self.beacon_at = now + self.sh.config.timing.beacon_interval / 8;

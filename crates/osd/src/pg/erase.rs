@@ -38,7 +38,7 @@ impl Pg {
         }
         self.drop_operations(sh);
         self.role = Role::Stray { notify_at: Time::MAX };
-        self.transfers = super::transfer::Transfers::default();
+        self.end_transfers(sh);
         self.scan = None;
         if !self.local.exists {
             // It never came into being: there is nothing to erase, and nobody's operations wait for it any more.

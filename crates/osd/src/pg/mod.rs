@@ -52,6 +52,7 @@ pub mod snapshots;
 pub mod transfer;
 pub mod trim;
 mod undone;
+mod unseen;
 pub mod watch;
 
 use crate::shared::Shared;
@@ -322,8 +323,8 @@ impl Pg {
 
     fn begin_interval(&mut self, interval: Interval, sh: &mut Shared) {
         self.drop_operations(sh);
+        self.end_transfers(sh);
         self.interval = interval;
-        self.transfers = transfer::Transfers::default();
         self.scan = None;
         // Whatever this interval wants of us: what was marked stays so, and what is to go is said again.
         self.erasing = erase::Erasing::No;

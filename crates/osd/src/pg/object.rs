@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 use nacre_store::ReadReply;
 use nacre_types::{Entity, Name, ObjectId, Time, Version};
 use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId};
+use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId, SubOp};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What an object is, after every update that was executed on it, committed or not.
@@ -98,6 +98,11 @@ impl Pending {
     #[must_use]
     pub fn reads_uncommitted(&self) -> bool {
         self.request.flags & nacre_wire::msg::client::op_flag::UNCOMMITTED != 0 && !self.is_write()
+    }
+    /// Whether it does nothing but delete the object.
+    #[must_use]
+    pub fn only_deletes(&self) -> bool {
+        self.own.is_none() && self.snapshot.is_none() && matches!(self.request.ops[..], [SubOp::Delete {}])
     }
     /// Whether it may change the object.
     #[must_use]

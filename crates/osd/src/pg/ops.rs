@@ -22,7 +22,7 @@ use nacre_wire::{Message, Payload};
 
 /// What the front of an object's queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+pub(super) enum Wait {
     /// The interval to be activated, or the old one's leases to run out.
     Serving,
     /// A read lease from every member.
@@ -307,6 +307,11 @@ impl Pg {
         peer.missing.contains_key(object)
     }
 
+    /// Whether the front of the queue waits for recovery.
+    pub(super) fn awaits_recovery(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
+        matches!(self.obstacle(object, sh), Some(Wait::Missing | Wait::Degraded))
+    }
+
     /// What stands between the front of the queue and its execution.
     fn obstacle(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
         if !self.serving(sh) {
@@ -318,6 +323,7 @@ impl Pg {
         }
         let acting = &self.interval.acting;
         let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let lost = self.is_lost(object);
         let lacking = having < acting.len() || self.interval.backfill_targets().any(|osd| self.lacks(osd, object));
         let primary = self.primary().expect("serving");
         let suspect = primary.damage.is_suspect(object);
@@ -330,7 +336,9 @@ impl Pg {
         let clones = front.clone_bytes.unwrap_or(0);
         let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
-        if having < min_size || (is_write && lacking) {
+        let needs_copies = having < min_size || (is_write && lacking);
+        // What only deletes can do without, as far as it leaves nothing: to know that, the object is looked at.
+        if needs_copies && (!front.only_deletes() || lost) {
             return Some(Wait::Degraded);
         }
         // What was found damaged is looked at when nothing is under way on it.
@@ -347,6 +355,13 @@ impl Pg {
             return Some(Wait::Order);
         }
         let held = state.held > 0;
+        if needs_copies {
+            let state = self.as_primary().expect("serving").objects.peek(object)?;
+            let (front, context) = (state.front()?, state.context.as_ref()?);
+            if !self.leaves_nothing(front, context, sh) {
+                return Some(Wait::Degraded);
+            }
+        }
         if is_write && sh.under_way.must_wait(&self.interval.acting, bytes) {
             sh.counters.borders.room_waits += 1;
             sh.room_waits.insert(self.id());
@@ -384,6 +399,7 @@ impl Pg {
                 Wait::Context => self.load_context(object, sh),
                 Wait::Clone => self.prepare_clones(object, sh),
                 Wait::Source => self.ask_source(object, sh),
+                Wait::Held => self.make_way(object, sh),
                 _ => {}
             }
             return Some(wait);
@@ -590,7 +606,7 @@ impl Pg {
 
     pub(super) fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
         // Its client believes this answer: a copy of the request that arrives later must not be executed.
-        if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. }) {
+        if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. } | OpFailure::Full {}) {
             let seen = self.local.log.head();
             let answered = Answered { failure: Some(failure.clone()), results: Vec::new(), seen };
             self.remember_answer(op.request.request, answered, sh);
@@ -679,7 +695,7 @@ impl Pg {
     }
 
     /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
-    fn execute(&mut self, op: Pending, fetched: Fetched, sh: &mut Shared) -> Option<Wait> {
+    pub(super) fn execute(&mut self, op: Pending, fetched: Fetched, sh: &mut Shared) -> Option<Wait> {
         let full = self.is_full(sh);
         let state = self.primary().expect("serving").objects.get(&op.request.object);
         let mut context = state.context.clone().expect("loaded before anything is executed");
@@ -795,8 +811,9 @@ impl Pg {
         None
     }
 
-    /// Tells clients why their operations wait.
+    /// Tells clients why their operations wait; or that they wait for what has no room.
     pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
+        self.refuse_what_has_no_room(sh);
         let complain = sh.config.timing.complain_after;
         let now = sh.now;
         let Some(primary) = self.primary() else { return };
@@ -817,6 +834,10 @@ impl Pg {
                         format!("{} {} waits for {}", Wait::Serving.reason(), self.id(), list.join(", "))
                     }
                     _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
+                },
+                Some(wait @ (Wait::Missing | Wait::Degraded)) => match self.without_room(&object, sh) {
+                    Some(osd) => format!("{}; {osd} has no room for it ({}, {object})", wait.reason(), self.id()),
+                    None => format!("{} ({}, {object})", wait.reason(), self.id()),
                 },
                 Some(wait) => format!("{} ({}, {object})", wait.reason(), self.id()),
                 None => "it is next".to_owned(),

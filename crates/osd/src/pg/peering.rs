@@ -570,7 +570,7 @@ impl Pg {
             // We have lost more than the primary's log remembers.
             member.adopted = None;
             self.scan = None;
-            self.transfers = super::transfer::Transfers::default();
+            self.end_transfers(sh);
         } else if member.adopted.is_some() {
             // Repeated: acknowledge again if it is durable, otherwise the commit will.
             if member.adopted == Some(true) {

@@ -40,6 +40,13 @@ impl Recovery {
     pub(super) fn may_have(&mut self, object: &ObjectId) {
         self.refused.remove(object);
     }
+    /// The object was deleted: nobody is asked for it, and nobody's answer counts.
+    pub(super) fn is_gone(&mut self, object: &ObjectId) {
+        self.pulls.remove(object);
+        self.refused.remove(object);
+        self.unanswered.remove(object);
+        self.redo.remove(object);
+    }
     pub(super) fn is_busy(&self) -> bool {
         self.unfinished || !self.pulls.is_empty()
     }
@@ -185,10 +192,7 @@ impl Pg {
     /// We have it now.
     pub(super) fn on_recovered_here(&mut self, object: &ObjectId, sh: &mut Shared) {
         let primary = self.primary().expect("checked by the caller");
-        primary.recovery.pulls.remove(object);
-        primary.recovery.refused.remove(object);
-        primary.recovery.unanswered.remove(object);
-        primary.recovery.redo.remove(object);
+        primary.recovery.is_gone(object);
         self.note_repaired(sh.me(), object, sh);
         self.backfill_on_repaired(object, sh);
         self.start_recovery(sh);

@@ -133,6 +133,7 @@ impl Pg {
             for part in parts(&undone) {
                 let (from, to) = (key::incoming_key(pg, &part.object), key::store_key(pg, &part.object));
                 ops.push(Op::Rename { from, to });
+                self.transfers.unstage(&part.object);
             }
             self.local.note_undone(undone, &mut ops);
             sh.submit(pg, interval, ops, Awaited::Nothing);

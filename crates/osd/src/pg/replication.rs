@@ -193,6 +193,11 @@ impl Pg {
         let clone_bytes = op.clone_bytes.unwrap_or(0);
         let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
         let clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
+        if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object) {
+            // Nobody needs more than the entry to remove what it has, and who lacks the object can take no more (`unseen.rs`).
+            effects.clear();
+            sh.counters.borders.deleted_lacking += 1;
+        }
         if context.is_stored() {
             // What the primary does by itself changes nothing that people would call the object.
             let by_client = op.is_clients() && op.request.unix_ms > 0;
@@ -236,6 +241,9 @@ impl Pg {
         let entry = Arc::new(entry);
         apply_effects(self.id(), &entry.object, &effects, payload.clone(), ops)
             .expect("our own effects fit their payload");
+        if deleted && effects.is_empty() {
+            self.drop_object(&entry.object, ops);
+        }
         self.local.append(entry.clone(), sh.now, ops);
         self.local.lost_by_clone(&entry, &effects, ops);
         Ordered { update: InFlight::new(entry, effects, payload, sh.now), context, watch_change }
@@ -261,6 +269,9 @@ impl Pg {
         }
         for Ordered { update, .. } in &ordered {
             self.miss_newer(update);
+            if update.entry.deleted && update.effects.is_empty() {
+                self.nobody_lacks(&update.object);
+            }
             sh.under_way.begin(&self.interval.acting, update.room);
         }
         // Commits come in order: the last one's stands for all.
@@ -352,7 +363,7 @@ impl Pg {
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
         // An entry without effects: recovery brings the object (`redo.rs`). So it does where, outside of the acting set, something was lost before (`catchup.rs`).
         let acts = self.interval.acting.contains(&sh.config.id);
-        if !acts && !effects.is_empty() && !sh.room.take_part(room_of(&effects, &payload)) {
+        if !acts && !effects.is_empty() && !sh.take_part(room_of(&effects, &payload)) {
             // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
             return;
         }
@@ -392,7 +403,7 @@ impl Pg {
     /// The object of an entry is to be brought by recovery, or gone.
     fn append_lost(&mut self, entry: &LogEntry, ops: &mut Ops) {
         if entry.deleted {
-            self.local.drop_object(&entry.object, ops);
+            self.drop_object(&entry.object, ops);
         } else {
             self.local.miss(&entry.object, entry.version, Version::NONE, ops);
         }

@@ -54,6 +54,11 @@ impl Pg {
         matters.then(|| snaps::context(&op.request, pool))
     }
 
+    /// Whether a deletion of the object makes no clone, and leaves nothing for clones that there are.
+    pub(super) fn leaves_nothing(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
+        before.snaps.clones.is_empty() && self.touched(op, before, sh).is_empty()
+    }
+
     /// The clone that the operation makes if it changes the object.
     fn clone_made(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<CloneInfo> {
         snaps::preserve(before, &self.snap_context(op, before, sh)?).0
@@ -103,7 +108,8 @@ impl Pg {
         touched.iter().find(|touch| !ready(touch)).map(|(id, _)| snaps::at(&op.request.object, *id))
     }
 
-    fn is_lacking(&self, object: &ObjectId) -> bool {
+    /// Whether somebody who gets updates of the object has to get the object first.
+    pub(super) fn is_lacking(&self, object: &ObjectId) -> bool {
         self.local.missing.contains_key(object) || self.interval.receivers().any(|osd| self.lacks(osd, object))
     }
 

@@ -22,7 +22,7 @@ use nacre_store::{ObjectKey, ObjectStat, Op, Read, ReadError, ReadReply};
 use nacre_types::{Name, ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::replication::{Pull, Push, PushAck};
 use nacre_wire::{Message, Payload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of omap of one part.
 const OMAP_BYTES: usize = 1 << 20;
@@ -112,6 +112,8 @@ impl Incoming {
 pub struct Transfers {
     outgoing: BTreeMap<(OsdId, ObjectId), Outgoing>,
     incoming: ByObject<Incoming>,
+    /// Of these the incoming area has something.
+    staged: BTreeSet<ObjectId>,
     begun: u64,
 }
 
@@ -139,6 +141,15 @@ impl Transfers {
     pub(super) fn holds(&self) -> usize {
         self.outgoing.values().filter(|outgoing| outgoing.holds).count()
     }
+    /// What of the object came here in parts is of no use any more, or has been put into its place.
+    pub(super) fn unstage(&mut self, object: &ObjectId) -> bool {
+        self.incoming.swap_remove(object);
+        self.staged.remove(object)
+    }
+    /// Who is being sent the object.
+    fn receivers_of(&self, object: &ObjectId) -> Vec<OsdId> {
+        self.outgoing.keys().filter(|(_, of)| of == object).map(|(to, _)| *to).collect()
+    }
     /// How many are on their way out.
     #[must_use]
     pub fn outgoing_len(&self) -> usize {
@@ -147,6 +158,25 @@ impl Transfers {
 }
 
 impl Pg {
+    /// Nothing of what is on its way arrives any more. What came of it takes no room for longer: nobody would take it away before the daemon's next start.
+    pub(super) fn end_transfers(&mut self, sh: &mut Shared) {
+        let staged = std::mem::take(&mut self.transfers).staged;
+        if !staged.is_empty() {
+            let pg = self.id();
+            let ops = staged.iter().map(|object| Op::Remove(key::incoming_key(pg, object))).collect();
+            sh.submit(pg, self.interval.since, ops, Awaited::Nothing);
+        }
+    }
+
+    /// Members that lack the object are no longer sent it: it is about to be deleted.
+    pub(super) fn stop_pushing(&mut self, object: &ObjectId, sh: &mut Shared) {
+        for to in self.transfers.receivers_of(object) {
+            if self.lacks(to, object) {
+                self.end_outgoing(to, object, sh);
+            }
+        }
+    }
+
     /// Begins to send an object at a version. The caller knows that it is here.
     pub(super) fn push_object(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
         if self.transfers.is_outgoing(to, object) {
@@ -385,6 +415,9 @@ impl Pg {
             }
             return;
         }
+        if self.delete_by_first_part(&push, undone, sh) {
+            return;
+        }
         let Push { version, transfer, .. } = push;
         if push.part == 0 && self.transfers.incoming.get(&push.object).is_none_or(|had| !had.is_of(from, &push)) {
             // Also if its number is lower: its sender's machine may have started anew. A late one costs a beginning.
@@ -403,9 +436,8 @@ impl Pg {
         }
         let small: usize = push.omap.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
         let bytes = (nacre_wire::msg::payload_len(&payload) + small) as u64 + UPDATE_BESIDE;
-        if !push.absent && !sh.room.take_part(bytes) {
+        if !push.absent && !sh.take_part(bytes) {
             // As if it had been lost: it comes again, and finds room or does not. A store that is filled to its end cannot even delete.
-            sh.counters.borders.parts_without_room += 1;
             return;
         }
         incoming.next += 1;
@@ -427,14 +459,19 @@ impl Pg {
     fn store_part(&mut self, push: &Push, payload: Payload, undone: bool, ops: &mut Ops) {
         let place = key::store_key(self.id(), &push.object);
         if push.absent {
-            ops.push(Op::Remove(place));
-            self.local.found(&push.object, ops);
+            self.drop_object(&push.object, ops);
             return;
         }
         // What fits into one part goes straight into its place; otherwise it is not seen before it is whole. A replica with undone
         // updates takes its place when all its parts are here, with its note: without that, its clones would be orphans.
         let single = push.part == 0 && push.last && !undone;
-        let target: ObjectKey = if single { place.clone() } else { key::incoming_key(self.id(), &push.object) };
+        let staging = key::incoming_key(self.id(), &push.object);
+        if !single {
+            self.transfers.staged.insert(push.object.clone());
+        } else if self.transfers.staged.remove(&push.object) {
+            ops.push(Op::Remove(staging.clone()));
+        }
+        let target: ObjectKey = if single { place.clone() } else { staging };
         if push.part == 0 {
             ops.push(Op::Remove(target.clone()));
             ops.push(Op::Touch(target.clone()));
@@ -453,6 +490,7 @@ impl Pg {
             ops.push(Op::Truncate { object: target.clone(), size: push.size });
             if !undone {
                 if !single {
+                    self.transfers.staged.remove(&push.object);
                     ops.push(Op::Rename { from: target, to: place });
                 }
                 self.local.found(&push.object, ops);

@@ -250,8 +250,10 @@ pub struct Beacon {
     pub device: String,
     /// What keeps the store from using all of its space, for people: its host's file system has less. Empty: nothing.
     pub space: String,
+    /// It has lately had no room for what recovery or backfill brings; `false` before version 3.
+    pub no_room: bool,
 }
-wire_record!(Beacon version 2 compat 1 { osd, instance, total, used, pgs, all, slow } since 2 { device, space });
+wire_record!(Beacon version 3 compat 1 { osd, instance, total, used, pgs, all, slow } since 2 { device, space } since 3 { no_room });
 
 /// A command line's request, as JSON: `{"command": "osd out", …}`. `docs/formats/commands.md` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]

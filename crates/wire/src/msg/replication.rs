@@ -248,8 +248,10 @@ pub struct Pong {
     pub share: u64,
     /// Bytes that one update may have if it is larger than that and goes alone.
     pub most: u64,
+    /// The sender has lately had no room for what recovery or backfill brings; `false` before version 3.
+    pub no_room: bool,
 }
-wire_record!(Pong version 2 compat 1 { stamp, lease_ns, nearly_full } since 2 { share, most });
+wire_record!(Pong version 3 compat 1 { stamp, lease_ns, nearly_full } since 2 { share, most } since 3 { no_room });
 
 /// What do you know of this group?
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -500,7 +500,7 @@ fn ping() -> Ping {
     Ping { stamp: 41 }
 }
 fn pong() -> Pong {
-    Pong { stamp: 41, lease_ns: 500_000_000, nearly_full: true, share: 1 << 30, most: 1 << 30 }
+    Pong { stamp: 41, lease_ns: 500_000_000, nearly_full: true, share: 1 << 30, most: 1 << 30, no_room: true }
 }
 
 fn replication() -> Vec<Sample> {
@@ -523,7 +523,7 @@ fn replication() -> Vec<Sample> {
         value("record ReplicateApplied v1", replicate_applied()),
         value("fields ReplicateAck", replicate_ack()),
         value("record Ping v1", ping()),
-        value("record Pong v2", pong()),
+        value("record Pong v3", pong()),
         value("fields PeerQuery", peer_query()),
         value("record PgInfo v1", info()),
         value("record PeerInfo v2", peer_info()),
@@ -565,7 +565,8 @@ fn first_versions() -> Vec<Sample> {
     let hello = || Hello { name: Name::default(), ..hello() };
     let forward = || Forward { name: Name::default(), ..forward() };
     let peer_info = || PeerInfo { logged_max: 0, ..peer_info() };
-    let pong = || Pong { share: 0, most: 0, ..pong() };
+    let second_pong = || Pong { no_room: false, ..pong() };
+    let pong = || Pong { share: 0, most: 0, ..second_pong() };
     let op_request = || OpRequest { dated: Dated::default(), ..op_request() };
     let log_reply = || LogReply { dedup: first_dedup(), ..log_reply() };
     let adopt = || Adopt { dedup: first_dedup(), ..adopt() };
@@ -577,6 +578,7 @@ fn first_versions() -> Vec<Sample> {
         first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
         value("record PeerInfo v1", peer_info()),
         value("record Pong v1", pong()),
+        value("record Pong v2", second_pong()),
         value("record Push v1", Push { transfer: 0, ..push() }),
         value("record PushAck v1", PushAck { transfer: 0, ..push_ack() }),
         first(
@@ -656,6 +658,7 @@ fn beacon() -> Beacon {
         slow: vec!["a write waits".to_owned()],
         device: "its disk hangs".to_owned(),
         space: "its host is full".to_owned(),
+        no_room: true,
     }
 }
 fn log_line() -> LogLine {
@@ -741,8 +744,9 @@ fn monitors() -> Vec<Sample> {
         value("fields PgActivateRequest", activate()),
         value("fields PgTemporaryRequest", temporary()),
         value("record PgReport v1", pg_report()),
-        value("record Beacon v1", Beacon { device: String::new(), space: String::new(), ..beacon() }),
-        value("record Beacon v2", beacon()),
+        value("record Beacon v1", Beacon { device: String::new(), space: String::new(), no_room: false, ..beacon() }),
+        value("record Beacon v2", Beacon { no_room: false, ..beacon() }),
+        value("record Beacon v3", beacon()),
         value("record Command v1", command()),
         value("record CommandReply v1", command_reply()),
         value("fields RaftStep", raft()),

@@ -1,0 +1,112 @@
+//! Deletions of objects that somebody lacks: they wait for no copy (DESIGN §3, full: deletes always work).
+//!
+//! ```text
+//!  a member lacks it      the entry goes without effects: who has the object removes it, who lacks it has nothing more to get
+//!  the primary lacks it   it asks somebody who has it; the first part says what the object is (attributes, size), and a deletion wants no more
+//! ```
+//! A nearly full member has no room for what recovery brings, and the deletion that waited for that was the one that would have made room: where everybody only
+//! deleted, everybody waited for ever (simulator, seed 1824).
+//!
+//! What leaves something, a clone or what its clones need, waits like every update.
+
+use super::Pg;
+use super::local::Ops;
+use super::ops::context_of;
+use crate::fetched::Fetched;
+use crate::key;
+use crate::shared::Shared;
+use nacre_store::{ObjectStat, Op};
+use nacre_types::{ObjectId, OsdId};
+use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::replication::Push;
+
+impl Pg {
+    /// Removes an object that, as it turns out, is gone or never was, and what has come of it.
+    pub(super) fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
+        if self.transfers.unstage(object) {
+            ops.push(Op::Remove(key::incoming_key(self.id(), object)));
+        }
+        self.local.drop_object(object, ops);
+    }
+
+    /// An object was deleted that some of those who get updates lacked.
+    pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
+        let Some(primary) = self.primary() else { return };
+        for peer in primary.peers.values_mut() {
+            peer.missing.swap_remove(object);
+        }
+        primary.recovery.is_gone(object);
+    }
+
+    /// The front of a queue waits until the object has been copied to others. What only deletes it does not.
+    pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
+        let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
+        if front.only_deletes() && self.leaves_nothing(front, context, sh) {
+            self.stop_pushing(object, sh);
+        }
+    }
+
+    /// A member that lacks the object and has no room for it.
+    pub(super) fn without_room(&self, object: &ObjectId, sh: &Shared) -> Option<OsdId> {
+        let here = self.local.missing.contains_key(object).then_some(sh.config.id);
+        let others = self.interval.receivers().filter(|osd| self.lacks(*osd, object));
+        here.into_iter().chain(others).find(|osd| sh.has_no_room_at(*osd))
+    }
+
+    /// Writes that would wait until recovery has room are told so: who is full refuses growth soon (DESIGN §3). Others of the same object go on.
+    pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
+        let patience = sh.config.timing.retry_interval * 2;
+        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return };
+        for object in primary.objects.waiting() {
+            let waits_long = |pg: &Self, sh: &Shared| {
+                let front = pg.as_primary()?.objects.peek(&object)?.front()?;
+                let late = sh.now.since(front.received) >= patience && front.is_write() && front.is_clients();
+                (late && !front.only_deletes() && pg.without_room(&object, sh).is_some()).then_some(())
+            };
+            while waits_long(self, sh).is_some() && self.awaits_recovery(&object, sh) && !self.is_lost(&object) {
+                let op = self.primary().and_then(|primary| primary.objects.pop(&object)).expect("just seen");
+                sh.counters.borders.no_room_refused += 1;
+                if !self.answered_from_memory(&op, sh) {
+                    self.fail(op, OpFailure::Full {}, sh);
+                }
+                self.process_object(&object, sh);
+            }
+        }
+    }
+
+    /// Whether what is next only deletes the object that begins to come, and was executed: then the object need not come.
+    pub(super) fn delete_by_first_part(&mut self, push: &Push, undone: bool, sh: &mut Shared) -> bool {
+        let object = &push.object;
+        let is_first = push.part == 0 && !push.absent && !undone && self.local.missing.contains_key(object);
+        if !is_first || !self.serving(sh) || self.in_compared_range(object) || self.is_lost(object) {
+            return false;
+        }
+        let attrs = push.attrs.iter().map(|(name, value)| (name.as_bytes().to_vec().into(), value.clone())).collect();
+        let context = context_of(Some(ObjectStat { size: push.size, attrs }));
+        let Some(primary) = self.as_primary() else { return false };
+        let Some(state) = primary.objects.peek(object) else { return false };
+        let quiet = state.updates == 0 && state.reads == 0 && state.held == 0 && !state.exclusive && !state.loading;
+        let deletes =
+            state.front().is_some_and(|front| front.only_deletes() && self.leaves_nothing(front, &context, sh));
+        if !quiet || !deletes || context.version != push.version || primary.damage.is_suspect(object) {
+            return false;
+        }
+        let objects = &mut self.primary().expect("just seen").objects;
+        objects.get(object).context = Some(context);
+        let op = objects.pop(object).expect("just seen");
+        if !self.answered_from_memory(&op, sh) {
+            self.execute(op, Fetched::default(), sh);
+        }
+        let gone = !self.local.missing.contains_key(object);
+        if gone {
+            sh.counters.borders.deleted_unseen += 1;
+            self.start_recovery(sh);
+            self.process_object(object, sh);
+        } else if let Some(state) = self.primary().and_then(|primary| primary.objects.existing(object)) {
+            // Refused: the object is still to come.
+            state.context = None;
+        }
+        gone
+    }
+}

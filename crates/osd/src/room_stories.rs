@@ -1,0 +1,170 @@
+//! Members that have no room for what recovery brings: what is deleted, refused and left over then.
+
+use crate::company::Company;
+use crate::key;
+use crate::pg::local::{VERSION_ATTR, version_of};
+use crate::stories::PG;
+use nacre_store::{Read, ReadReply};
+use nacre_types::{ClientId, ObjectId};
+use nacre_wire::Message;
+use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
+
+const GIB: u64 = 1 << 30;
+/// Less than half of the reserve is left.
+const FULL: (u64, u64) = (100 * GIB, 99 * GIB);
+const ROOMY: (u64, u64) = (100 * GIB, 50 * GIB);
+
+/// Three members; what is at `place` in the acting set was away while these objects were written, came back, and its store has no room.
+fn without_room(place: usize, names: &[&str]) -> (Company, u32) {
+    let mut company = Company::new(3, 2, 3);
+    for name in names {
+        company.write(name, b"old").expect("all are there");
+    }
+    let member = company.acting()[place];
+    let host = company.kill(member);
+    company.wait(1000);
+    for name in names {
+        company.write(name, b"new").expect("two are enough");
+    }
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    company.host(member).osd.on_usage(FULL.0, FULL.1);
+    company.wait(1000);
+    assert_eq!(company.acting()[place], member);
+    company.lose = |_| false;
+    (company, member)
+}
+
+/// Everybody has the object in the same version, or nobody has it.
+fn is_the_same_everywhere(company: &mut Company, name: &str) {
+    let place = key::store_key(PG, &ObjectId::named(name));
+    let versions: Vec<_> = company
+        .acting()
+        .into_iter()
+        .map(|osd| match company.host(osd).store.peek(&Read::Stat(place.clone())) {
+            Ok(ReadReply::Stat(stat)) => stat.map(|stat| version_of(&stat.attrs[VERSION_ATTR])),
+            other => panic!("osd.{osd}: {other:?}"),
+        })
+        .collect();
+    assert!(versions.iter().all(|version| *version == versions[0]), "{name}: {versions:?}");
+}
+
+fn is_missed_by(company: &mut Company, osd: u32) -> Vec<String> {
+    let group = company.host(osd).osd.pgs().find(|group| group.id() == PG).expect("it is there");
+    group.local.missing.keys().map(ToString::to_string).collect()
+}
+
+/// A nearly full member lacked objects and had no room for them; their deletions waited for recovery, and recovery for deletions: for ever, where everybody
+/// only deleted. (Simulator, small devices.)
+#[test]
+fn deletions_wait_for_no_copy() {
+    for place in [0, 1, 2] {
+        let (mut company, member) = without_room(place, &["a", "b"]);
+        company.wait(2000);
+        assert_eq!(is_missed_by(&mut company, member), ["a", "b"], "there is no room");
+        company.op("a", vec![SubOp::Delete {}], &[]).expect("deletions always work");
+        assert_eq!(is_missed_by(&mut company, member), ["b"]);
+        assert_eq!(company.op("a", vec![SubOp::Delete {}], &[]), Err(OpFailure::NotFound {}));
+        is_the_same_everywhere(&mut company, "a");
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.wait(500);
+        company.write("a", b"again").expect("there is room");
+        company.wait(2000);
+        assert_eq!(is_missed_by(&mut company, member), [""; 0]);
+        for name in ["a", "b"] {
+            is_the_same_everywhere(&mut company, name);
+        }
+        assert_eq!(company.read("a"), Ok(b"again".to_vec()));
+        assert_eq!(company.read("b"), Ok(b"new".to_vec()));
+    }
+}
+
+/// As before; and the deletion's message to a member was lost, or the member that lacks the object dies before it has it. What is sent again says the same.
+#[test]
+fn deletions_of_what_somebody_lacks_are_repeated() {
+    for place in [0, 1] {
+        let (mut company, member) = without_room(place, &["a"]);
+        company.lose = |message| matches!(message, Message::Replicate(..));
+        let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
+        company.wait(300);
+        assert_eq!(company.answer(&delete), None, "nobody has it");
+        company.lose = |_| false;
+        company.await_answer(&delete).expect("it is sent again");
+        let host = company.kill(member);
+        company.wait(1000);
+        company.revive(host, 3);
+        company.wait(1000);
+        assert_eq!(is_missed_by(&mut company, member), [""; 0]);
+        is_the_same_everywhere(&mut company, "a");
+    }
+}
+
+/// Writes to what has no room were held until there was some, and nothing said so. Now they are refused within a second or so, a read waits, and both
+/// monitors and clients hear why.
+#[test]
+fn writes_that_wait_for_what_has_no_room_are_refused() {
+    for place in [0, 2] {
+        let (mut company, member) = without_room(place, &["a", "b"]);
+        company.wait(2000);
+        // One client, which has heard of none of them when it sends the next.
+        let send = |company: &mut Company, name: &str, op: SubOp, data: &[u8]| {
+            let request = OpRequest { answered_below: 1, ..company.request(ClientId(300), name, vec![op], 0) };
+            company.resend(&request, data);
+            request
+        };
+        let read = send(&mut company, "b", SubOp::Read { offset: 0, length: 3 }, &[]);
+        let write = send(&mut company, "a", SubOp::Write { offset: 0, length: 1 }, b"x");
+        let delete = send(&mut company, "a", SubOp::Delete {}, &[]);
+        company.wait(1500);
+        assert_eq!(company.answer(&write), Some(Err(OpFailure::Full {})));
+        assert!(matches!(company.answer(&delete), Some(Ok(_))), "what comes after it goes on");
+        assert_eq!(company.answer(&read).is_some(), place == 2, "what the primary has can be read");
+        assert!(company.without_room.contains(&member), "health says it");
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.wait(5000);
+        assert_eq!(company.answer(&read).and_then(Result::ok).map(|(_, data)| data), Some(b"new".to_vec()));
+        assert!(company.without_room.is_empty(), "and that it is over");
+        assert_eq!(
+            company.op("a", vec![SubOp::Delete {}], &[]),
+            Err(OpFailure::NotFound {}),
+            "a refused write had no effect"
+        );
+    }
+}
+
+/// An interval ended while an object was coming in parts. What had come stayed in the incoming area until the daemon's next start, if the object did not come
+/// again in parts: deleted, or small by now, it took its room for ever.
+#[test]
+fn parts_that_are_of_no_use_any_more_take_no_room() {
+    let staged = |company: &mut Company, osd: u32| {
+        let (from, to, collection) = (Default::default(), None, key::INCOMING);
+        match company.host(osd).store.peek(&Read::List { collection, from, to, limit: 100 }) {
+            Ok(ReadReply::List { keys, .. }) => keys.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for other_interval in [true, false] {
+        let mut company = Company::new(3, 2, 3);
+        company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
+        company.write("a", b"old").expect("all are there");
+        let [primary, .., member] = company.acting()[..] else { panic!("three of three") };
+        let host = company.kill(member);
+        company.write("a", &[7; 20 << 10]).expect("two are enough");
+        company.lose = |message| matches!(message, Message::Push(push, _) if push.part > 1);
+        company.revive(host, 2);
+        company.wait(1000);
+        assert_eq!(staged(&mut company, member), 1, "two parts have come");
+        if other_interval {
+            company.lose = |message| matches!(message, Message::Push(..));
+            let host = company.kill(primary);
+            company.wait(1000);
+            assert_eq!(staged(&mut company, member), 0);
+            company.revive(host, 2);
+        }
+        company.op("a", vec![SubOp::Delete {}], &[]).expect("deleted");
+        company.wait(1000);
+        assert_eq!(staged(&mut company, member), 0);
+        company.lose = |_| false;
+        is_the_same_everywhere(&mut company, "a");
+    }
+}
