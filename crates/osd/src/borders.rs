@@ -69,6 +69,8 @@ nacre_types::borders! {
     deleted_unseen,
     /// Writes refused because an object has to come first for which a member has no room.
     no_room_refused,
+    /// Objects removed from targets of backfill that have no room.
+    swept,
     /// Copies found damaged.
     damaged,
     /// Copies that lost data because a part of a block was overwritten whose rest could not be read.

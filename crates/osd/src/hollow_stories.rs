@@ -8,6 +8,7 @@ use nacre_types::{ClientId, Entity, ObjectId, OsdId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::{Change, Weight};
 use nacre_wire::msg::client::{OpFailure, SubOp};
+use nacre_wire::msg::replication::Progress;
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
 
 const TOTAL: u64 = 128 << 20;
@@ -311,4 +312,57 @@ fn a_damaged_copy_is_healed_after_a_split_too() {
     company.lose = |_| false;
     company.wait(5000);
     assert!(company.can_read(member, &name));
+}
+
+/// A target of backfill had fallen behind and started over within an interval. The end of a range that was compared before came once more, late: it counted as
+/// having what lies before it, and what had been deleted since was there. (Simulator, seed 2651.)
+#[test]
+fn a_cursor_of_before_the_target_started_over_does_not_count() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, scan_objects: 4, ..Limits::default() });
+    let mut names: Vec<String> = (0..40).map(|n| format!("object-{n}")).collect();
+    names.sort_by_key(|name| key::position(&ObjectId::named(name)));
+    for name in &names {
+        company.write(name, b"1").expect("all are there");
+    }
+    let [primary, _, target] = company.acting()[..] else { panic!("three of three") };
+    let away = company.kill(target);
+    for name in &names {
+        company.write(name, b"2").expect("two are enough");
+    }
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() == b"object-7");
+    company.revive(away, 2);
+    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, scan_objects: 4, ..Limits::default() });
+    company.wait(2000);
+    let cursor = |company: &mut Company| {
+        let group = company.host(target).osd.pgs().find(|pg| pg.id() == PG).expect("it has the group");
+        group.local.backfill.clone().expect("it is not complete")
+    };
+    let before = cursor(&mut company);
+    assert!(key::position(&ObjectId::named(&names[0])) < before, "a range in the middle is under way");
+    let round = crate::stories::compared(company.host(primary));
+    // It does not hear of an update, and the log does not say for long what it missed.
+    company.lose = |message| match message {
+        Message::Push(push, _) => push.object.name.as_bytes() == b"object-7",
+        Message::Replicate(update, _) => update.effects.is_empty(),
+        _ => false,
+    };
+    company.write(&names[39], b"3").expect("the others have it");
+    company.lose = |message| matches!(message, Message::Push(..) | Message::ScanReply(_) | Message::Progress(_));
+    for _ in 0..20 {
+        company.write(&names[0], b"3").expect("the others have it");
+    }
+    company.op(&names[0], vec![SubOp::Delete {}], &[]).expect("the others have it");
+    company.wait(5000);
+    let started = cursor(&mut company);
+    assert!(started < before, "it has started over");
+    let interval = company.monitors.map.pgs[&PG].since;
+    let late = Progress { pg: PG, interval, cursor: Some(before), round };
+    let epoch = company.monitors.map.epoch;
+    company.host(target).tell(Entity::Osd(OsdId(primary)), epoch, Message::Progress(late));
+    company.settle();
+    assert_eq!(cursor(&mut company), started, "what is late counts for nothing");
+    company.lose = |_| false;
+    company.wait(30_000);
+    assert!(!company.has(target, &names[0]));
 }

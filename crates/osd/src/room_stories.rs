@@ -168,3 +168,109 @@ fn parts_that_are_of_no_use_any_more_take_no_room() {
         is_the_same_everywhere(&mut company, "a");
     }
 }
+
+/// Backfill towards who is nearly full stops. A member had been away, and was full of objects that were deleted meanwhile: only backfill would have removed them,
+/// so it stayed full, and the group never became whole. (Simulator, small devices: three of 1,500 seeds.)
+#[test]
+fn what_a_full_target_has_too_much_is_removed() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(crate::Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        scan_objects: 4,
+        ..crate::Limits::default()
+    });
+    let names: Vec<String> = (0..20).map(|n| format!("object-{n}")).collect();
+    for name in &names {
+        company.write(name, b"old").expect("all are there");
+    }
+    company.write("kept", b"old").expect("all are there");
+    let member = company.acting()[2];
+    let host = company.kill(member);
+    company.wait(1000);
+    for name in &names {
+        company.op(name, vec![SubOp::Delete {}], &[]).expect("two are enough");
+    }
+    company.write("kept", b"new").expect("two are enough");
+    company.lose = |message| matches!(message, Message::ScanQuery(_));
+    company.revive(host, 2);
+    company.host(member).osd.on_usage(FULL.0, FULL.1);
+    company.wait(1000);
+    company.lose = |_| false;
+    company.wait(4000);
+    let left = names.iter().filter(|name| company.has(member, name)).count();
+    assert_eq!(left, 0, "what frees space is done");
+    assert_eq!(company.data_at(member, &ObjectId::named("kept")), b"old", "and nothing else");
+    company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+    company.wait(5000);
+    assert_eq!(company.data_at(member, &ObjectId::named("kept")), b"new");
+    assert!(company.acting().contains(&member));
+}
+
+/// A member sent an object, and the object was written anew before it had sent all of it: shorter. What it read then for the next part was nothing, and the part
+/// after that was nothing, for ever, each as soon as the one before was acknowledged. (Simulator, seed 2227.)
+#[test]
+fn an_object_that_changes_is_not_sent_any_further() {
+    let mut company = Company::new(3, 2, 3);
+    company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
+    company.write("a", b"old").expect("all are there");
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.wait(1000);
+    company.write("a", &[7; 20 << 10]).expect("two are enough");
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    company.wait(300);
+    assert_eq!(company.acting()[0], primary);
+    let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
+    company.wait(100);
+    company.lose = |_| false;
+    company.await_answer(&delete).expect("the first part says what it is");
+    company.write("a", b"short").expect("there is room");
+    company.wait(3000);
+    is_the_same_everywhere(&mut company, "a");
+    let sent: usize =
+        company.hosts.values().flat_map(|host| host.osd.pgs()).map(|group| group.transfers.outgoing_len()).sum();
+    assert_eq!(sent, 0);
+}
+
+/// Only a clean group was trimmed. A member that was full of clones lacked something and had no room for it: the group did not become clean, and what preserved a
+/// removed snapshot kept its room. (Simulator, small devices, seeds 2851 and 3761.)
+#[test]
+fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() {
+    let mut company = Company::new(3, 2, 3);
+    for name in ["a", "b"] {
+        company.write(name, b"old").expect("all are there");
+    }
+    let snap = crate::snap_stories::snapshot(&mut company, "monday");
+    company.write("a", b"new").expect("it makes a clone");
+    let member = company.acting()[2];
+    let host = company.kill(member);
+    company.wait(1000);
+    company.write("b", b"new").expect("two are enough");
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    company.host(member).osd.on_usage(FULL.0, FULL.1);
+    company.wait(1000);
+    company.lose = |_| false;
+    company.wait(2000);
+    assert!(!is_missed_by(&mut company, member).is_empty(), "there is no room");
+    let clones = |company: &mut Company, name: &str| {
+        let place = key::store_key(PG, &ObjectId { snapshot: snap, ..ObjectId::named(name) });
+        let stat = Read::Stat(place);
+        company
+            .acting()
+            .into_iter()
+            .filter(|osd| company.host(*osd).store.peek(&stat) != Ok(ReadReply::Stat(None)))
+            .count()
+    };
+    assert_eq!(clones(&mut company, "a"), 3);
+    crate::snap_stories::remove(&mut company, snap);
+    company.wait(2000);
+    assert_eq!(clones(&mut company, "a"), 0, "nobody lacks anything of it");
+    assert!(clones(&mut company, "b") > 0, "not yet");
+    company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+    company.wait(12_000);
+    assert_eq!(clones(&mut company, "b"), 0);
+    is_the_same_everywhere(&mut company, "b");
+}

@@ -20,7 +20,7 @@ pub(crate) fn snapshot(company: &mut Company, name: &str) -> SnapId {
     company.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: name.into() }]);
     snap
 }
-fn remove(company: &mut Company, snap: SnapId) {
+pub(crate) fn remove(company: &mut Company, snap: SnapId) {
     company.commit(vec![Change::SnapRemove { pool: PG.pool, snap }]);
 }
 fn ask(company: &mut Company, object: &str, snap: SnapId, ops: Vec<SubOp>) -> OpRequest {

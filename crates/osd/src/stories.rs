@@ -749,6 +749,11 @@ fn an_object_may_be_read_while_it_is_made_durable() {
 }
 
 /// The whole object `a` at a version, as another member sends it.
+/// Which comparison the primary has under way.
+pub(crate) fn compared(host: &Host) -> u64 {
+    let group = host.osd.pgs().find(|group| group.id() == PG).expect("it is there");
+    group.as_primary().expect("it leads").backfill.round()
+}
 fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message {
     let push = Push {
         pg: PG,
@@ -832,7 +837,7 @@ fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -
         totals: Totals::default(),
     };
     host.tell(Entity::Osd(second), epoch, Message::Adopt(adopt));
-    host.tell(Entity::Osd(second), epoch, Message::Progress(Progress { pg: PG, interval, cursor: None }));
+    host.tell(Entity::Osd(second), epoch, Message::Progress(Progress { pg: PG, interval, cursor: None, round: 0 }));
     let after = monitors.commit(vec![Change::PgTemporary { pg: PG, interval, acting: Vec::new() }]);
     host.tell(MON, after, monitors.since(epoch));
     (host, after, monitors.map.pgs[&PG].since, [second, third])
@@ -979,7 +984,8 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
     let waiting = host.held.take().expect("set above");
     assert_eq!(waiting.len(), 1);
     // The range is listed, here and there.
-    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new() };
+    let reply =
+        ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new(), round: compared(&host) };
     host.tell(from, after, Message::ScanReply(reply));
     assert_eq!(pushes(&mut host, target.0), [], "not yet: the object is about to change");
     host.held = Some(waiting);
@@ -1017,7 +1023,8 @@ fn a_range_has_what_came_into_being_after_it_was_listed() {
     host.release();
     let waiting = host.held.take().expect("set above");
     assert_eq!(waiting.len(), 1);
-    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new() };
+    let reply =
+        ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new(), round: compared(&host) };
     host.tell(from, after, Message::ScanReply(reply));
     host.held = Some(waiting);
     host.release();
@@ -1061,10 +1068,11 @@ fn backfill_goes_on_when_it_is_allowed_again() {
     host.tell(MON, stopped, monitors.since(epoch));
     // The range that is under way ends; the next one waits.
     let to = Some(Bytes::from_static(&[0x80]));
-    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: to.clone(), objects: Vec::new() };
+    let round = compared(&host);
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: to.clone(), objects: Vec::new(), round };
     host.tell(from, stopped, Message::ScanReply(reply));
     host.wait(1000);
-    host.tell(from, stopped, Message::ProgressAck(ProgressAck { pg: PG, interval, cursor: to }));
+    host.tell(from, stopped, Message::ProgressAck(ProgressAck { pg: PG, interval, cursor: to, round }));
     for _ in 0..8 {
         host.wait(500);
     }

@@ -200,6 +200,29 @@ impl World {
         group.map_or_else(Vec::new, |group| group.local.lost.iter().map(|(object, at)| (object.clone(), *at)).collect())
     }
 
+    /// How many objects an OSD that runs misses of a group.
+    pub(crate) fn missing_of(&self, osd: OsdId, pg: PgId) -> usize {
+        self.group(osd, pg).map_or(0, |group| group.local.missing.len())
+    }
+
+    /// Notes what OSDs say has rotted: at the end they may have forgotten it, with the copy.
+    pub(crate) fn note_rot(&mut self) {
+        let rotten = self.processes.values().filter(|process| process.disk.rotten).filter_map(|process| process.osd());
+        let notes = rotten.flat_map(|role| role.pgs()).flat_map(|group| group.local.lost.iter());
+        let new: Vec<_> = notes.map(|(object, version)| (object.clone(), *version)).collect();
+        self.rotted.extend(new);
+    }
+
+    /// What all of these OSDs miss of a group, at the same version.
+    pub(crate) fn missed_by_all(&self, pg: PgId, osds: &[OsdId]) -> Vec<(ObjectId, Version)> {
+        let Some((first, others)) = osds.split_first() else { return Vec::new() };
+        let Some(group) = self.group(*first, pg) else { return Vec::new() };
+        let missed = group.local.missing.values().map(|missing| (missing.object.clone(), missing.need));
+        missed
+            .filter(|(object, need)| others.iter().all(|osd| self.needs_of(*osd, pg, object) == Some(*need)))
+            .collect()
+    }
+
     /// The version of an object that an OSD that runs misses.
     pub(crate) fn needs_of(&self, osd: OsdId, pg: PgId, object: &ObjectId) -> Option<Version> {
         self.group(osd, pg)?.local.missing.get(object).map(|missing| missing.need)
@@ -225,7 +248,15 @@ impl World {
                     )
                 }
                 Some(Role::Osd(osd)) => {
-                    format!("{} {} live {} session {session:?}", osd.instance(), osd.epoch(), osd.is_live())
+                    let (beacon, _) = osd.last_words();
+                    format!(
+                        "{} {} live {} session {session:?} uses {} of {} KiB",
+                        osd.instance(),
+                        osd.epoch(),
+                        osd.is_live(),
+                        beacon.used >> 10,
+                        beacon.total >> 10,
+                    )
                 }
             };
             lines += &format!("\n  {who}: {state}");

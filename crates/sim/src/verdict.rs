@@ -8,7 +8,7 @@ use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record};
 use nacre_osd::key;
 use nacre_store::{ObjectKey, ObjectStat, Read, ReadError, ReadReply};
-use nacre_types::{ObjectId, OsdId, PgId, SnapId};
+use nacre_types::{ObjectId, OsdId, PgId, SnapId, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::snap::SnapSet;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
                 return false;
             }
         }
-        if of_group.is_empty() {
+        if of_group.is_empty() && !misses_what_rotted(world, *pg, acting) {
             return false;
         }
         lost.extend(of_group.into_iter().map(|(osd, object, _)| (*pg, osd, object)));
@@ -102,6 +102,23 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
         disk.rotten && matches!(read, Err(ReadError::Corrupt { .. } | ReadError::Device { .. }))
     };
     !stuck.is_empty() && lost.into_iter().all(is_damaged)
+}
+
+/// Whether what keeps the group from healing are objects that all of its acting members miss at a version of which a copy has rotted; or clones of them, which shared its
+/// blocks. Who had that copy may have forgotten it when it started over (simulator, seed 1121).
+fn misses_what_rotted(world: &World, pg: PgId, acting: &[OsdId]) -> bool {
+    let missed = world.missed_by_all(pg, acting);
+    let rotted = |(object, need): &(ObjectId, Version)| {
+        let of_name = world.rotted.iter().filter(|(other, _)| live_name(other) == live_name(object));
+        let is_clone = object.snapshot != SnapId::HEAD;
+        of_name.into_iter().any(|(other, at)| (other == object && at == need) || (is_clone && at >= need))
+    };
+    let all_missed: usize = acting.iter().map(|osd| world.missing_of(*osd, pg)).max().unwrap_or_default();
+    !missed.is_empty() && missed.len() == all_missed && missed.iter().all(rotted)
+}
+
+fn live_name(object: &ObjectId) -> ObjectId {
+    ObjectId { snapshot: SnapId::HEAD, ..object.clone() }
 }
 
 /// Every clone that a member has of a group is in its index of clones: what is not there nobody trims.

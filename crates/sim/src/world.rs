@@ -153,6 +153,8 @@ pub struct World {
     pub(crate) must_answer_from: u64,
     /// 1 if an object waits for an operator's word.
     reverts: u32,
+    /// What OSDs on disks that rot have said has lost data, at which version.
+    pub(crate) rotted: BTreeSet<(nacre_types::ObjectId, nacre_types::Version)>,
     /// Disks that were lost for good.
     pub(crate) losses: crate::replace::Losses,
     pub(crate) moves: crate::moves::Moves,
@@ -270,6 +272,7 @@ impl World {
             borders: nacre_osd::borders::Borders::default(),
             rare: crate::borders::Borders::default(),
             surveyed: 0,
+            rotted: BTreeSet::new(),
             reverts: 0,
             must_answer_from: u64::MAX,
             losses: crate::replace::Losses::default(),
@@ -443,7 +446,8 @@ impl World {
         let Some(map) = self.ledger.map() else { return };
         let all: Vec<_> = map.pools.values().flat_map(|pool| pool.snaps.named.keys().copied()).collect();
         for snap in all {
-            if self.rng.one_in(2) {
+            // Where devices are full, clones may be what fills them: deletions alone make no room then.
+            if self.rng.one_in(2) || self.plan.small_disks {
                 self.work.album.removing.insert(snap);
                 let request = json!({"command": "pool snap rm", "pool": POOL, "snap": snap.0});
                 self.operator.wish(request, move |map| map.pools.values().all(|pool| !pool.snaps.is_live(snap)));
@@ -490,6 +494,7 @@ impl World {
             Event::Restart(who) => self.restart(who),
             Event::Survey => {
                 self.survey();
+                self.note_rot();
                 self.rest();
                 self.after(250 * MS, Event::Survey);
             }

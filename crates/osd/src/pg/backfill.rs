@@ -10,6 +10,10 @@
 //! When all targets are complete the monitors are asked to end the temporary acting set. Several targets are compared with one listing each,
 //! one after the other; a new interval goes on at the target's stored cursor.
 //!
+//! Each comparison has a number, in one order with those of transfers: what is late of an earlier one counts for nothing, at either side. (A target had fallen
+//! behind and started over within an interval; then the cursor came again that it had been told before. It counted as having what had been deleted since:
+//! simulator, seed 2651.)
+//!
 //! A range ends between two names, never between two objects of one name: an update that makes a clone of its live object, or the live object of a
 //! clone, goes to targets that have both or neither.
 
@@ -29,7 +33,9 @@ use std::collections::BTreeSet;
 /// What backfill is doing at the primary.
 #[derive(Debug, Default)]
 pub struct Backfill {
-    work: Option<Work>,
+    pub(super) work: Option<Work>,
+    /// Of targets without room.
+    pub(super) sweeps: super::sweep::Sweeps,
     /// Something in the range could not be read: not before then.
     pause_until: Option<Time>,
     /// When to ask the monitors again for another acting set.
@@ -46,6 +52,11 @@ impl Backfill {
     pub(super) fn holds(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.held.len())
     }
+    /// Which comparison is under way.
+    #[cfg(test)]
+    pub(crate) fn round(&self) -> u64 {
+        self.work.as_ref().map_or(0, |work| work.round)
+    }
     /// An update of the object has got its place in the log.
     pub(super) fn note(&mut self, object: &ObjectId) {
         if let Some(work) = self.work.as_mut().filter(|work| work.theirs.is_some() && !work.compared)
@@ -61,11 +72,17 @@ const STUCK_MAX: u32 = 10;
 
 /// One range of one target.
 #[derive(Debug)]
-struct Work {
-    target: OsdId,
+pub(super) struct Work {
+    pub(super) target: OsdId,
+    /// Its target has no room: nothing is pushed, and the cursor stays (`sweep.rs`).
+    sweeps: bool,
+    /// Objects that the target has had too much.
+    pub(super) removed: usize,
+    /// See [`ScanQuery::round`].
+    round: u64,
     from: Bytes,
     /// Everything before is compared now; `None`: to the group's end.
-    end: Option<Bytes>,
+    pub(super) end: Option<Bytes>,
     ours: Option<ByObject<Version>>,
     theirs: Option<ByObject<Version>>,
     listed: Vec<ObjectId>,
@@ -75,7 +92,7 @@ struct Work {
     /// What was ordered before the range was held; `None` while an update in it still reads before it is ordered.
     ordered: Option<Version>,
     pushing: BTreeSet<ObjectId>,
-    held: Vec<ObjectId>,
+    pub(super) held: Vec<ObjectId>,
     compared: bool,
     stored: bool,
     /// How often nothing of it had moved when it was looked at again: so many objects were left each time.
@@ -94,6 +111,7 @@ impl Work {
 #[derive(Debug)]
 pub(crate) struct TargetScan {
     to: OsdId,
+    round: u64,
     from: Bytes,
     end: Option<Bytes>,
     objects: Vec<(ObjectId, Option<Version>)>,
@@ -122,8 +140,8 @@ impl Pg {
             let peer = primary.peers.get(osd).filter(|peer| peer.catching.is_none())?;
             peer.backfill.clone().map(|cursor| (*osd, cursor))
         };
-        let mut behind = targets.iter().filter_map(behind).peekable();
-        if behind.peek().is_none() {
+        let behind: Vec<(OsdId, Bytes)> = targets.iter().filter_map(behind).collect();
+        if behind.is_empty() {
             self.ask_for_the_complete(sh);
             return;
         }
@@ -131,7 +149,10 @@ impl Pg {
             return;
         }
         // Who has no room would keep everybody from writing to the range, and from deleting in it.
-        let Some((target, from)) = behind.find(|(osd, _)| !sh.peers.is_nearly_full(*osd)) else {
+        let (full, roomy): (Vec<_>, Vec<_>) = behind.into_iter().partition(|(osd, _)| sh.peers.is_nearly_full(*osd));
+        let fill = roomy.into_iter().next().map(|next| (next, false));
+        let sweep = || primary.backfill.sweeps.next(full.into_iter(), now).map(|next| (next, true));
+        let Some(((target, from), sweeps)) = fill.or_else(sweep) else {
             sh.wake_at(now + sh.config.timing.retry_interval * 5);
             return;
         };
@@ -146,9 +167,13 @@ impl Pg {
             return;
         }
         self.count_range(true, sh);
+        let round = self.transfers.number(now);
         let primary = self.primary().expect("just seen");
         primary.backfill.work = Some(Work {
             target,
+            sweeps,
+            removed: 0,
+            round,
             from: from.clone(),
             end: None,
             ours: None,
@@ -164,7 +189,7 @@ impl Pg {
             stuck: (0, (0, 0)),
             retry_at: now + sh.config.timing.retry_interval * 2,
         });
-        sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit }));
+        sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit, round }));
     }
 
     /// Whether a range is under way.
@@ -181,24 +206,40 @@ impl Pg {
 
     /// The primary wants to know what we have.
     pub fn on_scan_query(&mut self, from: OsdId, message: &ScanQuery, sh: &mut Shared) {
-        if !self.is_current(message.interval) || self.member().is_none_or(|member| member.adopted.is_none()) {
+        if !self.is_current(message.interval) {
             return;
         }
-        let begin = message.from.clone();
+        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else { return };
+        if message.round < member.round {
+            return;
+        }
+        member.round = message.round;
+        let (begin, round) = (message.from.clone(), message.round);
+        if self.scan.as_ref().is_some_and(|scan| scan.round == round) {
+            return;
+        }
         let read = self.range_read(begin.clone(), (message.limit as usize).clamp(1, 1000));
-        self.scan = Some(TargetScan { to: from, from: begin.clone(), end: None, objects: Vec::new(), waiting: 0 });
-        sh.read(self.id(), self.interval.since, read, Awaited::ScanList { from: begin });
+        self.scan =
+            Some(TargetScan { to: from, round, from: begin.clone(), end: None, objects: Vec::new(), waiting: 0 });
+        sh.read(self.id(), self.interval.since, read, Awaited::ScanList { round });
     }
 
-    pub(super) fn on_scan_list(&mut self, from: Bytes, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_scan_list(&mut self, round: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
         let (pg, since) = (self.id(), self.interval.since);
-        let Some(scan) = self.scan.as_mut().filter(|scan| scan.from == from && scan.objects.is_empty()) else { return };
-        let Ok(ReadReply::List { keys, more }) = reply else { return };
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round && scan.objects.is_empty()) else {
+            return;
+        };
+        let from = scan.from.clone();
+        let Ok(ReadReply::List { keys, more }) = reply else {
+            // The primary asks again.
+            self.scan = None;
+            return;
+        };
         let (keys, end) = match whole_names(keys, more) {
             Ok(whole) => whole,
             Err(limit) => {
-                let read = self.range_read(from.clone(), limit);
-                sh.read(pg, since, read, Awaited::ScanList { from });
+                let read = self.range_read(from, limit);
+                sh.read(pg, since, read, Awaited::ScanList { round });
                 return;
             }
         };
@@ -207,13 +248,18 @@ impl Pg {
         scan.waiting = scan.objects.len();
         let collection = key::collection(pg.pool, pg.shard);
         for (index, key) in keys.into_iter().enumerate() {
-            sh.read(pg, since, Read::Stat(ObjectKey::new(collection, key)), Awaited::ScanStat { index });
+            sh.read(pg, since, Read::Stat(ObjectKey::new(collection, key)), Awaited::ScanStat { round, index });
         }
         self.scan_done(sh);
     }
 
-    pub(super) fn on_scan_stat(&mut self, index: usize, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        let Some(scan) = &mut self.scan else { return };
+    pub(super) fn on_scan_stat(
+        &mut self,
+        (round, index): (u64, usize),
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round) else { return };
         let Some(entry) = scan.objects.get_mut(index).filter(|(_, version)| version.is_none()) else { return };
         entry.1 = Some(match reply {
             Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
@@ -227,7 +273,8 @@ impl Pg {
         let Some(scan) = self.scan.take_if(|scan| scan.waiting == 0) else { return };
         let objects = scan.objects.into_iter().map(|(object, version)| (object, version.unwrap_or_default())).collect();
         let (pg, interval) = (self.id(), self.interval.since);
-        sh.send(scan.to, Message::ScanReply(ScanReply { pg, interval, from: scan.from, to: scan.end, objects }));
+        let TargetScan { to, round, from, end, .. } = scan;
+        sh.send(to, Message::ScanReply(ScanReply { pg, interval, from, to: end, objects, round }));
     }
 
     /// The target's objects arrived: list ours.
@@ -238,23 +285,22 @@ impl Pg {
         let limit = sh.config.limits.scan_objects as usize;
         let Some(primary) = self.primary() else { return };
         let Some(work) = &mut primary.backfill.work else { return };
-        if work.target != from || work.from != message.from || work.theirs.is_some() {
+        if work.target != from || work.round != message.round || work.theirs.is_some() {
             return;
         }
         work.theirs = Some(message.objects.into_iter().collect());
         sh.counters.borders.scan_pages += u64::from(message.to.is_some());
         work.end = message.to;
-        let read = self.range_read(message.from, limit);
-        sh.read(self.id(), self.interval.since, read, Awaited::BackfillList);
+        let (from, round) = (work.from.clone(), work.round);
+        let read = self.range_read(from, limit);
+        sh.read(self.id(), self.interval.since, read, Awaited::BackfillList { round });
     }
 
-    pub(super) fn on_backfill_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_backfill_list(&mut self, round: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let Some(primary) = self.primary() else { return };
-        let Some(work) = primary.backfill.work.as_mut().filter(|work| work.theirs.is_some() && work.ours.is_none())
-        else {
-            return;
-        };
+        let awaits = |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
+        let Some(work) = primary.backfill.work.as_mut().filter(awaits) else { return };
         let Ok(ReadReply::List { keys, more }) = reply else {
             self.abandon_range(sh);
             return;
@@ -264,7 +310,7 @@ impl Pg {
             Err(limit) => {
                 let from = work.from.clone();
                 let (pg, since, read) = (self.id(), self.interval.since, self.range_read(from, limit));
-                sh.read(pg, since, read, Awaited::BackfillList);
+                sh.read(pg, since, read, Awaited::BackfillList { round });
                 return;
             }
         };
@@ -341,7 +387,7 @@ impl Pg {
         }
         if work.theirs.is_none() {
             if again {
-                let query = ScanQuery { pg, interval: since, from: work.from.clone(), limit };
+                let query = ScanQuery { pg, interval: since, from: work.from.clone(), limit, round: work.round };
                 sh.send(work.target, Message::ScanQuery(query));
             }
             return;
@@ -363,9 +409,9 @@ impl Pg {
             }
             if work.ours.as_ref().is_some_and(|ours| ours.len() < work.listed.len()) {
                 work.stats = work.listed.len();
-                let listed = work.listed.clone();
+                let (listed, round) = (work.listed.clone(), work.round);
                 for (index, object) in listed.iter().enumerate() {
-                    sh.read(pg, since, Read::Stat(key::store_key(pg, object)), Awaited::BackfillStat { index });
+                    sh.read(pg, since, Read::Stat(key::store_key(pg, object)), Awaited::BackfillStat { round, index });
                 }
                 return;
             }
@@ -382,10 +428,14 @@ impl Pg {
             }
             return;
         }
+        if work.sweeps && work.pushing.is_empty() {
+            self.end_swept_range(sh);
+            return;
+        }
         if work.pushing.is_empty() && (!work.stored || again) {
             work.stored = true;
-            let (target, cursor) = (work.target, work.end.clone());
-            sh.send(target, Message::Progress(Progress { pg, interval: since, cursor }));
+            let (target, cursor, round) = (work.target, work.end.clone(), work.round);
+            sh.send(target, Message::Progress(Progress { pg, interval: since, cursor, round }));
         }
     }
 
@@ -407,9 +457,14 @@ impl Pg {
         }
     }
 
-    pub(super) fn on_backfill_stat(&mut self, index: usize, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_backfill_stat(
+        &mut self,
+        (round, index): (u64, usize),
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
         let Some(primary) = self.primary() else { return };
-        let Some(work) = &mut primary.backfill.work else { return };
+        let Some(work) = primary.backfill.work.as_mut().filter(|work| work.round == round) else { return };
         let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else { return };
         if work.stats == 0 {
             return;
@@ -441,6 +496,7 @@ impl Pg {
         let inside = |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
         let push: Vec<(ObjectId, Version)> = ours
             .iter()
+            .filter(|_| !work.sweeps)
             .filter(|(object, version)| **version != Version::NONE && theirs.get(*object) != Some(*version))
             .map(|(object, version)| (object.clone(), *version))
             .collect();
@@ -450,6 +506,7 @@ impl Pg {
         } else {
             theirs.keys().filter(|object| inside(object) && gone(object)).cloned().collect()
         };
+        work.removed = remove.len();
         work.pushing = push.iter().map(|(object, _)| object.clone()).chain(remove.iter().cloned()).collect();
         for (object, version) in push {
             self.push_object(target, &object, version, sh);
@@ -500,6 +557,12 @@ impl Pg {
         let Some(work) = primary.backfill.work.take() else { return };
         primary.backfill.pause_until = Some(until);
         sh.wake_at(until);
+        // What is on its way for this range would be late for the next.
+        for object in &work.pushing {
+            if !self.lacks(work.target, object) {
+                self.end_outgoing(work.target, object, sh);
+            }
+        }
         for object in work.held {
             self.release_object(&object, sh);
         }
@@ -518,7 +581,8 @@ impl Pg {
 
     /// The primary counts on everything before the cursor.
     pub fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
-        if !self.is_current(message.interval) || self.member().is_none_or(|member| member.adopted.is_none()) {
+        let counts = |member: &super::replication::Member| member.adopted.is_some() && member.round == message.round;
+        if !self.is_current(message.interval) || !self.member().is_some_and(|member| counts(member)) {
             return;
         }
         let forward = match (&self.local.backfill, &message.cursor) {
@@ -530,13 +594,13 @@ impl Pg {
         if forward {
             self.local.set_cursor(message.cursor.clone(), &mut ops);
         }
-        let awaited = Awaited::CursorStored { to: from, cursor: message.cursor.clone() };
+        let awaited = Awaited::CursorStored { to: from, cursor: message.cursor.clone(), round: message.round };
         sh.submit(self.id(), self.interval.since, ops, awaited);
     }
 
-    pub(super) fn on_cursor_stored(&mut self, to: OsdId, cursor: Option<Bytes>, sh: &mut Shared) {
+    pub(super) fn on_cursor_stored(&mut self, to: OsdId, cursor: Option<Bytes>, round: u64, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
-        sh.send(to, Message::ProgressAck(ProgressAck { pg, interval, cursor }));
+        sh.send(to, Message::ProgressAck(ProgressAck { pg, interval, cursor, round }));
     }
 
     /// The target has stored its cursor.
@@ -545,7 +609,7 @@ impl Pg {
             return;
         }
         let Some(primary) = self.primary() else { return };
-        let done = |work: &mut Work| work.target == from && work.stored && work.end == message.cursor;
+        let done = |work: &mut Work| work.target == from && work.stored && work.round == message.round;
         let Some(work) = primary.backfill.work.take_if(|work| done(work)) else { return };
         if let Some(peer) = primary.peers.get_mut(&from) {
             peer.backfill.clone_from(&message.cursor);

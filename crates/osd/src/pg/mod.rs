@@ -49,6 +49,7 @@ pub mod repair;
 pub mod replication;
 mod slow;
 pub mod snapshots;
+mod sweep;
 pub mod transfer;
 pub mod trim;
 mod undone;
@@ -92,6 +93,8 @@ pub enum Awaited {
         to: OsdId,
         /// Which object.
         object: ObjectId,
+        /// For which transfer.
+        transfer: u64,
         /// Which of the reads.
         what: transfer::PushRead,
     },
@@ -110,11 +113,13 @@ pub enum Awaited {
     },
     /// Objects in a range, for the backfill of this member.
     ScanList {
-        /// Where it begins.
-        from: Bytes,
+        /// For which comparison.
+        round: u64,
     },
     /// The version of one of them.
     ScanStat {
+        /// For which comparison.
+        round: u64,
         /// Which one.
         index: usize,
     },
@@ -128,9 +133,14 @@ pub enum Awaited {
         object: ObjectId,
     },
     /// Objects in a range, to compare with a backfill target.
-    BackfillList,
+    BackfillList {
+        /// For which comparison.
+        round: u64,
+    },
     /// The version of one of them.
     BackfillStat {
+        /// For which comparison.
+        round: u64,
         /// Which one.
         index: usize,
     },
@@ -140,6 +150,8 @@ pub enum Awaited {
         to: OsdId,
         /// It.
         cursor: Option<Bytes>,
+        /// Of which comparison it comes.
+        round: u64,
     },
     /// Objects in a page of a count.
     CountList(u64),
@@ -384,17 +396,21 @@ impl Pg {
             (Awaited::Stat(object), StoreOutcome::Read(reply)) => self.on_stat(&object, reply, sh),
             (Awaited::OpRead { op, index }, StoreOutcome::Read(reply)) => self.on_op_read(op, index, reply, sh),
             (Awaited::ClientList(op), StoreOutcome::Read(reply)) => self.on_client_list(op, reply, sh),
-            (Awaited::PushRead { to, object, what }, StoreOutcome::Read(reply)) => {
-                self.on_push_read(to, &object, what, reply, sh);
+            (Awaited::PushRead { to, object, transfer, what }, StoreOutcome::Read(reply)) => {
+                self.on_push_read(to, &object, (transfer, what), reply, sh);
             }
             (Awaited::PartStored { from, object, version, part, last }, _) => {
                 self.on_part_stored(from, &object, version, part, last, sh);
             }
-            (Awaited::ScanList { from }, StoreOutcome::Read(reply)) => self.on_scan_list(from, reply, sh),
-            (Awaited::ScanStat { index }, StoreOutcome::Read(reply)) => self.on_scan_stat(index, reply, sh),
-            (Awaited::BackfillList, StoreOutcome::Read(reply)) => self.on_backfill_list(reply, sh),
-            (Awaited::BackfillStat { index }, StoreOutcome::Read(reply)) => self.on_backfill_stat(index, reply, sh),
-            (Awaited::CursorStored { to, cursor }, _) => self.on_cursor_stored(to, cursor, sh),
+            (Awaited::ScanList { round }, StoreOutcome::Read(reply)) => self.on_scan_list(round, reply, sh),
+            (Awaited::ScanStat { round, index }, StoreOutcome::Read(reply)) => {
+                self.on_scan_stat((round, index), reply, sh);
+            }
+            (Awaited::BackfillList { round }, StoreOutcome::Read(reply)) => self.on_backfill_list(round, reply, sh),
+            (Awaited::BackfillStat { round, index }, StoreOutcome::Read(reply)) => {
+                self.on_backfill_stat((round, index), reply, sh);
+            }
+            (Awaited::CursorStored { to, cursor, round }, _) => self.on_cursor_stored(to, cursor, round, sh),
             (Awaited::CountList(number), StoreOutcome::Read(reply)) => self.on_count_list(number, reply, sh),
             (Awaited::CountStat { number, position }, StoreOutcome::Read(reply)) => {
                 self.on_count_stat(number, position, reply);

@@ -478,7 +478,7 @@ impl Pg {
     }
 
     /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it must not come so far.
-    fn is_full(&self, sh: &Shared) -> bool {
+    pub(super) fn is_full(&self, sh: &Shared) -> bool {
         sh.is_full(self.id().pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd))
     }
 

@@ -569,6 +569,7 @@ impl Pg {
         if anew {
             // We have lost more than the primary's log remembers.
             member.adopted = None;
+            member.round += 1;
             self.scan = None;
             self.end_transfers(sh);
         } else if member.adopted.is_some() {

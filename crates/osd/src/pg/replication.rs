@@ -77,6 +77,8 @@ pub struct Member {
     pub logged: Version,
     /// The primary wants to hear when we have applied what it sent, up to here.
     tell_applied: Version,
+    /// The newest comparison of a range that we were asked for. After we have started over, none that began before counts.
+    pub(super) round: u64,
     /// Copies at these versions that we could not read and that the primary may replace.
     pub(super) damaged: ByObject<Version>,
 }
@@ -354,6 +356,7 @@ impl Pg {
         }
         let mut ops = Ops::new();
         let object = entry.object.clone();
+        self.end_outdated(&object, sh);
         let source = effects.iter().find_map(|effect| match effect {
             Effect::CloneFrom { snapshot } => Some(crate::snaps::at(&object, *snapshot)),
             _ => None,

@@ -6,7 +6,8 @@
 //!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
 //!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
 //! ```
-//! Only the primary of a clean group trims. What a pass has done is in the objects. The first pass of
+//! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that is served, as far as nobody lacks anything of a name: recovery and
+//! backfill may have to wait for the very room that trimming gives back (simulator, small devices full of clones, seeds 2851 and 3761). What a pass has done is in the objects. The first pass of
 //! an interval looks at all clones of the group, for orphans. Later passes look only at clones that may
 //! preserve a snapshot removed since the last pass: a clone's snapshots come after the previous clone
 //! of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with clones,
@@ -25,7 +26,7 @@ use crate::shared::Shared;
 use crate::{key, snaps};
 use bytes::Bytes;
 use nacre_store::{Read, ReadError, ReadReply};
-use nacre_types::{Entity, ObjectId, SnapId, Version};
+use nacre_types::{Entity, ObjectId, SnapId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::replication::Effect;
@@ -61,6 +62,9 @@ pub struct Trimming {
     filling: bool,
     /// A name of this pass could not be looked at: the next one looks for the same as well.
     failed: bool,
+    /// Somebody lacks something of a name of this pass: it is done again, not before then.
+    lacked: bool,
+    not_before: Time,
 }
 
 impl Trimming {
@@ -86,7 +90,7 @@ impl Pg {
             trimming.seen = Some(pool.snaps.removed.clone());
             trimming.new = trimming.done.as_ref().map(|done| clones::without(&pool.snaps.removed, done));
             trimming.candidates.clear();
-            trimming.failed = false;
+            (trimming.failed, trimming.lacked, trimming.not_before) = (false, false, Time::ZERO);
             (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), None);
         }
     }
@@ -98,9 +102,15 @@ impl Pg {
         trimming.failed = true;
     }
 
+    /// Whether now is the time. See the module head.
+    fn may_trim(&self, sh: &Shared) -> bool {
+        let active = || self.as_primary().is_some_and(super::peering::Primary::is_active);
+        self.is_clean() || (self.is_full(sh) && active())
+    }
+
     /// Goes on with a pass, if there is one.
     pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
-        if !self.is_clean() || !self.trimming().pending {
+        if !self.may_trim(sh) || !self.trimming().pending {
             return;
         }
         self.trim_go_on(sh);
@@ -112,13 +122,21 @@ impl Pg {
 
     fn trim_next_page(&mut self, sh: &mut Shared) {
         let (pg, since) = (self.id(), self.interval.since);
-        let (_, to) = key::range(pg.seed, self.local.pg_num);
+        let (first, to) = key::range(pg.seed, self.local.pg_num);
         let known = self.local.clones_known;
         let trimming = self.trimming();
+        if trimming.not_before > sh.now {
+            return;
+        }
         if trimming.listing.is_some() || !trimming.candidates.is_empty() || !trimming.busy.is_empty() {
             return;
         }
         let Some(from) = trimming.from.clone() else {
+            if std::mem::take(&mut trimming.lacked) {
+                trimming.from = Some(first);
+                trimming.not_before = sh.now + sh.config.timing.retry_interval * 10;
+                return;
+            }
             trimming.pending = false;
             if !std::mem::take(&mut trimming.failed) {
                 trimming.done.clone_from(&trimming.seen);
@@ -182,16 +200,22 @@ impl Pg {
         }
         let committed = primary.committed;
         primary.trimming.busy.retain(|_, version| version.is_none_or(|version| version > committed));
-        let clean = self.is_clean();
+        let now = self.may_trim(sh);
         self.trimming().filling = true;
-        while clean && self.trimming().busy.len() < ROOM {
+        while now && self.trimming().busy.len() < ROOM {
             let trimming = self.trimming();
             let Some((object, found)) = trimming.candidates.pop_front() else { break };
+            let lacking = self.is_lacking(&object) || found.iter().any(|id| self.is_lacking(&snaps::at(&object, *id)));
+            let trimming = self.trimming();
+            if lacking {
+                trimming.lacked = true;
+                continue;
+            }
             trimming.busy.insert(object.clone(), None);
             self.queue_own(Entity::Osd(sh.me()), &object, Own::Trim { found }, sh);
         }
         self.trimming().filling = false;
-        if clean && self.local.clones_known && self.trimming().pending {
+        if now && self.local.clones_known && self.trimming().pending {
             self.trim_next_page(sh);
         }
     }

@@ -482,8 +482,10 @@ pub struct ScanQuery {
     pub from: Bytes,
     /// At most this many.
     pub limit: u32,
+    /// Which comparison this is for: larger than that of every one before it in the interval, and than the numbers of all transfers that began before it.
+    pub round: u64,
 }
-wire_fields!(ScanQuery { pg, interval, from, limit });
+wire_fields!(ScanQuery { pg, interval, from, limit, round });
 
 /// These.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -498,8 +500,10 @@ pub struct ScanReply {
     pub to: Option<Bytes>,
     /// Objects and versions, in the group's order.
     pub objects: Vec<(ObjectId, Version)>,
+    /// From the query; 0 before version 2.
+    pub round: u64,
 }
-wire_record!(ScanReply version 1 compat 1 { pg, interval, from, to, objects });
+wire_record!(ScanReply version 2 compat 1 { pg, interval, from, to, objects } since 2 { round });
 
 /// Objects before this position are all there: remember it. None: you are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -510,8 +514,10 @@ pub struct Progress {
     pub interval: Epoch,
     /// The new cursor.
     pub cursor: Option<Bytes>,
+    /// Which comparison it comes of: [`ScanQuery::round`].
+    pub round: u64,
 }
-wire_fields!(Progress { pg, interval, cursor });
+wire_fields!(Progress { pg, interval, cursor, round });
 
 /// Remembered, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -522,8 +528,10 @@ pub struct ProgressAck {
     pub interval: Epoch,
     /// From [`Progress`].
     pub cursor: Option<Bytes>,
+    /// From [`Progress`].
+    pub round: u64,
 }
-wire_fields!(ProgressAck { pg, interval, cursor });
+wire_fields!(ProgressAck { pg, interval, cursor, round });
 
 /// The group is clean without you: forget it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -473,7 +473,7 @@ fn push_ack() -> PushAck {
     }
 }
 fn scan_query() -> ScanQuery {
-    ScanQuery { pg: pg(), interval: Epoch(5), from: bytes("from"), limit: 100 }
+    ScanQuery { pg: pg(), interval: Epoch(5), from: bytes("from"), limit: 100, round: 7 }
 }
 fn scan_reply() -> ScanReply {
     ScanReply {
@@ -482,13 +482,14 @@ fn scan_reply() -> ScanReply {
         from: bytes("from"),
         to: Some(bytes("to")),
         objects: vec![(object(), v(5, 6))],
+        round: 7,
     }
 }
 fn progress() -> Progress {
-    Progress { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")) }
+    Progress { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")), round: 7 }
 }
 fn progress_ack() -> ProgressAck {
-    ProgressAck { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")) }
+    ProgressAck { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")), round: 7 }
 }
 fn discard() -> Discard {
     Discard { pg: pg(), interval: Epoch(5) }
@@ -539,7 +540,7 @@ fn replication() -> Vec<Sample> {
         value("record Push v2", push()),
         value("record PushAck v2", push_ack()),
         value("fields ScanQuery", scan_query()),
-        value("record ScanReply v1", scan_reply()),
+        value("record ScanReply v2", scan_reply()),
         value("fields Progress", progress()),
         value("fields ProgressAck", progress_ack()),
         value("fields Discard", discard()),
@@ -579,6 +580,7 @@ fn first_versions() -> Vec<Sample> {
         value("record PeerInfo v1", peer_info()),
         value("record Pong v1", pong()),
         value("record Pong v2", second_pong()),
+        value("record ScanReply v1", ScanReply { round: 0, ..scan_reply() }),
         value("record Push v1", Push { transfer: 0, ..push() }),
         value("record PushAck v1", PushAck { transfer: 0, ..push_ack() }),
         first(
