@@ -434,6 +434,18 @@ impl World {
         self.after(16 * SECOND, Event::Calm);
     }
 
+    /// The OSD with the least room goes away until others have deleted nearly everything: it comes back full of what is gone, and its host has no more room either,
+    /// for a while.
+    pub(crate) fn fullest_misses_the_deletions(&mut self) {
+        let used = |osd: &OsdId| self.processes[&Entity::Osd(*osd)].osd().map(|role| role.last_words().0.used);
+        let fullest = self.osds().into_iter().filter_map(|osd| Some((used(&osd)?, osd))).max();
+        if let Some((_, osd)) = fullest {
+            self.crash_for(Entity::Osd(osd), 60 * SECOND);
+            let until = self.now() + 90 * SECOND;
+            self.process(Entity::Osd(osd)).full_until = until;
+        }
+    }
+
     /// Everybody is in again, and clients stop.
     pub(crate) fn put_in_order(&mut self) {
         for osd in self.osds() {

@@ -406,6 +406,7 @@ impl World {
         let idle = |client: &SimClient| client.finished && !client.is_busy() && client.is_settled(&self.work);
         !self.faults
             && self.losses.is_over()
+            && self.processes.values().all(|process| process.gone || process.role.is_some())
             && self.is_every_monitor_in()
             && self.clients.iter().all(idle)
             && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())
@@ -507,6 +508,9 @@ impl World {
             Event::EndOfFaults => self.end_of_faults(),
             Event::EndOfWork => {
                 self.remove_some_snapshots();
+                if self.plan.small_disks {
+                    self.fullest_misses_the_deletions();
+                }
                 self.clients.iter_mut().for_each(|client| client.finished = true);
                 self.registrars.iter_mut().for_each(|registrar| registrar.finished = true);
             }
