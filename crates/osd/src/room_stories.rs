@@ -274,3 +274,65 @@ fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() 
     assert_eq!(clones(&mut company, "b"), 0);
     is_the_same_everywhere(&mut company, "b");
 }
+
+/// Who is being filled takes clients' updates inside of its cursor, and nobody waits for it. It looked whether it had room for what an update says, and an update that
+/// makes a clone says little: some clones of large omaps, and its store came to its end. Now it says what the clone takes, too.
+#[test]
+fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
+    const MIB: u64 = 1 << 20;
+    let mut company = Company::new(3, 2, 3);
+    let limits = crate::Limits { log_entries_min: 2, log_entries_max: 8, scan_objects: 2, ..crate::Limits::default() };
+    company.limit(limits);
+    let mut names: Vec<String> = (0..7).map(|n| format!("object-{n}")).collect();
+    names.sort_by_key(|name| key::position(&ObjectId::named(name)));
+    let last = names.pop().expect("seven");
+    // Those in the range that does not come are held.
+    let inside = &names[..4];
+    let entries: Vec<_> =
+        (0..100).map(|n| (bytes::Bytes::from(format!("{n:03}")), bytes::Bytes::from(vec![7; 15_000]))).collect();
+    for name in &names {
+        company.op(name, vec![SubOp::OmapSet { entries: entries.clone() }], &[]).expect("written");
+    }
+    let target = company.acting()[2];
+    let host = company.kill(target);
+    for _ in 0..20 {
+        company.write(&last, b"x").expect("two are enough");
+    }
+    // The last range does not come.
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.omap.is_empty());
+    company.revive(host, 2);
+    company.limit(limits);
+    company.wait(3000);
+    assert!(!company.acting().contains(&target), "it is being filled");
+    let snap = crate::snap_stories::snapshot(&mut company, "monday");
+    // Half of the reserve of 12 MiB is not for what recovery brings: there is room for one clone of 6 MB.
+    company.host(target).osd.on_usage(128 * MIB, 114 * MIB);
+    company.wait(500);
+    let cloned = |company: &mut Company| {
+        let has = |name: &&String| {
+            let place = key::store_key(PG, &ObjectId { snapshot: snap, ..ObjectId::named(name) });
+            company.host(target).store.peek(&Read::Stat(place)) != Ok(ReadReply::Stat(None))
+        };
+        inside.iter().filter(has).count()
+    };
+    let mut sent = Vec::new();
+    for name in inside {
+        let op = SubOp::Write { offset: 0, length: 1 };
+        let request = OpRequest { answered_below: 1, ..company.request(ClientId(300), name, vec![op], 0) };
+        company.resend(&request, b"x");
+        sent.push(request);
+    }
+    company.wait(500);
+    for request in &sent {
+        assert!(matches!(company.answer(request), Some(Ok(_))), "{:?}", company.answer(request));
+    }
+    assert_eq!(cloned(&mut company), 1, "the others do not fit");
+    company.lose = |_| false;
+    company.host(target).osd.on_usage(128 * MIB, 10 * MIB);
+    company.wait(20_000);
+    assert_eq!(cloned(&mut company), inside.len());
+    assert!(company.acting().contains(&target), "it was filled: {:?}", company.reports);
+    for name in &names {
+        is_the_same_everywhere(&mut company, name);
+    }
+}

@@ -56,7 +56,8 @@ impl Pg {
         let peer = self.primary().and_then(|primary| primary.peers.get_mut(&to)).expect("just seen");
         entries.iter().for_each(|entry| peer.gets_without_data(entry));
         for entry in entries.into_iter().take(ENTRIES_MAX) {
-            let message = Replicate { pg, interval, entry, effects: Vec::new(), committed, trim, tell_applied: false };
+            let message =
+                Replicate { pg, interval, entry, effects: Vec::new(), committed, trim, tell_applied: false, takes: 0 };
             sh.send(to, Message::Replicate(message, Payload::new()));
         }
     }

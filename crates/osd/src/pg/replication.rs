@@ -194,7 +194,7 @@ impl Pg {
         let mut ops = Ops::new();
         let clone_bytes = op.clone_bytes.unwrap_or(0);
         let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
-        let clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
+        let mut clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
         if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object) {
             // Nobody needs more than the entry to remove what it has, and who lacks the object can take no more (`unseen.rs`).
             effects.clear();
@@ -217,7 +217,9 @@ impl Pg {
         let reply = OpReply { version: ordered.update.version, ..reply };
         let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
         (ordered.update.answers, ordered.update.early) = (vec![answer], early);
-        ordered.update.room += clone_bytes;
+        // What is cloned is taken with the first of the two updates.
+        let first = clone.as_mut().unwrap_or(&mut ordered);
+        first.update.room += clone_bytes;
         let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
         self.launch(all, ops, sh);
         sh.counters.writes += 1;
@@ -309,6 +311,7 @@ impl Pg {
             committed: primary.committed,
             trim,
             tell_applied: update.early,
+            takes: update.room,
         };
         let payload = if has { update.payload.clone() } else { Payload::new() };
         sh.send(to, Message::Replicate(message, payload));
@@ -343,7 +346,7 @@ impl Pg {
         }
         let head = self.local.log.head();
         let Some(member) = self.member().filter(|member| member.adopted.is_some()) else { return };
-        let Replicate { entry, effects, trim, interval, tell_applied, .. } = message;
+        let Replicate { entry, effects, trim, interval, tell_applied, takes, .. } = message;
         if entry.version <= head {
             // Again: if it is durable, the acknowledgement was lost.
             if member.logged >= entry.version {
@@ -366,7 +369,8 @@ impl Pg {
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
         // An entry without effects: recovery brings the object (`redo.rs`). So it does where, outside of the acting set, something was lost before (`catchup.rs`).
         let acts = self.interval.acting.contains(&sh.config.id);
-        if !acts && !effects.is_empty() && !sh.take_part(room_of(&effects, &payload)) {
+        // (An older primary does not say what it takes.)
+        if !acts && !effects.is_empty() && !sh.take_part(takes.max(room_of(&effects, &payload))) {
             // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
             return;
         }

@@ -197,8 +197,10 @@ pub struct Replicate {
     pub trim: Version,
     /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for an early answer (CEPH-46).
     pub tell_applied: bool,
+    /// Bytes that it takes of a store's room, clones included; 0 before version 2.
+    pub takes: u64,
 }
-wire_record!(Replicate version 1 compat 1 { pg, interval, entry, effects, committed, trim, tell_applied });
+wire_record!(Replicate version 2 compat 1 { pg, interval, entry, effects, committed, trim, tell_applied } since 2 { takes });
 
 /// Everything up to `version` is applied here, in memory; it is not durable yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

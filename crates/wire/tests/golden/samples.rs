@@ -361,6 +361,7 @@ fn replicate() -> Replicate {
         committed: v(5, 4),
         trim: v(3, 2),
         tell_applied: true,
+        takes: 1 << 20,
     }
 }
 fn replicate_applied() -> ReplicateApplied {
@@ -520,7 +521,7 @@ fn replication() -> Vec<Sample> {
         value("record Dedup v1", first_dedup()),
         value("record Dedup v2", dedup()),
         value("fields Missing", missing()),
-        value("record Replicate v1", replicate()),
+        value("record Replicate v2", replicate()),
         value("record ReplicateApplied v1", replicate_applied()),
         value("fields ReplicateAck", replicate_ack()),
         value("record Ping v1", ping()),
@@ -580,6 +581,7 @@ fn first_versions() -> Vec<Sample> {
         value("record PeerInfo v1", peer_info()),
         value("record Pong v1", pong()),
         value("record Pong v2", second_pong()),
+        value("record Replicate v1", Replicate { takes: 0, ..replicate() }),
         value("record ScanReply v1", ScanReply { round: 0, ..scan_reply() }),
         value("record Push v1", Push { transfer: 0, ..push() }),
         value("record PushAck v1", PushAck { transfer: 0, ..push_ack() }),
