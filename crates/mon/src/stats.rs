@@ -107,12 +107,13 @@ impl Stats {
         self.pgs.get(&pg)
     }
 
-    /// Whether a group's primary says that it waits for this OSD, and for others that are not there, before it knows what is true.
+    /// Whether a group's primary says that it waits for this OSD, and for others that are not there, before it knows what is true; or that there are objects which nobody
+    /// has who is there. Those may be anywhere. (Simulator, seed 4166: the only OSD with an object was kept down, since it and another did not hear each other.)
     #[must_use]
     pub fn is_awaited(&self, map: &ClusterMap, osd: OsdId) -> bool {
+        let waits = |report: &PgReport| report.state & pg_state::DOWN != 0 && report.waits_for.contains(&osd);
         self.pgs.iter().any(|(pg, report)| {
-            report.state & pg_state::DOWN != 0
-                && report.waits_for.contains(&osd)
+            (waits(report) || report.unfound > 0)
                 && map.pgs.get(pg).is_some_and(|record| record.since == report.interval)
         })
     }
@@ -247,6 +248,21 @@ mod tests {
             no_room: false,
         };
         map.osds.iter().filter(|(_, info)| info.up).map(beacon).collect()
+    }
+
+    #[test]
+    fn who_may_have_what_nobody_else_has_is_awaited() {
+        let map = with_pool(map_with_osds(4), 16);
+        let mut stats = Stats::default();
+        assert!(clean(&map).into_iter().all(|beacon| stats.beacon(&map, beacon)));
+        assert!(!stats.is_awaited(&map, OsdId(3)));
+        let mut beacon = clean(&map).into_iter().find(|beacon| !beacon.pgs.is_empty()).expect("somebody leads");
+        beacon.pgs.truncate(1);
+        beacon.pgs[0].unfound = 1;
+        let first = beacon.pgs[0].clone();
+        assert!(stats.beacon(&map, beacon.clone()) && stats.is_awaited(&map, OsdId(3)), "it may have it");
+        beacon.pgs = vec![PgReport { unfound: 0, waits_for: vec![OsdId(2)], state: pg_state::DOWN, ..first }];
+        assert!(stats.beacon(&map, beacon) && stats.is_awaited(&map, OsdId(2)) && !stats.is_awaited(&map, OsdId(3)));
     }
 
     /// OSDs were down, and their groups were reported clean before that: the epochs since were forgotten, and who came back was told of no interval in between.
