@@ -2,20 +2,12 @@
 
 use crate::company::Company;
 use crate::key;
-use crate::stories::{Host, MON, PG, ask, compared, pushes, read, served_by_monitors_for_another, write};
+use crate::stories::{Host, MON, PG, ask, has_nothing, pushes, read, served_by_monitors_for_another, write};
 use bytes::Bytes;
-use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
+use nacre_types::{ClientId, Entity, ObjectId, OsdId, PgId};
 use nacre_wire::Message;
 use nacre_wire::map::{Capability, Change, flag};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::replication::ScanReply;
-
-/// The member says that it has nothing in the range that is compared, which is all there is.
-fn has_nothing(host: &mut Host, (epoch, interval): (Epoch, Epoch), target: OsdId) {
-    let reply =
-        ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new(), round: compared(host) };
-    host.tell(Entity::Osd(target), epoch, Message::ScanReply(reply));
-}
 
 /// What was pushed to the member: objects, and which update of the group each had last.
 fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {

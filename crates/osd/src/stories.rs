@@ -481,15 +481,7 @@ fn a_read_without_a_lease_waits_for_one() {
         host.wait(3);
         assert!(!answered(&host));
     }
-    let pong = Pong {
-        stamp: host.now.0,
-        lease_ns: 500_000_000,
-        nearly_full: false,
-        share: 1 << 30,
-        most: 1 << 30,
-        no_room: false,
-    };
-    host.tell(from, epoch, Message::Pong(pong));
+    grants_a_lease(&mut host, from, epoch);
     assert!(answered(&host), "and when there is one it is answered: {:?}", host.sent);
 }
 
@@ -499,15 +491,7 @@ fn a_read_without_a_lease_waits_for_one() {
 fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     let (_, mut host, epoch, member) = served_by_two();
     let from = Entity::Osd(OsdId(member));
-    let pong = Pong {
-        stamp: host.now.0,
-        lease_ns: 500_000_000,
-        nearly_full: false,
-        share: 1 << 30,
-        most: 1 << 30,
-        no_room: false,
-    };
-    host.tell(from, epoch, Message::Pong(pong));
+    grants_a_lease(&mut host, from, epoch);
     write(1, epoch, &mut host);
     let guard = |attempt: u32, host: &mut Host| {
         let ops = vec![SubOp::AssertExists { exists: false }, SubOp::WriteFull { length: 1 }];
@@ -718,15 +702,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     let after = monitors.commit(vec![Change::PgActivate { pg: PG, interval, members }]);
     host.tell(MON, after, monitors.since(epoch));
     host.wait(1000);
-    let pong = Pong {
-        stamp: host.now.0,
-        lease_ns: 500_000_000,
-        nearly_full: false,
-        share: 1 << 30,
-        most: 1 << 30,
-        no_room: false,
-    };
-    host.tell(from, after, Message::Pong(pong));
+    grants_a_lease(&mut host, from, after);
     assert!(
         host.sent_to(acting[1].0).iter().any(|message| matches!(message, Message::Pull(_))),
         "it asks for the object"
@@ -749,6 +725,18 @@ fn an_object_may_be_read_while_it_is_made_durable() {
 }
 
 /// The whole object `a` at a version, as another member sends it.
+/// A member with much room answers a ping that was sent now.
+fn grants_a_lease(host: &mut Host, from: Entity, epoch: Epoch) {
+    let (stamp, lease_ns) = (host.now.0, 500_000_000);
+    let pong = Pong { stamp, lease_ns, nearly_full: false, share: 1 << 30, most: 1 << 30, no_room: false };
+    host.tell(from, epoch, Message::Pong(pong));
+}
+/// The member says that it has nothing in the range that is compared, which is all there is.
+pub(crate) fn has_nothing(host: &mut Host, (epoch, interval): (Epoch, Epoch), target: OsdId) {
+    let round = compared(host);
+    let reply = ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new(), round };
+    host.tell(Entity::Osd(target), epoch, Message::ScanReply(reply));
+}
 /// Which comparison the primary has under way.
 pub(crate) fn compared(host: &Host) -> u64 {
     let group = host.osd.pgs().find(|group| group.id() == PG).expect("it is there");
@@ -973,8 +961,7 @@ pub(crate) fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monito
 /// the backfill stood still for ever.
 #[test]
 fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
-    let (host, after, interval, target) = served_for_another(Some(Bytes::new()));
-    let (mut host, from) = (host, Entity::Osd(target));
+    let (mut host, after, interval, target) = served_for_another(Some(Bytes::new()));
     write(1, after, &mut host);
     assert!(host.sent_to(target.0).iter().any(|message| matches!(message, Message::ScanQuery(_))));
     // The compare-and-set waits for its data.
@@ -984,9 +971,7 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
     let waiting = host.held.take().expect("set above");
     assert_eq!(waiting.len(), 1);
     // The range is listed, here and there.
-    let reply =
-        ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new(), round: compared(&host) };
-    host.tell(from, after, Message::ScanReply(reply));
+    has_nothing(&mut host, (after, interval), target);
     assert_eq!(pushes(&mut host, target.0), [], "not yet: the object is about to change");
     host.held = Some(waiting);
     host.release();
@@ -1009,7 +994,6 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
 #[test]
 fn a_range_has_what_came_into_being_after_it_was_listed() {
     let (mut monitors, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
-    let from = Entity::Osd(target);
     write(1, epoch, &mut host);
     let snap = nacre_types::SnapId(1);
     let after = monitors.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: "monday".into() }]);
@@ -1023,9 +1007,7 @@ fn a_range_has_what_came_into_being_after_it_was_listed() {
     host.release();
     let waiting = host.held.take().expect("set above");
     assert_eq!(waiting.len(), 1);
-    let reply =
-        ScanReply { pg: PG, interval, from: Bytes::new(), to: None, objects: Vec::new(), round: compared(&host) };
-    host.tell(from, after, Message::ScanReply(reply));
+    has_nothing(&mut host, (after, interval), target);
     host.held = Some(waiting);
     host.release();
     host.held = None;
@@ -1099,18 +1081,7 @@ fn a_damaged_copy_is_healed_from_another_member() {
     });
     let (interval, version) = sent.expect("the write goes to the member");
     host.tell(from, epoch, Message::ReplicateAck(ReplicateAck { pg: PG, interval, version, nearly_full: false }));
-    host.tell(
-        from,
-        epoch,
-        Message::Pong(Pong {
-            stamp: host.now.0,
-            lease_ns: 500_000_000,
-            nearly_full: false,
-            share: 1 << 30,
-            most: 1 << 30,
-            no_room: false,
-        }),
-    );
+    grants_a_lease(&mut host, from, epoch);
     assert!(host.store.corrupt(&crate::key::store_key(PG, &ObjectId::named("a")), 0));
     host.sent.clear();
     read(2, epoch, &mut host);

@@ -4,6 +4,7 @@ use crate::plan::SECOND;
 use crate::process::Role;
 use crate::world::World;
 use nacre_types::{Entity, Epoch, ObjectId, OsdId, PgId, Version};
+use std::collections::BTreeMap;
 
 /// How long an interval may take until it serves when nothing is wrong: leases run out, and lost messages are repeated.
 const SETTLE_NS: u64 = 6 * SECOND;
@@ -200,11 +201,6 @@ impl World {
         group.map_or_else(Vec::new, |group| group.local.lost.iter().map(|(object, at)| (object.clone(), *at)).collect())
     }
 
-    /// How many objects an OSD that runs misses of a group.
-    pub(crate) fn missing_of(&self, osd: OsdId, pg: PgId) -> usize {
-        self.group(osd, pg).map_or(0, |group| group.local.missing.len())
-    }
-
     /// Notes what OSDs say has rotted: at the end they may have forgotten it, with the copy.
     pub(crate) fn note_rot(&mut self) {
         let rotten = self.processes.values().filter(|process| process.disk.rotten).filter_map(|process| process.osd());
@@ -213,14 +209,10 @@ impl World {
         self.rotted.extend(new);
     }
 
-    /// What all of these OSDs miss of a group, at the same version.
-    pub(crate) fn missed_by_all(&self, pg: PgId, osds: &[OsdId]) -> Vec<(ObjectId, Version)> {
-        let Some((first, others)) = osds.split_first() else { return Vec::new() };
-        let Some(group) = self.group(*first, pg) else { return Vec::new() };
-        let missed = group.local.missing.values().map(|missing| (missing.object.clone(), missing.need));
-        missed
-            .filter(|(object, need)| others.iter().all(|osd| self.needs_of(*osd, pg, object) == Some(*need)))
-            .collect()
+    /// What an OSD that runs misses of a group, and at which version it needs that.
+    pub(crate) fn missed_by(&self, osd: OsdId, pg: PgId) -> BTreeMap<ObjectId, Version> {
+        let missing = self.group(osd, pg).into_iter().flat_map(|group| group.local.missing.values());
+        missing.map(|missing| (missing.object.clone(), missing.need)).collect()
     }
 
     /// The version of an object that an OSD that runs misses.

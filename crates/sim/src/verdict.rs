@@ -107,18 +107,15 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
 /// Whether what keeps the group from healing are objects that all of its acting members miss at a version of which a copy has rotted; or clones of them, which shared its
 /// blocks. Who had that copy may have forgotten it when it started over (simulator, seed 1121).
 fn misses_what_rotted(world: &World, pg: PgId, acting: &[OsdId]) -> bool {
-    let missed = world.missed_by_all(pg, acting);
-    let rotted = |(object, need): &(ObjectId, Version)| {
-        let of_name = world.rotted.iter().filter(|(other, _)| live_name(other) == live_name(object));
+    let Some((first, others)) = acting.split_first() else { return false };
+    let missed = world.missed_by(*first, pg);
+    let rotted = |(object, need): (&ObjectId, &Version)| {
+        let live = |object: &ObjectId| ObjectId { snapshot: SnapId::HEAD, ..object.clone() };
         let is_clone = object.snapshot != SnapId::HEAD;
-        of_name.into_iter().any(|(other, at)| (other == object && at == need) || (is_clone && at >= need))
+        let mut of_name = world.rotted.iter().filter(|(other, _)| live(other) == live(object));
+        of_name.any(|(other, at)| (other == object && at == need) || (is_clone && at >= need))
     };
-    let all_missed: usize = acting.iter().map(|osd| world.missing_of(*osd, pg)).max().unwrap_or_default();
-    !missed.is_empty() && missed.len() == all_missed && missed.iter().all(rotted)
-}
-
-fn live_name(object: &ObjectId) -> ObjectId {
-    ObjectId { snapshot: SnapId::HEAD, ..object.clone() }
+    !missed.is_empty() && others.iter().all(|osd| world.missed_by(*osd, pg) == missed) && missed.iter().all(rotted)
 }
 
 /// Every clone that a member has of a group is in its index of clones: what is not there nobody trims.

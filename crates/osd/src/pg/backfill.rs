@@ -149,9 +149,8 @@ impl Pg {
             return;
         }
         // Who has no room would keep everybody from writing to the range, and from deleting in it.
-        let (full, roomy): (Vec<_>, Vec<_>) = behind.into_iter().partition(|(osd, _)| sh.peers.is_nearly_full(*osd));
-        let fill = roomy.into_iter().next().map(|next| (next, false));
-        let sweep = || primary.backfill.sweeps.next(full.into_iter(), now).map(|next| (next, true));
+        let fill = behind.iter().find(|(osd, _)| !sh.peers.is_nearly_full(*osd)).cloned().map(|next| (next, false));
+        let sweep = || primary.backfill.sweeps.next(behind.into_iter(), now).map(|next| (next, true));
         let Some(((target, from), sweeps)) = fill.or_else(sweep) else {
             sh.wake_at(now + sh.config.timing.retry_interval * 5);
             return;
@@ -494,12 +493,13 @@ impl Pg {
         let theirs = work.theirs.clone().expect("listed");
         let end = work.end.clone();
         let inside = |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
-        let push: Vec<(ObjectId, Version)> = ours
-            .iter()
-            .filter(|_| !work.sweeps)
-            .filter(|(object, version)| **version != Version::NONE && theirs.get(*object) != Some(*version))
-            .map(|(object, version)| (object.clone(), *version))
-            .collect();
+        let differs = |(object, version): &(&ObjectId, &Version)| {
+            **version != Version::NONE && theirs.get(*object) != Some(*version)
+        };
+        let push: Vec<(ObjectId, Version)> = match work.sweeps {
+            true => Vec::new(),
+            false => ours.iter().filter(differs).map(|(object, version)| (object.clone(), *version)).collect(),
+        };
         let gone = |object: &ObjectId| ours.get(object).is_none_or(|version| *version == Version::NONE);
         let remove: Vec<ObjectId> = if mutant(Mutant::BackfillResurrects) {
             Vec::new()
@@ -550,6 +550,14 @@ impl Pg {
         }
     }
 
+    /// Clients may write to what was held for a range.
+    pub(super) fn release_range(&mut self, held: Vec<ObjectId>, sh: &mut Shared) {
+        for object in held {
+            self.release_object(&object, sh);
+        }
+        self.process_all_objects(sh);
+    }
+
     /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that nobody can read becomes whole.
     fn abandon_range(&mut self, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * 25;
@@ -563,10 +571,7 @@ impl Pg {
                 self.end_outgoing(work.target, object, sh);
             }
         }
-        for object in work.held {
-            self.release_object(&object, sh);
-        }
-        self.process_all_objects(sh);
+        self.release_range(work.held, sh);
     }
 
     /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be read. Nobody's writes wait for that.
@@ -614,10 +619,7 @@ impl Pg {
         if let Some(peer) = primary.peers.get_mut(&from) {
             peer.backfill.clone_from(&message.cursor);
         }
-        for object in work.held {
-            self.release_object(&object, sh);
-        }
-        self.process_all_objects(sh);
+        self.release_range(work.held, sh);
         self.start_backfill(sh);
     }
 }

@@ -811,9 +811,8 @@ impl Pg {
         None
     }
 
-    /// Tells clients why their operations wait; or that they wait for what has no room.
+    /// Tells clients why their operations wait.
     pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
-        self.refuse_what_has_no_room(sh);
         let complain = sh.config.timing.complain_after;
         let now = sh.now;
         let Some(primary) = self.primary() else { return };
@@ -835,11 +834,12 @@ impl Pg {
                     }
                     _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
                 },
-                Some(wait @ (Wait::Missing | Wait::Degraded)) => match self.without_room(&object, sh) {
-                    Some(osd) => format!("{}; {osd} has no room for it ({}, {object})", wait.reason(), self.id()),
-                    None => format!("{} ({}, {object})", wait.reason(), self.id()),
-                },
-                Some(wait) => format!("{} ({}, {object})", wait.reason(), self.id()),
+                Some(wait) => {
+                    let full = self.without_room(&object, sh);
+                    let full = full.filter(|_| matches!(wait, Wait::Missing | Wait::Degraded));
+                    let full = full.map_or_else(String::new, |osd| format!("; {osd} has no room for it"));
+                    format!("{}{full} ({}, {object})", wait.reason(), self.id())
+                }
                 None => "it is next".to_owned(),
             };
             let since_ms = u64::try_from(now.since(received).as_millis()).unwrap_or(u64::MAX);

@@ -783,6 +783,7 @@ impl Pg {
             self.backfill_tick(sh);
             self.count_tick(sh);
             self.trim_tick(sh);
+            self.refuse_what_has_no_room(sh);
             self.explain_waiting(sh);
         }
         let Role { primary } = Role::of(self);

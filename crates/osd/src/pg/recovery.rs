@@ -40,8 +40,8 @@ impl Recovery {
     pub(super) fn may_have(&mut self, object: &ObjectId) {
         self.refused.remove(object);
     }
-    /// The object was deleted: nobody is asked for it, and nobody's answer counts.
-    pub(super) fn is_gone(&mut self, object: &ObjectId) {
+    /// The object is here, or deleted: nobody is asked for it any more, and nobody's answer counts.
+    pub(super) fn forget(&mut self, object: &ObjectId) {
         self.pulls.remove(object);
         self.refused.remove(object);
         self.unanswered.remove(object);
@@ -192,7 +192,7 @@ impl Pg {
     /// We have it now.
     pub(super) fn on_recovered_here(&mut self, object: &ObjectId, sh: &mut Shared) {
         let primary = self.primary().expect("checked by the caller");
-        primary.recovery.is_gone(object);
+        primary.recovery.forget(object);
         self.note_repaired(sh.me(), object, sh);
         self.backfill_on_repaired(object, sh);
         self.start_recovery(sh);

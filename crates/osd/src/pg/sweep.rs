@@ -37,13 +37,12 @@ struct Sweep {
 
 impl Sweeps {
     /// Of these targets, with their cursors, which is to be swept now, and from where.
-    pub(super) fn next(&self, targets: impl Iterator<Item = (OsdId, Bytes)>, now: Time) -> Option<(OsdId, Bytes)> {
-        let from = |(osd, cursor): (OsdId, Bytes)| match self.0.get(&osd) {
+    pub(super) fn next(&self, mut targets: impl Iterator<Item = (OsdId, Bytes)>, now: Time) -> Option<(OsdId, Bytes)> {
+        targets.find_map(|(osd, cursor)| match self.0.get(&osd) {
             None => Some((osd, cursor)),
             Some(sweep) if sweep.not_before > now => None,
-            Some(sweep) => Some((osd, sweep.at.clone().map_or(cursor.clone(), |at| at.max(cursor)))),
-        };
-        targets.filter_map(from).next()
+            Some(sweep) => Some((osd, sweep.at.clone().unwrap_or_default().max(cursor))),
+        })
     }
 
     /// A range of a sweep was compared, and so much removed.
@@ -67,10 +66,7 @@ impl Pg {
         let Some(Work { target, end, held, removed, .. }) = primary.backfill.work.take() else { return };
         sh.counters.borders.swept += removed as u64;
         primary.backfill.sweeps.compared(target, end, removed > 0, now, retry);
-        for object in held {
-            self.release_object(&object, sh);
-        }
-        self.process_all_objects(sh);
+        self.release_range(held, sh);
         self.start_backfill(sh);
     }
 }

@@ -171,9 +171,6 @@ impl Pg {
     /// The object changes: whoever is sent it from here no longer needs it as it was, or asks again. (Its receiver had it from somebody else, and it was written
     /// anew, shorter: parts without data followed each other for ever, as fast as they were acknowledged. Simulator, seed 2227.)
     pub(super) fn end_outdated(&mut self, object: &ObjectId, sh: &mut Shared) {
-        if self.transfers.outgoing.is_empty() {
-            return;
-        }
         for to in self.transfers.receivers_of(object) {
             self.end_outgoing(to, object, sh);
         }
@@ -193,9 +190,8 @@ impl Pg {
         if self.transfers.is_outgoing(to, object) {
             return;
         }
-        self.begin_outgoing(to, object, version, sh.now);
-        let read = Read::Stat(key::store_key(self.id(), object));
-        sh.read(self.id(), self.interval.since, read, self.awaited(to, object, PushRead::Stat));
+        let transfer = self.begin_outgoing(to, object, version, sh.now).transfer;
+        self.read_stat(to, object, transfer, sh);
     }
 
     /// Tells a member that an object does not exist.
@@ -242,16 +238,18 @@ impl Pg {
         }
     }
 
-    /// What is read for a transfer under way.
-    fn awaited(&self, to: OsdId, object: &ObjectId, what: PushRead) -> Awaited {
-        let transfer = self.transfers.outgoing.get(&(to, object.clone())).map_or(0, |outgoing| outgoing.transfer);
-        Awaited::PushRead { to, object: object.clone(), transfer, what }
+    /// A transfer begins with what the object is.
+    fn read_stat(&self, to: OsdId, object: &ObjectId, transfer: u64, sh: &mut Shared) {
+        let read = Read::Stat(key::store_key(self.id(), object));
+        let awaited = Awaited::PushRead { to, object: object.clone(), transfer, what: PushRead::Stat };
+        sh.read(self.id(), self.interval.since, read, awaited);
     }
 
     fn read_part(&self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         let Some(outgoing) = self.transfers.outgoing.get(&(to, object.clone())) else { return };
         let store_key = key::store_key(self.id(), object);
-        let awaited = |what| self.awaited(to, object, what);
+        let transfer = outgoing.transfer;
+        let awaited = |what| Awaited::PushRead { to, object: object.clone(), transfer, what };
         let (id, since) = (self.id(), self.interval.since);
         if outgoing.data.is_none() {
             let length = sh.config.limits.push_bytes;
@@ -583,8 +581,7 @@ impl Pg {
         let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else { return };
         let patience = (outgoing.patience * 2).min(PATIENCE_MAX);
         *outgoing = Outgoing { patience, ..Outgoing::new(transfer, outgoing.version, outgoing.holds) };
-        let read = Read::Stat(key::store_key(self.id(), object));
-        sh.read(self.id(), self.interval.since, read, self.awaited(to, object, PushRead::Stat));
+        self.read_stat(to, object, transfer, sh);
     }
 }
 

@@ -6,8 +6,11 @@
 //!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
 //!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
 //! ```
-//! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that is served, as far as nobody lacks anything of a name: recovery and
-//! backfill may have to wait for the very room that trimming gives back (simulator, small devices full of clones, seeds 2851 and 3761). What a pass has done is in the objects. The first pass of
+//! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that is
+//! served, as far as nobody lacks anything of a name: recovery and backfill may have to wait for the very
+//! room that trimming gives back (simulator, small devices full of clones, seeds 2851 and 3761).
+//!
+//! What a pass has done is in the objects. The first pass of
 //! an interval looks at all clones of the group, for orphans. Later passes look only at clones that may
 //! preserve a snapshot removed since the last pass: a clone's snapshots come after the previous clone
 //! of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with clones,
@@ -62,8 +65,9 @@ pub struct Trimming {
     filling: bool,
     /// A name of this pass could not be looked at: the next one looks for the same as well.
     failed: bool,
-    /// Somebody lacks something of a name of this pass: it is done again, not before then.
+    /// Somebody lacks something of a name of this pass: it is done again.
     lacked: bool,
+    /// Not before then.
     not_before: Time,
 }
 
@@ -110,7 +114,7 @@ impl Pg {
 
     /// Goes on with a pass, if there is one.
     pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
-        if !self.may_trim(sh) || !self.trimming().pending {
+        if !self.trimming().pending || !self.may_trim(sh) {
             return;
         }
         self.trim_go_on(sh);

@@ -35,7 +35,7 @@ impl Pg {
         for peer in primary.peers.values_mut() {
             peer.missing.swap_remove(object);
         }
-        primary.recovery.is_gone(object);
+        primary.recovery.forget(object);
     }
 
     /// The front of a queue waits until the object has been copied to others. What only deletes it does not.
@@ -60,11 +60,13 @@ impl Pg {
         let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return };
         for object in primary.objects.waiting() {
             let waits_long = |pg: &Self, sh: &Shared| {
-                let front = pg.as_primary()?.objects.peek(&object)?.front()?;
-                let late = sh.now.since(front.received) >= patience && front.is_write() && front.is_clients();
-                (late && !front.only_deletes() && pg.without_room(&object, sh).is_some()).then_some(())
+                let state = pg.as_primary().and_then(|primary| primary.objects.peek(&object));
+                state.and_then(|state| state.front()).is_some_and(|front| {
+                    let late = sh.now.since(front.received) >= patience && front.is_write() && front.is_clients();
+                    late && !front.only_deletes() && pg.without_room(&object, sh).is_some()
+                })
             };
-            while waits_long(self, sh).is_some() && self.awaits_recovery(&object, sh) && !self.is_lost(&object) {
+            while waits_long(self, sh) && self.awaits_recovery(&object, sh) && !self.is_lost(&object) {
                 let op = self.primary().and_then(|primary| primary.objects.pop(&object)).expect("just seen");
                 sh.counters.borders.no_room_refused += 1;
                 if !self.answered_from_memory(&op, sh) {
@@ -82,14 +84,15 @@ impl Pg {
         if !is_first || !self.serving(sh) || self.in_compared_range(object) || self.is_lost(object) {
             return false;
         }
-        let attrs = push.attrs.iter().map(|(name, value)| (name.as_bytes().to_vec().into(), value.clone())).collect();
-        let context = context_of(Some(ObjectStat { size: push.size, attrs }));
         let Some(primary) = self.as_primary() else { return false };
         let Some(state) = primary.objects.peek(object) else { return false };
+        // Few are deleted while they come: the others' attributes are looked at by nobody.
+        let Some(front) = state.front().filter(|front| front.only_deletes()) else { return false };
         let quiet = state.updates == 0 && state.reads == 0 && state.held == 0 && !state.exclusive && !state.loading;
-        let deletes =
-            state.front().is_some_and(|front| front.only_deletes() && self.leaves_nothing(front, &context, sh));
-        if !quiet || !deletes || context.version != push.version || primary.damage.is_suspect(object) {
+        let attrs = push.attrs.iter().map(|(name, value)| (name.as_bytes().to_vec().into(), value.clone())).collect();
+        let context = context_of(Some(ObjectStat { size: push.size, attrs }));
+        let deletes = context.version == push.version && self.leaves_nothing(front, &context, sh);
+        if !quiet || !deletes || primary.damage.is_suspect(object) {
             return false;
         }
         let objects = &mut self.primary().expect("just seen").objects;
