@@ -304,8 +304,8 @@ fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
     let no_room: Vec<_> = up.filter(|(_, stat)| stat.no_room).map(|(osd, _)| osd).collect();
     if !no_room.is_empty() {
         let summary = format!("{} OSDs have no room for what recovery or backfill brings", no_room.len());
-        let todo = "Delete data (deletes always work) or add OSDs: until then objects there have fewer copies, writes to them are refused, and reads of \
-                    what only others have wait. Nothing is lost.";
+        let todo = "Delete data (deletes always work) or add OSDs: until then objects there have fewer copies. The others serve them; where \
+                    these are too few, writes are refused, and reads of what only others have wait. Nothing is lost.";
         found.push(check("RECOVERY_NO_ROOM", Level::Warn, summary, lines(no_room), todo));
     }
     let short = crate::fit::would_not_fit(map, view.stats);

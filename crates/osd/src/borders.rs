@@ -69,6 +69,8 @@ nacre_types::borders! {
     deleted_unseen,
     /// Writes refused because an object has to come first for which a member has no room.
     no_room_refused,
+    /// Acting sets asked for without a member that had no room for what it lacked.
+    stood_aside,
     /// Objects removed from targets of backfill that have no room.
     swept,
     /// Copies found damaged.

@@ -303,6 +303,10 @@ impl Shared {
     pub fn has_no_room(&self) -> bool {
         self.no_room_until > self.now
     }
+    /// Whether only the reserve is left at the member, ourselves included, as far as it has said.
+    pub fn is_nearly_full_at(&self, osd: nacre_types::OsdId) -> bool {
+        if osd == self.config.id { self.room.is_nearly_full() } else { self.peers.is_nearly_full(osd) }
+    }
     /// Whether the member says of its store what [`Self::has_no_room`] says of ours.
     pub fn has_no_room_at(&self, osd: nacre_types::OsdId) -> bool {
         if osd == self.config.id { self.has_no_room() } else { self.peers.has_no_room(osd) }

@@ -76,6 +76,16 @@ impl Pg {
         }
     }
 
+    /// Who lacks what a clone is made of lacks the clone.
+    pub(super) fn miss_clone(&mut self, update: &super::replication::InFlight) {
+        let Some(source) = update.clone_source() else { return };
+        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
+        let outside = primary.peers.iter_mut().filter(|(osd, _)| !interval.acting.contains(osd));
+        for peer in outside.map(|(_, peer)| peer).filter(|peer| peer.missing.contains_key(&source)) {
+            peer.gets_without_data(&update.entry);
+        }
+    }
+
     /// The log begins after what the target has: it begins anew.
     fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
         self.abandon_range_to(osd, sh);

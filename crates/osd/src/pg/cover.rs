@@ -4,13 +4,18 @@
 //! ```text
 //!  peering    chooses among those who are up       (peering.rs)
 //!  later      an OSD comes up, and says what it has    ─▶ too few act, and it follows by our log: it is asked for
+//!  full       a member lacks something, and has no room for it  ─▶ the others act without it, until it has everything
 //!  complete   all that the map names have everything   ─▶ they act, with those that it takes besides
 //! ```
+//! Who has no room for what it lacks stands aside, if enough others are left: it still gets every update, like a target of backfill, but nobody waits for what
+//! it lacks. Otherwise the deletions and the trimming that would make room waited for recovery, which waited for room (simulator, small devices, seed 3761: old
+//! versions filled the member that the others had left behind while it was down, and every name lacked something there).
+//!
 //! The next interval's peering judges its members again. The look at the log here only avoids asking in vain.
 
 use super::Pg;
 use super::log::follows_from;
-use super::peering::Phase;
+use super::peering::{PeerState, Phase};
 use crate::shared::Shared;
 use nacre_types::OsdId;
 
@@ -33,6 +38,44 @@ impl Pg {
         }
     }
 
+    /// Of these members, those that act if whoever lacks something and has only its reserve left stands aside; nothing if all act, or too few would.
+    pub(super) fn with_room(
+        &self,
+        members: &[OsdId],
+        lacks: impl Fn(OsdId) -> bool,
+        sh: &Shared,
+    ) -> Option<Vec<OsdId>> {
+        let stays = |osd: &OsdId| !(sh.is_nearly_full_at(*osd) && lacks(*osd));
+        let rest: Vec<OsdId> = members.iter().copied().filter(stays).collect();
+        (rest.len() < members.len() && rest.len() >= self.interval.min_size).then_some(rest)
+    }
+
+    /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
+    pub(super) fn is_waited_for(&self, osd: OsdId, sh: &Shared) -> bool {
+        self.interval.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
+    }
+
+    /// A member keeps clients or trimming waiting for what it has no room for: the others are asked to act without it.
+    pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
+        let lacks_any = |pg: &Self, osd: OsdId| match pg.as_primary().and_then(|primary| primary.peers.get(&osd)) {
+            Some(peer) => !peer.missing.is_empty(),
+            None => !pg.local.missing.is_empty(),
+        };
+        let acting = &self.interval.acting;
+        if !acting.iter().any(|osd| sh.has_no_room_at(*osd) && lacks_any(self, *osd)) {
+            return;
+        }
+        let Some(rest) = self.with_room(acting, |osd| lacks_any(self, osd), sh) else { return };
+        let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else { return };
+        if primary.backfill.ask_at > sh.now || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh)) {
+            return;
+        }
+        let again = sh.now + sh.config.timing.retry_interval * 2;
+        self.primary().expect("just seen").backfill.ask_at = again;
+        sh.counters.borders.stood_aside += 1;
+        self.request_acting(rest, sh);
+    }
+
     /// Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
     /// and two were needed, a member that was out acted alone, and never took the one that it had filled.)
     pub(super) fn ask_for_the_complete(&mut self, sh: &mut Shared) {
@@ -48,8 +91,11 @@ impl Pg {
             return;
         }
         let Some(primary) = self.primary() else { return };
-        let follows =
-            |osd: &OsdId| primary.peers.get(osd).is_some_and(|peer| peer.catching.is_none() && peer.backfill.is_none());
+        let follows = |osd: &OsdId| {
+            let complete =
+                |peer: &PeerState| peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty();
+            primary.peers.get(osd).is_some_and(complete)
+        };
         let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
         if complete && primary.backfill.ask_at <= sh.now {
             let again = sh.now + sh.config.timing.retry_interval * 2;

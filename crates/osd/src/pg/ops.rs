@@ -324,7 +324,7 @@ impl Pg {
         let acting = &self.interval.acting;
         let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
         let lost = self.is_lost(object);
-        let lacking = having < acting.len() || self.interval.backfill_targets().any(|osd| self.lacks(osd, object));
+        let lacking = having < acting.len() || self.is_lacking(object, sh);
         let primary = self.primary().expect("serving");
         let suspect = primary.damage.is_suspect(object);
         let state = primary.objects.get(object);

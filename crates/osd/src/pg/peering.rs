@@ -395,12 +395,17 @@ impl Pg {
         if mutant(Mutant::BackfillTargetComplete) {
             want.clone_from(&self.interval.up);
         }
+        let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty() || info.head < best.head);
+        let rest = self.with_room(&want, lacks, sh).unwrap_or_else(|| want.clone());
+        let aside: Vec<OsdId> = want.iter().copied().filter(|osd| !rest.contains(osd)).collect();
+        want = rest;
         // Others who have everything cover for those who must be backfilled; and where the map gives fewer members than it takes to serve, because OSDs
         // are out, those who are out serve until others have their data: all of it is there.
         let covers = want.len() < self.interval.up.len() || want.is_empty();
         let most = if covers { self.interval.size } else { self.interval.min_size };
         if want.len() < most {
-            let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
+            let others = infos.iter().filter(|(osd, _)| !want.contains(osd) && !aside.contains(osd));
+            let others = others.filter(|(osd, info)| may_know(osd, info) && by_log(info));
             let others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
             let room = most - want.len();
             want.extend(others.into_iter().take(room));
@@ -783,6 +788,7 @@ impl Pg {
             self.backfill_tick(sh);
             self.count_tick(sh);
             self.trim_tick(sh);
+            self.stand_aside(sh);
             self.refuse_what_has_no_room(sh);
             self.explain_waiting(sh);
         }

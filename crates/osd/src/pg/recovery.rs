@@ -5,7 +5,8 @@
 //! before every client's update in its queue. A group that finds no room is woken when there is some ([`Shared::recovery_waits`]). An
 //! object that a client waits for goes first, and is not counted.
 
-use super::{Pg, peering::Primary};
+use super::Pg;
+use super::peering::{PeerState, Primary};
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
@@ -123,10 +124,14 @@ impl Pg {
                 self.recover_object(&object, sh);
             }
         }
-        let unfinished = !self.local.missing.is_empty()
-            || self.as_primary().expect("still").peers.values().any(|peer| !peer.missing.is_empty());
+        let lacking = |(_, peer): &(&OsdId, &PeerState)| !peer.missing.is_empty();
+        let mut lacking =
+            self.as_primary().expect("still").peers.iter().filter(lacking).map(|(osd, _)| *osd).peekable();
+        let unfinished = !self.local.missing.is_empty() || lacking.peek().is_some();
+        // Who stands aside may take long, and others are filled meanwhile.
+        let first = !self.local.missing.is_empty() || lacking.any(|osd| self.is_waited_for(osd, sh));
         self.primary().expect("still").recovery.unfinished = unfinished;
-        if !unfinished {
+        if !first {
             self.start_backfill(sh);
         }
     }
@@ -175,7 +180,7 @@ impl Pg {
         let lacking: Vec<(OsdId, Version)> = {
             let primary = self.as_primary().expect("recovering");
             // Who does not have the log's entry yet cannot take the object.
-            let need = |peer: &super::peering::PeerState| {
+            let need = |peer: &PeerState| {
                 peer.missing.get(object).filter(|_| peer.catching.is_none()).map(|missing| missing.need)
             };
             primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, need(peer)?))).collect()
@@ -229,7 +234,7 @@ impl Pg {
             self.suspect(sh.me(), object, version, sh);
             return;
         }
-        let newer = |peer: &super::peering::PeerState| peer.missing.get(object).is_some_and(|it| it.need > version);
+        let newer = |peer: &PeerState| peer.missing.get(object).is_some_and(|it| it.need > version);
         if !damaged && self.as_primary().and_then(|primary| primary.peers.get(&to)).is_some_and(newer) {
             // An update that was under way has been ordered since (`catchup.rs`): that one is sent instead.
             self.start_recovery(sh);

@@ -129,6 +129,19 @@ impl InFlight {
             early: false,
         }
     }
+
+    /// What it is a clone of.
+    pub(super) fn clone_source(&self) -> Option<ObjectId> {
+        clone_source(&self.object, &self.effects)
+    }
+}
+
+/// The object that these effects on another of its name clone.
+fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::CloneFrom { snapshot } => Some(crate::snaps::at(object, *snapshot)),
+        _ => None,
+    })
 }
 
 /// Bytes that an update takes of a store, about: no less than what the store counts for the usual ones. Attributes and entries of omaps are records of its
@@ -195,7 +208,7 @@ impl Pg {
         let clone_bytes = op.clone_bytes.unwrap_or(0);
         let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
         let mut clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
-        if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object) {
+        if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object, sh) {
             // Nobody needs more than the entry to remove what it has, and who lacks the object can take no more (`unseen.rs`).
             effects.clear();
             sh.counters.borders.deleted_lacking += 1;
@@ -267,6 +280,7 @@ impl Pg {
         let me = sh.me();
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
         for Ordered { update, .. } in &ordered {
+            self.miss_clone(update);
             for osd in &receivers {
                 self.send_update(*osd, update, trim, sh);
             }
@@ -360,17 +374,14 @@ impl Pg {
         let mut ops = Ops::new();
         let object = entry.object.clone();
         self.end_outdated(&object, sh);
-        let source = effects.iter().find_map(|effect| match effect {
-            Effect::CloneFrom { snapshot } => Some(crate::snaps::at(&object, *snapshot)),
-            _ => None,
-        });
+        let source = clone_source(&object, &effects);
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
         let absent = (!effects.is_empty() && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
         // An entry without effects: recovery brings the object (`redo.rs`). So it does where, outside of the acting set, something was lost before (`catchup.rs`).
         let acts = self.interval.acting.contains(&sh.config.id);
         // (An older primary does not say what it takes.)
-        if !acts && !effects.is_empty() && !sh.take_part(takes.max(room_of(&effects, &payload))) {
+        if !acts && !effects.is_empty() && !entry.deleted && !sh.take_part(takes.max(room_of(&effects, &payload))) {
             // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
             return;
         }

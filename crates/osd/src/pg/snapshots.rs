@@ -102,15 +102,16 @@ impl Pg {
             let state = objects.peek(&clone);
             let free = |state: &super::object::ObjectState| state.held == 0 && state.reads == 0 && !state.exclusive;
             let fits = state.is_some_and(|state| state.context.is_some() && (*touch == Touch::Reads || free(state)));
-            fits && !suspect(&clone) && !self.is_lacking(&clone)
+            fits && !suspect(&clone) && !self.is_lacking(&clone, sh)
         };
         let touched = self.touched(op, before, sh);
         touched.iter().find(|touch| !ready(touch)).map(|(id, _)| snaps::at(&op.request.object, *id))
     }
 
     /// Whether somebody who gets updates of the object has to get the object first.
-    pub(super) fn is_lacking(&self, object: &ObjectId) -> bool {
-        self.local.missing.contains_key(object) || self.interval.receivers().any(|osd| self.lacks(osd, object))
+    pub(super) fn is_lacking(&self, object: &ObjectId, sh: &Shared) -> bool {
+        let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh);
+        self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
     }
 
     /// Whether the operation can do what it does with clones of its object.
@@ -123,11 +124,14 @@ impl Pg {
         let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
         let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
         let Some(clone) = self.unready(front, context, sh) else { return };
-        if self.is_lacking(&clone) {
+        if self.is_lacking(&clone, sh) {
             self.recover_now(&clone, sh);
         } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())
         {
             self.load_context(&clone, sh);
+        } else {
+            // It may be on its way to somebody for whom nothing waits.
+            self.stop_pushing(&clone, false, sh);
         }
     }
 

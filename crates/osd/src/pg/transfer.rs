@@ -176,10 +176,10 @@ impl Pg {
         }
     }
 
-    /// Members that lack the object are no longer sent it: it is about to be deleted.
-    pub(super) fn stop_pushing(&mut self, object: &ObjectId, sh: &mut Shared) {
+    /// Members that lack the object are no longer sent it, since it is about to change: all of them if it is to be deleted, otherwise those that nobody waits for.
+    pub(super) fn stop_pushing(&mut self, object: &ObjectId, all: bool, sh: &mut Shared) {
         for to in self.transfers.receivers_of(object) {
-            if self.lacks(to, object) {
+            if self.lacks(to, object) && (all || !self.is_waited_for(to, sh)) {
                 self.end_outgoing(to, object, sh);
             }
         }

@@ -76,6 +76,11 @@ impl Trimming {
     pub(super) fn in_queues(&self) -> usize {
         self.busy.values().filter(|version| version.is_none()).count()
     }
+
+    /// Whether a name could not be trimmed, since somebody lacks something of it.
+    pub(super) const fn lacks(&self) -> bool {
+        self.lacked
+    }
 }
 
 impl Pg {
@@ -209,7 +214,8 @@ impl Pg {
         while now && self.trimming().busy.len() < ROOM {
             let trimming = self.trimming();
             let Some((object, found)) = trimming.candidates.pop_front() else { break };
-            let lacking = self.is_lacking(&object) || found.iter().any(|id| self.is_lacking(&snaps::at(&object, *id)));
+            let lacks = |object: &ObjectId| self.is_lacking(object, sh);
+            let lacking = lacks(&object) || found.iter().any(|id| lacks(&snaps::at(&object, *id)));
             let trimming = self.trimming();
             if lacking {
                 trimming.lacked = true;

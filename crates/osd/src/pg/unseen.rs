@@ -38,19 +38,30 @@ impl Pg {
         primary.recovery.forget(object);
     }
 
-    /// The front of a queue waits until the object has been copied to others. What only deletes it does not.
+    /// The front of a queue waits until the object has been copied to others. What only deletes it does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
         let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
-        if front.only_deletes() && self.leaves_nothing(front, context, sh) {
-            self.stop_pushing(object, sh);
-        }
+        let deletes = front.only_deletes() && self.leaves_nothing(front, context, sh);
+        self.stop_pushing(object, deletes, sh);
+    }
+
+    /// Whether an operation has waited a while for what recovery brings.
+    pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
+        let patience = sh.config.timing.retry_interval * 2;
+        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return false };
+        let late = |object: &ObjectId| {
+            let front = primary.objects.peek(object).and_then(|state| state.front());
+            front.is_some_and(|front| sh.now.since(front.received) >= patience)
+        };
+        let waiting: Vec<ObjectId> = primary.objects.waiting().into_iter().filter(late).collect();
+        waiting.iter().any(|object| self.awaits_recovery(object, sh) && !self.is_lost(object))
     }
 
     /// A member that lacks the object and has no room for it.
     pub(super) fn without_room(&self, object: &ObjectId, sh: &Shared) -> Option<OsdId> {
         let here = self.local.missing.contains_key(object).then_some(sh.config.id);
-        let others = self.interval.receivers().filter(|osd| self.lacks(*osd, object));
+        let others = self.interval.receivers().filter(|osd| self.lacks(*osd, object) && self.is_waited_for(*osd, sh));
         here.into_iter().chain(others).find(|osd| sh.has_no_room_at(*osd))
     }
 
