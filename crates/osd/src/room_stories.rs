@@ -3,7 +3,7 @@
 use crate::company::Company;
 use crate::key;
 use crate::pg::local::{VERSION_ATTR, version_of};
-use crate::stories::PG;
+use crate::stories::{Host, PG};
 use nacre_store::{Read, ReadReply};
 use nacre_types::{ClientId, ObjectId, OsdId};
 use nacre_wire::Message;
@@ -26,13 +26,19 @@ fn without_room(place: usize, names: &[&str]) -> (Company, u32) {
     for name in names {
         company.write(name, b"new").expect("two are enough");
     }
+    comes_back_full(&mut company, host, place);
+    (company, member)
+}
+
+/// It acts again where it did, and its store has no room for what it missed.
+fn comes_back_full(company: &mut Company, host: Host, place: usize) {
+    let member = host.osd.id().0;
     company.lose = |message| matches!(message, Message::Push(..));
     company.revive(host, 2);
     company.host(member).osd.on_usage(FULL.0, FULL.1);
     company.wait(1000);
     assert_eq!(company.acting()[place], member);
     company.lose = |_| false;
-    (company, member)
 }
 
 /// Everybody has the object in the same version, or nobody has it.
@@ -152,12 +158,7 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
             company.write(name, b"new").expect("two are enough");
         }
         let tuesday = crate::snap_stories::snapshot(&mut company, "tuesday");
-        company.lose = |message| matches!(message, Message::Push(..));
-        company.revive(host, 2);
-        company.host(member).osd.on_usage(FULL.0, FULL.1);
-        company.wait(1000);
-        assert_eq!(company.acting()[place], member);
-        company.lose = |_| false;
+        comes_back_full(&mut company, host, place);
         let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
         company.wait(3000);
         assert!(!company.acting().contains(&member), "the others act without it");

@@ -38,16 +38,16 @@ impl Pg {
         }
     }
 
-    /// Of these members, those that act if whoever lacks something and has only its reserve left stands aside; nothing if all act, or too few would.
-    pub(super) fn with_room(
+    /// Of these members, those that stand aside: they lack something, and have only their reserve left. Nobody does if too few would be left.
+    pub(super) fn would_stand_aside(
         &self,
         members: &[OsdId],
         lacks: impl Fn(OsdId) -> bool,
         sh: &Shared,
-    ) -> Option<Vec<OsdId>> {
-        let stays = |osd: &OsdId| !(sh.is_nearly_full_at(*osd) && lacks(*osd));
-        let rest: Vec<OsdId> = members.iter().copied().filter(stays).collect();
-        (rest.len() < members.len() && rest.len() >= self.interval.min_size).then_some(rest)
+    ) -> Vec<OsdId> {
+        let goes = |osd: &OsdId| sh.is_nearly_full_at(*osd) && lacks(*osd);
+        let aside: Vec<OsdId> = members.iter().copied().filter(goes).collect();
+        if members.len() - aside.len() < self.interval.min_size { Vec::new() } else { aside }
     }
 
     /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
@@ -57,15 +57,16 @@ impl Pg {
 
     /// A member keeps clients or trimming waiting for what it has no room for: the others are asked to act without it.
     pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
-        let lacks_any = |pg: &Self, osd: OsdId| match pg.as_primary().and_then(|primary| primary.peers.get(&osd)) {
-            Some(peer) => !peer.missing.is_empty(),
-            None => !pg.local.missing.is_empty(),
-        };
+        let lacks_any = |osd| !self.missing_at(osd).is_empty();
         let acting = &self.interval.acting;
-        if !acting.iter().any(|osd| sh.has_no_room_at(*osd) && lacks_any(self, *osd)) {
+        if !acting.iter().any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd)) {
             return;
         }
-        let Some(rest) = self.with_room(acting, |osd| lacks_any(self, osd), sh) else { return };
+        let aside = self.would_stand_aside(acting, lacks_any, sh);
+        if aside.is_empty() {
+            return;
+        }
+        let rest = acting.iter().copied().filter(|osd| !aside.contains(osd)).collect();
         let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else { return };
         if primary.backfill.ask_at > sh.now || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh)) {
             return;

@@ -301,10 +301,13 @@ impl Pg {
 
     /// Whether a member should have the object and has not.
     pub(super) fn lacks(&self, osd: OsdId, object: &ObjectId) -> bool {
-        let Some(peer) = self.as_primary().and_then(|primary| primary.peers.get(&osd)) else {
-            return self.local.missing.contains_key(object);
-        };
-        peer.missing.contains_key(object)
+        self.missing_at(osd).contains_key(object)
+    }
+
+    /// What a member should have and has not; of ourselves and those that get no updates, what we miss.
+    pub(super) fn missing_at(&self, osd: OsdId) -> &super::ByObject<nacre_wire::msg::replication::Missing> {
+        let peer = self.as_primary().and_then(|primary| primary.peers.get(&osd));
+        peer.map_or(&self.local.missing, |peer| &peer.missing)
     }
 
     /// Whether the front of the queue waits for recovery.
@@ -324,7 +327,8 @@ impl Pg {
         let acting = &self.interval.acting;
         let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
         let lost = self.is_lost(object);
-        let lacking = having < acting.len() || self.is_lacking(object, sh);
+        let lacks = |osd: OsdId| self.lacks(osd, object) && self.is_waited_for(osd, sh);
+        let lacking = having < acting.len() || self.interval.backfill_targets().any(lacks);
         let primary = self.primary().expect("serving");
         let suspect = primary.damage.is_suspect(object);
         let state = primary.objects.get(object);

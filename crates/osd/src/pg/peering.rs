@@ -396,9 +396,8 @@ impl Pg {
             want.clone_from(&self.interval.up);
         }
         let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty() || info.head < best.head);
-        let rest = self.with_room(&want, lacks, sh).unwrap_or_else(|| want.clone());
-        let aside: Vec<OsdId> = want.iter().copied().filter(|osd| !rest.contains(osd)).collect();
-        want = rest;
+        let aside = self.would_stand_aside(&want, lacks, sh);
+        want.retain(|osd| !aside.contains(osd));
         // Others who have everything cover for those who must be backfilled; and where the map gives fewer members than it takes to serve, because OSDs
         // are out, those who are out serve until others have their data: all of it is there.
         let covers = want.len() < self.interval.up.len() || want.is_empty();

@@ -124,12 +124,12 @@ impl Pg {
                 self.recover_object(&object, sh);
             }
         }
-        let lacking = |(_, peer): &(&OsdId, &PeerState)| !peer.missing.is_empty();
-        let mut lacking =
-            self.as_primary().expect("still").peers.iter().filter(lacking).map(|(osd, _)| *osd).peekable();
-        let unfinished = !self.local.missing.is_empty() || lacking.peek().is_some();
+        let peers = &self.as_primary().expect("still").peers;
+        let mut lacking = peers.iter().filter(|(_, peer)| !peer.missing.is_empty());
+        let missing_here = !self.local.missing.is_empty();
+        let unfinished = missing_here || lacking.clone().next().is_some();
         // Who stands aside may take long, and others are filled meanwhile.
-        let first = !self.local.missing.is_empty() || lacking.any(|osd| self.is_waited_for(osd, sh));
+        let first = missing_here || lacking.any(|(osd, _)| self.is_waited_for(*osd, sh));
         self.primary().expect("still").recovery.unfinished = unfinished;
         if !first {
             self.start_backfill(sh);
