@@ -106,6 +106,8 @@ fn what_a_member_has_lost_it_says_until_it_has_it() {
         company.op("b", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
         company.wait(500);
         assert!(!company.can_read(member, "a"), "nobody was told");
+        // The note follows, although the store says nothing of an update that touches no data.
+        company.op("a", vec![SubOp::Truncate { size: 5 }], &[]).expect("written");
         let stopped = company.kill(if restart { member } else { primary });
         company.wait(3000);
         // What was deleted or written anew in between needs no help.
@@ -369,14 +371,35 @@ pub(crate) fn left_with_an_undone_append_and_losing(
     places: [usize; 3],
     lose: fn(&Message) -> bool,
 ) -> (OpRequest, Host) {
+    let append = (vec![SubOp::Append { length: 3 }], "two");
+    let (mut sent, third) = left_with_undone(company, places, Some("before"), &[append], lose);
+    (sent.remove(0), third)
+}
+
+/// The same with these updates in place of the append, and with a snapshot before them or without.
+fn left_with_undone(
+    company: &mut Company,
+    places: [usize; 3],
+    snapshot: Option<&str>,
+    updates: &[(Vec<SubOp>, &str)],
+    lose: fn(&Message) -> bool,
+) -> (Vec<OpRequest>, Host) {
     let [away, holder, other] = places.map(|place| company.acting()[place]);
     let gone = company.kill(away);
     company.write("a", b"one").expect("two are enough");
     company.wait(500);
-    crate::snap_stories::snapshot(company, "before");
+    if let Some(name) = snapshot {
+        crate::snap_stories::snapshot(company, name);
+    }
     company.lose = |message| matches!(message, Message::Replicate(..));
-    let append = company.request(ClientId(7), "a", vec![SubOp::Append { length: 3 }], 0);
-    company.resend(&append, b"two");
+    let mut sent: Vec<OpRequest> = Vec::new();
+    for (ops, data) in updates {
+        let mut request = company.request(ClientId(7), "a", ops.clone(), 0);
+        // They are under way together.
+        request.answered_below = sent.first().map_or(request.answered_below, |first| first.answered_below);
+        company.resend(&request, data.as_bytes());
+        sent.push(request);
+    }
     company.wait(500);
     let dead = company.kill(holder);
     company.lose = |message| matches!(message, Message::Push(..));
@@ -393,7 +416,7 @@ pub(crate) fn left_with_an_undone_append_and_losing(
     company.lose = lose;
     company.revive(again, 3);
     company.wait(3000);
-    (append, third)
+    (sent, third)
 }
 
 /// Simulator, seed 3656: members that lose power one after the other may each have an update on the object that did not get about; each was undone when others
@@ -415,6 +438,29 @@ fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
             assert_eq!(company.data_at(osd, &ObjectId::named("b")), b"three");
         }
         company.write("a", b"four").expect("all are here");
+    }
+}
+
+/// The same with an object that was deleted and made again. (A planted bug that nothing saw: the second update named the deletion as what the object was before
+/// it, and whoever undid it would have waited for a version that nobody can have.)
+#[test]
+fn a_deletion_and_what_came_after_it_are_kept_too() {
+    for places in [[2, 0, 1], [0, 1, 2]] {
+        let mut company = Company::new(3, 2, 3);
+        let updates = [(vec![SubOp::Delete {}], ""), (vec![SubOp::WriteFull { length: 3 }], "two")];
+        let (sent, third) = left_with_undone(&mut company, places, None, &updates, |_| false);
+        assert!(company.was_said("updates that nobody was told of are kept"), "{:?}", company.log);
+        for (request, (_, data)) in sent.iter().zip(&updates) {
+            company.resend(request, data.as_bytes());
+            company.await_answer(request).expect("it was executed");
+        }
+        assert_eq!(company.read("a").expect("it is there"), b"two");
+        company.revive(third, 2);
+        company.wait(8000);
+        assert!(is_clean(&company));
+        for osd in 0..3 {
+            assert_eq!(company.data_at(osd, &ObjectId::named("a")), b"two");
+        }
     }
 }
 

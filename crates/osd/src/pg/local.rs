@@ -648,6 +648,11 @@ impl Local {
             let need = self.missing.get(&undone.object).map(|missing| missing.need);
             assert_eq!(need, Some(undone.base), "{}: {} has undone updates", self.pg, undone.object);
         }
+        for (object, noted) in self.lost.iter().filter(|(object, _)| !self.missing.contains_key(*object)) {
+            let last = self.log.last_of(object).map(|last| (last.deleted, last.version));
+            let fits = last.is_none_or(|last| last == (false, *noted));
+            assert!(fits, "{}: {object} is noted as damaged at {noted}, and the log has {last:?}", self.pg);
+        }
     }
 }
 

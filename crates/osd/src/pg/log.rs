@@ -205,6 +205,17 @@ impl PgLog {
         let bytes: usize = self.entries.iter().map(|entry| entry_bytes(entry)).sum();
         assert_eq!(self.bytes, bytes, "the log's bytes were miscounted");
         assert!(last <= self.head, "the head {} lies before the last entry {last}", self.head);
+        self.check_newest();
+    }
+
+    /// The newest update followed the one before it on its object, as far back as the log goes: undoing it, or looking for copies of what it changed, starts
+    /// from there.
+    fn check_newest(&self) {
+        let mut entries = self.entries.iter().rev();
+        let Some(newest) = entries.next() else { return };
+        let Some(before) = entries.find(|entry| entry.object == newest.object) else { return };
+        let there = if before.deleted { Version::NONE } else { before.version };
+        assert_eq!(newest.prior, there, "{} of {} names another version before it", newest.version, newest.object);
     }
 }
 
