@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod allowance;
+#[cfg(test)]
+mod aside_stories;
 mod boot;
 pub mod borders;
 mod builtin;

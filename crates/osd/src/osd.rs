@@ -634,7 +634,7 @@ impl Osd {
 
 /// Keeps what is known of all groups together true for one that something just happened to.
 fn note(busy: &mut usize, pg: &mut Pg, sh: &mut Shared) {
-    let counted = pg.in_recovery();
+    let counted = pg.in_recovery(sh);
     sh.recovering = sh.recovering + counted - pg.counted;
     pg.counted = counted;
     pg.count_range(pg.has_range(), sh);

@@ -96,6 +96,8 @@ impl Pg {
         peer.backfill = Some(first);
         peer.catching = Some(head);
         self.send_adopt_anew(osd, sh);
+        // What is on its way there would be held for as long as it takes nothing, and belongs to no range that is given up.
+        self.stop_sending_to(osd, sh);
     }
 
     /// The target has something more of the log.

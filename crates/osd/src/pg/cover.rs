@@ -38,7 +38,8 @@ impl Pg {
         }
     }
 
-    /// Of these members, those that stand aside: they lack something, and have only their reserve left. Nobody does if too few would be left.
+    /// Of these members, those that stand aside: they lack something, and have only their reserve left. Nobody does if too few would be left to serve, or only one:
+    /// what that one acknowledged would be nowhere else for as long as the others are full.
     pub(super) fn would_stand_aside(
         &self,
         members: &[OsdId],
@@ -47,7 +48,12 @@ impl Pg {
     ) -> Vec<OsdId> {
         let goes = |osd: &OsdId| sh.is_nearly_full_at(*osd) && lacks(*osd);
         let aside: Vec<OsdId> = members.iter().copied().filter(goes).collect();
-        if members.len() - aside.len() < self.interval.min_size { Vec::new() } else { aside }
+        if members.len() - aside.len() < self.interval.min_size.max(2) { Vec::new() } else { aside }
+    }
+
+    /// Where they cannot stand aside, they do not lead: a primary fills nobody while it lacks something itself.
+    pub(super) fn full_last(&self, members: &mut Vec<OsdId>, lacks: impl Fn(OsdId) -> bool, sh: &Shared) {
+        members.sort_by_key(|osd| sh.is_nearly_full_at(*osd) && lacks(*osd));
     }
 
     /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
@@ -63,10 +69,11 @@ impl Pg {
             return;
         }
         let aside = self.would_stand_aside(acting, lacks_any, sh);
-        if aside.is_empty() {
+        let mut rest: Vec<OsdId> = acting.iter().copied().filter(|osd| !aside.contains(osd)).collect();
+        self.full_last(&mut rest, lacks_any, sh);
+        if rest == *acting {
             return;
         }
-        let rest = acting.iter().copied().filter(|osd| !aside.contains(osd)).collect();
         let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else { return };
         if primary.backfill.ask_at > sh.now || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh)) {
             return;
@@ -77,11 +84,16 @@ impl Pg {
         self.request_acting(rest, sh);
     }
 
-    /// Everybody in `up` is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
+    /// Everybody in `up` who does not stand aside is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
     /// and two were needed, a member that was out acted alone, and never took the one that it had filled.)
     pub(super) fn ask_for_the_complete(&mut self, sh: &mut Shared) {
         let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
-        let mut wanted = up.clone();
+        let aside = self.would_stand_aside(&up, |osd| !self.missing_at(osd).is_empty(), sh);
+        let mut wanted: Vec<OsdId> = up.iter().copied().filter(|osd| !aside.contains(osd)).collect();
+        // Whether it stays while nobody takes its place is not asked here.
+        if !aside.is_empty() && wanted.iter().all(|osd| self.interval.acting.contains(osd)) {
+            return;
+        }
         if up.len() < min_size {
             // As peering chooses: members that are out cover.
             let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
@@ -97,7 +109,8 @@ impl Pg {
                 |peer: &PeerState| peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty();
             primary.peers.get(osd).is_some_and(complete)
         };
-        let complete = up.iter().all(|osd| *osd == sh.config.id || follows(osd));
+        let mut given = up.iter().filter(|osd| !aside.contains(osd));
+        let complete = given.all(|osd| *osd == sh.config.id || follows(osd));
         if complete && primary.backfill.ask_at <= sh.now {
             let again = sh.now + sh.config.timing.retry_interval * 2;
             primary.backfill.ask_at = again;

@@ -395,19 +395,23 @@ impl Pg {
         if mutant(Mutant::BackfillTargetComplete) {
             want.clone_from(&self.interval.up);
         }
-        let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty() || info.head < best.head);
-        let aside = self.would_stand_aside(&want, lacks, sh);
-        want.retain(|osd| !aside.contains(osd));
         // Others who have everything cover for those who must be backfilled; and where the map gives fewer members than it takes to serve, because OSDs
         // are out, those who are out serve until others have their data: all of it is there.
+        let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
+        let mut others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
+        let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty());
+        let aside = self.would_stand_aside(&[&want[..], &others].concat(), lacks, sh);
+        want.retain(|osd| !aside.contains(osd));
+        others.retain(|osd| !aside.contains(osd));
         let covers = want.len() < self.interval.up.len() || want.is_empty();
         let most = if covers { self.interval.size } else { self.interval.min_size };
-        if want.len() < most {
-            let others = infos.iter().filter(|(osd, _)| !want.contains(osd) && !aside.contains(osd));
-            let others = others.filter(|(osd, info)| may_know(osd, info) && by_log(info));
-            let others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
-            let room = most - want.len();
-            want.extend(others.into_iter().take(room));
+        want.extend(others.into_iter().take(most.saturating_sub(want.len())));
+        self.full_last(&mut want, lacks, sh);
+        // Who leads in the place of somebody that lacks something goes on leading until that has everything, whatever it has heard of its room by now.
+        let acting = &self.interval.acting;
+        let same = want.len() == acting.len() && want.iter().all(|osd| acting.contains(osd));
+        if same && lacks(want[0]) && !lacks(acting[0]) {
+            want.clone_from(acting);
         }
         // Whoever takes over serves beside somebody of the last activated interval first: the monitors commit no activation without one.
         // So members that are all replaced at once are replaced in two steps (simulator with real monitors, seed 6: activation was refused

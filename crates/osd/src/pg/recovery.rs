@@ -28,6 +28,8 @@ pub struct Recovery {
     /// Who did not answer in time when asked for an object: others are asked first. (A member of the last activation that is neither up nor
     /// acting by CRUSH was asked again and again after it had died, though another had the object.)
     unanswered: BTreeMap<ObjectId, BTreeSet<OsdId>>,
+    /// What nobody who is here had when it was last looked for.
+    unfound: BTreeSet<ObjectId>,
     /// Something is missing somewhere.
     unfinished: bool,
 }
@@ -46,6 +48,7 @@ impl Recovery {
         self.pulls.remove(object);
         self.refused.remove(object);
         self.unanswered.remove(object);
+        self.unfound.remove(object);
         self.redo.remove(object);
     }
     pub(super) fn is_busy(&self) -> bool {
@@ -97,7 +100,7 @@ impl Pg {
         while let Some(object) = self.primary().expect("still").recovery.urgent.pop_front() {
             self.recover_object(&object, sh);
         }
-        let here = self.in_recovery();
+        let here = self.in_recovery(sh);
         let together = sh.config.limits.recovery_objects_total.saturating_sub(sh.recovering + here - self.counted);
         let room = limit.saturating_sub(here).min(together);
         if !stopped && room == 0 && here < limit {
@@ -105,20 +108,8 @@ impl Pg {
             sh.recovery_waits.insert(self.id());
         }
         if !stopped && room > 0 {
-            let wanted: Vec<ObjectId> = {
-                let primary = self.as_primary().expect("still");
-                let own = self.local.missing.keys().filter(|object| !primary.recovery.pulls.contains_key(object));
-                let ready = primary.peers.iter().filter(|(_, peer)| peer.catching.is_none());
-                let others = ready.flat_map(|(osd, peer)| {
-                    // What nobody can read leaves the room to the others (simulator with snapshots, seed 2515: a clone shares the block that
-                    // rotted under its object, and the two waited in everybody's place for ever).
-                    let here = |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
-                    peer.missing.keys().filter(here).filter(|object| !self.transfers.is_outgoing(*osd, object))
-                });
-                own.chain(others).take(room).cloned().collect()
-            };
-            for object in wanted {
-                if self.in_recovery() >= here + room {
+            for object in self.next_to_recover(room, sh) {
+                if self.in_recovery(sh) >= here + room {
                     break;
                 }
                 self.recover_object(&object, sh);
@@ -136,9 +127,37 @@ impl Pg {
         }
     }
 
-    /// Objects under way.
-    pub(crate) fn in_recovery(&self) -> usize {
-        self.transfers.outgoing_len() + self.as_primary().map_or(0, |primary| primary.recovery.pulls.len())
+    /// What is recovered next, if there is room for so many. What cannot get on keeps nothing else waiting: objects that nobody who is here has come last, and
+    /// who has no room is sent one object, to see when there is some.
+    fn next_to_recover(&self, room: usize, sh: &Shared) -> Vec<ObjectId> {
+        let Some(primary) = self.as_primary() else { return Vec::new() };
+        let Recovery { pulls, unfound, .. } = &primary.recovery;
+        let own = || self.local.missing.keys().filter(|object| !pulls.contains_key(*object));
+        let (found, unfound) =
+            (own().filter(|object| !unfound.contains(*object)), own().filter(|object| unfound.contains(*object)));
+        // What nobody can read leaves the room to the others (simulator with snapshots, seed 2515: a clone shares the block that rotted under its
+        // object, and the two waited in everybody's place for ever).
+        let here = |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
+        let ready = |full: bool| {
+            let fits = move |osd: &OsdId| sh.has_no_room_at(*osd) == full;
+            primary.peers.iter().filter(move |(osd, peer)| peer.catching.is_none() && fits(osd))
+        };
+        let lacked = |(osd, peer): (&OsdId, &'_ PeerState)| -> Vec<ObjectId> {
+            let most = match sh.has_no_room_at(*osd) {
+                false => room,
+                true => usize::from(!self.transfers.sends_to(*osd)),
+            };
+            let fresh = |object: &&ObjectId| !self.transfers.is_outgoing(*osd, object);
+            peer.missing.keys().filter(here).filter(fresh).take(most).cloned().collect()
+        };
+        let others = ready(false).chain(ready(true)).flat_map(lacked);
+        found.cloned().chain(others).chain(unfound.cloned()).take(room).collect()
+    }
+
+    /// Objects under way. What is on its way to who has no room for it is not: it would take the others' places for as long as that lasts.
+    pub(crate) fn in_recovery(&self, sh: &Shared) -> usize {
+        let pulls = self.as_primary().map_or(0, |primary| primary.recovery.pulls.len());
+        pulls + self.transfers.outgoing_to(|osd| !sh.has_no_room_at(osd))
     }
 
     /// A client waits for this one.
@@ -173,7 +192,10 @@ impl Pg {
                     pulls.insert(object.clone(), (source, until));
                     sh.send(source, Message::Pull(Pull { pg, interval, object: object.clone(), version }));
                 }
-                None => self.on_no_source(object, sh),
+                None => {
+                    self.primary().expect("recovering").recovery.unfound.insert(object.clone());
+                    self.on_no_source(object, sh);
+                }
             }
             return;
         }

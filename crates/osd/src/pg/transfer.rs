@@ -150,10 +150,13 @@ impl Transfers {
     fn receivers_of(&self, object: &ObjectId) -> Vec<OsdId> {
         self.outgoing.keys().filter(|(_, of)| of == object).map(|(to, _)| *to).collect()
     }
-    /// How many are on their way out.
-    #[must_use]
-    pub fn outgoing_len(&self) -> usize {
-        self.outgoing.len()
+    /// How many are on their way to members of whom this is so.
+    pub fn outgoing_to(&self, is_so: impl Fn(OsdId) -> bool) -> usize {
+        self.outgoing.keys().filter(|(to, _)| is_so(*to)).count()
+    }
+    /// Whether anything is on its way to the member.
+    pub(super) fn sends_to(&self, to: OsdId) -> bool {
+        self.outgoing_to(|osd| osd == to) > 0
     }
 }
 
@@ -173,6 +176,15 @@ impl Pg {
     pub(super) fn end_outdated(&mut self, object: &ObjectId, sh: &mut Shared) {
         for to in self.transfers.receivers_of(object) {
             self.end_outgoing(to, object, sh);
+        }
+    }
+
+    /// Nothing is sent to the member any more.
+    pub(super) fn stop_sending_to(&mut self, to: OsdId, sh: &mut Shared) {
+        let all = self.transfers.outgoing.keys().filter(|(osd, _)| *osd == to);
+        let objects: Vec<ObjectId> = all.map(|(_, object)| object.clone()).collect();
+        for object in objects {
+            self.end_outgoing(to, &object, sh);
         }
     }
 

@@ -67,6 +67,8 @@ pub struct Trimming {
     failed: bool,
     /// Somebody lacks something of a name of this pass: it is done again.
     lacked: bool,
+    /// It is done again for that reason.
+    again: bool,
     /// Not before then.
     not_before: Time,
 }
@@ -77,9 +79,9 @@ impl Trimming {
         self.busy.values().filter(|version| version.is_none()).count()
     }
 
-    /// Whether a name could not be trimmed, since somebody lacks something of it.
-    pub(super) const fn lacks(&self) -> bool {
-        self.lacked
+    /// Whether a name could not be trimmed, since somebody lacks something of it. Where no snapshot was ever removed there is no room to be had.
+    pub(super) fn lacks(&self) -> bool {
+        (self.lacked || self.again) && self.seen.as_ref().is_some_and(|removed| !removed.is_empty())
     }
 }
 
@@ -99,7 +101,8 @@ impl Pg {
             trimming.seen = Some(pool.snaps.removed.clone());
             trimming.new = trimming.done.as_ref().map(|done| clones::without(&pool.snaps.removed, done));
             trimming.candidates.clear();
-            (trimming.failed, trimming.lacked, trimming.not_before) = (false, false, Time::ZERO);
+            (trimming.failed, trimming.lacked, trimming.again) = (false, false, false);
+            trimming.not_before = Time::ZERO;
             (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), None);
         }
     }
@@ -141,7 +144,8 @@ impl Pg {
             return;
         }
         let Some(from) = trimming.from.clone() else {
-            if std::mem::take(&mut trimming.lacked) {
+            trimming.again = std::mem::take(&mut trimming.lacked);
+            if trimming.again {
                 trimming.from = Some(first);
                 trimming.not_before = sh.now + sh.config.timing.retry_interval * 10;
                 return;

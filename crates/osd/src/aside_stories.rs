@@ -1,0 +1,207 @@
+//! Full members that lack something: who acts and who leads without them, and what others get meanwhile.
+
+use crate::Limits;
+use crate::company::Company;
+use crate::room_stories::{FULL, ROOMY, comes_back_full, is_missed_by};
+use crate::snap_stories::{remove, snapshot};
+use crate::stories::PG;
+use nacre_types::ObjectId;
+use nacre_wire::Message;
+use nacre_wire::map::{Change, Weight};
+use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
+
+fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
+    vec![Change::OsdWeight { osd: nacre_types::OsdId(osd), weight, automatic: false }]
+}
+
+/// How often the group's interval changed within these milliseconds, while a client asks again and again.
+fn changes_within(company: &mut Company, ms: u64, request: &OpRequest) -> usize {
+    let (mut changes, mut since) = (0, company.monitors.map.pgs[&PG].since);
+    for step in 0..ms / 50 {
+        if step % 10 == 0 {
+            company.resend(request, &[]);
+        }
+        company.wait(50);
+        let now = company.monitors.map.pgs[&PG].since;
+        changes += usize::from(now != since);
+        since = now;
+    }
+    changes
+}
+
+/// What was on its way to a full member took every place of its group, and of its daemon: another member that came back was not brought what it lacked for as long as
+/// the first had no room.
+#[test]
+fn a_full_member_keeps_nobody_else_from_being_recovered() {
+    for (first, second) in [(1, 2), (2, 1), (3, 1)] {
+        let mut company = Company::new(4, 2, 4);
+        let limits = Limits { recovery_objects: 2, recovery_objects_total: 2, ..Limits::default() };
+        company.limit(limits.clone());
+        let (full, other) = (company.acting()[first], company.acting()[second]);
+        let (full_host, other_host) = (company.kill(full), company.kill(other));
+        company.wait(1000);
+        for n in 0..8 {
+            company.write(&format!("object-{n}"), b"new").expect("two are enough");
+        }
+        comes_back_full(&mut company, full_host, first - usize::from(second < first));
+        company.wait(2000);
+        company.revive(other_host, 2);
+        company.limit(limits);
+        company.wait(8000);
+        assert_eq!(is_missed_by(&mut company, other), [""; 0], "it has room");
+        assert!(!is_missed_by(&mut company, full).is_empty(), "it has none");
+        company.host(full).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.wait(10_000);
+        assert_eq!(is_missed_by(&mut company, full), [""; 0]);
+    }
+}
+
+/// Of two copies one is full and lacks something. The other acknowledged alone until an operator came: its disk was the only one that had what was written then.
+#[test]
+fn nobody_is_left_alone_for_want_of_room() {
+    for place in [0, 1] {
+        let mut company = Company::new(2, 1, 2);
+        for name in ["a", "b"] {
+            company.write(name, b"old").expect("both are there");
+        }
+        let member = company.acting()[place];
+        let host = company.kill(member);
+        company.wait(1000);
+        snapshot(&mut company, "monday");
+        company.write("a", b"new").expect("one is enough");
+        comes_back_full(&mut company, host, place);
+        let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
+        company.wait(5000);
+        assert_eq!(company.acting().len(), 2, "both act");
+        assert_eq!(company.monitors.map.pgs[&PG].activated.members.len(), 2);
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.resend(&delete, &[]);
+        company.await_answer(&delete).expect("there is room");
+    }
+}
+
+/// A member that is out covers for one that is being filled, and is full, or covers for a full one. Who looks for who may stand aside, and whoever peered after that,
+/// looked at different sets: each interval asked for the next, for ever.
+#[test]
+fn who_asks_for_a_set_and_who_peers_want_the_same() {
+    for out_is_full in [true, false] {
+        let mut company = Company::new(4, 2, 3);
+        company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+        for n in 0..12 {
+            company.write(&format!("object-{n}"), b"old").expect("all are there");
+        }
+        let place = 2;
+        let (member, other) = (company.acting()[place], company.acting()[1]);
+        let host = company.kill(member);
+        company.wait(1000);
+        snapshot(&mut company, "monday");
+        company.write("object-1", b"new").expect("two are enough");
+        comes_back_full(&mut company, host, place);
+        // Another takes the place of one of them, and is not filled yet.
+        company.lose =
+            |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() != b"object-1");
+        company.commit(weighted(if out_is_full { member } else { other }, Weight::OUT));
+        company.wait(2000);
+        let delete = company.send("object-1", vec![SubOp::Delete {}], &[], 0);
+        let changes = changes_within(&mut company, 15_000, &delete);
+        assert!(changes <= 4, "{changes} intervals, and nothing happened; out and full: {out_is_full}");
+        company.lose = |_| false;
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.wait(10_000);
+        company.resend(&delete, &[]);
+        company.await_answer(&delete).expect("there is room");
+        assert!(changes_within(&mut company, 5_000, &delete) <= 1);
+    }
+}
+
+/// Who stands aside fell behind the log, and had to start over. What was on its way to it stayed so, and its objects were held: clients could not even delete them.
+#[test]
+fn who_starts_over_holds_nothing() {
+    let mut company = Company::new(3, 2, 3);
+    let short = Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() };
+    company.limit(short.clone());
+    for name in ["a", "b"] {
+        company.write(name, b"old").expect("all are there");
+    }
+    let member = company.acting()[2];
+    let host = company.kill(member);
+    company.wait(1000);
+    let monday = snapshot(&mut company, "monday");
+    company.write("a", b"new").expect("two are enough");
+    comes_back_full(&mut company, host, 2);
+    company.limit(short);
+    let delete = company.send("a", vec![SubOp::WriteFull { length: 1 }], b"x", op_flag::FULL_OK);
+    company.wait(3000);
+    assert!(!company.acting().contains(&member), "it stands aside");
+    company.resend(&delete, b"x");
+    company.await_answer(&delete).ok();
+    // It hears of nothing, until the log does not say what it missed.
+    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.effects.is_empty());
+    for _ in 0..20 {
+        let write = company.send("b", vec![SubOp::WriteFull { length: 1 }], b"y", op_flag::FULL_OK);
+        company.await_answer(&write).expect("two are enough");
+    }
+    company.wait(4000);
+    company.lose = |_| false;
+    remove(&mut company, monday);
+    let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
+    company.await_answer(&delete).expect("deletions always work");
+    assert_eq!(company.read("a"), Err(OpFailure::NotFound {}));
+}
+
+/// Only snapshots that are removed keep the room, and nobody waits for anything: the full member lacks something of every name, and nothing was trimmed.
+#[test]
+fn trimming_alone_lets_a_full_member_stand_aside() {
+    let mut company = Company::new(3, 2, 3);
+    for name in ["a", "b"] {
+        company.write(name, b"old").expect("all are there");
+    }
+    let member = company.acting()[2];
+    let host = company.kill(member);
+    company.wait(1000);
+    let monday = snapshot(&mut company, "monday");
+    for name in ["a", "b"] {
+        company.write(name, b"new").expect("two are enough");
+    }
+    comes_back_full(&mut company, host, 2);
+    remove(&mut company, monday);
+    company.wait(12_000);
+    let primary = company.acting()[0];
+    for name in ["a", "b"] {
+        let clone =
+            nacre_store::Read::Stat(crate::key::store_key(PG, &ObjectId { snapshot: monday, ..ObjectId::named(name) }));
+        assert_eq!(
+            company.host(primary).store.peek(&clone),
+            Ok(nacre_store::ReadReply::Stat(None)),
+            "{name} is trimmed"
+        );
+    }
+}
+
+/// A full member led, lacked something, and could not stand aside, since too few would be left: the one that was to be filled in a third's place stayed empty.
+#[test]
+fn a_full_member_does_not_lead_while_it_keeps_others_from_being_filled() {
+    let mut company = Company::new(4, 2, 3);
+    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+    for n in 0..12 {
+        company.write(&format!("object-{n}"), b"old").expect("all are there");
+    }
+    let [full, _, dead] = company.acting()[..] else { panic!("three") };
+    let host = company.kill(full);
+    company.wait(1000);
+    company.write("object-1", b"new").expect("two are enough");
+    comes_back_full(&mut company, host, 0);
+    company.kill(dead);
+    company.commit(weighted(dead, Weight::OUT));
+    company.host(full).osd.on_usage(FULL.0, FULL.1);
+    company.wait(25_000);
+    let acting = company.acting();
+    assert!(!acting.contains(&full) && acting.len() == 2, "the one that was filled acts in its place: {acting:?}");
+    for osd in acting {
+        assert_eq!(is_missed_by(&mut company, osd), [""; 0]);
+    }
+    company.host(full).osd.on_usage(ROOMY.0, ROOMY.1);
+    company.wait(10_000);
+    assert_eq!(company.acting().len(), 3);
+    assert_eq!(is_missed_by(&mut company, full), [""; 0]);
+}
