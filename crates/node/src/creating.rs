@@ -5,9 +5,12 @@
 //!        │            killed here: the next attempt begins again          │ killed here: complete
 //!        └─ locked while its process lives: two do not make one cluster
 //! ```
-//! Only what a creation makes is ever removed: `mon.N` and `osd.N` with a store in them, and nothing that lies beside.
+//! Only what a creation makes is ever removed: `mon.N` and `osd.N` with a store in them, and nothing that lies beside. The mark alone is no proof
+//! that what is there is a creation's: it may have outlived one. Where `cluster.toml` is, or a daemon has ever run, nothing is removed.
 
+use crate::config::FILE_NAME;
 use crate::error::StartError;
+use crate::locks;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -15,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 const MARK: &str = "creating";
 const FIRST_POOL: &str = "first-pool";
+const STORE_FILES: [&str; 2] = ["store", "store.reserve"];
 
 /// See the module head. Dropped without [`Self::finish`], it takes back what was made.
 #[derive(Debug)]
@@ -41,13 +45,59 @@ fn is_ours(name: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
+/// Whether the directory holds a complete cluster. An error is not "no": stores are removed where there is none.
+pub(crate) fn is_complete(dir: &Path) -> Result<bool, StartError> {
+    let file = dir.join(FILE_NAME);
+    match file.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io("look for", &file)(error)),
+    }
+}
+
+/// Removes a mark that has outlived its creation, durably.
+pub(crate) fn forget_mark(dir: &Path) {
+    if matches!(is_complete(dir), Ok(true)) && std::fs::remove_file(dir.join(MARK)).is_ok() {
+        let _ = File::open(dir).and_then(|dir| dir.sync_all());
+    }
+}
+
+/// The first thing in a directory that no creation makes.
+fn foreign(dir: &Path) -> Result<Option<String>, StartError> {
+    for entry in std::fs::read_dir(dir).map_err(io("read", dir))? {
+        let entry = entry.map_err(io("read", dir))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let inside: &[&str] = match name.as_str() {
+            MARK | "cluster.new" => continue,
+            "run" => &[FIRST_POOL],
+            ours if is_ours(ours) => &STORE_FILES,
+            _ => return Ok(Some(name)),
+        };
+        let path = entry.path();
+        // Not what a link leads to: no creation makes one.
+        if !entry.file_type().map_err(io("look at", &path))?.is_dir() {
+            return Ok(Some(name));
+        }
+        for inner in std::fs::read_dir(&path).map_err(io("read", &path))? {
+            let inner = inner.map_err(io("read", &path))?.file_name().to_string_lossy().into_owned();
+            if !inside.contains(&inner.as_str()) {
+                return Ok(Some(format!("{name}/{inner}")));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Removes what a creation has made in a directory that is no cluster yet.
 fn take_back(dir: &Path) {
+    if !matches!(is_complete(dir), Ok(false)) {
+        return;
+    }
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if is_ours(&name) {
-            for file in ["store", "store.reserve"] {
+            for file in STORE_FILES {
                 let _ = std::fs::remove_file(entry.path().join(file));
             }
             let _ = std::fs::remove_dir(entry.path());
@@ -57,6 +107,26 @@ fn take_back(dir: &Path) {
     let _ = std::fs::remove_file(run.join(FIRST_POOL));
     let _ = std::fs::remove_dir(run);
     let _ = std::fs::remove_file(dir.join("cluster.new"));
+}
+
+/// Refuses a directory that is not a creation's to take back. To be called under the lock: another process may have ended its creation just before.
+fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
+    if is_complete(dir)? {
+        forget_mark(dir);
+        return Err(StartError::Exists { path: dir.to_owned() });
+    }
+    // A creation makes none.
+    if let Some(lock) = locks::files(&locks::run_folder(dir), "lock")?.first() {
+        let why = format!(
+            "it is missing, but a cluster has run here ({} says so): bring it back from a copy. Nothing was changed",
+            lock.display()
+        );
+        return Err(StartError::Config { path: dir.join(FILE_NAME), why });
+    }
+    match foreign(dir)? {
+        Some(found) => Err(StartError::Foreign { path: dir.to_owned(), found }),
+        None => Ok(()),
+    }
 }
 
 impl Creating {
@@ -86,17 +156,13 @@ impl Creating {
             }
             Err(TryLockError::Error(error)) => return Err(io("lock", &mark)(error)),
         }
+        must_be_unfinished(dir)?;
         let text = "A cluster is being made here. If no process does so any more, `nacre up` begins again.\n";
         let _ = lock.write_all(text.as_bytes());
-        // What follows is taken back if this fails, also here.
+        // What follows is taken back if this fails.
         let creating = Self { dir: dir.to_owned(), made, finished: false, _lock: lock };
         if resumed {
             take_back(dir);
-            let left = std::fs::read_dir(dir).map_err(io("read", dir))?.flatten();
-            let mut left = left.map(|entry| entry.file_name().to_string_lossy().into_owned());
-            if let Some(found) = left.find(|name| name != MARK) {
-                return Err(StartError::Foreign { path: dir.to_owned(), found });
-            }
         }
         // The directory may be the user's, made before.
         let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
@@ -117,7 +183,7 @@ impl Creating {
     /// The cluster is complete.
     pub fn finish(mut self) {
         self.finished = true;
-        let _ = std::fs::remove_file(self.dir.join(MARK));
+        forget_mark(&self.dir);
     }
 }
 
@@ -179,6 +245,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::directory::{InitOptions, init};
+    use crate::locks::Lock;
 
     fn dir(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("nacre-creating-{}-{name}", std::process::id()));
@@ -226,6 +293,58 @@ mod tests {
         std::fs::write(dir.join("osd.0/thesis"), "x").expect("written");
         assert!(matches!(init(&dir, &small()), Err(StartError::Foreign { .. })));
         assert!(dir.join("osd.0/thesis").exists());
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// A mark outlived its creation (a power cut before its removal was durable); later `cluster.toml` was moved aside: `up` took the cluster for
+    /// half of one, and removed its stores. The same when another process had completed the cluster just before.
+    #[test]
+    fn a_mark_that_was_left_costs_no_cluster_its_stores() {
+        for (name, file_is) in [("there", 0), ("away", 1), ("nowhere", 2)] {
+            let dir = dir(&format!("left-{name}"));
+            let config = init(&dir, &small()).expect("made");
+            drop(Lock::daemon(&config, "osd.0").expect("free"));
+            std::fs::write(dir.join(MARK), "").expect("written");
+            if file_is > 0 {
+                std::fs::rename(dir.join(FILE_NAME), dir.with_extension("away")).expect("moved");
+            }
+            if file_is > 1 {
+                std::os::unix::fs::symlink("nowhere/cluster.toml", dir.join(FILE_NAME)).expect("a link");
+            }
+            // Not by `init`: another process may complete the cluster after `init` has looked for it.
+            let refused = Creating::begin(&dir).map(drop).expect_err("a cluster is here").to_string();
+            assert!(
+                refused.contains(if file_is == 1 { "bring it back" } else { "holds a cluster already" }),
+                "{refused}"
+            );
+            assert!(init(&dir, &small()).is_err());
+            assert!(dir.join("osd.0/store").exists() && dir.join("mon.0/store").exists(), "{name}");
+            let _ = std::fs::remove_file(dir.with_extension("away"));
+            std::fs::remove_dir_all(dir).expect("ours");
+        }
+    }
+
+    /// What follows from a mark that was left begins with the mark.
+    #[test]
+    fn a_mark_that_was_left_goes_when_the_cluster_starts() {
+        let dir = dir("stale");
+        let config = init(&dir, &small()).expect("made");
+        std::fs::write(dir.join(MARK), "").expect("written");
+        drop(Lock::daemon(&config, "osd.0").expect("free"));
+        assert!(!dir.join(MARK).exists());
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// The directory was looked through only after the stores in it had been removed.
+    #[test]
+    fn where_something_else_lies_nothing_is_removed() {
+        let dir = dir("beside");
+        drop(init(&dir, &small()).expect("made"));
+        std::fs::remove_file(dir.join(FILE_NAME)).expect("ours");
+        std::fs::write(dir.join(MARK), "").expect("written");
+        std::fs::write(dir.join("thesis"), "x").expect("written");
+        assert!(matches!(init(&dir, &small()), Err(StartError::Foreign { .. })));
+        assert!(dir.join("osd.0/store").exists());
         std::fs::remove_dir_all(dir).expect("ours");
     }
 

@@ -11,7 +11,7 @@
 //! `locks.rs` has the locks and pid files.
 
 use crate::config::{Config, FILE_NAME, MON_BYTES, MON_BYTES_MIN, MonEntry, OSD_BYTES, OsdEntry, show_size};
-use crate::creating::{Creating, private_dir};
+use crate::creating::{self, Creating, private_dir};
 use crate::device::{Blocks, FileDevice};
 use crate::error::{HOST_FULL, StartError, explain};
 use crate::hosted::Hosted;
@@ -95,7 +95,7 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StartE
 /// [`StartError`]: the folder holds something else, or cannot be written.
 pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
     let file = dir.join(FILE_NAME);
-    if file.exists() {
+    if creating::is_complete(dir)? {
         return Err(StartError::Exists { path: dir.to_owned() });
     }
     let creating = Creating::begin(dir)?;

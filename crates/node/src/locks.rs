@@ -132,6 +132,7 @@ impl Lock {
     fn new(config: &Config) -> Result<Self, StartError> {
         let run = run_folder(&config.dir);
         crate::creating::private_dir(&run).map_err(io("make", &run))?;
+        crate::creating::forget_mark(&config.dir);
         Ok(Self { _files: Vec::new(), pids: Pids { run, written: Vec::new() } })
     }
 
@@ -283,7 +284,8 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
     Ok(found)
 }
 
-fn files(run: &Path, ending: &str) -> Result<Vec<PathBuf>, StartError> {
+/// Those of the folder's files that have this ending.
+pub(crate) fn files(run: &Path, ending: &str) -> Result<Vec<PathBuf>, StartError> {
     let entries = match std::fs::read_dir(run) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
