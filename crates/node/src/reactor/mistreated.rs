@@ -365,6 +365,28 @@ fn what_was_received_before_a_pause_is_handed_on_after_it() {
     assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| !conn.paused && conn.interest.0));
 }
 
+/// A client went while its connection was paused: nothing was read from it, so nobody noticed, and epoll woke the reactor for it again and again.
+#[test]
+fn a_client_that_goes_while_it_is_paused_is_lost() {
+    let mut rig = Rig::new();
+    let client = Entity::Client(ClientId(9));
+    let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
+    rig.reactor.open(id, client, Instance(1), false);
+    let message = || Message::Ping(Ping { stamp: 1 });
+    let input = || Input::Message { from: PEER, epoch: Epoch(1), message: message(), before: None };
+    rig.node().client_inbox.extend((0..CLIENT_INBOX_MAX).map(|_| input()));
+    let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes();
+    assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
+    rig.reactor.receive(id);
+    assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| conn.paused));
+    drop(theirs);
+    // Less than a turn: in a whole one the role makes room, and the pause ends.
+    rig.reactor.wait(Duration::ZERO);
+    rig.reactor.take_frames();
+    assert!(rig.reactor.conns[id].is_none());
+    assert_eq!(rig.waiting(), [format!("{client} is gone")]);
+}
+
 /// There was no descriptor for a connection: it is only for a while that nobody is heard.
 #[test]
 fn a_daemon_without_descriptors_listens_again() {

@@ -62,6 +62,12 @@ impl Reactor {
         } else if flags.contains(epoll::EventFlags::OUT) {
             self.mark_dirty(id);
         }
+        // Nothing is read from a paused one, so its end would not be met there; and epoll, which tells of these unasked, would do so again at once.
+        if self.conns[id].as_ref().is_some_and(|conn| conn.paused)
+            && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
+            return self.lost(id, None, "");
+        }
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
             self.receive(id);
         }
