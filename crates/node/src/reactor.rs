@@ -422,10 +422,15 @@ impl Reactor {
         self.nodes[at] = Some(node);
     }
 
-    /// Whether nothing is queued for sockets and no store has anything in flight.
+    /// Whether nothing is queued for sockets and no store has anything in flight that somebody will hear of.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| !conn.has_output())
-            && self.nodes.iter().flatten().all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
+            && self.served().all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
+    }
+
+    /// The daemons that have a turn: nobody looks at the inboxes and stores of those that halted.
+    fn served(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().flatten().filter(|node| node.halted.is_none())
     }
 
     /// Why a daemon stopped.
@@ -517,7 +522,7 @@ impl Reactor {
 
     fn next_deadline(&self) -> Time {
         let mut next = self.housekeeping_at;
-        for node in self.nodes.iter().flatten().filter(|node| node.halted.is_none()) {
+        for node in self.served() {
             next = next.min(node.role.next_deadline());
             next = next.min(node.store.as_ref().map_or(Time::MAX, Hosted::kick_at));
             if node.role.wants_mon_session() {
@@ -528,7 +533,7 @@ impl Reactor {
     }
 
     fn has_work(&self) -> bool {
-        self.nodes.iter().flatten().any(|node| {
+        self.served().any(|node| {
             !node.inbox.is_empty()
                 || (!node.client_inbox.is_empty() && node.role.wants_client_work())
                 || node.store.as_ref().is_some_and(Hosted::is_ready)

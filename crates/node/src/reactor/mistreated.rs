@@ -193,6 +193,18 @@ fn a_daemon_that_halted_leaves_no_connection() {
     assert_eq!(rustix::io::read(&theirs, &mut [0; 16]), Ok(0), "its peer sees the end");
 }
 
+/// In an embedded cluster the others go on beside a daemon that halted: news for it, which nobody took, kept the reactor awake for ever, and a stop
+/// from being done.
+#[test]
+fn a_daemon_that_halted_has_no_work() {
+    let mut rig = Rig::new();
+    rig.node().halt("as the test wants it".to_owned());
+    rig.mailbox.set_ready();
+    rig.hear(PEER, None);
+    rig.reactor.turn(Duration::ZERO);
+    assert!(!rig.reactor.has_work() && rig.reactor.is_drained());
+}
+
 /// A stranger that never says who it is, and a monitor that accepts and then hangs.
 #[test]
 fn a_handshake_that_does_not_end_is_ended() {
