@@ -8,7 +8,8 @@
 //! may have queued is bounded; beyond it, jobs are answered with a sentence that says so.
 //!
 //! No job can take a thread with it unseen. One that panics is answered as one that may be tried again, and the engine that it ran on is thrown away. One
-//! that hangs where its clock cannot end it is answered so too, and its thread is left to itself; after [`LOST_MAX`] of those the daemon stops.
+//! that hangs where its clock cannot end it is answered so too, and its thread is left to itself; when more than [`LOST_MAX`] hang at a time, the
+//! daemon stops. A machine that slept makes every job look so for a moment: a thread that comes back counts no more.
 
 use crate::clock;
 use crate::wake::Waker;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 /// Jobs that one client may have waiting.
 const QUEUED_MAX: usize = 128;
-/// Threads that may be left behind.
+/// Threads that may be left behind at a time.
 const LOST_MAX: usize = 4;
 /// How long after its limit a job that has not ended counts as hung.
 const HUNG: Duration = Duration::from_secs(10);
@@ -292,7 +293,9 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
 
         state = shared.lock();
         if state.lanes[at].running.take_if(|running| running.number == number).is_none() {
-            return; // it was answered meanwhile, and another thread has the lane
+            // It was answered meanwhile, and another thread has the lane.
+            state.lost -= 1;
+            return;
         }
         state.lanes[at].queue.charge(client, clock::now().since(begun).as_nanos() as u64);
         let done = match (result, again) {
@@ -487,6 +490,26 @@ mod tests {
         wake.send(()).expect("it hangs there");
         lanes.begin(job(1, 3, Do::Fine));
         assert_eq!(answers(&lanes, 1), [(3, Ok("done"))]);
+    }
+
+    /// A job was called hung since the machine had slept, and ended a moment later. It counted for ever: with the fifth one the OSD ended.
+    #[test]
+    fn a_thread_that_comes_back_is_not_lost() {
+        let lanes = lanes();
+        for number in 0..=LOST_MAX as u32 {
+            let (wake, until) = channel();
+            lanes.begin(job(1, number, Do::Hang(Arc::new(Mutex::new(until)))));
+            await_running(&lanes);
+            let late = clock::now() + HUNG + Duration::from_secs(1);
+            assert_eq!(lanes.watch(late), Ok(()), "{number} came back");
+            wake.send(()).expect("it waits");
+            // Its thread has ended when only the one that has its lane now is left.
+            let begun = clock::now();
+            while Arc::strong_count(&lanes.shared) > 2 {
+                assert!(clock::now().since(begun) < Duration::from_secs(60), "it does not end");
+                std::thread::yield_now();
+            }
+        }
     }
 
     #[test]
