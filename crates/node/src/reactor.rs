@@ -404,8 +404,16 @@ impl Reactor {
                 self.drop_conn(id);
             }
         }
+        let now = clock::now();
         for other in self.nodes.iter_mut().flatten() {
             other.forget(entity);
+            // As over a network: of a monitor, whoever is none knows only the one that its session is with.
+            if let (Entity::Mon(mon), Entity::Osd(_) | Entity::Client(_)) = (entity, other.entity) {
+                if other.links.mon.current() != Some(mon) {
+                    continue;
+                }
+                other.links.mon.on_lost(now, mon);
+            }
             other.inbox.push_back(Input::Gone(entity));
         }
         Some(node)

@@ -2,7 +2,7 @@
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_client::{WatchError, WatchEvent, WatchNews};
-use nacre_node::{Cluster, Embedded, Error, Notified, Pool, RunOptions, StartError};
+use nacre_node::{Cluster, Embedded, Error, InitOptions, Notified, Pool, RunOptions, StartError, init};
 use nacre_types::{Entity, MonId, ObjectId, OsdId, SnapId};
 use nacre_wire::msg::client::{OpFailure, SnapContext, SubOp};
 use nacre_wire::msg::meta::MetaSpan;
@@ -70,6 +70,31 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     assert_eq!(pool.get(then("a")).wait().expect("preserved"), "first");
     assert_eq!(pool.get("a").wait().expect("get"), "second");
     assert_eq!(pool.get(then("b")).wait().expect("nobody asked for more"), "second");
+}
+
+/// A monitor went, and the client took it for the one that its session was with: that session lives, so no other was made, and nothing that was asked
+/// of the monitors was ever sent again.
+#[test]
+fn the_monitors_answer_whichever_of_them_goes() {
+    let folder = Folder::new("mon-goes");
+    let options =
+        InitOptions { mons: 3, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+    init(folder.path(), &options).expect("an empty folder");
+    let embedded = start(&folder);
+    let cluster = embedded.cluster().with_timeout(Duration::from_secs(15));
+    let answers = |after: &str| {
+        let status = cluster.command(json!({ "command": "status" })).wait();
+        assert!(status.is_ok(), "after {after}: {status:?}");
+    };
+    answers("the start");
+    for id in [2, 1, 0] {
+        assert!(embedded.kill_mon(MonId(id)));
+        answers(&format!("the end of mon.{id}"));
+        embedded.start_mon(MonId(id)).expect("starts");
+        answers(&format!("the return of mon.{id}"));
+        embedded.start_mon(MonId(id)).expect("starts again");
+        answers(&format!("the restart of mon.{id}"));
+    }
 }
 
 #[test]

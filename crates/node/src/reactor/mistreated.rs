@@ -38,13 +38,13 @@ impl Rig {
         let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 1).expect("an event queue");
         let store = Hosted::new(Box::new(RamStore::default()), mailbox.clone(), reactor.workers.handle());
         let me = Entity::Client(ClientId(1));
-        Self::add(&mut reactor, ClientId(1), Some(store));
+        Self::add(&mut reactor, me, Some(store));
         Self { reactor, mailbox, me }
     }
-    fn add(reactor: &mut Reactor, id: ClientId, store: Option<Hosted>) {
-        let client = Client::new(ClientConfig::new(id), clock::now());
+    fn add(reactor: &mut Reactor, entity: Entity, store: Option<Hosted>) {
+        let client = Client::new(ClientConfig::new(ClientId(1)), clock::now());
         let role = Role::Client(Box::new(Access::new(client, Instance(1), None)));
-        let parts = NodeParts { entity: Entity::Client(id), role, name: "test".into(), store, listener: None };
+        let parts = NodeParts { entity, role, name: "test".into(), store, listener: None };
         reactor.add(parts).expect("no device, no thread");
     }
     fn node(&mut self) -> &mut Node {
@@ -169,14 +169,29 @@ fn a_role_hears_how_connections_end() {
 #[test]
 fn a_daemon_that_is_killed_is_gone_for_the_others() {
     let mut rig = Rig::new();
-    Rig::add(&mut rig.reactor, ClientId(2), None);
     let other = Entity::Client(ClientId(2));
+    Rig::add(&mut rig.reactor, other, None);
     rig.node().inbox.clear();
     rig.hear(other, None);
     rig.hear(PEER, None);
     assert!(rig.reactor.kill(other).is_some());
     let gone = format!("{other} is gone");
     assert_eq!(rig.waiting(), ["message of osd.5", gone.as_str()]);
+}
+
+/// A client hears of its session's monitor only, and has no session then: a monitor that is started again at once is another one. It took the end of
+/// any monitor for its session's, and had none from then on.
+#[test]
+fn of_monitors_that_are_killed_only_the_sessions_is_gone() {
+    let mut rig = Rig::new();
+    let mons = [3, 4].map(nacre_types::MonId);
+    mons.into_iter().for_each(|mon| Rig::add(&mut rig.reactor, Entity::Mon(mon), None));
+    rig.node().links.mon.pick(Time(1), &mons);
+    assert!(rig.node().links.mon.on_open(mons[0]));
+    assert!(rig.reactor.kill(Entity::Mon(mons[1])).is_some());
+    assert!(rig.waiting().is_empty() && rig.node().links.mon.current() == Some(mons[0]));
+    assert!(rig.reactor.kill(Entity::Mon(mons[0])).is_some());
+    assert_eq!((rig.waiting(), rig.node().links.mon.current()), (vec!["mon.3 is gone".to_owned()], None));
 }
 
 /// A daemon that stopped by itself looks alive as long as its connections are open.
