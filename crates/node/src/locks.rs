@@ -263,7 +263,8 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(io("open", &path)(error)),
         };
-        match file.try_lock() {
+        // Shared: another that looks at the same time is no holder. Holders' locks keep it out, but for the one that daemons share; they have others.
+        match file.try_lock_shared() {
             Ok(()) => continue,
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(io("look at the lock", &path)(error)),
@@ -271,7 +272,7 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
         let text = read_text(&mut file);
         let part = match name.as_str() {
             "cluster" if text.starts_with(EMBEDDED) => Part::Embedded,
-            // Shared by daemons that have locks of their own.
+            // Held for a moment by one that starts.
             "cluster" => continue,
             "up" => Part::Keeper,
             _ => Part::Daemon(name),
@@ -382,6 +383,20 @@ mod tests {
             InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..Default::default() };
         let config = init(&dir, &options).expect("an empty folder");
         (dir, config)
+    }
+
+    /// Each look took every lock for a moment, as its holder does: two at a time saw each other as daemons that run.
+    #[test]
+    fn who_looks_is_no_holder() {
+        let (dir, config) = folder("looks");
+        drop(Lock::daemon(&config, "osd.0").expect("free"));
+        let look = || (0..2000).all(|_| holders(&dir).expect("readable").is_empty());
+        let alone = std::thread::scope(|scope| {
+            let other = scope.spawn(look);
+            [look(), other.join().expect("it ends")]
+        });
+        assert_eq!(alone, [true, true]);
+        std::fs::remove_dir_all(dir).expect("ours");
     }
 
     // Went red when `holders` believed the text of a lock nobody holds.
