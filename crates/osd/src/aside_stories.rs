@@ -36,7 +36,7 @@ fn a_full_member_keeps_nobody_else_from_being_recovered() {
     for (first, second) in [(1, 2), (2, 1), (3, 1)] {
         let mut company = Company::new(4, 2, 4);
         let limits = Limits { recovery_objects: 2, recovery_objects_total: 2, ..Limits::default() };
-        company.limit(limits.clone());
+        company.limit(limits);
         let (full, other) = (company.acting()[first], company.acting()[second]);
         let (full_host, other_host) = (company.kill(full), company.kill(other));
         company.wait(1000);
@@ -119,7 +119,7 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
 fn who_starts_over_holds_nothing() {
     let mut company = Company::new(3, 2, 3);
     let short = Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() };
-    company.limit(short.clone());
+    company.limit(short);
     for name in ["a", "b"] {
         company.write(name, b"old").expect("all are there");
     }

@@ -52,7 +52,7 @@ impl Pg {
     }
 
     /// Where they cannot stand aside, they do not lead: a primary fills nobody while it lacks something itself.
-    pub(super) fn full_last(&self, members: &mut Vec<OsdId>, lacks: impl Fn(OsdId) -> bool, sh: &Shared) {
+    pub(super) fn full_last(&self, members: &mut [OsdId], lacks: impl Fn(OsdId) -> bool, sh: &Shared) {
         members.sort_by_key(|osd| sh.is_nearly_full_at(*osd) && lacks(*osd));
     }
 
