@@ -407,7 +407,7 @@ impl Reactor {
         let now = clock::now();
         for other in self.nodes.iter_mut().flatten() {
             other.forget(entity);
-            // As over a network: of a monitor, whoever is none knows only the one that its session is with.
+            // As over a network: an OSD or a client is connected to its session's monitor only.
             if let (Entity::Mon(mon), Entity::Osd(_) | Entity::Client(_)) = (entity, other.entity) {
                 if other.links.mon.current() != Some(mon) {
                     continue;
@@ -430,13 +430,13 @@ impl Reactor {
         self.nodes[at] = Some(node);
     }
 
-    /// Whether nothing is queued for sockets and no store has anything in flight that somebody will hear of.
+    /// Whether nothing is queued for sockets and no store of a daemon that runs has anything in flight.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| !conn.has_output())
             && self.served().all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
     }
 
-    /// The daemons that have a turn: nobody looks at the inboxes and stores of those that halted.
+    /// The daemons that have turns. Inboxes and stores of halted ones are not looked at any more.
     fn served(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().flatten().filter(|node| node.halted.is_none())
     }

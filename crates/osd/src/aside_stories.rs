@@ -2,16 +2,25 @@
 
 use crate::Limits;
 use crate::company::Company;
+use crate::hollow_stories::weighted;
 use crate::room_stories::{FULL, ROOMY, comes_back_full, is_missed_by};
 use crate::snap_stories::{remove, snapshot};
-use crate::stories::PG;
-use nacre_types::ObjectId;
+use crate::stories::{Host, PG};
+use nacre_types::{ObjectId, SnapId};
 use nacre_wire::Message;
-use nacre_wire::map::{Change, Weight};
+use nacre_wire::map::Weight;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
 
-fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
-    vec![Change::OsdWeight { osd: nacre_types::OsdId(osd), weight, automatic: false }]
+/// The objects "a" and "b" were written before the acting member at `place` died. Then a snapshot
+/// was taken, so writes make clones that the dead member lacks.
+fn with_a_snapshot_it_missed(company: &mut Company, place: usize) -> (Host, SnapId) {
+    for name in ["a", "b"] {
+        company.write(name, b"old").expect("all are there");
+    }
+    let member = company.acting()[place];
+    let host = company.kill(member);
+    company.wait(1000);
+    (host, snapshot(company, "monday"))
 }
 
 /// How often the group's interval changed within these milliseconds, while a client asks again and again.
@@ -29,8 +38,8 @@ fn changes_within(company: &mut Company, ms: u64, request: &OpRequest) -> usize 
     changes
 }
 
-/// What was on its way to a full member took every place of its group, and of its daemon: another member that came back was not brought what it lacked for as long as
-/// the first had no room.
+/// Pushes to a full member took all places of recovery of the group and of the daemon: another member
+/// that came back was not recovered for as long as the first had no room.
 #[test]
 fn a_full_member_keeps_nobody_else_from_being_recovered() {
     for (first, second) in [(1, 2), (2, 1), (3, 1)] {
@@ -56,18 +65,14 @@ fn a_full_member_keeps_nobody_else_from_being_recovered() {
     }
 }
 
-/// Of two copies one is full and lacks something. The other acknowledged alone until an operator came: its disk was the only one that had what was written then.
+/// One of two replicas is full and lacks an object. The other acknowledged alone until an operator
+/// came: only its disk had what was written meanwhile.
 #[test]
 fn nobody_is_left_alone_for_want_of_room() {
     for place in [0, 1] {
         let mut company = Company::new(2, 1, 2);
-        for name in ["a", "b"] {
-            company.write(name, b"old").expect("both are there");
-        }
-        let member = company.acting()[place];
-        let host = company.kill(member);
-        company.wait(1000);
-        snapshot(&mut company, "monday");
+        let (host, _) = with_a_snapshot_it_missed(&mut company, place);
+        let member = host.osd.id().0;
         company.write("a", b"new").expect("one is enough");
         comes_back_full(&mut company, host, place);
         let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
@@ -80,8 +85,9 @@ fn nobody_is_left_alone_for_want_of_room() {
     }
 }
 
-/// A member that is out covers for one that is being filled, and is full, or covers for a full one. Who looks for who may stand aside, and whoever peered after that,
-/// looked at different sets: each interval asked for the next, for ever.
+/// A member that is out covers for one that is being filled, and is full, or covers for a full one.
+/// The primary that asked for a set without the full member, and the one that peered next, judged
+/// different sets: each interval asked for the next, for ever.
 #[test]
 fn who_asks_for_a_set_and_who_peers_want_the_same() {
     for out_is_full in [true, false] {
@@ -114,27 +120,24 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
     }
 }
 
-/// Who stands aside fell behind the log, and had to start over. What was on its way to it stayed so, and its objects were held: clients could not even delete them.
+/// A member that stood aside fell behind the log, and had to start over. Pushes to it went on and held
+/// their objects: clients could not even delete them.
 #[test]
 fn who_starts_over_holds_nothing() {
     let mut company = Company::new(3, 2, 3);
     let short = Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() };
     company.limit(short);
-    for name in ["a", "b"] {
-        company.write(name, b"old").expect("all are there");
-    }
-    let member = company.acting()[2];
-    let host = company.kill(member);
-    company.wait(1000);
-    let monday = snapshot(&mut company, "monday");
+    let (host, monday) = with_a_snapshot_it_missed(&mut company, 2);
+    let member = host.osd.id().0;
     company.write("a", b"new").expect("two are enough");
     comes_back_full(&mut company, host, 2);
     company.limit(short);
-    let delete = company.send("a", vec![SubOp::WriteFull { length: 1 }], b"x", op_flag::FULL_OK);
+    let write = company.send("a", vec![SubOp::WriteFull { length: 1 }], b"x", op_flag::FULL_OK);
     company.wait(3000);
     assert!(!company.acting().contains(&member), "it stands aside");
-    company.resend(&delete, b"x");
-    company.await_answer(&delete).ok();
+    company.resend(&write, b"x");
+    let refused = company.await_answer(&write);
+    assert!(matches!(refused, Err(OpFailure::Full {})), "it had waited for room: {refused:?}");
     // It hears of nothing, until the log does not say what it missed.
     company.lose = |message| matches!(message, Message::Replicate(update, _) if update.effects.is_empty());
     for _ in 0..20 {
@@ -149,17 +152,12 @@ fn who_starts_over_holds_nothing() {
     assert_eq!(company.read("a"), Err(OpFailure::NotFound {}));
 }
 
-/// Only snapshots that are removed keep the room, and nobody waits for anything: the full member lacks something of every name, and nothing was trimmed.
+/// Only removed snapshots take the room, and no client waits: the full member lacks an object of every
+/// name, and nothing was trimmed.
 #[test]
 fn trimming_alone_lets_a_full_member_stand_aside() {
     let mut company = Company::new(3, 2, 3);
-    for name in ["a", "b"] {
-        company.write(name, b"old").expect("all are there");
-    }
-    let member = company.acting()[2];
-    let host = company.kill(member);
-    company.wait(1000);
-    let monday = snapshot(&mut company, "monday");
+    let (host, monday) = with_a_snapshot_it_missed(&mut company, 2);
     for name in ["a", "b"] {
         company.write(name, b"new").expect("two are enough");
     }
@@ -178,7 +176,8 @@ fn trimming_alone_lets_a_full_member_stand_aside() {
     }
 }
 
-/// A full member led, lacked something, and could not stand aside, since too few would be left: the one that was to be filled in a third's place stayed empty.
+/// A full member led, lacked an object, and could not stand aside, since too few would be left: the
+/// OSD that was to be filled in place of a third one stayed empty.
 #[test]
 fn a_full_member_does_not_lead_while_it_keeps_others_from_being_filled() {
     let mut company = Company::new(4, 2, 3);

@@ -16,7 +16,7 @@ const TOTAL: u64 = 128 << 20;
 const NO_ROOM: u64 = TOTAL - (1 << 20);
 const ROOM: u64 = 10 << 20;
 
-fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
+pub(crate) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
     vec![Change::OsdWeight { osd: OsdId(osd), weight, automatic: false }]
 }
 

@@ -441,8 +441,9 @@ fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
     }
 }
 
-/// The same with an object that was deleted and made again. (A planted bug that nothing saw: the second update named the deletion as what the object was before
-/// it, and whoever undid it would have waited for a version that nobody can have.)
+/// The same with an object that was deleted and made again. (A planted bug that no test saw: the
+/// second update named the deletion as its prior version, and a member that undid it would have
+/// waited for a version that does not exist.)
 #[test]
 fn a_deletion_and_what_came_after_it_are_kept_too() {
     for places in [[2, 0, 1], [0, 1, 2]] {

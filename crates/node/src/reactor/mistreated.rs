@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const PEER: Entity = Entity::Osd(OsdId(5));
+/// Whose connection [`Rig::paused`] makes.
+const PAUSED: Entity = Entity::Client(ClientId(9));
 
 /// A reactor with one daemon: the simplest role, with a store in memory.
 struct Rig {
@@ -60,6 +62,19 @@ impl Rig {
         if let Some(to) = dialed {
             self.node().links.dialed(to, id);
         }
+        (id, theirs)
+    }
+    /// A client's connection that is paused: it sent `frames`, and the daemon had room for `room`.
+    fn paused(&mut self, room: usize, frames: usize) -> (usize, OwnedFd) {
+        let (id, theirs) = self.connect(State::Greeting, None, clock::now());
+        self.reactor.open(id, PAUSED, Instance(1), false);
+        let message = || Message::Ping(Ping { stamp: 1 });
+        let input = || Input::Message { from: PEER, epoch: Epoch(1), message: message(), before: None };
+        self.node().client_inbox.extend((room..CLIENT_INBOX_MAX).map(|_| input()));
+        let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes().repeat(frames);
+        assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
+        self.reactor.receive(id);
+        assert!(self.reactor.conns[id].as_ref().is_some_and(|conn| conn.paused));
         (id, theirs)
     }
     /// What the daemon has not been given yet, in words.
@@ -374,18 +389,9 @@ fn what_a_socket_does_not_take_follows_when_it_does() {
 #[test]
 fn what_was_received_before_a_pause_is_handed_on_after_it() {
     let mut rig = Rig::new();
-    let client = Entity::Client(ClientId(9));
-    let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
-    rig.reactor.open(id, client, Instance(1), false);
-    let message = || Message::Ping(Ping { stamp: 1 });
-    let input = || Input::Message { from: PEER, epoch: Epoch(1), message: message(), before: None };
     // Room for one of three.
-    rig.node().client_inbox.extend((1..CLIENT_INBOX_MAX).map(|_| input()));
-    let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes().repeat(3);
-    assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
-    rig.reactor.receive(id);
+    let (id, _theirs) = rig.paused(1, 3);
     assert_eq!(rig.node().client_inbox.len(), CLIENT_INBOX_MAX);
-    assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| conn.paused));
     rig.node().client_inbox.clear();
     rig.reactor.resume_paused();
     assert_eq!(rig.node().client_inbox.len(), 2);
@@ -396,22 +402,13 @@ fn what_was_received_before_a_pause_is_handed_on_after_it() {
 #[test]
 fn a_client_that_goes_while_it_is_paused_is_lost() {
     let mut rig = Rig::new();
-    let client = Entity::Client(ClientId(9));
-    let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
-    rig.reactor.open(id, client, Instance(1), false);
-    let message = || Message::Ping(Ping { stamp: 1 });
-    let input = || Input::Message { from: PEER, epoch: Epoch(1), message: message(), before: None };
-    rig.node().client_inbox.extend((0..CLIENT_INBOX_MAX).map(|_| input()));
-    let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes();
-    assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
-    rig.reactor.receive(id);
-    assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| conn.paused));
+    let (id, theirs) = rig.paused(0, 1);
     drop(theirs);
     // Less than a turn: in a whole one the role makes room, and the pause ends.
     rig.reactor.wait(Duration::ZERO);
     rig.reactor.take_frames();
     assert!(rig.reactor.conns[id].is_none());
-    assert_eq!(rig.waiting(), [format!("{client} is gone")]);
+    assert_eq!(rig.waiting(), [format!("{PAUSED} is gone")]);
 }
 
 /// There was no descriptor for a connection: it is only for a while that nobody is heard.

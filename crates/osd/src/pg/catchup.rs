@@ -96,7 +96,8 @@ impl Pg {
         peer.backfill = Some(first);
         peer.catching = Some(head);
         self.send_adopt_anew(osd, sh);
-        // What is on its way there would be held for as long as it takes nothing, and belongs to no range that is given up.
+        // Pushes to it would hold their objects for as long as it is full: no range that is given up
+        // contains them.
         self.stop_sending_to(osd, sh);
     }
 

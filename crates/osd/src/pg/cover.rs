@@ -38,22 +38,18 @@ impl Pg {
         }
     }
 
-    /// Of these members, those that stand aside: they lack something, and have only their reserve left. Nobody does if too few would be left to serve, or only one:
-    /// what that one acknowledged would be nowhere else for as long as the others are full.
-    pub(super) fn would_stand_aside(
-        &self,
-        members: &[OsdId],
-        lacks: impl Fn(OsdId) -> bool,
-        sh: &Shared,
-    ) -> Vec<OsdId> {
-        let goes = |osd: &OsdId| sh.is_nearly_full_at(*osd) && lacks(*osd);
-        let aside: Vec<OsdId> = members.iter().copied().filter(goes).collect();
-        if members.len() - aside.len() < self.interval.min_size.max(2) { Vec::new() } else { aside }
+    /// Whether the member should have anything that it has not.
+    fn lacks_any(&self, osd: OsdId) -> bool {
+        !self.missing_at(osd).is_empty()
     }
 
-    /// Where they cannot stand aside, they do not lead: a primary fills nobody while it lacks something itself.
-    pub(super) fn full_last(&self, members: &mut [OsdId], lacks: impl Fn(OsdId) -> bool, sh: &Shared) {
-        members.sort_by_key(|osd| sh.is_nearly_full_at(*osd) && lacks(*osd));
+    /// Of these members, those that act: all but the ones that lack something and have only their
+    /// reserve left. All of them act if fewer than `min_size` would be left, or only one: what that
+    /// one acknowledged would have no other replica for as long as the others are full.
+    pub(super) fn without_full(&self, members: &[OsdId], lacks: impl Fn(OsdId) -> bool, sh: &Shared) -> Vec<OsdId> {
+        let acts = |osd: &OsdId| !full_and_lacking(*osd, &lacks, sh);
+        let left: Vec<OsdId> = members.iter().copied().filter(acts).collect();
+        if left.len() < self.interval.min_size.max(2) { members.to_vec() } else { left }
     }
 
     /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
@@ -63,37 +59,38 @@ impl Pg {
 
     /// A member keeps clients or trimming waiting for what it has no room for: the others are asked to act without it.
     pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
-        let lacks_any = |osd| !self.missing_at(osd).is_empty();
+        let lacks_any = |osd| self.lacks_any(osd);
         let acting = &self.interval.acting;
         if !acting.iter().any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd)) {
             return;
         }
-        let aside = self.would_stand_aside(acting, lacks_any, sh);
-        let mut rest: Vec<OsdId> = acting.iter().copied().filter(|osd| !aside.contains(osd)).collect();
-        self.full_last(&mut rest, lacks_any, sh);
+        let mut rest = self.without_full(acting, lacks_any, sh);
+        full_last(&mut rest, lacks_any, sh);
         if rest == *acting {
             return;
         }
+        let leaves = rest.len() < acting.len();
         let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else { return };
         if primary.backfill.ask_at > sh.now || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh)) {
             return;
         }
         let again = sh.now + sh.config.timing.retry_interval * 2;
         self.primary().expect("just seen").backfill.ask_at = again;
-        sh.counters.borders.stood_aside += 1;
+        sh.counters.borders.stood_aside += u64::from(leaves);
         self.request_acting(rest, sh);
     }
 
-    /// Everybody in `up` who does not stand aside is complete, and they are enough, or are with those who act: they should act. (Simulator, seed 3732: where the map gave one member
-    /// and two were needed, a member that was out acted alone, and never took the one that it had filled.)
+    /// All members of `up` that do not stand aside are complete, and they are enough, or are with
+    /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and two
+    /// were needed, a member that was out acted alone, and never took the one that it had filled.)
     pub(super) fn ask_for_the_complete(&mut self, sh: &mut Shared) {
         let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
-        let aside = self.would_stand_aside(&up, |osd| !self.missing_at(osd).is_empty(), sh);
-        let mut wanted: Vec<OsdId> = up.iter().copied().filter(|osd| !aside.contains(osd)).collect();
-        // Whether it stays while nobody takes its place is not asked here.
-        if !aside.is_empty() && wanted.iter().all(|osd| self.interval.acting.contains(osd)) {
+        let given = self.without_full(&up, |osd| self.lacks_any(osd), sh);
+        // A full member leaves here only if another one takes its place (else: `stand_aside`).
+        if given.len() < up.len() && given.iter().all(|osd| self.interval.acting.contains(osd)) {
             return;
         }
+        let mut wanted = given.clone();
         if up.len() < min_size {
             // As peering chooses: members that are out cover.
             let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
@@ -109,8 +106,7 @@ impl Pg {
                 |peer: &PeerState| peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty();
             primary.peers.get(osd).is_some_and(complete)
         };
-        let mut given = up.iter().filter(|osd| !aside.contains(osd));
-        let complete = given.all(|osd| *osd == sh.config.id || follows(osd));
+        let complete = given.iter().all(|osd| *osd == sh.config.id || follows(osd));
         if complete && primary.backfill.ask_at <= sh.now {
             let again = sh.now + sh.config.timing.retry_interval * 2;
             primary.backfill.ask_at = again;
@@ -119,4 +115,15 @@ impl Pg {
             self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
         }
     }
+}
+
+/// Whether the member lacks something and has only its reserve left.
+fn full_and_lacking(osd: OsdId, lacks: impl Fn(OsdId) -> bool, sh: &Shared) -> bool {
+    sh.is_nearly_full_at(osd) && lacks(osd)
+}
+
+/// Full members that lack something and have to act do not lead: a primary fills no target while it
+/// lacks something itself.
+pub(super) fn full_last(members: &mut [OsdId], lacks: impl Fn(OsdId) -> bool, sh: &Shared) {
+    members.sort_by_key(|osd| full_and_lacking(*osd, &lacks, sh));
 }

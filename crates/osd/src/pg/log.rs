@@ -208,8 +208,8 @@ impl PgLog {
         self.check_newest();
     }
 
-    /// The newest update followed the one before it on its object, as far back as the log goes: undoing it, or looking for copies of what it changed, starts
-    /// from there.
+    /// The newest entry's prior version is that of the entry before it on its object, as far back as
+    /// the log goes: undoing it starts from there.
     fn check_newest(&self) {
         let mut entries = self.entries.iter().rev();
         let Some(newest) = entries.next() else { return };

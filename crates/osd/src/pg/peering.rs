@@ -16,6 +16,7 @@
 //! can be answered behind our back.
 
 use super::answered::Answers;
+use super::cover::full_last;
 use super::local::Ops;
 use super::log::{PgLog, common, follows_from};
 use super::object::Objects;
@@ -400,14 +401,16 @@ impl Pg {
         let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
         let mut others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
         let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty());
-        let aside = self.would_stand_aside(&[&want[..], &others].concat(), lacks, sh);
-        want.retain(|osd| !aside.contains(osd));
-        others.retain(|osd| !aside.contains(osd));
+        let act = self.without_full(&[&want[..], &others].concat(), lacks, sh);
+        want.retain(|osd| act.contains(osd));
+        others.retain(|osd| act.contains(osd));
         let covers = want.len() < self.interval.up.len() || want.is_empty();
         let most = if covers { self.interval.size } else { self.interval.min_size };
         want.extend(others.into_iter().take(most.saturating_sub(want.len())));
-        self.full_last(&mut want, lacks, sh);
-        // Who leads in the place of somebody that lacks something goes on leading until that has everything, whatever it has heard of its room by now.
+        full_last(&mut want, lacks, sh);
+        // The OSD that leads in place of a full member goes on leading until that member is complete,
+        // also if it has not heard of that member's room yet (after a restart): otherwise the two
+        // would take turns until it has.
         let acting = &self.interval.acting;
         let same = want.len() == acting.len() && want.iter().all(|osd| acting.contains(osd));
         if same && lacks(want[0]) && !lacks(acting[0]) {

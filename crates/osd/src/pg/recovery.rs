@@ -28,7 +28,7 @@ pub struct Recovery {
     /// Who did not answer in time when asked for an object: others are asked first. (A member of the last activation that is neither up nor
     /// acting by CRUSH was asked again and again after it had died, though another had the object.)
     unanswered: BTreeMap<ObjectId, BTreeSet<OsdId>>,
-    /// What nobody who is here had when it was last looked for.
+    /// Objects that no reachable OSD had when they were last asked for.
     unfound: BTreeSet<ObjectId>,
     /// Something is missing somewhere.
     unfinished: bool,
@@ -127,34 +127,33 @@ impl Pg {
         }
     }
 
-    /// What is recovered next, if there is room for so many. What cannot get on keeps nothing else waiting: objects that nobody who is here has come last, and
-    /// who has no room is sent one object, to see when there is some.
+    /// Up to `room` objects that are recovered next. Objects that cannot be recovered now take no
+    /// place from others: those that no reachable OSD has come last, and a member that has no room is
+    /// sent one object at a time, to see when it has some.
     fn next_to_recover(&self, room: usize, sh: &Shared) -> Vec<ObjectId> {
         let Some(primary) = self.as_primary() else { return Vec::new() };
         let Recovery { pulls, unfound, .. } = &primary.recovery;
-        let own = || self.local.missing.keys().filter(|object| !pulls.contains_key(*object));
-        let (found, unfound) =
-            (own().filter(|object| !unfound.contains(*object)), own().filter(|object| unfound.contains(*object)));
-        // What nobody can read leaves the room to the others (simulator with snapshots, seed 2515: a clone shares the block that rotted under its
-        // object, and the two waited in everybody's place for ever).
+        let own = |found: bool| {
+            let wanted = move |object: &&ObjectId| !pulls.contains_key(*object) && unfound.contains(*object) != found;
+            self.local.missing.keys().filter(wanted).cloned()
+        };
+        // What no member can read takes no place from others either (simulator with snapshots, seed
+        // 2515: a clone shares the block that rotted under its object, and the two waited in all
+        // places for ever).
         let here = |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
-        let ready = |full: bool| {
-            let fits = move |osd: &OsdId| sh.has_no_room_at(*osd) == full;
-            primary.peers.iter().filter(move |(osd, peer)| peer.catching.is_none() && fits(osd))
-        };
-        let lacked = |(osd, peer): (&OsdId, &'_ PeerState)| -> Vec<ObjectId> {
-            let most = match sh.has_no_room_at(*osd) {
-                false => room,
-                true => usize::from(!self.transfers.sends_to(*osd)),
-            };
+        let mut ready: Vec<_> = primary.peers.iter().filter(|(_, peer)| peer.catching.is_none()).collect();
+        ready.sort_by_key(|(osd, _)| sh.has_no_room_at(**osd));
+        let others = ready.into_iter().flat_map(|(osd, peer)| {
+            let probes = usize::from(!self.transfers.sends_to(*osd));
+            let most = if sh.has_no_room_at(*osd) { probes } else { room };
             let fresh = |object: &&ObjectId| !self.transfers.is_outgoing(*osd, object);
-            peer.missing.keys().filter(here).filter(fresh).take(most).cloned().collect()
-        };
-        let others = ready(false).chain(ready(true)).flat_map(lacked);
-        found.cloned().chain(others).chain(unfound.cloned()).take(room).collect()
+            peer.missing.keys().filter(here).filter(fresh).take(most).cloned()
+        });
+        own(true).chain(others).chain(own(false)).take(room).collect()
     }
 
-    /// Objects under way. What is on its way to who has no room for it is not: it would take the others' places for as long as that lasts.
+    /// Objects under way. What is on its way to a member without room for it does not count: it
+    /// would take the places of others for as long as that member is full.
     pub(crate) fn in_recovery(&self, sh: &Shared) -> usize {
         let pulls = self.as_primary().map_or(0, |primary| primary.recovery.pulls.len());
         pulls + self.transfers.outgoing_to(|osd| !sh.has_no_room_at(osd))

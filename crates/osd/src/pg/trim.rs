@@ -79,7 +79,8 @@ impl Trimming {
         self.busy.values().filter(|version| version.is_none()).count()
     }
 
-    /// Whether a name could not be trimmed, since somebody lacks something of it. Where no snapshot was ever removed there is no room to be had.
+    /// Whether a name could not be trimmed, since a member lacks an object of it. Where no snapshot was
+    /// ever removed, trimming frees no room.
     pub(super) fn lacks(&self) -> bool {
         (self.lacked || self.again) && self.seen.as_ref().is_some_and(|removed| !removed.is_empty())
     }
