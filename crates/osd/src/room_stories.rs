@@ -339,6 +339,44 @@ fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() 
     is_the_same_everywhere(&mut company, &ObjectId::named("b"));
 }
 
+/// A primary that lacked clones looked for those to trim while another member was full: in its own index,
+/// which does not list what it lacks. The pass was over, the clones came, and nobody looked again.
+/// (Simulator, seed 5128.)
+#[test]
+fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
+    for full_place in [1, 2] {
+        let mut company = Company::new(3, 2, 3);
+        for name in ["a", "b"] {
+            company.write(name, b"old").expect("all are there");
+        }
+        let acting = company.acting();
+        let host = company.kill(acting[0]);
+        company.wait(1000);
+        let monday = crate::snap_stories::snapshot(&mut company, "monday");
+        for name in ["a", "b"] {
+            company.write(name, b"new").expect("it makes a clone");
+        }
+        company.lose = |message| matches!(message, Message::Push(..));
+        company.revive(host, 2);
+        company.host(acting[full_place]).osd.on_usage(FULL.0, FULL.1);
+        company.wait(1000);
+        assert_eq!(company.acting(), acting, "it leads again");
+        crate::snap_stories::remove(&mut company, monday);
+        company.wait(2000);
+        assert_eq!(is_missed_by(&mut company, acting[0]).len(), 4, "nothing comes");
+        company.lose = |_| false;
+        company.wait(20_000);
+        assert_eq!(is_missed_by(&mut company, acting[0]), [""; 0]);
+        for name in ["a", "b"] {
+            let place = key::store_key(PG, &ObjectId { snapshot: monday, ..ObjectId::named(name) });
+            for osd in company.acting() {
+                let found = company.host(osd).store.peek(&Read::Stat(place.clone()));
+                assert_eq!(found, Ok(ReadReply::Stat(None)), "the clone of {name} preserves nothing");
+            }
+        }
+    }
+}
+
 /// Who is being filled takes clients' updates inside of its cursor, and nobody waits for it. It looked whether it had room for what an update says, and an update that
 /// makes a clone says little: some clones of large omaps, and its store came to its end. Now it says what the clone takes, too.
 #[test]

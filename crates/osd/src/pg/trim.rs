@@ -157,6 +157,10 @@ impl Pg {
             }
             return;
         };
+        if from == first {
+            self.note_missing_clones();
+        }
+        let trimming = self.trimming();
         trimming.pages += 1;
         let page = trimming.pages;
         trimming.listing = Some(page);
@@ -169,6 +173,17 @@ impl Pg {
             Read::List { collection, from, to, limit }
         };
         sh.read(pg, since, read, Awaited::TrimList(page));
+    }
+
+    /// What we lack ourselves is in no page. Looked at once: during an interval nothing more is missing
+    /// but what rots, and that is in the index.
+    fn note_missing_clones(&mut self) {
+        let primary = self.as_primary().expect("only primaries trim");
+        let new = &primary.trimming.new;
+        let of_use = |id| new.as_ref().is_none_or(|new| clones::touches(new, SnapId(0), id));
+        let mut missing = self.local.missing.keys().filter(|object| snaps::is_clone(object));
+        let lacked = missing.any(|clone| of_use(clone.snapshot));
+        self.trimming().lacked |= lacked;
     }
 
     pub(super) fn on_trim_list(&mut self, page: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
