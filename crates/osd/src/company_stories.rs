@@ -1,12 +1,13 @@
 //! What several daemons owe each other, and their clients, beyond one update: totals after a split, room, early answers.
 
 use crate::company::Company;
+use crate::hollow_stories::weighted;
 use crate::key;
 use crate::stories::{Host, PG};
 use bytes::Bytes;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, PgId};
-use nacre_wire::map::Change;
+use nacre_wire::map::{Change, Weight};
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
 use nacre_wire::{Message, Payload};
 
@@ -401,7 +402,7 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
             company.write(&format!("object-{name}"), b"again").expect("written");
         }
     }
-    let weight = nacre_wire::map::Weight::OUT;
+    let weight = Weight::OUT;
     company.commit(vec![Change::OsdWeight { osd: OsdId(old), weight, automatic: false }]);
     company.wait(2000);
     let waits = |company: &Company| {
@@ -575,7 +576,7 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     let mut old = company.acting();
     old.sort_unstable();
     company.unheard = true;
-    let weight = nacre_wire::map::Weight::OUT;
+    let weight = Weight::OUT;
     let out = |osd: &u32| Change::OsdWeight { osd: OsdId(*osd), weight, automatic: false };
     company.commit(old.iter().map(out).collect());
     company.wait(500);
@@ -605,7 +606,7 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
         if dead {
             drop(company.kill(old[1]));
         }
-        let weight = nacre_wire::map::Weight::OUT;
+        let weight = Weight::OUT;
         let out = |osd: u32| Change::OsdWeight { osd: OsdId(osd), weight, automatic: false };
         company.commit((0..4).filter(|osd| *osd != new).map(out).collect());
         company.wait(6000);
@@ -623,7 +624,7 @@ fn who_is_out_and_comes_late_covers_too() {
     company.write("a", b"1").expect("both are there");
     let old = company.acting();
     let host = company.kill(old[1]);
-    let weight = nacre_wire::map::Weight::OUT;
+    let weight = Weight::OUT;
     let out = |osd: u32| Change::OsdWeight { osd: OsdId(osd), weight, automatic: false };
     company.commit((0..3).filter(|osd| *osd != old[0]).map(out).collect());
     company.wait(3000);
@@ -704,34 +705,50 @@ fn the_operations_of_a_removed_pool_take_no_room() {
 /// A primary was cut off with read leases of its members that ran on. Somebody new took its place
 /// among them, who had never granted it a lease, and said so. His word was taken for the others':
 /// writes were answered while the old primary still answered reads with what had been before.
+/// The same if the new one leads: what it granted itself says nothing.
 #[test]
 fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
-    let mut company = Company::new(4, 2, 3);
-    company.write("a", b"old").expect("written");
-    company.wait(1000);
-    let members = company.acting();
-    let mut cut_off = company.hosts.remove(&members[0]).expect("it runs");
-    let (osd, instance) = (OsdId(members[0]), cut_off.osd.instance());
-    let out = Change::OsdWeight { osd, weight: nacre_wire::map::Weight::OUT, automatic: false };
-    company.commit(vec![Change::OsdDown { osd, instance }, out]);
-    assert!(company.acting().len() == 3 && company.acting().iter().any(|osd| !members.contains(osd)), "one is new");
-    let write = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
-    company.settle();
-    let answers_reads = |company: &mut Company, host: &mut Host| {
-        let read = company.request(ClientId(10), "a", vec![SubOp::Read { offset: 0, length: 3 }], 0);
-        let epoch = host.osd.epoch();
-        host.sent.clear();
-        host.tell(Entity::Client(ClientId(10)), epoch, Message::OpRequest(read, Payload::new()));
-        host.sent.iter().any(|(_, message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none()))
-    };
-    assert!(answers_reads(&mut company, &mut cut_off), "its leases run on");
-    for _ in 0..40 {
-        let written = company.answer(&write).is_some();
-        assert!(!written || !answers_reads(&mut company, &mut cut_off), "the old primary answers what was overwritten");
-        company.wait(50);
-        cut_off.wait(50);
+    for leads in [false, true] {
+        let mut company = Company::new(4, 2, 3);
+        let first = company.acting()[0];
+        if leads {
+            company.commit(weighted(first, Weight::OUT));
+            company.wait(5000);
+        }
+        company.write("a", b"old").expect("written");
+        company.wait(1000);
+        let members = company.acting();
+        let mut cut_off = company.hosts.remove(&members[0]).expect("it runs");
+        let (osd, instance) = (OsdId(members[0]), cut_off.osd.instance());
+        let out = Change::OsdWeight { osd, weight: Weight::OUT, automatic: false };
+        let down = Change::OsdDown { osd, instance };
+        let comes = if leads { weighted(first, Weight::IN) } else { Vec::new() };
+        company.commit([vec![down, out], comes].concat());
+        let new: Vec<u32> = company.acting().into_iter().filter(|osd| !members.contains(osd)).collect();
+        assert_eq!((company.acting().len(), new.len()), (3, 1), "one is new");
+        assert_eq!(company.acting()[0] == new[0], leads);
+        let write = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
+        company.settle();
+        let answers_reads = |company: &mut Company, host: &mut Host| {
+            let read = company.request(ClientId(10), "a", vec![SubOp::Read { offset: 0, length: 3 }], 0);
+            let epoch = host.osd.epoch();
+            host.sent.clear();
+            host.tell(Entity::Client(ClientId(10)), epoch, Message::OpRequest(read, Payload::new()));
+            let answered = |message: &Message| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
+            host.sent.iter().any(|(_, message)| answered(message))
+        };
+        assert!(answers_reads(&mut company, &mut cut_off), "its leases run on");
+        for _ in 0..40 {
+            let written = company.answer(&write).is_some();
+            assert!(
+                !written || !answers_reads(&mut company, &mut cut_off),
+                "the old primary answers what was overwritten"
+            );
+            company.wait(50);
+            cut_off.wait(50);
+        }
+        assert!(matches!(company.answer(&write), Some(Ok(_))), "led by the new one: {leads}");
     }
-    assert!(matches!(company.answer(&write), Some(Ok(_))));
 }
 
 /// A member that had left was filled, and its daemon stopped: its store takes less in one transaction than the others', and only those who serve had
@@ -773,7 +790,7 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
         company.commit(vec![Change::OsdWeight { osd: OsdId(first), weight, automatic: false }]);
         company.wait(4000);
     };
-    weigh(&mut company, nacre_wire::map::Weight::OUT);
+    weigh(&mut company, Weight::OUT);
     assert!(!company.acting().contains(&first), "the third was filled");
     weigh(&mut company, nacre_wire::map::Weight::IN);
     assert_eq!(company.acting()[0], first);
@@ -782,7 +799,7 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     company.send("a", vec![SubOp::WriteFull { length: 1 }], b"9", 0);
     company.settle();
     company.lose = |message| matches!(message, Message::Discard(_) | Message::LogQuery(_));
-    weigh(&mut company, nacre_wire::map::Weight::OUT);
+    weigh(&mut company, Weight::OUT);
     assert!(!company.acting().contains(&first), "the others need no more than its log");
     let waits = company.reports[&PG].waits_for.clone();
     assert_eq!(waits, [OsdId(first)]);

@@ -70,6 +70,37 @@ fn a_range_has_what_came_into_being_while_it_was_listed() {
     assert_eq!(pushed(&mut host, target), [("a".to_owned(), 1)]);
 }
 
+/// An object came into being while its range was compared with that of the member being filled: it was
+/// in neither listing, and the member's cursor passed it without its data. So a write waits until the
+/// comparison is over, also if its own object is not among those that are brought.
+#[test]
+fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
+    let mut company = Company::new(2, 1, 2);
+    let limits = crate::Limits { log_entries_min: 2, log_entries_max: 4, ..crate::Limits::default() };
+    company.limit(limits);
+    let [serves, away] = company.acting()[..] else { panic!("two of two") };
+    let host = company.kill(away);
+    for n in 0..20 {
+        company.write(&format!("object-{n}"), b"old").expect("one is enough");
+    }
+    // Everything is compared and brought; that it is so is not heard of.
+    company.lose = |message| matches!(message, Message::Progress(_));
+    company.revive(host, 2);
+    company.wait(2000);
+    assert_eq!(company.acting(), [serves], "it is being filled");
+    assert!(company.has(away, "object-0"), "its objects have come");
+    let write = company.send("new", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
+    company.wait(200);
+    let early = company.answer(&write).is_some();
+    company.lose = |_| false;
+    company.await_answer(&write).expect("one is enough");
+    company.wait(5000);
+    assert_eq!(company.acting().len(), 2, "it is filled");
+    company.kill(serves);
+    company.wait(2000);
+    assert_eq!(company.read("new"), Ok(b"new".to_vec()), "answered during the comparison: {early}");
+}
+
 /// A primary asked for an object that a client waited for, and the question was lost. Each look at
 /// the client's operation put off the end of the wait for an answer: the object was not asked for
 /// again as long as the client waited for it.

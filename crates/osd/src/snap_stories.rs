@@ -420,6 +420,33 @@ fn a_listing_in_pages_is_the_same_as_one_in_one_piece() {
     assert_eq!(all, ["c", "d"]);
 }
 
+/// While the primary lacked objects they were added to each page of a listing, also to pages that end
+/// before them: names came twice, and out of order.
+#[test]
+fn a_listing_in_pages_has_what_the_primary_lacks_in_its_place() {
+    let mut company = Company::new(3, 2, 3);
+    let mut names: Vec<String> = (0..9).map(|n| format!("object-{n}")).collect();
+    names.sort_by_key(|name| key::position(&ObjectId::named(name)));
+    // The one between two others is lacked: what a page begins with would be brought at once.
+    let (lacked, known): (Vec<_>, Vec<_>) = names.iter().enumerate().partition(|(at, _)| *at % 3 == 1);
+    for (_, name) in known {
+        company.write(name, b"old").expect("all are there");
+    }
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.wait(1000);
+    for (_, name) in &lacked {
+        company.write(name, b"new").expect("two are enough");
+    }
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    company.wait(1000);
+    assert_eq!(company.acting()[0], primary);
+    assert_eq!(listed(&mut company), names);
+    assert_eq!(listed_by(&mut company, 2), names);
+    assert_eq!(crate::room_stories::is_missed_by(&mut company, primary).len(), lacked.len());
+}
+
 #[test]
 fn clients_may_have_snapshots_of_their_own() {
     let mut company = Company::new(3, 2, 3);
