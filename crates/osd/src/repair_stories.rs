@@ -1,6 +1,7 @@
 //! Rot at one member, whoever finds it: the client gets its data as long as anybody has it, and the copy is good again.
 
 use crate::company::Company;
+use crate::room_stories::{FULL, ROOMY, is_missed_by};
 use crate::stories::{Host, PG};
 use nacre_types::{ClientId, ObjectId, OsdId, SnapId};
 use nacre_wire::Message;
@@ -463,6 +464,41 @@ fn a_deletion_and_what_came_after_it_are_kept_too() {
             assert_eq!(company.data_at(osd, &ObjectId::named("a")), b"two");
         }
     }
+}
+
+/// The same, and the append was sent again and refused for want of room before the copy that has it had
+/// come. That refusal says nothing of what was sent before; it was taken for the end of the append, and
+/// the object was unfound.
+#[test]
+fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
+    let mut refused = 0;
+    for places in [[2, 0, 1], [0, 1, 2]] {
+        let mut company = Company::new(3, 2, 3);
+        let lose = |message: &Message| matches!(message, Message::Push(..));
+        let (append, third) = left_with_an_undone_append_and_losing(&mut company, places, lose);
+        let primary = company.acting()[0];
+        if !is_missed_by(&mut company, primary).contains(&"a".to_owned()) {
+            continue; // it has the copy itself
+        }
+        // Neither is to lead in place of the other.
+        for host in company.hosts.values_mut() {
+            host.osd.on_usage(FULL.0, FULL.1);
+        }
+        let again = OpRequest { attempt: 2, ..append.clone() };
+        company.lose = |_| false;
+        company.resend(&again, b"two");
+        assert_eq!(company.await_answer(&again), Err(OpFailure::Full {}));
+        refused += 1;
+        for host in company.hosts.values_mut() {
+            host.osd.on_usage(ROOMY.0, ROOMY.1);
+        }
+        company.wait(5000);
+        assert_eq!(company.read("a").expect("it is there"), b"onetwo");
+        company.revive(third, 2);
+        company.wait(8000);
+        assert!(is_clean(&company));
+    }
+    assert!(refused > 0);
 }
 
 /// What was appended then is undone where somebody has the object as it was.

@@ -140,6 +140,78 @@ fn writes_that_wait_for_what_has_no_room_are_refused() {
     }
 }
 
+/// A read of what has no room waits. The deletion that makes the room waited behind it: of another
+/// client it goes before. And a call of a method that only reads is not refused as a write.
+#[test]
+fn deletions_do_not_wait_behind_reads_of_what_has_no_room() {
+    for place in [0, 2] {
+        let (mut company, member) = without_room(place, &["a", "b"]);
+        // Nobody can do without it.
+        company.kill(company.acting()[1]);
+        company.wait(2000);
+        let mut send = |company: &mut Company, client: u64, name: &str, op: SubOp| {
+            let request = company.request(ClientId(client), name, vec![op], 0);
+            company.resend(&request, &[]);
+            request
+        };
+        let get = || SubOp::Call { class: "tally".into(), method: "get".into(), length: 0 };
+        let call = send(&mut company, 300, "b", get());
+        let reads = [301, 302].map(|client| send(&mut company, client, "a", SubOp::Read { offset: 0, length: 3 }));
+        let delete = send(&mut company, 303, "a", SubOp::Delete {});
+        company.wait(2500);
+        assert_eq!(company.answer(&call), None, "it waits as a read does");
+        assert!(matches!(company.answer(&delete), Some(Ok(_))), "{:?}", company.answer(&delete));
+        for read in &reads {
+            assert_eq!(company.await_answer(read), Err(OpFailure::NotFound {}), "it came after the deletion");
+        }
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.await_answer(&call).expect("there is room");
+    }
+}
+
+/// An object was here, and the clone that it was to be rolled back to had no room at a member: the
+/// rollback waited for ever, was not refused, and did not let the member stand aside.
+#[test]
+fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_aside() {
+    for too_few in [true, false] {
+        let mut company = Company::new(3, 2, 3);
+        company.write("a", b"old").expect("all are there");
+        let [_, other, member] = company.acting()[..] else { panic!("three") };
+        let host = company.kill(member);
+        company.wait(1000);
+        let monday = crate::snap_stories::snapshot(&mut company, "monday");
+        company.write("a", b"new").expect("it makes a clone");
+        company.lose = |message| matches!(message, Message::Push(push, _) if crate::snaps::is_clone(&push.object));
+        company.revive(host, 2);
+        company.wait(2000);
+        assert_eq!(is_missed_by(&mut company, member), ["a:1"], "the object has come");
+        company.host(member).osd.on_usage(FULL.0, FULL.1);
+        company.wait(500);
+        company.lose = |_| false;
+        if too_few {
+            company.kill(other);
+            company.wait(2000);
+        }
+        let back = || vec![SubOp::Rollback { snap: monday }];
+        let refused = company.send("a", back(), &[], 0);
+        assert_eq!(company.await_answer(&refused), Err(OpFailure::Full {}));
+        assert_eq!(company.read("a"), Ok(b"new".to_vec()), "it had no effect");
+        if too_few {
+            continue;
+        }
+        company.wait(2000);
+        assert!(!company.acting().contains(&member), "the others act without it");
+        // It has room for an update.
+        company.host(member).osd.on_usage(100 * GIB, 96 * GIB);
+        company.wait(500);
+        company.op("a", back(), &[]).expect("nothing waits for the full member");
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        company.wait(8000);
+        assert_eq!(company.acting().len(), 3);
+        assert_eq!(company.data_at(member, &ObjectId::named("a")), b"old");
+    }
+}
+
 /// A full member lacked something of every name, and had old versions of all. They kept clones, so deletions left something and waited for recovery, as trimming
 /// did; and recovery waited for room. (Simulator, small devices, seed 3761.) Now the others act without it: what they delete and trim makes room there, and what it
 /// lacks by then, clones of what it lacks among it, it gets before it acts again.

@@ -262,6 +262,18 @@ impl Objects {
         self.queued += 1;
         self.get(object).queue.push_front(op);
     }
+    /// The first deletion in the queue goes before reads of other clients. Says whether there was one.
+    pub fn advance_deletion(&mut self, object: &ObjectId) -> bool {
+        let Some(state) = self.existing(object) else { return false };
+        let Some(at) = state.queue.iter().position(Pending::only_deletes).filter(|at| *at > 0) else { return false };
+        let client = state.queue[at].from;
+        if state.queue.iter().take(at).any(|op| op.is_write() || op.from == client) {
+            return false;
+        }
+        let op = state.queue.remove(at).expect("just found");
+        state.queue.push_front(op);
+        true
+    }
     /// An operation that waits, by its name.
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
         self.existing(object)?.queue.iter_mut().find(|op| op.request.request == *request)

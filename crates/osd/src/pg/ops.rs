@@ -310,9 +310,17 @@ impl Pg {
         peer.map_or(&self.local.missing, |peer| &peer.missing)
     }
 
-    /// Whether the front of the queue waits for recovery.
-    pub(super) fn awaits_recovery(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
-        matches!(self.obstacle(object, sh), Some(Wait::Missing | Wait::Degraded))
+    /// What the front of the queue waits for recovery to bring: its object, or a clone that it touches.
+    pub(super) fn awaited_copy(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<ObjectId> {
+        let wait = self.obstacle(object, sh)?;
+        self.copy_waited_for(object, wait, sh)
+    }
+    fn copy_waited_for(&self, object: &ObjectId, wait: Wait, sh: &Shared) -> Option<ObjectId> {
+        match wait {
+            Wait::Missing | Wait::Degraded => Some(object.clone()),
+            Wait::Clone => self.clone_waited_for(object, sh).filter(|clone| self.is_lacking(clone, sh)),
+            _ => None,
+        }
     }
 
     /// What stands between the front of the queue and its execution.
@@ -839,8 +847,8 @@ impl Pg {
                     _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
                 },
                 Some(wait) => {
-                    let full = self.without_room(&object, sh);
-                    let full = full.filter(|_| matches!(wait, Wait::Missing | Wait::Degraded));
+                    let copy = self.copy_waited_for(&object, wait, sh);
+                    let full = copy.and_then(|copy| self.without_room(&copy, sh));
                     let full = full.map_or_else(String::new, |osd| format!("; {osd} has no room for it"));
                     format!("{}{full} ({}, {object})", wait.reason(), self.id())
                 }
@@ -853,7 +861,7 @@ impl Pg {
 }
 
 /// Finds out whether the operation may write, now that its classes are known; `false` if they are not yet.
-fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
+pub(super) fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
     if op.awaits_since == Some(programs.moment()) {
         return false;
     }

@@ -99,8 +99,10 @@ impl Pg {
         let fits = |undone: &&Undone| {
             let over = |id: &RequestId| {
                 let failed = match primary.answered.known(id) {
-                    // Who hears that of an update does not know whether it was executed.
-                    Known::Answered(answered) => !matches!(answered.failure, Some(OpFailure::Corrupt { .. })),
+                    // Who hears these of an update that was sent before does not know whether it was executed.
+                    Known::Answered(answered) => {
+                        !matches!(answered.failure, Some(OpFailure::Corrupt { .. } | OpFailure::Full {}))
+                    }
                     // While the object is missing, nothing else is answered but that its time is over.
                     Known::Nothing | Known::Forgotten => false,
                 };

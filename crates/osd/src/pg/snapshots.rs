@@ -119,11 +119,15 @@ impl Pg {
         self.unready(op, before, sh).is_none()
     }
 
-    /// Does something about the clone that the front of the queue waits for.
+    /// The clone that the front of the queue waits for.
+    pub(super) fn clone_waited_for(&self, object: &ObjectId, sh: &Shared) -> Option<ObjectId> {
+        let state = self.as_primary()?.objects.peek(object)?;
+        self.unready(state.front()?, state.context.as_ref()?, sh)
+    }
+
+    /// Does something about it.
     pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
-        let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
-        let Some(clone) = self.unready(front, context, sh) else { return };
+        let Some(clone) = self.clone_waited_for(object, sh) else { return };
         if self.is_lacking(&clone, sh) {
             self.recover_now(&clone, sh);
         } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())

@@ -11,7 +11,7 @@
 
 use super::Pg;
 use super::local::Ops;
-use super::ops::context_of;
+use super::ops::{context_of, learn_of_calls};
 use crate::fetched::Fetched;
 use crate::key;
 use crate::shared::Shared;
@@ -19,6 +19,7 @@ use nacre_store::{ObjectStat, Op};
 use nacre_types::{ObjectId, OsdId};
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::replication::Push;
+use std::time::Duration;
 
 impl Pg {
     /// Removes an object that, as it turns out, is gone or never was, and what has come of it.
@@ -55,7 +56,7 @@ impl Pg {
             front.is_some_and(|front| sh.now.since(front.received) >= patience)
         };
         let waiting: Vec<ObjectId> = primary.objects.waiting().into_iter().filter(late).collect();
-        waiting.iter().any(|object| self.awaits_recovery(object, sh) && !self.is_lost(object))
+        waiting.iter().any(|object| self.awaited_copy(object, sh).is_some_and(|copy| !self.is_lost(&copy)))
     }
 
     /// A member that lacks the object and has no room for it.
@@ -65,27 +66,40 @@ impl Pg {
         here.into_iter().chain(others).find(|osd| sh.has_no_room_at(*osd))
     }
 
-    /// Writes that would wait until recovery has room are told so: who is full refuses growth soon (DESIGN §3). Others of the same object go on.
+    /// Writes that would wait until recovery has room are told so: who is full refuses growth soon (DESIGN §3). Others of the same object go on. Reads wait, and
+    /// deletions of other clients go before them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
         let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return };
         for object in primary.objects.waiting() {
-            let waits_long = |pg: &Self, sh: &Shared| {
-                let state = pg.as_primary().and_then(|primary| primary.objects.peek(&object));
-                state.and_then(|state| state.front()).is_some_and(|front| {
-                    let late = sh.now.since(front.received) >= patience && front.is_write() && front.is_clients();
-                    late && !front.only_deletes() && pg.without_room(&object, sh).is_some()
-                })
-            };
-            while waits_long(self, sh) && self.awaits_recovery(&object, sh) && !self.is_lost(&object) {
-                let op = self.primary().and_then(|primary| primary.objects.pop(&object)).expect("just seen");
-                sh.counters.borders.no_room_refused += 1;
-                if !self.answered_from_memory(&op, sh) {
-                    self.fail(op, OpFailure::Full {}, sh);
+            while let Some(writes) = self.waits_for_room(&object, patience, sh) {
+                let objects = &mut self.primary().expect("just seen").objects;
+                if writes {
+                    let op = objects.pop(&object).expect("just seen");
+                    sh.counters.borders.no_room_refused += 1;
+                    if !self.answered_from_memory(&op, sh) {
+                        self.fail(op, OpFailure::Full {}, sh);
+                    }
+                } else if !objects.advance_deletion(&object) {
+                    break;
                 }
                 self.process_object(&object, sh);
             }
         }
+    }
+
+    /// Whether the front of the queue is of a client and has waited longer than `patience` for a copy
+    /// that has no room; and whether it writes. What only deletes is not waited for.
+    fn waits_for_room(&mut self, object: &ObjectId, patience: Duration, sh: &mut Shared) -> Option<bool> {
+        let front = self.primary()?.objects.existing(object)?.front_mut()?;
+        let late = sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
+        // A call may turn out to read only; that is known before its object is here.
+        if !late || !learn_of_calls(front, &sh.programs) {
+            return None;
+        }
+        let writes = front.is_write();
+        let copy = self.awaited_copy(object, sh).filter(|copy| !self.is_lost(copy))?;
+        self.without_room(&copy, sh).map(|_| writes)
     }
 
     /// Whether what is next only deletes the object that begins to come, and was executed: then the object need not come.
