@@ -490,6 +490,34 @@ fn the_time_an_osd_was_down_survives_the_leaders_death() {
     assert_eq!(world.map(other).osds[&OsdId(0)].weight.0, 0, "every monitor counts for itself");
 }
 
+/// An OSD had been restarted once. Weeks later it went down again and was taken out within seconds:
+/// its data was moved for a reboot. `health` said that it had been down for all those weeks.
+#[test]
+fn an_osd_that_goes_down_again_is_given_the_whole_interval_again() {
+    let mut world = World::found(3, 56);
+    let leader = world.elect();
+    world.boot_osds(5);
+    let is_down = |world: &World| world.map(leader).up_osd(OsdId(0)).is_none();
+    world.report(leader, 1, 0, 0, true);
+    world.until("down", ms(100), is_down);
+    world.run_with_beacons(Duration::from_secs(30), &[]);
+    let boot = world.boot_message(0, 2);
+    world.say(Entity::Osd(OsdId(0)), leader, Epoch(1), boot);
+    world.run_with_beacons(Duration::from_secs(700), &[]);
+    assert!(!is_down(&world));
+    world.report(leader, 1, 0, 0, true);
+    world.until("down again", ms(100), is_down);
+    world.run_with_beacons(Duration::from_secs(5), &[]);
+    let is_out = |world: &World| world.map(leader).osds[&OsdId(0)].weight.0 == 0;
+    assert!(!is_out(&world), "taken out 5 s after it went down");
+    let health = world.command(leader, json!({"command": "health detail"})).expect("answered");
+    assert!(health.to_string().contains("osd.0 has been down for 5 s"), "{health}");
+    world.run_with_beacons(Duration::from_secs(594), &[]);
+    assert!(!is_out(&world), "taken out 599 s after it went down");
+    world.run_with_beacons(Duration::from_secs(3), &[]);
+    assert!(is_out(&world), "still in 602 s after it went down");
+}
+
 #[test]
 fn a_boot_with_a_foreign_store_is_refused_wherever_it_asks() {
     let mut world = World::found(3, 45);
