@@ -377,6 +377,49 @@ fn a_leases_keys_go_with_it_in_one_revision_and_never_early() {
     assert_eq!(error, MetaError::NoSuchLease { lease });
 }
 
+/// Takes the key `a/leader` under a new lease of two seconds. `None`: another client has the key.
+fn lead(clients: &mut Clients, world: &mut World, who: Entity) -> Option<u64> {
+    let granted = clients.ask(world, who, MonId(0), MetaCall::Grant { ttl_ms: 2_000 });
+    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
+    let take = MetaCall::Transact {
+        compares: vec![version_is("a/leader", 0)],
+        then: vec![MetaOp::Put { key: "a/leader".into(), value: "x".into(), lease }],
+        otherwise: vec![],
+    };
+    let taken = clients.ask(world, who, MonId(0), take);
+    matches!(taken.result, MetaResult::Transacted { succeeded: true, .. }).then_some(lease)
+}
+
+/// The owner of a leadership key asked to keep its lease alive just after it had run out, while the
+/// monitor's disk was slow. It was told that the lease lived for two seconds more. Half a second
+/// later another client had the key, and both led.
+#[test]
+fn an_owner_that_is_told_that_its_lease_lives_is_the_only_one() {
+    let (mut world, mon) = (World::found(1, 52), MonId(0));
+    world.elect();
+    let (mut clients, owner, other) = (Clients::default(), client(1), client(2));
+    let lease = lead(&mut clients, &mut world, owner).expect("the key is free");
+    world.disk = ms(500);
+    let last = world.mon(mon).log_bounds().1;
+    let is_proposed = |world: &World| world.mon(mon).log_bounds().1 > last;
+    world.until("its end is proposed", ms(4_000), is_proposed);
+    let kept = clients.ask(&mut world, owner, mon, MetaCall::KeepAlive { lease }).result;
+    let told = world.now;
+    let meta = world.mon(mon).state().expect("runs").meta();
+    assert!(meta.lease(lease).is_some(), "its end is not carried out yet");
+    world.disk = ms(1);
+    while lead(&mut clients, &mut world, other).is_none() {
+        assert!(world.now.since(told) < ms(10_000), "the key stays without an owner");
+        world.run(ms(10));
+    }
+    let alone = world.now.since(told);
+    if let MetaResult::Alive { ttl_ms, .. } = kept {
+        assert!(alone >= ms(ttl_ms), "told {ttl_ms} ms, and another led after {alone:?}");
+    }
+    let error = clients.fails(&mut world, owner, mon, MetaCall::KeepAlive { lease });
+    assert_eq!(error, MetaError::NoSuchLease { lease });
+}
+
 /// A lease of which a monitor knows by its snapshot only, as after a restart of all: its owner is gone with them, and nobody grants or revokes another.
 #[test]
 fn a_lease_that_only_snapshots_know_ends_too() {
