@@ -1,9 +1,11 @@
 //! What people type: replies, refusals, advice.
 
 use crate::harness::{World, ms};
-use nacre_types::{Entity, Epoch, MonId, OsdId};
+use nacre_types::{Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Beacon, PgActivateRequest, PgReport, PgTemporaryRequest, pg_state};
+use nacre_wire::msg::monitor::{
+    Beacon, ClusterLog, LogLine, PgActivateRequest, PgReport, PgTemporaryRequest, Severity, pg_state,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -286,6 +288,43 @@ fn every_command_that_only_reads_answers() {
         let answer = world.command(MonId(0), request);
         assert!(answer.is_ok() || spec.name == "program show", "{}: {answer:?}", spec.name);
     }
+}
+
+/// `log watch` returns at most a thousand lines at a time. After the first page of a longer log it
+/// went on behind the log's last line. The lines between were never shown, and nothing said so.
+#[test]
+fn watching_the_log_page_after_page_shows_every_line() {
+    const LINES: u64 = 2_500;
+    let mut world = cluster(3);
+    let from = Entity::Osd(OsdId(1));
+    for first in (1..=LINES).step_by(100) {
+        let line = |number| LogLine {
+            from,
+            instance: Instance(1),
+            number,
+            severity: Severity::Warn {},
+            text: format!("line {number}"),
+            once: String::new(),
+        };
+        let lines = (first..first + 100).map(line).collect();
+        world.say(from, MonId(0), Epoch::NONE, Message::ClusterLog(ClusterLog { lines }));
+        world.run(ms(20));
+    }
+    let (mut since, mut shown) = (0, Vec::new());
+    loop {
+        let request = json!({"command": "log watch", "since": since, "severity": "warn"});
+        let page = ask(&mut world, request);
+        assert_eq!(page["no_longer_kept"], json!(0));
+        let lines = page["lines"].as_array().expect("list");
+        shown.extend(lines.iter().map(|line| line["text"].as_str().expect("text").to_owned()));
+        let next = page["next"].as_u64().expect("a number");
+        if next == since {
+            break;
+        }
+        since = next;
+    }
+    let said: Vec<String> = (1..=LINES).map(|number| format!("line {number}")).collect();
+    assert!(shown == said, "{} of {LINES} lines, the last {:?}", shown.len(), shown.last());
 }
 
 // Went red when the changes were left out of the reply's batch, and when `dry_run` was ignored.
