@@ -24,6 +24,7 @@ tests! {
         the_window_bounds_what_is_in_flight,
         the_mark_is_the_first_request_without_an_answer,
         a_request_says_what_its_client_has_seen,
+        what_is_sent_again_says_what_was_known_when_it_was_first_asked,
         a_new_session_hears_what_is_open_and_nothing_is_sent_without_one,
         an_answer_for_another_instance_is_not_ours,
         no_majority_is_not_an_answer,

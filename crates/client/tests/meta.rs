@@ -4,8 +4,8 @@ use nacre_client::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, Watch
 use nacre_types::{Entity, Instance, MonId, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::meta::{
-    META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaReply, MetaRequest, MetaResult, MetaSpan,
-    MetaWatch, MetaWatchEnded,
+    META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaOp, MetaReply, MetaRequest, MetaResult,
+    MetaSpan, MetaWatch, MetaWatchEnded,
 };
 use std::time::Duration;
 
@@ -173,6 +173,33 @@ pub fn a_request_says_what_its_client_has_seen() {
     client.on_message(Time(0), MON, &events(8, 9, &[9]));
     submit(&mut client, Time(0));
     assert_eq!(requests(&mut client)[0].known, 9);
+}
+
+/// A monitor that has forgotten a client judges by the revision in a request whether it may have
+/// been carried out before. A client that had heard of newer revisions said the newest one when it
+/// asked again. It was taken for a new client, and its transaction was carried out twice.
+pub fn what_is_sent_again_says_what_was_known_when_it_was_first_asked() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(0));
+    client.watch(MetaSpan::Prefix { prefix: "a/".into() }, 0);
+    client.on_message(Time(0), MON, &events(2, 3, &[3]));
+    sent(&mut client);
+    let delete = MetaOp::Delete { span: MetaSpan::Key { key: "a/k".into() } };
+    let call = MetaCall::Transact { compares: vec![], then: vec![delete], otherwise: vec![] };
+    client.submit(Time(0), call).expect("room");
+    let first = requests(&mut client).remove(0);
+    assert_eq!((first.known, first.again), (3, false));
+    let repeated = MetaRequest { again: true, ..first };
+    client.on_message(Time(1), MON, &events(3, 9, &[8, 9]));
+    client.on_tick(client.next_deadline());
+    assert_eq!(requests(&mut client), std::slice::from_ref(&repeated), "no answer came");
+    let later = submit(&mut client, Time(2));
+    client.on_message(Time(2), MON, &reply(later, 12, leases()));
+    sent(&mut client);
+    client.on_session_lost();
+    client.on_session(Time(3));
+    let asked = sent(&mut client);
+    assert_eq!(asked[0], Message::MetaRequest(repeated), "on a new session");
 }
 
 pub fn a_new_session_hears_what_is_open_and_nothing_is_sent_without_one() {
