@@ -159,7 +159,7 @@ pub fn the_mark_is_the_first_request_without_an_answer() {
     assert_eq!(requests(&mut client)[0].answered_below, ids[2]);
 }
 
-/// The next monitor may be behind the last one: what this client has seen it must not be told as not there yet.
+/// Monitors tell a client that they have forgotten from a new one by what it knew when it asked.
 pub fn a_request_says_what_its_client_has_seen() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));

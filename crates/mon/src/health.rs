@@ -140,8 +140,8 @@ fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
 
 fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     let map = view.map();
-    let line = |osd: nacre_types::OsdId| match view.down_since.get(&osd) {
-        Some(since) => format!("{osd} has been down for {} s", view.now.since(*since).as_secs()),
+    let line = |osd: nacre_types::OsdId| match view.outages.get(&osd) {
+        Some(outage) => format!("{osd} has been down for {} s", view.now.since(outage.since).as_secs()),
         None => osd.to_string(),
     };
     let counted = map.osds.iter().filter(|(_, info)| !info.up && info.instance.0 > 0 && info.weight != Weight::OUT);
@@ -205,7 +205,7 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
                     its daemon ends. A disk that keeps doing so: replace it.";
         found.push(check("DEVICE_SLOW", Level::Warn, summary, devices, todo));
     }
-    let kept = osds::kept_in(view.now, map, view.down_since, view.stats);
+    let kept = osds::kept_in(view.now, map, view.outages, view.stats);
     if !kept.is_empty() {
         let summary =
             format!("{} OSDs are down for long and stay in: the others have no room for their data", kept.len());

@@ -392,7 +392,7 @@ impl Leader {
                 vec![Change::OsdDown { osd: down.osd, instance: down.instance }]
             }
             Request::TakeOut(osd) => {
-                if !osds::to_take_out(view.now, map, view.down_since, view.stats).contains(&osd) {
+                if !osds::to_take_out(view.now, map, view.outages, view.stats).contains(&osd) {
                     return Vec::new();
                 }
                 said.push((Severity::Warn {}, format!("{osd} has been down for long: its data is copied elsewhere")));
@@ -543,7 +543,7 @@ mod tests {
 
     fn take(leader: &mut Leader, state: &State) -> Taken {
         let (rejects, overruns, nobody, none) = Default::default();
-        let down_since = BTreeMap::from([(OsdId(4), Time(0))]);
+        let outages = BTreeMap::from([(OsdId(4), osds::Outage::now(Time(0)))]);
         let quorum =
             Quorum { voters: vec![MonId(0), MonId(1)], reachable: vec![MonId(0), MonId(1)], ..Quorum::default() };
         let overruns: Overruns = overruns;
@@ -559,7 +559,7 @@ mod tests {
             held: Vec::new(),
             silent: Vec::new(),
             rejects: &rejects,
-            down_since: &down_since,
+            outages: &outages,
             overruns: &overruns,
             quorum,
         })

@@ -15,7 +15,7 @@ mod meta;
 use nacre_store::Token;
 use nacre_types::{Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::codec::Wire;
-use nacre_wire::map::{Change, ClusterMap, CrushSection};
+use nacre_wire::map::{Change, ClusterMap, CrushSection, Weight};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, SessionPong, Severity};
 use serde_json::Value;
@@ -78,7 +78,7 @@ pub struct Live {
     /// Seconds of housekeeping since start.
     seconds: u64,
     heard: BTreeMap<MonId, Time>,
-    down_since: BTreeMap<OsdId, Time>,
+    outages: BTreeMap<OsdId, osds::Outage>,
     hosts: (Arc<str>, BTreeMap<OsdId, String>),
     clean_to: Epoch,
     next_token: u64,
@@ -103,7 +103,8 @@ impl Live {
             State::new(ClusterMap::empty(config.cluster, crush))
         });
         let consensus = Consensus::new(config.seed, config.tick, recovered)?;
-        let down = state.map().osds.iter().filter(|(_, info)| !info.up).map(|(osd, _)| (*osd, now)).collect();
+        let down = state.map().osds.iter().filter(|(_, info)| !info.up);
+        let outages = down.map(|(osd, _)| (*osd, osds::Outage::now(now))).collect();
         let mut live = Self {
             router: Router::new(config.seed, now),
             next_tick: now + config.tick,
@@ -122,7 +123,7 @@ impl Live {
             awake: Time(1),
             seconds: 0,
             heard: BTreeMap::new(),
-            down_since: down,
+            outages,
             hosts: ("".into(), BTreeMap::new()),
             clean_to: Epoch::NONE,
             next_token: UNAWAITED,
@@ -499,7 +500,7 @@ impl Live {
         }
         // Whether it happened is remembered in the new state; its monitor asks again.
         self.leader.in_flight.take_if(|flight| flight.index <= index);
-        self.down_since.clear();
+        self.outages.clear();
         self.note_down(now);
         let mut mail = Mail::new();
         self.subscribers.on_restore(&self.state, &mut mail);
@@ -509,10 +510,10 @@ impl Live {
 
     fn note_down(&mut self, now: Time) {
         let map = self.state.map();
-        self.down_since.retain(|osd, _| map.osds.get(osd).is_some_and(|info| !info.up));
+        self.outages.retain(|osd, _| map.osds.get(osd).is_some_and(|info| !info.up));
         for (osd, info) in &map.osds {
             if !info.up {
-                self.down_since.entry(*osd).or_insert(now);
+                self.outages.entry(*osd).or_insert(osds::Outage::now(now));
             }
         }
     }
@@ -526,6 +527,15 @@ impl Live {
         };
         if changes.iter().any(about_osds) {
             self.note_down(now);
+        }
+        for change in changes {
+            // An operator takes in one that is down: it is given its time again.
+            if let Change::OsdWeight { osd, weight, automatic: false } = change
+                && *weight != Weight::OUT
+                && let Some(outage) = self.outages.get_mut(osd)
+            {
+                outage.counts_from = now;
+            }
         }
         self.leader.on_map(self.awake, &self.state, changes);
         let fanout = options::number(self.state.map(), "mon.map_fanout");
@@ -732,7 +742,7 @@ impl Live {
             self.mark_down(due, down);
         }
         let map = self.state.map();
-        for osd in osds::to_take_out(now, map, &self.down_since, &self.leader.stats) {
+        for osd in osds::to_take_out(now, map, &self.outages, &self.leader.stats) {
             self.leader.push(due, Request::TakeOut(osd));
         }
         for (pool, full) in self.leader.stats.pools_to_flag(map) {
@@ -769,7 +779,7 @@ impl Live {
             held: leader.filter.held(self.awake).collect(),
             silent: leader.beacons.silent(self.awake, self.state.map()).collect(),
             rejects: &leader.rejects,
-            down_since: &self.down_since,
+            outages: &self.outages,
             overruns: &leader.meta.overruns,
             quorum: self.quorum(now),
         }

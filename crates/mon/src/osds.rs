@@ -173,13 +173,29 @@ pub fn mass_failure(map: &ClusterMap) -> bool {
     all >= 2 && lost as u64 * 1_000_000 >= all as u64 * limit && lost > 0
 }
 
+/// Since when an OSD is down, on this monitor's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// When it went down, as far as this monitor knows.
+    pub since: Time,
+    /// From when on `mon.down_out_interval_s` counts: since it went down, or since an operator took it in.
+    pub counts_from: Time,
+}
+impl Outage {
+    /// It went down now.
+    #[must_use]
+    pub const fn now(now: Time) -> Self {
+        Self { since: now, counts_from: now }
+    }
+}
+
 /// Who has been down for so long that it is to be taken out.
-fn due(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>) -> Vec<OsdId> {
+fn due(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>) -> Vec<OsdId> {
     if map.flags & flag::NO_OUT != 0 || mass_failure(map) {
         return Vec::new();
     }
     let interval = options::duration(map, "mon.down_out_interval_s");
-    let due = |osd: &OsdId| down_since.get(osd).is_some_and(|since| now.since(*since) >= interval);
+    let due = |osd: &OsdId| outages.get(osd).is_some_and(|outage| now.since(outage.counts_from) >= interval);
     map.osds
         .iter()
         .filter(|(osd, info)| !info.up && info.weight != Weight::OUT && info.instance.0 > 0 && due(osd))
@@ -189,16 +205,16 @@ fn due(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>) -> Vec<O
 
 /// Who is to be taken out now.
 #[must_use]
-pub fn to_take_out(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>, stats: &Stats) -> Vec<OsdId> {
-    let mut due = due(now, map, down_since);
+pub fn to_take_out(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, stats: &Stats) -> Vec<OsdId> {
+    let mut due = due(now, map, outages);
     due.retain(|osd| fit::fits_elsewhere(map, stats, *osd));
     due
 }
 
 /// Who would be taken out now, had the others room for its data.
 #[must_use]
-pub fn kept_in(now: Time, map: &ClusterMap, down_since: &BTreeMap<OsdId, Time>, stats: &Stats) -> Vec<OsdId> {
-    let mut due = due(now, map, down_since);
+pub fn kept_in(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, stats: &Stats) -> Vec<OsdId> {
+    let mut due = due(now, map, outages);
     due.retain(|osd| !fit::fits_elsewhere(map, stats, *osd));
     due
 }
@@ -323,19 +339,19 @@ mod tests {
     #[test]
     fn losing_half_takes_nothing_out_losing_less_does() {
         let mut map = map_with_osds(10);
-        let mut down_since = BTreeMap::new();
+        let mut outages = BTreeMap::new();
         for osd in 0..4 {
             map.osds.get_mut(&OsdId(osd)).expect("exists").up = false;
-            down_since.insert(OsdId(osd), Time(0));
+            outages.insert(OsdId(osd), Outage::now(Time(0)));
         }
         let due = Time(0) + Duration::from_secs(600);
         assert!(
-            to_take_out(due - Duration::from_nanos(1), &map, &down_since, &Stats::default()).is_empty(),
+            to_take_out(due - Duration::from_nanos(1), &map, &outages, &Stats::default()).is_empty(),
             "down is not out"
         );
-        assert_eq!(to_take_out(due, &map, &down_since, &Stats::default()).len(), 4);
+        assert_eq!(to_take_out(due, &map, &outages, &Stats::default()).len(), 4);
         map.flags = flag::NO_OUT;
-        assert!(to_take_out(due, &map, &down_since, &Stats::default()).is_empty());
+        assert!(to_take_out(due, &map, &outages, &Stats::default()).is_empty());
         map.flags = 0;
         // The four are out; one more makes half.
         for osd in 0..4 {
@@ -344,8 +360,8 @@ mod tests {
             info.weight = Weight::OUT;
         }
         map.osds.get_mut(&OsdId(4)).expect("exists").up = false;
-        down_since.insert(OsdId(4), Time(0));
+        outages.insert(OsdId(4), Outage::now(Time(0)));
         assert!(mass_failure(&map));
-        assert!(to_take_out(due, &map, &down_since, &Stats::default()).is_empty());
+        assert!(to_take_out(due, &map, &outages, &Stats::default()).is_empty());
     }
 }

@@ -518,6 +518,26 @@ fn an_osd_that_goes_down_again_is_given_the_whole_interval_again() {
     assert!(is_out(&world), "still in 602 s after it went down");
 }
 
+/// `osd in` of an OSD that was down, and had been taken out, was answered, and two seconds later the OSD
+/// was out again: its outage had lasted long enough.
+#[test]
+fn an_osd_that_is_taken_in_while_it_is_down_is_given_its_time_again() {
+    let mut world = World::found(3, 57);
+    let leader = world.elect();
+    world.boot_osds(5);
+    world.report(leader, 1, 0, 0, true);
+    world.run_with_beacons(Duration::from_secs(700), &[]);
+    let is_out = |world: &World| world.map(leader).osds[&OsdId(0)].weight.0 == 0;
+    assert!(is_out(&world));
+    world.command(leader, json!({"command": "osd in", "osd": 0})).expect("it is taken in");
+    world.run_with_beacons(Duration::from_secs(590), &[]);
+    assert!(!is_out(&world), "an operator took it in");
+    let health = world.command(leader, json!({"command": "health detail"})).expect("answered");
+    assert!(health.to_string().contains("osd.0 has been down for 129"), "all the while: {health}");
+    world.run_with_beacons(Duration::from_secs(20), &[]);
+    assert!(is_out(&world));
+}
+
 #[test]
 fn a_boot_with_a_foreign_store_is_refused_wherever_it_asks() {
     let mut world = World::found(3, 45);

@@ -340,6 +340,7 @@ impl Conn {
         }
         slices.extend(run.filter(|(start, end)| start < end).map(front));
         if slices.is_empty() {
+            assert!(self.queue.is_empty(), "{} bytes of the first frame are sent, which is all of it", self.sent);
             return Ok(true);
         }
         slices.truncate(1024);

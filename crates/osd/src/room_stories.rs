@@ -149,7 +149,7 @@ fn deletions_do_not_wait_behind_reads_of_what_has_no_room() {
         // Nobody can do without it.
         company.kill(company.acting()[1]);
         company.wait(2000);
-        let mut send = |company: &mut Company, client: u64, name: &str, op: SubOp| {
+        let send = |company: &mut Company, client: u64, name: &str, op: SubOp| {
             let request = company.request(ClientId(client), name, vec![op], 0);
             company.resend(&request, &[]);
             request

@@ -626,7 +626,10 @@ pub fn log(command: &Log, cluster: &mut dyn Commands, out: &mut Out) -> Result<(
                     out.bytes(text.as_bytes())?;
                 }
                 out.finish()?;
-                std::thread::sleep(Duration::from_millis(500));
+                // Where there were lines there may be more.
+                if rows(&reply, "lines").is_empty() {
+                    std::thread::sleep(Duration::from_millis(500));
+                }
                 let since = reply["next"].clone();
                 reply = cluster.command(&json!({ "command": "log watch", "since": since, "severity": severity }))?;
             }

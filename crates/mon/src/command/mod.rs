@@ -78,7 +78,7 @@ pub struct View<'a> {
     /// Refusals by reason.
     pub rejects: &'a BTreeMap<&'static str, u64>,
     /// Since when OSDs have been down, on this monitor's clock.
-    pub down_since: &'a BTreeMap<OsdId, Time>,
+    pub outages: &'a BTreeMap<OsdId, crate::osds::Outage>,
     /// Programs of metadata that the clock ended.
     pub overruns: &'a Overruns,
     /// The monitors.

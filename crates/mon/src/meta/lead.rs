@@ -137,15 +137,17 @@ impl MetaLead {
             |judge: &Judge<'_>| judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over();
         while room && !spent(judge) {
             let Some(lease) = self.ended.pop_front() else { break };
-            // With too much for triggers to do, it lives a little longer and is found again.
-            if let Ok((act, terms)) = judge.expire(lease) {
-                let entry = MetaEntry { who: None, act, terms };
-                room = takes(&taken, &entry);
-                if room {
-                    add(&mut taken, None, entry);
-                } else {
-                    self.ended.push_front(lease);
-                }
+            let Ok((act, terms)) = judge.expire(lease) else {
+                // Triggers have too much to do.
+                self.leases.spare(lease);
+                continue;
+            };
+            let entry = MetaEntry { who: None, act, terms };
+            room = takes(&taken, &entry);
+            if room {
+                add(&mut taken, None, entry);
+            } else {
+                self.ended.push_front(lease);
             }
         }
         for pending in next_triggers(judge.meta.pending()) {

@@ -63,6 +63,13 @@ impl Leases {
         list
     }
 
+    /// It could not be revoked: it lives a little longer, and its owner may keep it alive.
+    pub fn spare(&mut self, lease: u64) {
+        if let Some(running) = self.running.get_mut(&lease) {
+            *running = Running { until: running.until + AGAIN, ending: None };
+        }
+    }
+
     /// Whether none is counted.
     #[must_use]
     pub fn is_blank(&self) -> bool {
@@ -72,5 +79,26 @@ impl Leases {
     pub fn check(&self, meta: &Meta) {
         let current = self.seen == meta.leases_changed();
         assert!(!current || self.running.len() == meta.leases_held(), "{self:?}, and there are {}", meta.leases_held());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a lease could not be proposed, since triggers had too much to do: the lease lived on,
+    /// and its owner, who was there, could not keep it alive any more.
+    #[test]
+    fn a_lease_whose_end_cannot_be_proposed_may_be_kept_alive() {
+        let (begin, ttl) = (Time(0), Duration::from_secs(10));
+        let mut leases = Leases::default();
+        leases.running.insert(7, Running { until: begin + ttl, ending: None });
+        assert_eq!(leases.ran_out(begin + ttl), [7]);
+        assert!(!leases.keep(begin + ttl, 7, ttl), "it is about to end");
+        leases.spare(7);
+        assert!(leases.ran_out(begin + ttl).is_empty(), "not at once");
+        assert!(leases.keep(begin + ttl, 7, ttl));
+        assert!(leases.ran_out(begin + ttl + AGAIN).is_empty());
+        assert_eq!(leases.ran_out(begin + ttl * 2), [7]);
     }
 }
