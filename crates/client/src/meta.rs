@@ -14,9 +14,11 @@
 use crate::mutants::{Mutant, mutant};
 use nacre_types::{Entity, Instance, Time};
 use nacre_wire::Message;
+use nacre_wire::measure::{Measure, TooLong};
+use nacre_wire::msg::check::{CLIENT_BYTES_MAX, check_meta_sendable};
 use nacre_wire::msg::meta::{
-    META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaReply, MetaRequest, MetaResult, MetaSpan,
-    MetaWatch, MetaWatchEnded,
+    META_KEY_MAX, META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaReply, MetaRequest,
+    MetaResult, MetaSpan, MetaWatch, MetaWatchEnded,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -94,6 +96,18 @@ struct Watch {
     through: Option<u64>,
 }
 
+/// A monitor that cannot read a request ends the connection. The next session would be sent it
+/// again, and end too.
+fn sendable(measured: Result<(), TooLong>) -> Result<(), MetaError> {
+    match measured {
+        Err(why) if !mutant(Mutant::MetaUnsendableTaken) => {
+            // Monitors take less than what can be sent: whoever shortens it should do so once.
+            Err(MetaError::Invalid { why: format!("{why} (keys have at most {META_KEY_MAX} bytes)") })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// See the module head.
 #[derive(Debug)]
 pub struct MetaClient {
@@ -135,6 +149,10 @@ impl MetaClient {
         }
         let id = self.next;
         self.next += 1;
+        if let Err(why) = sendable(check_meta_sendable(&call)) {
+            self.done.push(MetaDone { id: MetaId(id), revision: 0, result: Err(MetaFailure::Refused(why)) });
+            return Some(MetaId(id));
+        }
         let one = InFlight { call, known: self.known, sent: None, not_before: None, again: false, last: None };
         self.in_flight.insert(id, one);
         self.send(now, id);
@@ -153,6 +171,10 @@ impl MetaClient {
     pub fn watch(&mut self, span: MetaSpan, from: u64) -> MetaWatchId {
         let id = self.next_watch;
         self.next_watch += 1;
+        if let Err(why) = sendable(Measure::of("span", &span).fits("the span", CLIENT_BYTES_MAX)) {
+            self.news.push((MetaWatchId(id), WatchNews::Ended(why)));
+            return MetaWatchId(id);
+        }
         self.watches.insert(id, Watch { span, from, through: None });
         self.ask_watch(id);
         MetaWatchId(id)

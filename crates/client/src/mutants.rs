@@ -68,6 +68,8 @@ nacre_types::planted_bugs! {
     LargestRefused,
     /// Lengths that do not fit the data are sent.
     PayloadUnchecked,
+    /// An operation that no OSD could read is sent.
+    UnsendableTaken,
     /// A watch is pinged once in its timeout.
     PingedTooLate,
     /// A watch whose primary changed is pinged when it is due, not at once.
@@ -126,4 +128,6 @@ nacre_types::planted_bugs! {
     MetaNotBeforeIgnored,
     /// Events that were told are told again.
     MetaToldTwice,
+    /// A request about metadata that no monitor could read is sent.
+    MetaUnsendableTaken,
 }

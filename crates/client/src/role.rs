@@ -10,7 +10,7 @@ use crate::watch::{Target, Watches};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{ApplyError, MapDelta};
-use nacre_wire::msg::check::check_payload;
+use nacre_wire::msg::check::{check_payload, check_sendable};
 use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
@@ -479,6 +479,16 @@ impl Client {
         }
     }
 
+    /// Ends an operation that was never begun.
+    fn refuse(&mut self, why: OpFailure) -> OpId {
+        let id = OpId(self.next);
+        self.next += 1;
+        // It may have been a watch's registration.
+        self.watches.on_finished(id, false);
+        self.done.push(Completion { id, result: Err(Failure::Refused(why)) });
+        id
+    }
+
     /// Time passed. To be called at or after [`Self::next_deadline`].
     pub fn on_tick(&mut self, now: Time) {
         self.ticked = now;
@@ -530,6 +540,12 @@ impl ObjectCluster for Client {
     }
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
+        let Operation { object, ops, payload, snaps, .. } = &operation;
+        // Before it may wait for room: the first that is taken alone would wait for ever.
+        let sendable = check_sendable(object, ops, snaps, payload);
+        if let Err(why) = sendable.or_else(|why| if mutant(Mutant::UnsendableTaken) { Ok(()) } else { Err(why) }) {
+            return Ok(self.refuse(OpFailure::Invalid { why: why.to_string() }));
+        }
         let bytes = payload_len(&operation.payload) as u64;
         let map = self.map.as_ref().ok_or(Refused::NotConnected)?;
         if !map.pools.contains_key(&operation.pool) {
@@ -541,14 +557,13 @@ impl ObjectCluster for Client {
         if !room && (!self.in_flight.is_empty() || mutant(Mutant::LargestRefused)) {
             return Err(Refused::Busy);
         }
-        let id = self.next;
-        self.next += 1;
         let checked = check_payload(&operation.ops, &operation.payload);
         if let Err(why) = checked.or_else(|why| if mutant(Mutant::PayloadUnchecked) { Ok(()) } else { Err(why) }) {
             // An OSD could not tell which bytes are whose. A daemon's own client must not stop the daemon for a caller's mistake.
-            self.done.push(Completion { id: OpId(id), result: Err(Failure::Refused(why)) });
-            return Ok(OpId(id));
+            return Ok(self.refuse(why));
         }
+        let id = self.next;
+        self.next += 1;
         self.bytes += bytes;
         let op = InFlight {
             operation,

@@ -18,6 +18,7 @@ tests! {
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
         a_watch_from_a_revision_tells_that_revision,
+        what_no_monitor_could_read_is_refused_before_it_is_sent,
         a_lost_session_is_sent_nothing,
         each_request_is_sent_again_when_it_may_be,
         not_now_is_tried_again_and_an_answer_is_final,
@@ -46,6 +47,7 @@ tests! {
         what_held_an_operation_up_elsewhere_is_not_why_it_waits_now,
         what_is_in_flight_is_bounded_and_the_largest_goes_alone,
         lengths_that_do_not_fit_the_data_end_it_at_once,
+        what_no_osd_could_read_is_refused_before_it_is_sent,
         what_ends_at_once_takes_no_room,
         the_host_is_asked_to_come_back_while_something_is_in_flight,
         a_client_without_a_map_asks_again,
@@ -72,6 +74,7 @@ tests! {
     watches:
         a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known,
         a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost,
+        a_watch_that_no_osd_could_read_is_refused_and_leaves_nothing,
         a_repeated_notify_is_told_once_and_acknowledged_as_often_as_it_comes,
         a_new_primary_is_pinged_at_once_and_a_broken_connection_too,
         a_fence_and_a_removed_pool_end_watches,

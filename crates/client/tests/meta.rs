@@ -1,7 +1,7 @@
 //! Service metadata as a client sees it, told by the test what monitors would say.
 
 use nacre_client::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
-use nacre_types::{Entity, Instance, MonId, Time};
+use nacre_types::{Entity, Instance, MonId, Name, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::meta::{
     META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaOp, MetaReply, MetaRequest, MetaResult,
@@ -48,6 +48,37 @@ pub fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
     client.on_message(Time(2), MON, &events(9, 10, &[10]));
     assert_eq!(seen(&mut client), [] as [u64; 0], "revision 9 is missing");
     assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 9, .. })]));
+}
+
+/// F42: a key of 2,060 bytes took 30 s and was told as "no monitor has answered". A watch of such a
+/// prefix ended every session with the monitors, for as long as the client lived.
+pub fn what_no_monitor_could_read_is_refused_before_it_is_sent() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(1));
+    let span = |length| MetaSpan::Key { key: Name::copy(&vec![b'x'; length]) };
+    let range = |span| MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+    client.submit(Time(1), range(span(Name::LEN_MAX))).expect("room");
+    assert_eq!(sent(&mut client).len(), 1, "the monitor's to judge");
+    let put = MetaOp::Put { key: "a/k".into(), value: vec![0; 64 << 20].into(), lease: 0 };
+    let large = MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] };
+    let cases = [(range(span(Name::LEN_MAX + 1)), "Key.key has 2049"), (large, "the request has 671")];
+    for (call, said) in cases {
+        let id = client.submit(Time(1), call).expect("room");
+        let mut done = Vec::new();
+        client.take_done(&mut done);
+        let [MetaDone { id: of, result: Err(MetaFailure::Refused(MetaError::Invalid { why })), .. }] = &done[..] else {
+            panic!("{} sent, {} ended", sent(&mut client).len(), done.len());
+        };
+        assert!(*of == id && why.contains(said) && why.contains("at most 1024 bytes"), "{why}");
+    }
+    let watch = client.watch(span(Name::LEN_MAX + 1), 0);
+    let mut news = Vec::new();
+    client.take_news(&mut news);
+    let ended = |(of, news): &(MetaWatchId, WatchNews)| *of == watch && matches!(news, WatchNews::Ended(_));
+    assert!(matches!(&news[..], [one] if ended(one)), "{news:?}");
+    client.on_session_lost();
+    client.on_session(Time(2));
+    assert_eq!(sent(&mut client).len(), 1, "the one that can be read");
 }
 
 /// Read at revision 4, watched from 5: the change at 5 is the first that is told.

@@ -49,6 +49,7 @@ fn main() -> std::process::ExitCode {
         (Mutant::OpsUnbounded, requests::what_is_in_flight_is_bounded_and_the_largest_goes_alone),
         (Mutant::LargestRefused, requests::what_is_in_flight_is_bounded_and_the_largest_goes_alone),
         (Mutant::PayloadUnchecked, requests::lengths_that_do_not_fit_the_data_end_it_at_once),
+        (Mutant::UnsendableTaken, requests::what_no_osd_could_read_is_refused_before_it_is_sent),
         (Mutant::PingedTooLate, watches::a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known),
         (Mutant::MovedWatchUnpinged, watches::a_new_primary_is_pinged_at_once_and_a_broken_connection_too),
         (Mutant::FencedGoesOn, watches::a_fence_and_a_removed_pool_end_watches),
@@ -84,6 +85,7 @@ fn main() -> std::process::ExitCode {
         (Mutant::MetaGapTaken, meta::a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice),
         (Mutant::MetaNotBeforeIgnored, meta::not_now_is_tried_again_and_an_answer_is_final),
         (Mutant::MetaToldTwice, meta::a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice),
+        (Mutant::MetaUnsendableTaken, meta::what_no_monitor_could_read_is_refused_before_it_is_sent),
     ];
     nacre_types::planted::prove(Mutant::ALL, &stories, set_mutant)
 }

@@ -2,9 +2,10 @@
 
 use super::rig::{Rig, config};
 use bytes::Bytes;
-use nacre_client::{ClientConfig, Failure, ObjectCluster, OpId, Operation, Refused};
-use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PoolId, SnapId, Time, Version};
+use nacre_client::{Client, ClientConfig, Completion, Failure, ObjectCluster, OpId, Operation, Refused};
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PoolId, SnapId, Time, Version};
 use nacre_wire::map::Change;
+use nacre_wire::msg::check::CLIENT_BYTES_MAX;
 use nacre_wire::msg::client::{
     Dated, OpApplied, OpBlocked, OpFailure, OpReply, RequestId, SnapContext, SubOp, SubReply,
 };
@@ -356,6 +357,56 @@ pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
     let id = rig.role.submit(rig.now, operation).expect("taken");
     assert_eq!((rig.ended(), rig.requests()), (vec![(id, false)], vec![]));
     assert_ne!(rig.submit(), id);
+}
+
+/// A class call whose method had a name of 3,000 bytes was sent. The OSD could not read it and
+/// closed the connection, every 2 s until the caller gave up; all else that the client had in
+/// flight there broke off as often. A lock, a watch and 64 MiB of omap values ended no better.
+pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
+    let mut rig = Rig::new();
+    let long = || Name::copy(&[b'x'; Name::LEN_MAX + 1]);
+    let lock = |description: String, name| SubOp::Lock { name, cookie: 1, shared: false, lease_ms: 0, description };
+    let value = Bytes::from(vec![0; 1 << 20]);
+    let entries = (0..64_u8).map(|key| (Bytes::from(vec![key]), value.clone())).collect();
+    let whole = "the operation without its data";
+    let ops = [
+        (SubOp::Call { class: long(), method: "m".into(), length: 0 }, "Call.class", 2048),
+        (SubOp::Call { class: "c".into(), method: long(), length: 0 }, "Call.method", 2048),
+        (SubOp::Eval { script: 0, handler: long(), input: 0 }, "Eval.handler", 2048),
+        (lock(String::new(), long()), "Lock.name", 2048),
+        (lock("x".repeat(65 << 20), "l".into()), whole, CLIENT_BYTES_MAX),
+        (SubOp::SetAttr { name: long(), value: Bytes::new() }, "SetAttr.name", 2048),
+        (SubOp::OmapSet { entries }, whole, CLIENT_BYTES_MAX),
+    ];
+    let operations = ops.into_iter().map(|(op, what, max)| (rig.operation(vec![op]), what, max));
+    let mut cases: Vec<_> = operations.collect();
+    for field in ["object.name", "object.namespace", "object.key"] {
+        let mut operation = rig.operation(vec![SubOp::Stat {}]);
+        let object = &mut operation.object;
+        *match field {
+            "object.name" => &mut object.name,
+            "object.key" => &mut object.key,
+            _ => &mut object.namespace,
+        } = long();
+        cases.push((operation, field, 2048));
+    }
+    for (operation, what, max) in cases {
+        let id = rig.role.submit(rig.now, operation).expect("taken");
+        let sent = rig.sent().len();
+        let ended = rig.completions();
+        let [Completion { id: of, result: Err(Failure::Refused(OpFailure::Invalid { why })) }] = &ended[..] else {
+            panic!("{what}: {sent} sent, {} ended", ended.len());
+        };
+        assert!(why.contains(what) && why.contains(&format!("at most {max} ")), "{what}: {why}");
+        assert_eq!((*of, sent, rig.role.in_flight()), (id, 0, 0), "{what}");
+    }
+    // Also a client that has not heard of any monitor says so at once.
+    let mut alone = Client::new(config(), rig.now);
+    let object = ObjectId { name: long(), ..ObjectId::default() };
+    assert!(alone.submit(rig.now, Operation { object, ..Operation::default() }).is_ok());
+    let mut ended = Vec::new();
+    alone.completions(&mut ended);
+    assert_eq!(ended.len(), 1);
 }
 
 /// What was never sent takes no room: a caller's mistakes would add up until everything is refused.

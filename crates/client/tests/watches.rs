@@ -3,7 +3,7 @@
 use super::rig::{ME, Rig, TIMEOUT, config};
 use bytes::Bytes;
 use nacre_client::{ClientConfig, ObjectCluster, OpId, Refused, WatchError, WatchEvent};
-use nacre_types::{Entity, Instance, ObjectId, PgId, PoolId};
+use nacre_types::{Entity, Instance, Name, ObjectId, PgId, PoolId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
@@ -40,6 +40,16 @@ pub fn a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost()
     assert_eq!((ended[0].id, ended[0].result.is_err()), (OpId(watch.0), true));
     rig.notify(watch, 1);
     assert!(rig.events().is_empty() && rig.role.unwatch(rig.now, watch) == Ok(None));
+}
+
+/// The watch of an object whose name no OSD could read was refused by none: the OSD closed the
+/// connection, again with each attempt to register it.
+pub fn a_watch_that_no_osd_could_read_is_refused_and_leaves_nothing() {
+    let mut rig = Rig::new();
+    let object = ObjectId { name: Name::copy(&[b'x'; Name::LEN_MAX + 1]), ..ObjectId::default() };
+    let watch = rig.role.watch(rig.now, PoolId(1), object, TIMEOUT).expect("taken");
+    assert_eq!((rig.sent().len(), rig.ended()), (0, vec![(OpId(watch.0), false)]));
+    assert_eq!(rig.role.unwatch(rig.now, watch), Ok(None), "there is none");
 }
 
 /// The primary repeats a notify until it is acknowledged; acknowledgements are lost, and a new primary asks anew.

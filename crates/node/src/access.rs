@@ -25,10 +25,11 @@ use nacre_client::{
     WatchId,
 };
 use nacre_types::{Entity, Epoch, Instance, ObjectId, PoolId, Time};
+use nacre_wire::msg::check::CLIENT_BYTES_MAX;
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaSpan};
 use nacre_wire::msg::monitor::Command;
-use nacre_wire::{ClusterMap, Message};
+use nacre_wire::{ClusterMap, Measure, Message};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -261,6 +262,10 @@ impl Access {
                 }
             }
             Call::Command { request, writes, deadline, reply } => {
+                // A longer one never leaves, and its caller waits for an answer.
+                if let Err(why) = Measure::of("the command", &request).fits("the command", CLIENT_BYTES_MAX) {
+                    return reply.send(Err(Error::Command(why.to_string())));
+                }
                 let token = self.next_token;
                 self.next_token += 1;
                 let reply = For::Caller(reply);
@@ -563,7 +568,7 @@ mod tests {
     use super::*;
     use crate::slot::{Receiver, block_on, slot};
     use nacre_client::ClientConfig;
-    use nacre_types::{ClientId, ClusterId, MonId};
+    use nacre_types::{ClientId, ClusterId, MonId, Name};
     use nacre_wire::Wire;
     use nacre_wire::map::{Change, CrushSection, Pool};
     use nacre_wire::msg::monitor::{CommandReply, MapFull};
@@ -711,6 +716,25 @@ mod tests {
         assert!(matches!(now(&mut patient), Some(Err(Error::TimedOut { .. }))), "its deadline holds");
         case.new_session();
         assert!(case.commands().is_empty(), "nobody waits for it");
+    }
+
+    /// A key or a command that no monitor could read was waited for until its deadline, with a
+    /// monitor and without: here there is no session yet, and each is answered before time passes.
+    #[test]
+    fn what_cannot_be_sent_is_refused_at_once() {
+        let mut case = Case::new();
+        case.access.on_gone(case.now, MON);
+        let mut command = case.command(&"x".repeat(CLIENT_BYTES_MAX), false);
+        let Some(Err(Error::Command(why))) = now(&mut command) else { panic!("it waits") };
+        assert!(why.contains(&format!("at most {CLIENT_BYTES_MAX} ")), "{why}");
+        let span = || MetaSpan::Key { key: Name::copy(&[b'x'; Name::LEN_MAX + 1]) };
+        let (reply, mut asked) = slot();
+        let call = MetaCall::Range { span: span(), limit: 0, keys_only: false, serializable: false };
+        case.call(Call::Meta { call, deadline: case.now + Duration::from_secs(30), reply });
+        assert!(matches!(now(&mut asked), Some(Err(Error::Meta(_)))));
+        let sink = Arc::<Sink>::default();
+        case.call(Call::MetaWatch { span: span(), from: 0, sink: sink.clone() });
+        assert!(!sink.push(nacre_client::WatchNews::Events { events: Vec::new(), through: 1 }), "it has ended");
     }
 
     /// What is not waited for any more is not kept, nor sent again and again.

@@ -17,7 +17,7 @@ use nacre_client::{Blocked, Done, Operation};
 use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::payload_len;
-use nacre_wire::{ClusterMap, Payload};
+use nacre_wire::{ClusterMap, Measure, Payload};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::path::Path;
@@ -153,6 +153,10 @@ impl Cluster {
     /// [`Error::Start`]: the file cannot be used.
     pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, Error> {
         let name = name.to_owned();
+        // Said in the first frame of each connection: no monitor could read it.
+        let sendable =
+            Measure::of("the client's name", &Name::from(name.as_str())).fits("the client's name", 4 + Name::LEN_MAX);
+        sendable.map_err(|why| Error::Command(why.to_string()))?;
         let config = Config::load(path.as_ref())?;
         let waker = daemon::waker()?;
         let port = Port::new(waker.clone());
@@ -233,10 +237,6 @@ impl Cluster {
         let length = payload_len(&operation.payload) as u64;
         if length > OP_BYTES_MAX {
             return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
-        }
-        if !names_fit_wire(&operation) {
-            let why = format!("a name is longer than {} bytes; nothing was sent", Name::LEN_MAX);
-            return Err(Error::Refused(OpFailure::Invalid { why }));
         }
         let deadline = self.deadline();
         let permit = self.port.gate.enter(length).await;
@@ -662,17 +662,3 @@ impl Pool {
 }
 /// Attribute of an object whose data the command line has stored in stripes, as objects of their own.
 const STRIPED: &str = "nacre.stripes";
-
-/// Whether an OSD could read the operation's names. One that cannot ends the connection.
-fn names_fit_wire(operation: &Operation) -> bool {
-    let object = &operation.object;
-    let fits = |name: &Name| name.as_bytes().len() <= Name::LEN_MAX;
-    let attribute = |op: &SubOp| match op {
-        SubOp::GetAttr { name }
-        | SubOp::SetAttr { name, .. }
-        | SubOp::RemoveAttr { name }
-        | SubOp::CompareAttr { name, .. } => fits(name),
-        _ => true,
-    };
-    fits(&object.name) && fits(&object.namespace) && fits(&object.key) && operation.ops.iter().all(attribute)
-}

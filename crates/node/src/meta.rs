@@ -7,8 +7,7 @@ use crate::slot::slot;
 use bytes::Bytes;
 use nacre_client::WatchNews;
 use nacre_types::Name;
-use nacre_wire::Wire as _;
-use nacre_wire::msg::meta::{META_KEY_MAX, MetaCall, MetaError, MetaOp, MetaPair, MetaResult, MetaSpan};
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaOp, MetaPair, MetaResult, MetaSpan};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -94,7 +93,6 @@ impl Cluster {
     /// Any request about metadata: the store's revision, and what came of it. It is carried out once, however often it has to be sent.
     pub fn meta(&self, request: MetaCall) -> Call<'_, (u64, MetaResult)> {
         call(async move {
-            fits_wire(&request)?;
             let (reply, receiver) = slot();
             let deadline = self.deadline();
             self.port().call(Request::Meta { call: request, deadline, reply })?;
@@ -147,33 +145,9 @@ impl Cluster {
     }
 }
 
-/// Whether a monitor could read it. One that cannot ends the connection, and the client, whose request has had no answer, sends it again and again.
-fn fits_wire(request: &MetaCall) -> Result<(), Error> {
-    match MetaCall::from_bytes(&request.to_bytes()) {
-        Ok(_) => Ok(()),
-        Err(why) => {
-            let why =
-                format!("a key or value is too long ({why}): keys have at most {META_KEY_MAX} bytes; nothing was sent");
-            Err(Error::Meta(MetaError::Invalid { why }))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// F42: a key of 2,060 bytes took 30 s and was told as "no monitor has answered".
-    #[test]
-    fn a_key_that_no_monitor_could_read_is_refused_here() {
-        let get = |length: usize| {
-            let span = MetaSpan::Key { key: format!("app/{}", "x".repeat(length)).as_str().into() };
-            fits_wire(&MetaCall::Range { span, limit: 0, keys_only: false, serializable: false })
-        };
-        assert!(get(Name::LEN_MAX - 4).is_ok(), "the monitor's to judge");
-        let refused = get(Name::LEN_MAX - 3).expect_err("over the wire's limit");
-        assert!(refused.to_string().contains("at most 1024 bytes"), "{refused}");
-    }
 
     // Went red when `push` did not look at the length.
     #[test]

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::meta::Sink;
 use crate::slot::Sender;
-use nacre_client::{MetaClient, MetaFailure, MetaId, MetaWatchId, WatchNews};
+use nacre_client::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 use nacre_types::{Entity, Instance, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::meta::{MetaCall, MetaError, MetaResult, MetaSpan};
@@ -47,7 +47,7 @@ impl MetaAccess {
     pub fn begin(&mut self, now: Time, call: MetaCall, deadline: Time, reply: Reply) {
         self.now = now;
         self.held.push_back((call, Waiting { begun: now, deadline, reply }));
-        self.fill(now);
+        self.deliver();
     }
 
     fn fill(&mut self, now: Time) {
@@ -64,6 +64,8 @@ impl MetaAccess {
     pub fn watch(&mut self, span: MetaSpan, from: u64, sink: Arc<Sink>) {
         let id = self.client.watch(span, from);
         self.watches.insert(id, sink);
+        // One that cannot be sent has ended already.
+        self.deliver();
     }
     pub fn unwatch(&mut self, sink: &Arc<Sink>) {
         let is = |(id, found): (&MetaWatchId, &Arc<Sink>)| Arc::ptr_eq(found, sink).then_some(*id);
@@ -82,31 +84,39 @@ impl MetaAccess {
         mine
     }
 
-    /// Hands on what has ended and what watches say.
+    /// Hands on what has ended and what watches say, and begins what there is room for now.
     fn deliver(&mut self) {
-        let (mut done, mut news) = (Vec::new(), Vec::new());
-        self.client.take_done(&mut done);
-        for done in done {
-            let Some(waiting) = self.waiting.remove(&done.id) else { continue };
-            waiting.reply.send(match done.result {
-                Ok(result) => Ok((done.revision, result)),
-                Err(MetaFailure::Refused(error)) => Err(Error::Meta(error)),
-                Err(MetaFailure::Unknown(last)) => {
-                    let nobody = || "no monitor has answered; are the monitors running?".to_owned();
-                    let waits_for = last.map_or_else(nobody, |why| why.to_string());
-                    Err(Error::TimedOut { waits_for, waited: self.now.since(waiting.begun) })
+        loop {
+            self.fill(self.now);
+            let (mut done, mut news) = (Vec::new(), Vec::new());
+            self.client.take_done(&mut done);
+            self.client.take_news(&mut news);
+            // What cannot be sent ends as it is begun.
+            if done.is_empty() && news.is_empty() {
+                return;
+            }
+            done.into_iter().for_each(|done| self.answer(done));
+            for (id, news) in news {
+                let Some(sink) = self.watches.get(&id) else { continue };
+                if !sink.push(news) {
+                    self.watches.remove(&id);
+                    self.client.cancel(id);
                 }
-            });
-        }
-        self.client.take_news(&mut news);
-        for (id, news) in news {
-            let Some(sink) = self.watches.get(&id) else { continue };
-            if !sink.push(news) {
-                self.watches.remove(&id);
-                self.client.cancel(id);
             }
         }
-        self.fill(self.now);
+    }
+
+    fn answer(&mut self, done: MetaDone) {
+        let Some(waiting) = self.waiting.remove(&done.id) else { return };
+        waiting.reply.send(match done.result {
+            Ok(result) => Ok((done.revision, result)),
+            Err(MetaFailure::Refused(error)) => Err(Error::Meta(error)),
+            Err(MetaFailure::Unknown(last)) => {
+                let nobody = || "no monitor has answered; are the monitors running?".to_owned();
+                let waits_for = last.map_or_else(nobody, |why| why.to_string());
+                Err(Error::TimedOut { waits_for, waited: self.now.since(waiting.begun) })
+            }
+        });
     }
 
     pub fn on_session(&mut self, now: Time) {

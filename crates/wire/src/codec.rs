@@ -12,6 +12,7 @@
 //! value back; decoding is total (any bytes give a value or [`Malformed`]); no count or length allocates more than the
 //! bytes that are really there.
 
+use crate::measure::Measure;
 use bytes::Bytes;
 use nacre_types::{
     ClientId, ClusterId, Entity, Epoch, Generation, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Shard,
@@ -121,6 +122,9 @@ pub trait Wire: Sized {
     /// # Errors
     /// [`Malformed`]; the reader's position is then unspecified.
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed>;
+    /// Adds what [`Self::put`] would write, and finds what [`Self::get`] would refuse for its
+    /// length.
+    fn measure(&self, into: &mut Measure);
 
     /// The byte form alone.
     fn to_bytes(&self) -> Vec<u8> {
@@ -153,6 +157,10 @@ macro_rules! integers {
                 let bytes = from.take(size_of::<$t>(), stringify!($t))?;
                 Ok(<$t>::from_le_bytes(bytes.try_into().expect("took exactly this many")))
             }
+            #[inline]
+            fn measure(&self, into: &mut Measure) {
+                into.add(size_of::<$t>());
+            }
         }
     )*};
 }
@@ -168,6 +176,10 @@ macro_rules! wrappers {
             #[inline]
             fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
                 Ok(Self(Wire::get(from)?))
+            }
+            #[inline]
+            fn measure(&self, into: &mut Measure) {
+                self.0.measure(into);
             }
         }
     )*};
@@ -187,6 +199,10 @@ impl Wire for bool {
             _ => Err(Malformed::Value("flag")),
         }
     }
+    #[inline]
+    fn measure(&self, into: &mut Measure) {
+        into.add(1);
+    }
 }
 
 #[inline]
@@ -204,6 +220,10 @@ impl Wire for Bytes {
         let n = from.count("byte string")?;
         Ok(Self::copy_from_slice(from.take(n, "byte string")?))
     }
+    #[inline]
+    fn measure(&self, into: &mut Measure) {
+        into.add(4 + self.len());
+    }
 }
 impl Wire for Name {
     #[inline]
@@ -217,6 +237,10 @@ impl Wire for Name {
         }
         Ok(Self::copy(from.take(n, "name")?))
     }
+    #[inline]
+    fn measure(&self, into: &mut Measure) {
+        into.bounded(self.as_bytes().len(), Self::LEN_MAX);
+    }
 }
 impl Wire for String {
     fn put(&self, out: &mut Vec<u8>) {
@@ -226,6 +250,10 @@ impl Wire for String {
         let n = from.count("text")?;
         let bytes = from.take(n, "text")?;
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed::Value("text"))
+    }
+    #[inline]
+    fn measure(&self, into: &mut Measure) {
+        into.add(4 + self.len());
     }
 }
 impl<T: Wire> Wire for Option<T> {
@@ -237,6 +265,12 @@ impl<T: Wire> Wire for Option<T> {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(if bool::get(from)? { Some(T::get(from)?) } else { None })
+    }
+    fn measure(&self, into: &mut Measure) {
+        into.add(1);
+        if let Some(value) = self {
+            value.measure(into);
+        }
     }
 }
 impl<T: Wire> Wire for Vec<T> {
@@ -254,6 +288,10 @@ impl<T: Wire> Wire for Vec<T> {
             list.push(T::get(from)?);
         }
         Ok(list)
+    }
+    fn measure(&self, into: &mut Measure) {
+        into.add(4);
+        self.iter().for_each(|value| value.measure(into));
     }
 }
 impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
@@ -277,6 +315,13 @@ impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
         }
         Ok(map)
     }
+    fn measure(&self, into: &mut Measure) {
+        into.add(4);
+        for (key, value) in self {
+            key.measure(into);
+            value.measure(into);
+        }
+    }
 }
 /// What several hold: its bytes are those of the value.
 impl<T: Wire> Wire for Arc<T> {
@@ -286,6 +331,9 @@ impl<T: Wire> Wire for Arc<T> {
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         T::get(from).map(Self::new)
     }
+    fn measure(&self, into: &mut Measure) {
+        (**self).measure(into);
+    }
 }
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
@@ -294,6 +342,10 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok((A::get(from)?, B::get(from)?))
+    }
+    fn measure(&self, into: &mut Measure) {
+        self.0.measure(into);
+        self.1.measure(into);
     }
 }
 
@@ -307,6 +359,9 @@ macro_rules! wire_fields {
             }
             fn get(from: &mut $crate::codec::Reader<'_>) -> Result<Self, $crate::codec::Malformed> {
                 Ok(Self { $( $field: $crate::codec::Wire::get(from)?, )* })
+            }
+            fn measure(&self, into: &mut $crate::measure::Measure) {
+                $( into.field(stringify!($field), &self.$field); )*
             }
         }
     };
@@ -350,6 +405,11 @@ macro_rules! wire_record {
                 )?
                 Ok(record)
             }
+            fn measure(&self, into: &mut $crate::measure::Measure) {
+                into.add(6);
+                $( into.field(stringify!($field), &self.$field); )*
+                $( $( into.field(stringify!($newer), &self.$newer); )* )*
+            }
         }
     };
 }
@@ -378,6 +438,14 @@ macro_rules! wire_enum {
                     tag => Err($crate::codec::Malformed::Tag(stringify!($t), u32::from(tag))),
                 }
             }
+            fn measure(&self, into: &mut $crate::measure::Measure) {
+                match self {
+                    $( Self::$variant { $($field),* } => into.within(stringify!($variant), |into| {
+                        into.add(1);
+                        $( into.field(stringify!($field), $field); )*
+                    }), )*
+                }
+            }
         }
     };
 }
@@ -392,6 +460,11 @@ impl Wire for Version {
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self { interval: Wire::get(from)?, number: Wire::get(from)? })
     }
+    #[inline]
+    fn measure(&self, into: &mut Measure) {
+        self.interval.measure(into);
+        self.number.measure(into);
+    }
 }
 impl Wire for PgId {
     fn put(&self, out: &mut Vec<u8>) {
@@ -401,6 +474,11 @@ impl Wire for PgId {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self { pool: Wire::get(from)?, seed: Wire::get(from)?, shard: Wire::get(from)? })
+    }
+    fn measure(&self, into: &mut Measure) {
+        self.pool.measure(into);
+        self.seed.measure(into);
+        self.shard.measure(into);
     }
 }
 impl Wire for ObjectId {
@@ -419,6 +497,13 @@ impl Wire for ObjectId {
             snapshot: Wire::get(from)?,
             generation: Wire::get(from)?,
         })
+    }
+    fn measure(&self, into: &mut Measure) {
+        into.field("namespace", &self.namespace);
+        into.field("key", &self.key);
+        into.field("name", &self.name);
+        self.snapshot.measure(into);
+        self.generation.measure(into);
     }
 }
 impl Wire for Entity {
@@ -448,6 +533,10 @@ impl Wire for Entity {
             3 => Ok(Self::Client(ClientId(id))),
             tag => Err(Malformed::Tag("entity", u32::from(tag))),
         }
+    }
+    fn measure(&self, into: &mut Measure) {
+        // Its kind and a number.
+        into.add(9);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What Nacre's daemons and clients say to each other, to the byte.
 //!
 //! * [`codec`]: values as bytes and back; versioned records;
+//! * [`measure`]: how long a value's bytes are, and whether a reader takes them;
 //! * [`frame`]: messages on a byte stream, checksummed, payload uncopied;
 //! * [`msg`]: the messages;
 //! * [`map`]: the cluster map, its deltas, and the placement derived from them;
@@ -14,10 +15,12 @@
 pub mod codec;
 pub mod frame;
 pub mod map;
+pub mod measure;
 pub mod meta;
 pub mod msg;
 
 pub use codec::{Malformed, Wire};
 pub use frame::{Frame, FrameError, FrameReader, META_LEN_MAX, PAYLOAD_LEN_MAX, checksum};
 pub use map::{ClusterMap, MapDelta};
+pub use measure::Measure;
 pub use msg::{Message, Payload};

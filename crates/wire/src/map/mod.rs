@@ -28,6 +28,7 @@ pub use programs::{Capability, Program, ProgramKind, ProgramVersion, SourceDiges
 pub use snaps::{PoolSnaps, SnapInfo, SnapMode};
 
 use crate::codec::{Malformed, Reader, Wire};
+use crate::measure::Measure;
 use crate::{wire_enum, wire_fields, wire_record};
 use nacre_crush::CrushMap;
 use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId, PoolId};
@@ -45,6 +46,9 @@ impl Wire for Address {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(Wire::get(from)?))
+    }
+    fn measure(&self, into: &mut Measure) {
+        self.0.measure(into);
     }
 }
 impl fmt::Display for Address {
@@ -70,6 +74,9 @@ impl Wire for Weight {
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(Wire::get(from)?))
     }
+    fn measure(&self, into: &mut Measure) {
+        self.0.measure(into);
+    }
 }
 
 /// A digest that chains every epoch to its predecessors: two maps of one epoch with different digests come from different
@@ -93,6 +100,9 @@ impl Wire for Digest {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(Wire::get(from)?))
+    }
+    fn measure(&self, into: &mut Measure) {
+        self.0.measure(into);
     }
 }
 impl fmt::Display for Digest {
@@ -330,6 +340,9 @@ impl Wire for CrushSection {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Self::parse(&String::get(from)?).map_err(|_| Malformed::Value("CRUSH map"))
+    }
+    fn measure(&self, into: &mut Measure) {
+        into.add(4 + self.text.len());
     }
 }
 

@@ -12,6 +12,7 @@
 
 use super::ClusterMap;
 use crate::codec::{Malformed, Reader, Wire};
+use crate::measure::Measure;
 use crate::{wire_enum, wire_record};
 use nacre_types::{Epoch, Name, ObjectId};
 use std::fmt;
@@ -43,6 +44,9 @@ impl Wire for SourceDigest {
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let bytes = from.take(32, "SourceDigest")?;
         Ok(Self(bytes.try_into().expect("just as many as asked for")))
+    }
+    fn measure(&self, into: &mut Measure) {
+        into.add(self.0.len());
     }
 }
 

@@ -2,10 +2,18 @@
 
 use super::client::{
     ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX, OpFailure,
-    SUB_OPS_MAX, SubOp,
+    SUB_OPS_MAX, SnapContext, SubOp,
 };
+use super::meta::MetaCall;
 use super::payload_len;
+use crate::frame::{META_LEN_MAX, PAYLOAD_LEN_MAX};
+use crate::measure::{Measure, TooLong};
 use bytes::Bytes;
+use nacre_types::ObjectId;
+
+/// Most bytes of what a client says beside data. The rest of a frame's section is for what a
+/// request has around it: its numbers, and what a monitor adds that passes it on.
+pub const CLIENT_BYTES_MAX: usize = META_LEN_MAX - (8 << 10);
 
 /// What an operation that writes is told when it also reads data.
 pub const READ_OF_WRITE: &str = "an operation that writes cannot return data; read it in another";
@@ -23,6 +31,29 @@ pub fn check_payload(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure> 
 
 fn announced(ops: &[SubOp]) -> u64 {
     ops.iter().fold(0, |sum, op| sum.saturating_add(op.payload_len()))
+}
+
+/// Whether an operation can be sent at all. An OSD that cannot read one ends the connection, and
+/// one that is longer than a frame never leaves: either is repeated until its caller gives up.
+///
+/// # Errors
+/// [`TooLong`] says what is, and what would not be.
+pub fn check_sendable(object: &ObjectId, ops: &Vec<SubOp>, snaps: &SnapContext, data: &[Bytes]) -> Result<(), TooLong> {
+    let mut measure = Measure::of("object", object);
+    measure.field("ops", ops);
+    measure.field("snaps", snaps);
+    measure.fits("the operation without its data", CLIENT_BYTES_MAX)?;
+    let mut measure = Measure::default();
+    data.iter().for_each(|piece| measure.add(piece.len()));
+    measure.fits("the operation's data", PAYLOAD_LEN_MAX)
+}
+
+/// The same of a request about metadata.
+///
+/// # Errors
+/// [`TooLong`].
+pub fn check_meta_sendable(call: &MetaCall) -> Result<(), TooLong> {
+    Measure::of("request", call).fits("the request", CLIENT_BYTES_MAX)
 }
 
 /// Counts, lengths and names within bounds, parts that can stand together.
@@ -72,5 +103,55 @@ fn is_too_large(op: &SubOp) -> bool {
             entries.iter().any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Frame;
+    use crate::msg::Message;
+    use crate::msg::client::OpRequest;
+    use nacre_types::{Epoch, PgId, PoolId};
+
+    /// 64 MiB of values in one operation were longer than a frame. Nothing was sent, and the caller
+    /// heard after 30 s that an OSD had not answered.
+    #[test]
+    fn what_is_called_sendable_goes_into_a_frame() {
+        let operation = |bytes: usize| {
+            let value = Bytes::from(vec![0; 1 << 20]);
+            let mut entries = vec![(Bytes::from_static(b"k"), value.clone()); bytes >> 20];
+            entries.push((Bytes::new(), value.slice(..bytes % (1 << 20))));
+            vec![SubOp::OmapSet { entries }]
+        };
+        let (object, snaps) = (ObjectId::named("a"), SnapContext::default());
+        let sendable = |ops: &Vec<SubOp>| check_sendable(&object, ops, &snaps, &[]);
+        let longest = (CLIENT_BYTES_MAX - 2000..).find(|bytes| sendable(&operation(*bytes)).is_err());
+        let longest = longest.expect("there is a bound") - 1;
+        let request = OpRequest {
+            request: Default::default(),
+            answered_below: 0,
+            pg: PgId::replicated(PoolId(1), 0),
+            object: object.clone(),
+            ops: operation(longest),
+            flags: 0,
+            fence: Epoch::NONE,
+            snaps: snaps.clone(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 0,
+            unix_ms: 0,
+            dated: Default::default(),
+        };
+        let frame = Frame { epoch: Epoch(1), message: Message::OpRequest(request, vec![]) };
+        assert!(frame.try_put_front(&mut Vec::new()), "an operation with {longest} bytes of values");
+        let said = sendable(&operation(longest + 1)).expect_err("one byte more").to_string();
+        let max = CLIENT_BYTES_MAX;
+        assert!(said.contains(&format!("{} bytes, and at most {max}", max + 1)), "{said}");
+        let data = [Bytes::from(vec![0; 1 << 20])];
+        let data: Vec<Bytes> = data.iter().cycle().take((PAYLOAD_LEN_MAX >> 20) + 1).cloned().collect();
+        let said = check_sendable(&object, &vec![], &snaps, &data).expect_err("data over the limit").to_string();
+        assert!(said.contains("data has 68157440 bytes, and at most 67108864"), "{said}");
     }
 }

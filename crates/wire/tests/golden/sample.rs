@@ -2,7 +2,7 @@
 
 use nacre_types::Epoch;
 use nacre_wire::frame::{Frame, FrameReader};
-use nacre_wire::{Message, Wire};
+use nacre_wire::{Measure, Message, Wire};
 use std::fmt::Debug;
 
 /// What a reader made of some bytes.
@@ -28,6 +28,9 @@ pub struct Sample {
 /// An example of a value.
 pub fn value<T: Wire + PartialEq + Debug + 'static>(name: &str, value: T) -> Sample {
     let bytes = value.to_bytes();
+    let measured = Measure::of("it", &value);
+    assert_eq!(measured.length(), bytes.len() as u64, "{name} is measured as it is written");
+    assert!(measured.fits("it", bytes.len()).is_ok(), "{name} can be read");
     let decode = move |bytes: &[u8]| {
         let found = T::from_bytes(bytes).map_err(|why| why.to_string())?;
         Ok(Decoded { same: found == value, bytes: found.to_bytes() })
