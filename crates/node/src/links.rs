@@ -19,6 +19,9 @@ use crate::vigil::Vigil;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// A connection that was open for so long was no failed attempt. No peer, whatever it does, is
+/// dialed more often than once in this time for long.
+const SETTLED: Duration = BACKOFF_MAX;
 
 /// A refusal that another's connection caused: it passes, and nobody ends for it.
 const LATER: &str = "is connected already";
@@ -83,7 +86,10 @@ impl Links {
     }
     pub fn opened(&mut self, peer: Entity, id: usize) {
         self.conns.insert(peer, id);
-        self.backoffs.remove(&peer);
+        // Its delay stays until this one has settled.
+        if let Some(backoff) = self.backoffs.get_mut(&peer) {
+            (backoff.until, backoff.failures) = (Time::ZERO, 0);
+        }
     }
     pub fn dropped(&mut self, peer: Entity, id: usize) {
         if self.conns.get(&peer) == Some(&id) {
@@ -93,15 +99,23 @@ impl Links {
     pub fn may_dial(&self, now: Time, to: Entity) -> bool {
         self.backoffs.get(&to).is_none_or(|backoff| backoff.until <= now)
     }
-    /// A connection ended; `early`: before it was open.
-    pub fn failed(&mut self, now: Time, who: Entity, early: bool) {
+    /// A connection ended. `open_for`: how long it was there, if it was ever open.
+    ///
+    /// What is to be said after the end of one that had settled is said at once: a client sends
+    /// again then, and next after seconds. A peer that accepts and closes again and again is none
+    /// that had.
+    pub fn ended(&mut self, now: Time, who: Entity, open_for: Option<Duration>) {
         // Clients are not dialed; each that ever came would be remembered until this daemon ends.
         if matches!(who, Entity::Client(_)) {
             return;
         }
+        if open_for.is_some_and(|open_for| open_for >= SETTLED) {
+            self.backoffs.remove(&who);
+            return;
+        }
         let last = self.backoffs.get(&who).map_or(BACKOFF_MIN / 2, |backoff| backoff.delay);
-        let delay = if early { (last * 2).min(BACKOFF_MAX) } else { BACKOFF_MIN };
-        let failures = if early { self.failures(who) + 1 } else { 0 };
+        let delay = (last * 2).min(BACKOFF_MAX);
+        let failures = if open_for.is_none() { self.failures(who) + 1 } else { 0 };
         self.backoffs.insert(who, Backoff { until: now + delay, delay, failures });
     }
     /// Connections in a row that ended before they were open.
@@ -393,10 +407,10 @@ mod tests {
         assert_eq!(address_of_mon(None, None, 0), None);
         let mut links = Links::new(osd(1));
         let mon = Entity::Mon(MonId(2));
-        links.failed(Time(0), mon, true);
-        links.failed(Time(1), mon, true);
+        links.ended(Time(0), mon, None);
+        links.ended(Time(1), mon, None);
         assert_eq!(links.failures(mon), 2);
-        links.failed(Time(2), mon, false);
+        links.ended(Time(2), mon, Some(Duration::ZERO));
         assert_eq!(links.failures(mon), 0, "it was there");
     }
 
@@ -453,31 +467,64 @@ mod tests {
         let mut links = Links::new(osd(1));
         for n in 0..1000 {
             let client = Entity::Client(nacre_types::ClientId(n));
-            links.failed(Time(n), client, n % 2 == 0);
+            links.ended(Time(n), client, n.is_multiple_of(2).then_some(SETTLED));
         }
         assert!(links.backoffs.is_empty());
     }
 
-    /// A peer that is away is dialed again for as long as it takes, less and less often; one that was there, at once.
-    #[test]
-    fn a_peer_that_is_away_is_dialed_again_less_and_less_often() {
-        let (mut links, peer) = (Links::new(osd(1)), osd(2));
-        let (mut now, mut waited) = (Time(0), Duration::ZERO);
+    /// Dials until it may be dialed no more often; how long it has to wait then. The connection
+    /// ends so each time.
+    fn slowest(links: &mut Links, peer: Entity, mut now: Time, open_for: Option<Duration>) -> Duration {
+        let mut waited = Duration::ZERO;
         for _ in 0..20 {
             assert!(links.may_dial(now, peer));
-            links.failed(now, peer, true);
+            if open_for.is_some() {
+                links.opened(peer, 7);
+            }
+            links.ended(now, peer, open_for);
             assert!(!links.may_dial(now, peer));
             let wait =
                 (1..1000).map(Duration::from_millis).find(|wait| links.may_dial(now + *wait, peer)).expect("it is");
             assert!(wait >= waited && (BACKOFF_MIN..=BACKOFF_MAX).contains(&wait), "{wait:?} after {waited:?}");
             (now, waited) = (now + wait, wait);
         }
-        assert_eq!(waited, BACKOFF_MAX);
-        links.failed(now, peer, true);
+        waited
+    }
+
+    /// A peer that is away is dialed again for as long as it takes, less and less often.
+    #[test]
+    fn a_peer_that_is_away_is_dialed_again_less_and_less_often() {
+        let (mut links, peer) = (Links::new(osd(1)), osd(2));
+        assert_eq!(slowest(&mut links, peer, Time(0), None), BACKOFF_MAX);
         links.opened(peer, 7);
-        assert!(links.may_dial(now, peer) && links.failures(peer) == 0, "it is there");
-        links.failed(now, peer, false);
-        assert!(!links.may_dial(now, peer) && links.may_dial(now + BACKOFF_MIN, peer), "it was there");
+        assert!(links.may_dial(Time(0), peer) && links.failures(peer) == 0, "it is there");
+    }
+
+    /// A connection broke, and what its client sent again at once was thrown away, since nobody may
+    /// be dialed just after the end of a connection: all that was in flight there stood still for 2
+    /// s.
+    #[test]
+    fn a_peer_that_was_there_for_a_while_is_dialed_at_once() {
+        let (mut links, peer, now) = (Links::new(osd(1)), osd(2), Time(1 << 40));
+        for _ in 0..3 {
+            links.opened(peer, 7);
+            links.ended(now, peer, Some(SETTLED));
+            assert!(links.may_dial(now, peer));
+        }
+        links.ended(now, peer, None);
+        assert!(!links.may_dial(now, peer), "that attempt failed");
+        assert!(links.may_dial(now + BACKOFF_MIN, peer), "the first one that did");
+    }
+
+    /// One that takes connections and closes them at once was dialed every 20 ms for as long as it
+    /// did.
+    #[test]
+    fn a_peer_that_closes_what_it_accepts_is_dialed_less_and_less_often() {
+        let (mut links, peer) = (Links::new(osd(1)), osd(2));
+        let open_for = SETTLED - Duration::from_millis(1);
+        assert_eq!(slowest(&mut links, peer, Time(0), Some(open_for)), BACKOFF_MAX);
+        links.ended(Time(0), peer, Some(SETTLED));
+        assert!(links.may_dial(Time(0), peer), "it has changed its ways");
     }
 
     /// The end of a connection that was replaced came after its successor was open, and took it along.

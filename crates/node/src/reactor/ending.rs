@@ -24,7 +24,7 @@ impl Reactor {
     /// A connection failed, or its peer went.
     pub(super) fn lost(&mut self, id: usize, errno: Option<Errno>, _why: &str) {
         let Some(conn) = &self.conns[id] else { return };
-        let (owner, state, who, dialed) = (conn.owner, conn.state, conn.who(), conn.dialed);
+        let (owner, state, who, dialed, since) = (conn.owner, conn.state, conn.who(), conn.dialed, conn.since);
         self.drop_conn(id);
         let Some(node) = &mut self.nodes[owner] else { return };
         let Some(who) = who else { return };
@@ -32,10 +32,10 @@ impl Reactor {
         match state {
             State::Open => {
                 node.inbox.push_back(Input::Gone(who));
-                node.links.failed(now, who, false);
+                node.links.ended(now, who, Some(now.since(since)));
             }
             _ if dialed.is_some() => {
-                node.links.failed(now, who, true);
+                node.links.ended(now, who, None);
                 if errno == Some(Errno::CONNREFUSED) {
                     node.inbox.push_back(Input::Absent(who));
                 }

@@ -169,7 +169,7 @@ impl Reactor {
                 Some(id)
             }
             Err(errno) => {
-                node.links.failed(now, to, true);
+                node.links.ended(now, to, None);
                 if errno == Errno::CONNREFUSED {
                     node.inbox.push_back(Input::Absent(to));
                 }

@@ -9,13 +9,15 @@ use crate::role::{Input, Role};
 use crate::wake::Waker;
 use crate::workers::{Mailbox, deliver};
 use bytes::Bytes;
-use nacre_client::{Client, ClientConfig};
+use nacre_client::{Client, ClientConfig, ObjectCluster, Operation};
 use nacre_osd::{DeviceCall, Timing};
 use nacre_store::RamStore;
-use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, OsdId, Time, Version};
-use nacre_wire::msg::client::OpReply;
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, PoolId, Time, Version};
+use nacre_wire::map::{Address, Change, CrushSection, Pool};
+use nacre_wire::msg::client::{OpReply, SubOp};
+use nacre_wire::msg::monitor::MapFull;
 use nacre_wire::msg::replication::Ping;
-use nacre_wire::{Frame, Message};
+use nacre_wire::{ClusterMap, Frame, Message, Wire};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -178,6 +180,44 @@ fn a_role_hears_how_connections_end() {
         assert_eq!(rig.node().links.conn(PEER), None);
         assert!(!rig.node().links.may_dial(clock::now(), PEER), "not again at once");
     }
+}
+
+/// The OSD closed a connection that had been open for long, or the network broke it. The client
+/// sent again at once what was in flight there; that was thrown away, and all of it stood still
+/// until it was due after 2 s.
+#[test]
+fn what_is_sent_again_over_a_new_connection_leaves_at_once() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let text = "device 0 osd.0\ntype 0 osd\ntype 1 root\nroot default { id -1 alg straw2 item osd.0 weight 1 }\n\
+        rule r { id 0 type replicated min_size 1 max_size 10 step take default step choose firstn 0 type osd step emit }\n";
+    let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(text).expect("well-formed"));
+    let (osd, store) = (OsdId(0), 1);
+    let address = Address(listener.local_addr().expect("it listens").to_string());
+    let changes = vec![
+        Change::OsdNew { osd, store },
+        Change::OsdUp { osd, instance: Instance(1), address, store, features: 0, process: 1 },
+        Change::PoolSet { pool: PoolId(1), settings: Pool::replicated("data".into(), 1, 1, 1) },
+    ];
+    map.apply(&map.delta(changes)).expect("the next delta");
+
+    let (mut rig, now, peer) = (Rig::new(), clock::now(), Entity::Osd(osd));
+    let (id, theirs) = rig.connect(State::Greeting, Some(peer), Time(now.0.saturating_sub(10_000_000_000)));
+    rig.reactor.open(id, peer, Instance(1), false);
+    let Role::Client(access) = &mut rig.node().role else { unreachable!("it is one") };
+    let full = Message::MapFull(MapFull { map: map.to_bytes().into() });
+    access.on_message(now, Entity::Mon(MonId(0)), map.epoch, full);
+    let operation = Operation { pool: PoolId(1), ops: vec![SubOp::Stat {}], ..Operation::default() };
+    access.client.submit(now, operation).expect("there is a map");
+    for _ in 0..5 {
+        rig.reactor.turn(Duration::ZERO);
+    }
+    let before = rig.reactor.traffic.unsent_dropped;
+    drop(theirs);
+    for _ in 0..100 {
+        rig.reactor.turn(Duration::ZERO);
+    }
+    assert_eq!(rig.reactor.traffic.unsent_dropped, before, "what was sent again was thrown away");
+    assert!(rig.node().links.conn(peer).is_some(), "its OSD is not dialed");
 }
 
 /// Who is killed in this process is gone for the others, with all that it had said and they had not heard.
