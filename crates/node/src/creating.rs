@@ -3,8 +3,11 @@
 //! ```text
 //!   DIR/creating ─▶ stores ─▶ run/first-pool ─▶ cluster.toml ─▶ creating goes
 //!        │            killed here: the next attempt begins again          │ killed here: complete
-//!        └─ locked while its process lives: two do not make one cluster
+//!        └─ locked while its process lives: two do not make one cluster; the second waits for the first
 //! ```
+//! The mark goes while it is locked. Whoever waited for it has a file then that no path leads to,
+//! and begins again with the one that is there: that lock keeps nobody out.
+//!
 //! Only what a creation makes is ever removed: `mon.N` and `osd.N` with a store in them, and nothing that lies beside. The mark alone is no proof
 //! that what is there is a creation's: it may have outlived one. Where `cluster.toml` is, or a daemon has ever run, nothing is removed.
 
@@ -13,12 +16,26 @@ use crate::error::StartError;
 use crate::locks;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const MARK: &str = "creating";
 const FIRST_POOL: &str = "first-pool";
 const STORE_FILES: [&str; 2] = ["store", "store.reserve"];
+
+/// How long a creation waits for another one in the same directory.
+const OTHERS_MAX: Duration = Duration::from_secs(60);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
+
+/// What an attempt to begin came to.
+enum Attempt {
+    Begun(Creating),
+    /// Another process is at it.
+    Busy,
+    /// Another process has ended its own meanwhile.
+    Again,
+}
 
 /// See the module head. Dropped without [`Self::finish`], it takes back what was made.
 #[derive(Debug)]
@@ -88,6 +105,29 @@ fn foreign(dir: &Path) -> Result<Option<String>, StartError> {
     Ok(None)
 }
 
+fn first_in(dir: &Path) -> Result<Option<String>, StartError> {
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io("read", dir)(error)),
+    };
+    entries.map(|entry| entry.map(name).map_err(io("read", dir))).next().transpose()
+}
+
+/// Locks a mark that was opened at this path; `None`: the directory is ours.
+fn lock_mark(opened: &File, mark: &Path) -> Result<Option<Attempt>, StartError> {
+    match opened.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(Some(Attempt::Busy)),
+        Err(TryLockError::Error(error)) => return Err(io("lock", mark)(error)),
+    }
+    let number = |found: std::fs::Metadata| (found.dev(), found.ino());
+    let (ours, there) = (opened.metadata().map(number), mark.metadata().map(number));
+    let is_there = matches!((ours, there), (Ok(ours), Ok(there)) if ours == there);
+    Ok((!is_there).then_some(Attempt::Again))
+}
+
 /// Removes what a creation has made in a directory that is no cluster yet.
 fn take_back(dir: &Path) {
     if !matches!(is_complete(dir), Ok(false)) {
@@ -130,43 +170,72 @@ fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
 }
 
 impl Creating {
-    /// Begins, in a directory that is empty, missing, or left by a creation that did not end.
+    /// Begins, in a directory that is empty, missing, or left by a creation that did not end. Waits
+    /// while another process makes a cluster there.
     ///
     /// # Errors
-    /// [`StartError`]: it holds something else, or cannot be written.
+    /// [`StartError`]: it holds something else, which may be the cluster that another process has
+    /// just made, or cannot be written.
     pub fn begin(dir: &Path) -> Result<Self, StartError> {
+        Self::begin_within(dir, OTHERS_MAX)
+    }
+
+    fn begin_within(dir: &Path, max: Duration) -> Result<Self, StartError> {
+        let begun = crate::clock::now();
+        loop {
+            match Self::attempt(dir)? {
+                Attempt::Begun(creating) => return Ok(creating),
+                Attempt::Again => {}
+                Attempt::Busy => std::thread::sleep(BETWEEN_ATTEMPTS),
+            }
+            let waited = crate::clock::now().since(begun);
+            if waited >= max {
+                let by = format!("another process, which has been making a cluster there for {} s", waited.as_secs());
+                return Err(StartError::Locked { path: dir.to_owned(), by });
+            }
+        }
+    }
+
+    fn attempt(dir: &Path) -> Result<Attempt, StartError> {
         let made = !dir.exists();
         private_dir(dir).map_err(io("make", dir))?;
         let mark = dir.join(MARK);
-        let resumed = mark.is_file();
-        if !resumed && let Some(found) = std::fs::read_dir(dir).map_err(io("read", dir))?.next() {
-            let found = found.map_err(io("read", dir))?.file_name().to_string_lossy().into_owned();
-            return Err(StartError::Foreign { path: dir.to_owned(), found });
+        if let Some(found) = first_in(dir)? {
+            // Looked for behind it: a creation makes its mark first, and removes it last.
+            if !mark.is_file() && !is_complete(dir)? {
+                if dir.join(&found).symlink_metadata().is_err() {
+                    return Ok(Attempt::Again);
+                }
+                return Err(StartError::Foreign { path: dir.to_owned(), found });
+            }
         }
         let mut options = File::options();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let mut lock = options.open(&mark).map_err(io("make", &mark))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StartError::Locked {
-                    path: dir.to_owned(),
-                    by: "a process that makes a cluster".to_owned(),
-                });
-            }
-            Err(TryLockError::Error(error)) => return Err(io("lock", &mark)(error)),
+        options.write(true).mode(0o600);
+        let (opened, resumed) = match options.clone().create_new(true).open(&mark) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (options.open(&mark), true),
+            made => (made, false),
+        };
+        let mut lock = match opened {
+            Ok(lock) => lock,
+            // A creation that failed has removed its mark, or the directory.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Attempt::Again),
+            Err(error) => return Err(io("make", &mark)(error)),
+        };
+        if let Some(other) = lock_mark(&lock, &mark)? {
+            return Ok(other);
         }
         must_be_unfinished(dir)?;
         let text = "A cluster is being made here. If no process does so any more, `nacre up` begins again.\n";
         let _ = lock.write_all(text.as_bytes());
         // What follows is taken back if this fails.
         let creating = Self { dir: dir.to_owned(), made, finished: false, _lock: lock };
+        // Of one that was killed, perhaps since the directory was seen to be empty.
         if resumed {
             take_back(dir);
         }
         // The directory may be the user's, made before.
         let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
-        Ok(creating)
+        Ok(Attempt::Begun(creating))
     }
 
     /// Notes that the cluster's first pool, of so many replicas, is still to be made.
@@ -346,6 +415,73 @@ mod tests {
         assert!(matches!(init(&dir, &small()), Err(StartError::Foreign { .. })));
         assert!(dir.join("osd.0/store").exists());
         std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// Three `nacre up` at a time in one directory: the first failed and removed its mark, the
+    /// second had opened that mark before and locked it now, though no path led to it any more, and
+    /// the third made a mark of its own. Both made a cluster, one over the other.
+    #[test]
+    fn a_mark_that_no_path_leads_to_keeps_nobody_out() {
+        let dir = dir("unlinked");
+        let first = Creating::begin(&dir).expect("nobody else");
+        let mark = dir.join(MARK);
+        let second = File::options().write(true).open(&mark).expect("it is there");
+        assert!(matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Busy))));
+        drop(first);
+        assert!(matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Again))), "while there is none");
+        second.unlock().expect("locked");
+        let third = Creating::begin(&dir).expect("the first one has ended");
+        assert!(matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Again))), "two make one cluster");
+        drop(third);
+        assert!(!dir.exists());
+    }
+
+    /// Of several `nacre up` at a time all but one ended with an error, sometimes with the one that
+    /// the directory held something foreign, namely `creating`.
+    #[test]
+    fn of_several_that_begin_at_once_each_is_alone() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let (dir, inside) = (dir("several"), AtomicUsize::new(0));
+        let rounds = || {
+            for _ in 0..300 {
+                let creating = Creating::begin(&dir).expect("the others end");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "another one is at it");
+                std::thread::yield_now();
+                inside.fetch_sub(1, Ordering::SeqCst);
+                drop(creating);
+            }
+        };
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(rounds)).collect();
+            all.into_iter().for_each(|one| one.join().expect("alone each time"));
+        });
+        assert!(std::fs::read_dir(&dir).map_or(0, Iterator::count) == 0, "something is left");
+        let _ = std::fs::remove_dir(dir);
+    }
+
+    /// Of three `nacre up` at a time two ended with an error, though the cluster was there a moment
+    /// later.
+    #[test]
+    fn of_several_that_make_a_cluster_one_does_and_the_others_find_it() {
+        let dir = dir("three");
+        let all = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..3).map(|_| scope.spawn(|| init(&dir, &small()))).collect();
+            all.into_iter().map(|one| one.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let made = all.iter().filter(|one| one.is_ok()).count();
+        let found = all.iter().filter(|one| matches!(one, Err(StartError::Exists { .. }))).count();
+        assert_eq!((made, found), (1, 2), "{all:?}");
+        assert_eq!(Config::load(&dir).expect("complete").cluster, all.iter().flatten().next().expect("one").cluster);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// Whoever waits in vain hears what is under way.
+    #[test]
+    fn a_creation_that_does_not_end_is_not_waited_for_without_end() {
+        let dir = dir("busy");
+        let _first = Creating::begin(&dir).expect("nobody else");
+        let why = Creating::begin_within(&dir, Duration::ZERO).expect_err("it goes on").to_string();
+        assert!(why.contains("has been making a cluster there"), "{why}");
     }
 
     /// A failed first `up` left a directory that the second one refused.

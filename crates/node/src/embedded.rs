@@ -388,7 +388,11 @@ pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
         let plain = crate::directory::InitOptions::default();
         let osd_bytes = crate::space::default_osd_bytes(dir, plain.osds);
         let options = crate::directory::InitOptions { base_port: None, osd_bytes, ..plain };
-        crate::directory::init(dir, &options)?;
+        match crate::directory::init(dir, &options) {
+            // Another process has made one meanwhile.
+            Ok(_) | Err(StartError::Exists { .. }) => {}
+            Err(why) => return Err(why.into()),
+        }
     }
     Ok(Arc::new(Embedded::start(dir, RunOptions::default())?).cluster())
 }

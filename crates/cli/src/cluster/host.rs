@@ -463,6 +463,12 @@ pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
+/// Whether [`init`] failed because there is a cluster.
+#[must_use]
+pub fn is_there_already(why: &anyhow::Error) -> bool {
+    matches!(why.downcast_ref(), Some(nacre_node::StartError::Exists { .. }))
+}
+
 /// The first of `count` ports of 127.0.0.1 in a row that are free, from one on.
 ///
 /// # Errors

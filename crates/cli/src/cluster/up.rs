@@ -80,35 +80,39 @@ pub struct Up {
 /// When the folder cannot be used, or the numbers make no cluster.
 pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
     let place = Place::new(Some(dir.to_owned()));
-    if place.exists() {
-        let config = Config::load(dir)?;
-        let differs = |given: Option<u32>, has: usize| given.is_some_and(|given| given as usize != has);
-        if differs(new.osds, config.osds.len()) || differs(new.mons, config.mons.len()) {
-            crate::say::line(&format!(
-                "nacre: {} holds a cluster of {} monitors and {} OSDs already, and keeps them: `nacre osd add` and `nacre mon add` add more",
-                dir.display(),
-                config.mons.len(),
-                config.osds.len()
-            ));
+    if !place.exists() {
+        let osds = new.osds.unwrap_or(3);
+        let size = new.size.unwrap_or_else(|| osds.min(3));
+        ensure!(size <= osds, "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}");
+        let (mons, base_port, osd_bytes) = (new.mons.unwrap_or(1), new.base_port, new.osd_size);
+        match host::init(dir, &Shape { mons, osds, base_port, host: None, osd_bytes, first_pool: Some(size) }) {
+            Ok(()) => return Ok(Some(size)),
+            // Another `up` has made one meanwhile: it is as if it had been there.
+            Err(why) if host::is_there_already(&why) => {}
+            Err(why) => return Err(why),
         }
-        if let Some(port) = new.base_port
-            && !config.mons.values().any(|entry| entry.address.ends_with(&format!(":{port}")))
-        {
-            bail!(
-                "{} holds a cluster already; its ports are in {}/cluster.toml: change them there",
-                dir.display(),
-                dir.display()
-            );
-        }
-        // A creation that ended before its pool was made.
-        return Ok(creating::first_pool(dir));
     }
-    let osds = new.osds.unwrap_or(3);
-    let size = new.size.unwrap_or_else(|| osds.min(3));
-    ensure!(size <= osds, "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}");
-    let (mons, base_port, osd_bytes) = (new.mons.unwrap_or(1), new.base_port, new.osd_size);
-    host::init(dir, &Shape { mons, osds, base_port, host: None, osd_bytes, first_pool: Some(size) })?;
-    Ok(Some(size))
+    let config = Config::load(dir)?;
+    let differs = |given: Option<u32>, has: usize| given.is_some_and(|given| given as usize != has);
+    if differs(new.osds, config.osds.len()) || differs(new.mons, config.mons.len()) {
+        crate::say::line(&format!(
+            "nacre: {} holds a cluster of {} monitors and {} OSDs already, and keeps them: `nacre osd add` and `nacre mon add` add more",
+            dir.display(),
+            config.mons.len(),
+            config.osds.len()
+        ));
+    }
+    if let Some(port) = new.base_port
+        && !config.mons.values().any(|entry| entry.address.ends_with(&format!(":{port}")))
+    {
+        bail!(
+            "{} holds a cluster already; its ports are in {}/cluster.toml: change them there",
+            dir.display(),
+            dir.display()
+        );
+    }
+    // A creation that ended before its pool was made.
+    Ok(creating::first_pool(dir))
 }
 
 /// Starts a cluster's daemons in this process and waits until they serve.
