@@ -92,7 +92,7 @@ fn bench(tcp: bool, time: Duration) {
     } else {
         let embedded = std::sync::Arc::new(nacre_node::Embedded::start(&dir, RunOptions::default()).expect("starts"));
         embedded.cluster().create_pool("bench").wait().expect("a pool");
-        embedded.stop();
+        embedded.stop().expect("it stops");
         Pipelined::embedded(&dir, &RunOptions::default()).expect("starts")
     };
     let mut done = Vec::new();

@@ -85,7 +85,7 @@ impl Drop for Host {
 /// notes.put("greeting", "hello").wait()?; // durable on all of them
 /// notes.append("greeting", ", world").wait()?;
 /// assert_eq!(notes.get("greeting").wait()?, "hello, world");
-/// cluster.stop();
+/// cluster.stop()?;
 /// # std::fs::remove_dir_all(&dir).ok();
 /// # Ok::<(), nacre_node::Error>(())
 /// ```
@@ -206,12 +206,16 @@ impl Cluster {
     }
 
     /// Stops an embedded cluster and waits for it; a client over the network just goes. Further calls fail.
-    pub fn stop(&self) {
+    ///
+    /// # Errors
+    /// As [`Embedded::stop`]: a disk hangs.
+    pub fn stop(&self) -> Result<(), Error> {
         match &*self.host {
             Host::Embedded(embedded) => embedded.stop(),
             Host::Network { stop, waker, .. } => {
                 stop.store(true, Ordering::SeqCst);
                 waker.wake();
+                Ok(())
             }
         }
     }

@@ -14,17 +14,24 @@ use crate::reactor::Reactor;
 use crate::role::Role;
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
+use crate::watchdog::Witness;
 use nacre_store::Usage;
 use nacre_types::{Entity, MonId, OsdId};
 use nacre_wire::ClusterMap;
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a start may take.
 const READY_MAX: Duration = Duration::from_secs(30);
+
+/// How long a stop may take: longer than a device may hang before its daemon halts.
+const STOP_MAX: Duration = Duration::from_secs(30);
 
 type Order = Box<dyn FnOnce(&mut Host) + Send>;
 
@@ -33,7 +40,7 @@ struct Host {
     reactor: Reactor,
     config: Config,
     options: RunOptions,
-    stop: bool,
+    stop: Arc<AtomicBool>,
     /// Daemons that did not start, and why: the others go on without them.
     broken: BTreeMap<Entity, String>,
     // Last: the folder is free only when nobody writes to it any more.
@@ -47,13 +54,24 @@ struct Orders {
     said: VecDeque<String>,
 }
 
-/// See the module head. Dropping it stops the cluster.
+/// See the module head. Dropping it stops the cluster, as [`Self::stop`] does.
 pub struct Embedded {
     orders: Arc<Mutex<Orders>>,
     waker: Arc<Waker>,
     port: Arc<Port>,
     config: Config,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: Arc<AtomicBool>,
+    witness: Witness,
+    ending: Mutex<Ending>,
+}
+
+/// The thread, and how its end is noticed.
+struct Ending {
+    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has let go of everything.
+    ended: Receiver<Infallible>,
+    /// It was waited for in vain.
+    given_up: bool,
 }
 
 fn lock(orders: &Mutex<Orders>) -> MutexGuard<'_, Orders> {
@@ -64,12 +82,15 @@ fn lock(orders: &Mutex<Orders>) -> MutexGuard<'_, Orders> {
 struct Leave(Arc<Mutex<Orders>>);
 impl Drop for Leave {
     fn drop(&mut self) {
-        let mut orders = lock(&self.0);
-        orders.gone = true;
-        let pending = std::mem::take(&mut orders.pending);
-        drop(orders);
-        drop(pending);
+        leave(&self.0);
     }
+}
+fn leave(orders: &Mutex<Orders>) {
+    let mut orders = lock(orders);
+    orders.gone = true;
+    let pending = std::mem::take(&mut orders.pending);
+    drop(orders);
+    drop(pending);
 }
 
 impl Embedded {
@@ -86,15 +107,20 @@ impl Embedded {
         let waker = daemon::waker()?;
         let port = Port::new(waker.clone());
         let orders: Arc<Mutex<Orders>> = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = slot();
+        let (alive, ended) = channel();
         let thread = {
             let (config, waker, port, orders) = (config.clone(), waker.clone(), port.clone(), orders.clone());
+            let stop = stop.clone();
             let run = move || {
+                // First, so it goes last.
+                let _alive: std::sync::mpsc::Sender<Infallible> = alive;
                 // However this thread ends, nobody waits for it afterwards. Declared after `held`, so it goes first.
                 let _leave = Leave(orders.clone());
-                let host = match Host::new(config, options, waker, port, held) {
+                let host = match Host::new(config, options, waker, port, held, stop) {
                     Ok(host) => {
-                        sender.send(Ok(()));
+                        sender.send(Ok(host.reactor.witness()));
                         host
                     }
                     Err(why) => return sender.send(Err(why)),
@@ -107,12 +133,18 @@ impl Embedded {
                 error,
             })?
         };
-        let embedded = Self { orders, waker, port, config, thread: Mutex::new(Some(thread)) };
-        match block_on(receiver) {
-            Some(Ok(())) => {}
-            Some(Err(why)) => return Err(why),
-            None => return Err(StartError::NotReady { why: "its thread ended".to_owned() }),
-        }
+        let started = block_on(receiver);
+        let witness = match started.unwrap_or_else(|| Err(StartError::NotReady { why: "its thread ended".to_owned() }))
+        {
+            Ok(witness) => witness,
+            Err(why) => {
+                // It runs no daemon any more, and has only the folder's lock to give back.
+                let _ = thread.join();
+                return Err(why);
+            }
+        };
+        let ending = Mutex::new(Ending { thread: Some(thread), ended, given_up: false });
+        let embedded = Self { orders, waker, port, config, stop, witness, ending };
         embedded.wait_active(READY_MAX)?;
         Ok(embedded)
     }
@@ -250,19 +282,45 @@ impl Embedded {
         self.order(move |host| host.reactor.node(who)?.usage()).flatten()
     }
 
-    /// Stops the cluster cleanly and waits for it.
-    pub fn stop(&self) {
-        let _ = self.order(|host| host.stop = true);
-        let thread = self.thread.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
+    /// Stops the cluster cleanly and waits for it, for up to 30 s.
+    ///
+    /// A disk that hangs may keep a thread for ever. It is left to itself then: it writes nothing
+    /// that was not begun, but the folder stays in use as long as it is there, so no other process
+    /// takes its stores. Another call waits for it again.
+    ///
+    /// # Errors
+    /// [`Error::NotStopped`] names the daemons that wait for their disks.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.stop_within(STOP_MAX)
+    }
+
+    fn stop_within(&self, max: Duration) -> Result<(), Error> {
+        // Not as an order: whether the thread takes another one is the question.
+        self.stop.store(true, Ordering::SeqCst);
+        self.waker.wake();
+        let mut ending = self.ending.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(thread) = ending.thread.take() else { return Ok(()) };
+        if ending.ended.recv_timeout(max) == Err(RecvTimeoutError::Timeout) {
+            (ending.thread, ending.given_up) = (Some(thread), true);
+            drop(ending);
+            // Nobody else is to wait for it either.
+            leave(&self.orders);
+            self.port.close("the cluster is being stopped, and does not answer");
+            let hanging = self.witness.hanging().into_iter().map(|(who, call)| (who, call.to_text()));
+            return Err(Error::NotStopped { hanging: hanging.collect(), waited: max });
         }
+        let _ = thread.join();
+        Ok(())
     }
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.stop();
+        let given_up = self.ending.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).given_up;
+        if !given_up {
+            // There is nobody left to be told.
+            let _ = self.stop();
+        }
     }
 }
 
@@ -273,12 +331,13 @@ impl Host {
         waker: Arc<Waker>,
         port: Arc<Port>,
         lock: Lock,
+        stop: Arc<AtomicBool>,
     ) -> Result<Self, StartError> {
         let reactor = daemon::reactor(&config, waker, config.mons.len() + config.osds.len())?;
         let mons = config.mons.keys().map(|id| Entity::Mon(*id));
         let all: Vec<Entity> = mons.chain(config.osds.keys().map(|id| Entity::Osd(*id))).collect();
         let tightened = crate::creating::tighten(&config);
-        let mut host = Self { reactor, config, options, stop: false, broken: BTreeMap::new(), lock };
+        let mut host = Self { reactor, config, options, stop, broken: BTreeMap::new(), lock };
         tightened.into_iter().for_each(|line| host.reactor.say(line));
         for who in all {
             match host.start(who) {
@@ -329,7 +388,7 @@ impl Host {
     }
 
     fn run(mut self, orders: &Mutex<Orders>) {
-        while !self.stop {
+        while !self.stop.load(Ordering::SeqCst) {
             self.reactor.turn(Duration::from_secs(1));
             loop {
                 let said = self.reactor.take_said();
@@ -343,6 +402,8 @@ impl Host {
                 order(&mut self);
             }
         }
+        // Before what may hang: who asks now would wait for it.
+        leave(orders);
         for who in self.reactor.entities() {
             if let Some(Role::Client(access)) = self.reactor.node_mut(who).map(|node| &mut node.role) {
                 Access::stop(access, "the cluster has been stopped");
@@ -395,4 +456,46 @@ pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
         }
     }
     Ok(Arc::new(Embedded::start(dir, RunOptions::default())?).cluster())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::{InitOptions, init};
+
+    /// A flush of one OSD's disk did not end, and `stop` waited for its thread for ever. So did
+    /// each call of the cluster after it.
+    #[test]
+    fn a_cluster_whose_disk_hangs_does_not_stop_and_says_whose() {
+        let dir = std::env::temp_dir().join(format!("nacre-stop-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options =
+            InitOptions { base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+        init(&dir, &options).expect("an empty folder");
+        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        let pool = embedded.cluster().create_pool("p").wait().expect("made");
+        // The hang ends with this file: see `faults.rs`.
+        let faults = dir.join("osd.1/store.faults");
+        std::fs::write(&faults, "osd.1/ flush hang 3600000\n").expect("writable");
+        let write = std::thread::spawn(move || pool.put("a", vec![0; 1 << 20]).wait().map(drop));
+        let hangs = |who: Entity| embedded.witness.hanging().iter().any(|(hangs, _)| *hangs == who);
+        let osd = Entity::Osd(OsdId(1));
+        assert!((0..6000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            hangs(osd)
+        }));
+
+        let why = embedded.stop_within(Duration::from_secs(3)).expect_err("it hangs");
+        let Error::NotStopped { hanging, .. } = &why else { panic!("{why}") };
+        assert!(hanging.iter().any(|(who, text)| *who == osd && text.contains("a flush")), "{why}");
+        assert_eq!((embedded.running(), embedded.usage(osd)), (vec![], None), "asked in vain, and not for ever");
+        assert!(matches!(Embedded::start(&dir, RunOptions::default()), Err(StartError::Locked { .. })));
+        let _ = write.join().expect("no panic");
+
+        std::fs::remove_file(faults).expect("it is there");
+        embedded.stop_within(Duration::from_secs(600)).expect("the flush has ended");
+        embedded.stop().expect("again");
+        drop(embedded);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong around the roles, in sentences that say what to do.
 
+use nacre_types::Entity;
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::meta::MetaError;
 use std::fmt;
@@ -48,6 +49,13 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// An embedded cluster does not stop. Its thread is left to itself, and keeps the folder.
+    NotStopped {
+        /// Daemons that wait for their devices, and for what.
+        hanging: Vec<(Entity, String)>,
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// An answer does not fit its question: a bug, or a daemon of another version.
     Unexpected(&'static str),
     /// Starting failed.
@@ -80,6 +88,16 @@ impl fmt::Display for Error {
                 write!(f, "{length} bytes are more than one operation may carry ({max}); write it in pieces")
             }
             Self::Stopped { why } => write!(f, "this client has stopped: {why}"),
+            Self::NotStopped { hanging, waited } => {
+                write!(f, "the cluster did not stop within {:.1} s: ", waited.as_secs_f64())?;
+                for (who, why) in hanging {
+                    write!(f, "{who} waits for its disk ({why}), ")?;
+                }
+                if hanging.is_empty() {
+                    f.write_str("its thread is busy, though no disk is known to hang, ")?;
+                }
+                f.write_str("and its directory stays in use until that ends, or this process does")
+            }
             Self::Unexpected(what) => write!(f, "the answer is no {what}: is a daemon of another version?"),
             Self::Start(why) => why.fmt(f),
         }

@@ -44,7 +44,7 @@ use crate::links::Links;
 use crate::moved::Moved;
 use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
-use crate::watchdog::{News, OnHung, Watchdog};
+use crate::watchdog::{News, OnHung, Watchdog, Witness};
 use crate::workers::Workers;
 use nacre_store::{Event, SubmitError};
 use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
@@ -237,6 +237,10 @@ impl Reactor {
     /// See [`Watchdog::end_within`].
     pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
         self.watchdog.end_within(told, limit, end);
+    }
+    /// See [`Watchdog::witness`].
+    pub fn witness(&self) -> Witness {
+        self.watchdog.witness()
     }
     pub fn waker(&self) -> &Arc<Waker> {
         &self.waker

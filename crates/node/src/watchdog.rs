@@ -177,6 +177,20 @@ struct Shared {
     ending: Mutex<Option<Ending>>,
 }
 
+/// Says from another thread what hangs.
+#[derive(Clone)]
+pub struct Witness(Arc<Shared>);
+
+impl Witness {
+    /// The calls that have not ended for long, and whose they are. Empty also when the watchdog
+    /// itself does not go on.
+    pub fn hanging(&self) -> Vec<(Entity, DeviceCall)> {
+        let Ok(all) = self.0.all.try_lock() else { return Vec::new() };
+        let call = |watched: &Watched| lock(&watched.news.call).clone().filter(|call| !call.ended);
+        all.iter().filter_map(|watched| Some((watched.who, call(watched)?))).collect()
+    }
+}
+
 /// See the module head. Dropping it ends the thread.
 pub struct Watchdog {
     shared: Arc<Shared>,
@@ -206,6 +220,11 @@ impl Watchdog {
     /// not in 40 s: its reactor was in one turn all the while.)
     pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
         *lock(&self.shared.ending) = Some(Ending { told, since: 0, limit, end });
+    }
+
+    /// For a thread that waits for the one that is watched.
+    pub fn witness(&self) -> Witness {
+        Witness(self.shared.clone())
     }
 
     /// Watches a store's device from now on. Told again of the same one, it says what it said.

@@ -38,7 +38,7 @@ fn filled(folder: &Folder, osds: u32, size: u8) -> Config {
     for n in 0..OBJECTS {
         pool.put(&name(n), content(n)).wait().expect("put");
     }
-    embedded.stop();
+    embedded.stop().expect("it stops");
     config
 }
 
@@ -118,7 +118,7 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
                 break;
             }
         }
-        embedded.stop();
+        embedded.stop().expect("it stops");
     }
     seen
 }
@@ -177,7 +177,7 @@ fn one_broken_store_is_named_and_the_others_go_on() {
             assert_eq!(pool.get(&name(n)).wait().expect("readable"), content(n));
         }
         pool.put("more", "is stored").wait().expect("writable");
-        embedded.stop();
+        embedded.stop().expect("it stops");
     }
     // With its own store it comes back.
     std::fs::rename(&kept, store).expect("moved");

@@ -166,7 +166,7 @@ fn what_the_facade_offers_works() {
     let wrong = cluster.command(json!({ "command": "statsu" })).wait();
     assert!(matches!(&wrong, Err(Error::Command(why)) if why.contains("status")), "{wrong:?}");
     assert!(embedded.halted().is_empty());
-    cluster.stop();
+    cluster.stop().expect("it stops");
     assert!(matches!(pool.get("a").wait(), Err(Error::Stopped { .. })));
 }
 
@@ -263,7 +263,7 @@ fn a_watch_of_metadata_ends_with_its_client() {
     assert!(matches!(watcher.next().wait(), Ok(WatchNews::Events { .. })), "it goes");
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(watcher.next().wait()));
-    cluster.stop();
+    cluster.stop().expect("it stops");
     let ended = receiver.recv_timeout(Duration::from_secs(60)).expect("its reader is told");
     assert!(matches!(ended, Ok(WatchNews::Ended(_))), "{ended:?}");
 }
@@ -281,7 +281,7 @@ fn a_cluster_that_was_stopped_goes_on_where_it_was() {
         };
         verify(&pool, 0..round * 20);
         fill(&pool, round * 20..(round + 1) * 20);
-        cluster.stop();
+        cluster.stop().expect("it stops");
     }
 }
 
@@ -319,7 +319,7 @@ fn a_folder_is_used_once_and_only_if_it_is_a_clusters() {
     assert!(matches!(&second, Err(StartError::Locked { by, .. }) if by.contains("an embedded cluster")));
     let process = nacre_node::run_osd(&config, OsdId(0), &RunOptions::default(), &mut |_| {});
     assert!(matches!(&process, Err(StartError::Locked { .. })), "{process:?}");
-    embedded.stop();
+    embedded.stop().expect("it stops");
     drop(start(&folder));
 
     let again = nacre_node::init(folder.path(), &nacre_node::InitOptions::default());

@@ -46,7 +46,7 @@ fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
     assert!(embedded.halted().is_empty(), "{:?}", embedded.halted());
     // And it starts again.
     drop(cluster);
-    embedded.stop();
+    embedded.stop().expect("it stops");
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts again"));
     let pool = embedded.cluster().pool("things").wait().expect("still there");
     assert_eq!(pool.get("again").wait().expect("readable"), content(7));

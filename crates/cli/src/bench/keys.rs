@@ -114,7 +114,9 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
             std::thread::sleep(Duration::from_millis(20));
         }
         // Whoever still waits is told that nothing comes any more.
-        watching_on.iter().for_each(Cluster::stop);
+        for one in &watching_on {
+            one.stop().expect("only an embedded cluster can fail to stop");
+        }
         let watchers: Vec<_> =
             watchers.into_iter().map(|one| one.join().expect("a watcher's panic is a bug")).collect();
         (clients, last.map(|_| watchers))

@@ -127,7 +127,7 @@ impl Running for Here {
     }
     fn stop(self: Box<Self>) -> Result<()> {
         let halted = self.embedded.halted();
-        self.embedded.stop();
+        self.embedded.stop()?;
         match halted.first() {
             Some((who, why)) => bail!("the cluster is stopped; {who} had not been running: {why}"),
             None => Ok(()),
