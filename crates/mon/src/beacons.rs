@@ -42,10 +42,10 @@ pub struct Beacons {
 }
 
 impl Beacons {
-    /// When the instance of the OSD that is up last said something, on the clock that stands still while this monitor does.
+    /// When the instance of the OSD that is up last said something here, on the clock that stands still while this monitor does.
     #[must_use]
     pub fn last_heard(&self, osd: OsdId) -> Option<Time> {
-        self.heard.get(&osd).map(|heard| heard.at)
+        self.heard.get(&osd).filter(|heard| heard.ever).map(|heard| heard.at)
     }
 
     /// Whether it knows of nobody.
@@ -121,6 +121,18 @@ mod tests {
     }
     fn who(verdicts: &[Down]) -> Vec<u32> {
         verdicts.iter().map(|down| down.osd.0).collect()
+    }
+
+    /// A new leader had noted of an OSD only that it is up. That passed for a word of it, so another
+    /// process of it, which had moved and asked for its place, was refused for good, and ended.
+    #[test]
+    fn who_was_never_heard_was_heard_at_no_time() {
+        let (map, _, now) = led(2);
+        let mut beacons = Beacons::default();
+        beacons.verdicts(now, &map);
+        assert_eq!(beacons.last_heard(OsdId(0)), None);
+        beacons.heard(now, OsdId(0), map.osds[&OsdId(0)].instance);
+        assert_eq!(beacons.last_heard(OsdId(0)), Some(now));
     }
 
     // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share groups with it would have reported it.

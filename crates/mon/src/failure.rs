@@ -149,6 +149,13 @@ impl FailureFilter {
         true
     }
 
+    /// Whether one of its reports says that its process is gone, or its disk.
+    #[must_use]
+    pub fn is_gone(&self, osd: OsdId) -> bool {
+        let gone = |report: &Report| report.refused || report.itself;
+        self.targets.get(&osd).is_some_and(|target| target.reports.values().any(gone))
+    }
+
     /// The map changed: forget what is decided.
     pub fn on_map(&mut self, map: &ClusterMap) {
         let up = |osd: &OsdId| map.up_osd(*osd).is_some();

@@ -6,17 +6,21 @@
 //! ```text
 //!   fullest of the others + lost bytes / bytes of the others  >  mon.backfill_full_ratio   ─▶  does not fit
 //! ```
+//! Several that are lost are judged one after the other, each with what is on its way already: what the accepted ones held, and copies that are missing
+//! for other reasons. (A host with three OSDs died: each alone fitted, all three were taken out, and what they had held filled the others.)
+//!
 //! Unlike Ceph, which takes out and then stops at `backfillfull`. What is known is what beacons said; of an OSD of which nothing is known, the groups that
 //! miss a replica say how much it is.
 
 use nacre_types::OsdId;
-use nacre_wire::map::{ClusterMap, Weight};
+use nacre_wire::map::{ClusterMap, OsdInfo, Weight};
 
 use crate::options;
 use crate::stats::Stats;
 
 /// OSDs that would take what another one loses.
 struct Takers {
+    /// Ascending: bytes in all, and used ones.
     osds: Vec<(OsdId, u64, u64)>,
     total: u128,
     /// The fullest two, in millionths.
@@ -42,7 +46,8 @@ impl Takers {
     }
 
     fn fits(&self, map: &ClusterMap, lost: OsdId, bytes: u64) -> bool {
-        let own = self.osds.iter().find(|(osd, ..)| *osd == lost).map_or(0, |(_, total, _)| u128::from(*total));
+        let place = self.osds.binary_search_by_key(&lost, |(osd, ..)| *osd);
+        let own = place.map_or(0, |place| u128::from(self.osds[place].1));
         let (others, room) = (self.osds.len() - usize::from(own > 0), self.total - own);
         // With fewer OSDs than replicas there is nowhere to copy to: nothing moves.
         let moves = map.pools.values().any(|pool| usize::from(pool.size) <= others);
@@ -55,23 +60,61 @@ impl Takers {
     }
 }
 
-/// What an OSD holds, as far as anybody said.
-fn held(map: &ClusterMap, stats: &Stats, osd: OsdId) -> u64 {
-    if let Some(stat) = stats.osd(osd) {
-        return stat.used;
-    }
-    let lost = map.osds.values().filter(|info| !info.up && info.weight != Weight::OUT).count().max(1);
-    let missing = map.pgs.iter().map(|(pg, record)| {
-        let less = usize::from(map.pools[&pg.pool].size).saturating_sub(record.acting.len());
-        stats.pg(*pg).map_or(0, |report| report.bytes) * less as u64
-    });
-    missing.sum::<u64>() / lost as u64
+/// What OSDs that are down hold, and what is being copied.
+struct Lost {
+    /// Of each that is down and in and has said nothing: its part of what the groups miss.
+    share: u64,
+    /// Bytes that are being copied, or will be, for other reasons than those that are down and in.
+    moving: u64,
 }
 
-/// Whether the others have room for what this OSD holds.
+impl Lost {
+    fn of(map: &ClusterMap, stats: &Stats) -> Self {
+        let (mut absent, mut copies, mut all_said) = (0_u64, 0_u64, true);
+        for (pg, record) in &map.pgs {
+            let less = usize::from(map.pools[&pg.pool].size).saturating_sub(record.acting.len());
+            let Some(report) = stats.pg(*pg) else {
+                all_said = false;
+                continue;
+            };
+            all_said &= report.interval == record.since;
+            absent = absent.saturating_add(report.bytes.saturating_mul(less as u64));
+            let missing = u128::from(report.bytes) * u128::from(report.degraded) / u128::from(report.objects.max(1));
+            copies = copies.saturating_add(u64::try_from(missing).unwrap_or(u64::MAX));
+        }
+        let down = || map.osds.iter().filter(|(_, info)| !info.up);
+        let inside = down().filter(|(_, info)| info.weight != Weight::OUT).count().max(1);
+        let mut lost = Self { share: absent / inside as u64, moving: 0 };
+        let held = |(osd, _): (&OsdId, &OsdInfo)| lost.held(stats, *osd);
+        lost.moving = if all_said {
+            copies.saturating_sub(down().filter(|(_, info)| info.weight != Weight::OUT).map(held).sum())
+        } else {
+            // Of those that were just taken out nobody has said yet how much is left.
+            down().filter(|(_, info)| info.weight_before_auto_out.is_some()).map(held).sum()
+        };
+        lost
+    }
+
+    /// What an OSD holds, as far as anybody said.
+    fn held(&self, stats: &Stats, osd: OsdId) -> u64 {
+        stats.osd(osd).map_or(self.share, |stat| stat.used)
+    }
+}
+
+/// Of these OSDs, which are down: those whose data the others have room for, one after the other, and the rest.
 #[must_use]
-pub fn fits_elsewhere(map: &ClusterMap, stats: &Stats, osd: OsdId) -> bool {
-    Takers::of(map, stats).fits(map, osd, held(map, stats, osd))
+pub fn by_room(map: &ClusterMap, stats: &Stats, osds: Vec<OsdId>) -> (Vec<OsdId>, Vec<OsdId>) {
+    if osds.is_empty() {
+        return (osds, Vec::new());
+    }
+    let (takers, lost) = (Takers::of(map, stats), Lost::of(map, stats));
+    let mut moving = lost.moving;
+    osds.into_iter().partition(|osd| {
+        let bytes = lost.held(stats, *osd);
+        let fits = takers.fits(map, *osd, if bytes == 0 { 0 } else { moving.saturating_add(bytes) });
+        moving += if fits { bytes } else { 0 };
+        fits
+    })
 }
 
 /// OSDs whose loss the others have no room for.
@@ -85,6 +128,40 @@ pub fn would_not_fit(map: &ClusterMap, stats: &Stats) -> Vec<OsdId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fits_elsewhere(map: &ClusterMap, stats: &Stats, osd: OsdId) -> bool {
+        by_room(map, stats, vec![osd]).1.is_empty()
+    }
+
+    /// A host with three OSDs died, of ten that were 70 % full. Each alone fitted on the others, so all
+    /// three were taken out in one second, and recovery filled the seven.
+    #[test]
+    fn what_several_held_has_to_fit_together() {
+        let mut map = with_pool(map_with_osds(10), 8);
+        let stats = used(&map, &[70; 10]);
+        let lost: Vec<OsdId> = [7, 8, 9].map(OsdId).to_vec();
+        let down = lost.iter().map(|osd| Change::OsdDown { osd: *osd, instance: map.osds[osd].instance }).collect();
+        map.apply(&map.delta(down)).expect("applies");
+        // A tenth more each for one, two tenths for two.
+        assert_eq!(by_room(&map, &stats, lost.clone()), (vec![OsdId(7), OsdId(8)], vec![OsdId(9)]));
+        // They fall due one after the other, and nobody has said yet how much of the first is left to copy.
+        for (osd, fits) in [(7, true), (8, true), (9, false)] {
+            assert_eq!(fits_elsewhere(&map, &stats, OsdId(osd)), fits);
+            if fits {
+                let out = Change::OsdWeight { osd: OsdId(osd), weight: Weight::OUT, automatic: true };
+                map.apply(&map.delta(vec![out])).expect("applies");
+            }
+        }
+        // All is copied, and it is in what the others use.
+        let mut stats = used(&map, &[80; 7]);
+        for (pg, record) in &map.pgs {
+            let report = PgReport { pg: *pg, interval: record.since, bytes: 1, objects: 1, ..PgReport::default() };
+            let osd = record.primary().expect("it is served");
+            assert!(stats.beacon(&map, Beacon { pgs: vec![report], all: false, ..beacon(osd, 800) }));
+        }
+        let said = Lost::of(&map, &stats);
+        assert_eq!(said.moving, 0);
+    }
     use crate::testing::{map_with_osds, with_pool};
     use nacre_types::Instance;
     use nacre_wire::map::Change;

@@ -27,7 +27,7 @@ use crate::osds::{self, BootVerdict};
 use crate::pgs;
 use crate::router::Origin;
 use crate::state::State;
-use crate::state::cluster_log::ClusterLog;
+use crate::state::cluster_log::{ClusterLog, cut_line};
 use crate::state::meta::Meta;
 use crate::stats::Stats;
 
@@ -39,6 +39,21 @@ const BATCH_CHANGES_MAX: usize = 2_000;
 const INTRUDER_WAIT: Duration = Duration::from_secs(2);
 /// Log lines in one proposal.
 const BATCH_LINES_MAX: usize = 200;
+/// Bytes of their texts: a small part of what a proposal takes.
+const BATCH_LINES_BYTES_MAX: usize = 128 << 10;
+
+/// What several requests of one proposal are judged by, found out once.
+#[derive(Default)]
+struct Known {
+    stores: Option<osds::Stores>,
+    /// OSDs that are to be taken out.
+    outs: Option<BTreeSet<OsdId>>,
+}
+
+fn unnumbered(me: MonId, term: u64, severity: Severity, text: String) -> LogLine {
+    let (from, instance, once) = (Entity::Mon(me), Instance(term), String::new());
+    LogLine { from, instance, number: 0, severity, text, once }
+}
 
 /// A command and where its answer goes.
 #[derive(Clone, Debug)]
@@ -230,42 +245,60 @@ impl Leader {
 
     /// Queues lines for the cluster log.
     pub fn push_lines(&mut self, due: Time, lines: impl IntoIterator<Item = LogLine>) {
-        for line in lines {
+        for mut line in lines {
             if self.lines.len() >= 10 * BATCH_LINES_MAX {
                 self.reject("log_lines");
                 return;
             }
+            cut_line(&mut line);
             self.lines.push_back(line);
             self.propose_at.get_or_insert(due);
         }
     }
 
-    /// A line of this monitor's own. Lines are numbered within a term: two leaders never share one.
+    /// A line of this monitor's own, numbered. Lines are numbered within a term: two leaders never share one.
     fn line(&mut self, me: MonId, term: u64, severity: Severity, text: String) -> LogLine {
-        if self.said_in != term {
-            (self.said_in, self.said) = (term, 0);
+        self.numbered(unnumbered(me, term, severity, text))
+    }
+
+    fn numbered(&mut self, mut line: LogLine) -> LogLine {
+        if self.said_in != line.instance.0 {
+            (self.said_in, self.said) = (line.instance.0, 0);
         }
         self.said += 1;
-        LogLine {
-            from: Entity::Mon(me),
-            instance: Instance(term),
-            number: self.said,
-            severity,
-            text,
-            once: String::new(),
+        line.number = self.said;
+        line
+    }
+
+    /// Queued lines that the log does not have. Our own get their numbers here: they are in order of
+    /// the log then, which takes a lower number after a higher one for a repetition.
+    fn take_lines(&mut self, me: MonId, log: &ClusterLog, lines: &mut Vec<LogLine>) {
+        let mut bytes = 0;
+        while lines.len() < BATCH_LINES_MAX && bytes < BATCH_LINES_BYTES_MAX {
+            let Some(mut line) = self.lines.pop_front() else { break };
+            if line.from == Entity::Mon(me) {
+                line = self.numbered(line);
+            }
+            if !log.knows(&line) {
+                bytes += line.text.len() + line.once.len();
+                lines.push(line);
+            }
         }
     }
 
     /// What is wrong with programs, as lines that the log has once. Those that it has already are left out.
     pub fn fault_lines(&mut self, me: MonId, term: u64, log: &ClusterLog, said: Vec<FaultLine>) -> Vec<LogLine> {
-        let line = |FaultLine { key, text }| LogLine { once: key, ..self.line(me, term, Severity::Warn {}, text) };
+        let line = |FaultLine { key, text }| {
+            let mut line = LogLine { once: key, ..self.line(me, term, Severity::Warn {}, text) };
+            cut_line(&mut line);
+            line
+        };
         said.into_iter().map(line).filter(|line| !log.knows(line)).collect()
     }
 
     /// Says something in the cluster log.
     pub fn say(&mut self, due: Time, me: MonId, term: u64, severity: Severity, text: String) {
-        let line = self.line(me, term, severity, text);
-        self.push_lines(due, [line]);
+        self.push_lines(due, [unnumbered(me, term, severity, text)]);
     }
 
     /// Counts a refusal.
@@ -288,9 +321,12 @@ impl Leader {
         let mut taken = Taken::default();
         let mut said: Vec<(Severity, String)> = Vec::new();
         let mut deferred = VecDeque::new();
-        let mut stores = None;
+        let mut known = Known::default();
+        // Before what is said about these requests: what the leader said first has the lower number.
+        self.take_lines(view.me, view.state.log(), &mut taken.lines);
         while let Some(request) = self.queue.pop_front() {
-            if batch.changes() >= BATCH_CHANGES_MAX {
+            // A refused boot changes nothing, and is said.
+            if batch.changes() >= BATCH_CHANGES_MAX || said.len() >= BATCH_LINES_MAX {
                 deferred.push_back(request);
                 break;
             }
@@ -299,20 +335,15 @@ impl Leader {
                 continue;
             }
             self.subjects.remove(&request.subject());
-            let changes = self.evaluate(view, &mut batch, &mut stores, request, &mut taken, &mut said);
+            let changes = self.evaluate(view, &mut batch, &mut known, request, &mut taken, &mut said);
             batch.add(changes);
         }
         deferred.append(&mut self.queue);
         self.queue = deferred;
         for (severity, text) in said {
-            let line = self.line(view.me, view.term, severity, text);
+            let mut line = self.line(view.me, view.term, severity, text);
+            cut_line(&mut line);
             taken.lines.push(line);
-        }
-        while taken.lines.len() < BATCH_LINES_MAX {
-            let Some(line) = self.lines.pop_front() else { break };
-            if !view.state.log().knows(&line) {
-                taken.lines.push(line);
-            }
         }
         taken.changes = batch.into_changes(&view.map().crush.text);
         taken
@@ -340,7 +371,7 @@ impl Leader {
         &mut self,
         view: &View<'_>,
         batch: &mut Batch,
-        stores: &mut Option<osds::Stores>,
+        known: &mut Known,
         request: Request,
         taken: &mut Taken,
         said: &mut Vec<(Severity, String)>,
@@ -348,7 +379,7 @@ impl Leader {
         let map = view.map();
         match request {
             Request::Boot(origin, boot) => {
-                match osds::boot(map, stores.get_or_insert_with(|| osds::stores(map)), &boot) {
+                match osds::boot(map, known.stores.get_or_insert_with(|| osds::stores(map)), &boot) {
                     BootVerdict::Up(changes, place) => {
                         place.into_iter().for_each(|place| batch.put(place));
                         self.intruders.remove(&boot.osd);
@@ -392,7 +423,10 @@ impl Leader {
                 vec![Change::OsdDown { osd: down.osd, instance: down.instance }]
             }
             Request::TakeOut(osd) => {
-                if !osds::to_take_out(view.now, map, view.outages, view.stats).contains(&osd) {
+                let outs = known.outs.get_or_insert_with(|| {
+                    osds::to_take_out(view.now, map, view.outages, view.stats).into_iter().collect()
+                });
+                if !outs.contains(&osd) {
                     return Vec::new();
                 }
                 said.push((Severity::Warn {}, format!("{osd} has been down for long: its data is copied elsewhere")));
@@ -494,6 +528,10 @@ impl Leader {
         self.beacons = Beacons::default();
         // Figures of before would clear flags before anybody has said how full it is now.
         self.stats = Stats::default();
+        // When another process asked for a place counts from this leadership's own beacons.
+        self.intruders.clear();
+        self.refused.clear();
+        self.told_mass_failure = false;
         self.meta.abdicate();
     }
 
@@ -506,6 +544,7 @@ impl Leader {
             return;
         }
         assert!(self.queue.is_empty() && self.lines.is_empty(), "{:?} {:?} wait for nobody", self.queue, self.lines);
+        assert!(self.intruders.is_empty() && self.refused.is_empty() && !self.told_mass_failure, "of a former term");
         let unproven = (&self.fresh, &self.waiting, &self.confirmed);
         assert!(self.fresh.is_empty() && self.waiting.is_empty() && self.confirmed.is_empty(), "{unproven:?}");
         assert!(self.filter.is_blank(), "reports of a former term: {:?}", self.filter);
@@ -628,6 +667,61 @@ mod tests {
             list.push(Request::Command(Ask { origin, spec, request }));
         }
         list
+    }
+
+    /// What a leader had said before, in its queue, had a lower number than what it said about requests
+    /// of the same proposal, and stood after that: the log took it for a repetition, and it was lost.
+    #[test]
+    fn what_is_said_about_requests_does_not_cost_what_was_said_before() {
+        let state = scene();
+        let mut leader = Leader::default();
+        let mut said: Vec<String> = (0..BATCH_LINES_MAX + 50).map(|n| format!("line {n}")).collect();
+        for text in &said {
+            leader.say(Time(1), MonId(0), 1, Severity::Info {}, text.clone());
+        }
+        let mut log = crate::state::cluster_log::ClusterLog::default();
+        for osd in [0, 1] {
+            let instance = state.map().osds[&OsdId(osd)].instance;
+            let down = Down { osd: OsdId(osd), instance, why: "gone".into(), silent: false, parted: false };
+            leader.push(Time(1), Request::Down(down));
+            log.append(take(&mut leader, &state).lines, 0);
+            said.push(format!("osd.{osd} is down: gone"));
+        }
+        let mut kept: Vec<String> = log.lines().map(|kept| kept.line.text.clone()).collect();
+        kept.sort();
+        said.sort();
+        assert_eq!(kept, said);
+    }
+
+    /// Boots that are refused change nothing, so no bound on changes ended their proposal: thousands of
+    /// lines made it too long, and with it everything else was dropped.
+    #[test]
+    fn what_is_said_in_a_proposal_is_bounded() {
+        let state = scene();
+        let mut leader = Leader::default();
+        let long = LogLine {
+            text: "x".repeat(1 << 20),
+            once: "y".repeat(1 << 20),
+            ..unnumbered(MonId(7), 1, Severity::Info {}, String::new())
+        };
+        leader.push_lines(Time(1), (1..300).map(|number| LogLine { number, ..long.clone() }));
+        for process in 0..2000 {
+            let Request::Boot(origin, boot) =
+                requests(&state).into_iter().find(|r| matches!(r, Request::Boot(..))).expect("one")
+            else {
+                unreachable!()
+            };
+            let boot = Boot { process, osd: OsdId(100 + process as u32), store: 77, ..boot };
+            leader.push(Time(1), Request::Boot(Origin { token: process, ..origin }, boot));
+        }
+        let mut rounds = 0;
+        while !leader.queue.is_empty() || !leader.lines.is_empty() {
+            let taken = take(&mut leader, &state);
+            let bytes: usize = taken.lines.iter().map(|line| line.text.len() + line.once.len() + 64).sum();
+            assert!(bytes < 700_000, "{bytes} bytes of {} lines", taken.lines.len());
+            rounds += 1;
+            assert!(rounds < 2000, "{} requests wait", leader.queue.len());
+        }
     }
 
     /// Two OSDs brought copies of one store at once and both came up; an OSD was taken out in the very batch in which an operator forbade it. Each two

@@ -320,8 +320,11 @@ impl Live {
                 }
             }
             Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
+                // All are judged with each tick. At once only where the first word is that a process is gone:
+                // when a rack goes silent, thousands of reports come in one turn.
+                let first = (report.refused || report.itself) && !self.leader.filter.is_gone(report.target);
                 if self.leader.filter.report(self.awake, self.state.map(), &report) {
-                    self.accused = true;
+                    self.accused |= first;
                 } else {
                     self.leader.reject("failure_report");
                 }
@@ -697,6 +700,12 @@ impl Live {
                 self.leader.meta.push_again(ask);
             }
             self.leader.propose_at = Some(now);
+            data = proposal.to_bytes();
+        }
+        if data.len() > PROPOSAL_BYTES_MAX && !proposal.lines.is_empty() && !proposal.changes.is_empty() {
+            // What is said costs nothing of what is done.
+            self.leader.reject("log_lines");
+            proposal.lines.clear();
             data = proposal.to_bytes();
         }
         if data.len() > PROPOSAL_BYTES_MAX {

@@ -203,20 +203,16 @@ fn due(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>) -> Vec<Os
         .collect()
 }
 
-/// Who is to be taken out now.
+/// Who is to be taken out now: as many as the others have room for, together.
 #[must_use]
 pub fn to_take_out(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, stats: &Stats) -> Vec<OsdId> {
-    let mut due = due(now, map, outages);
-    due.retain(|osd| fit::fits_elsewhere(map, stats, *osd));
-    due
+    fit::by_room(map, stats, due(now, map, outages)).0
 }
 
 /// Who would be taken out now, had the others room for its data.
 #[must_use]
 pub fn kept_in(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, stats: &Stats) -> Vec<OsdId> {
-    let mut due = due(now, map, outages);
-    due.retain(|osd| !fit::fits_elsewhere(map, stats, *osd));
-    due
+    fit::by_room(map, stats, due(now, map, outages)).1
 }
 
 #[cfg(test)]

@@ -164,7 +164,12 @@ impl Router {
         let mut released: Vec<(u64, Entity, Message)> =
             self.held.drain(..).map(|(_, token, from, message)| (token, from, message)).collect();
         for (token, open) in self.open.iter().filter(|(_, open)| open.sent.is_none()) {
-            released.push((*token, open.from, open.message.clone()));
+            let mut message = open.message.clone();
+            // A leader may have carried it out, and forgotten the client since: it is not taken for a new one.
+            if let (true, Message::MetaRequest(request)) = (open.tried, &mut message) {
+                request.again = true;
+            }
+            released.push((*token, open.from, message));
         }
         released
     }
@@ -238,6 +243,28 @@ mod tests {
             Message::CommandReply(reply) => (reply.token, reply.error.as_deref()),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A transaction of metadata was carried out, its answer lost and its client forgotten, since many
+    /// others came. The router asked again as if for the first time: it was carried out twice.
+    #[test]
+    fn what_went_to_a_leader_is_asked_again_as_a_repetition() {
+        use nacre_wire::msg::meta::{MetaCall, MetaRequest};
+        let mut router = Router::new(7, Time(0));
+        let call = MetaCall::Leases {};
+        let (instance, again) = (nacre_types::Instance(1), false);
+        let message =
+            Message::MetaRequest(MetaRequest { instance, sequence: 1, answered_below: 1, known: 0, again, call });
+        let from = Entity::Client(ClientId(1));
+        let token = router.open(Time(0), Duration::from_secs(30), from, &message).expect("few");
+        let again = |router: &mut Router| match &router.release()[..] {
+            [(_, _, Message::MetaRequest(request))] => request.again,
+            other => panic!("{other:?}"),
+        };
+        assert!(!again(&mut router), "no leader had it");
+        router.sent(Time(0), token);
+        router.on_leader();
+        assert!(again(&mut router), "one had it, and may have carried it out");
     }
 
     /// A user was told that a change had not been answered, and not that it may have happened all the same, because leaders came and went; another was never

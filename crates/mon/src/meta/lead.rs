@@ -31,7 +31,7 @@ pub const ENTRY_BYTES_MAX: usize = 800 << 10;
 /// Lines that a trigger of the kind `log` writes for one transaction; the last of more says how many more.
 const LOG_LINES_MAX: usize = 100;
 /// Bytes of such a line, and of the text that it is made of.
-const LOG_LINE_BYTES_MAX: usize = 2 << 10;
+pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
 /// A request whose ground moved so often is given back to its client.
 pub const TRIES_MAX: u32 = 16;
 /// Triggers' work in one proposal.
@@ -222,7 +222,7 @@ fn failed(trigger: &Name, revision: u64, why: &str) -> String {
 }
 
 /// As much of a text as that, in whole characters.
-fn cut(text: &str, bytes_max: usize) -> &str {
+pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 

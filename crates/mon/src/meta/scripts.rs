@@ -8,6 +8,7 @@
 //! no file, no other key. It runs on the leader's loop, between two proposals: hence small budgets. One that spends its budget is ended, and its change
 //! refused: what cannot be judged does not happen. Budgets are counted; a host gives clocks besides, for what takes longer than its count says ([`Clocks`]).
 
+use super::lead::{LOG_LINE_BYTES_MAX, cut};
 use super::programs::{
     Fault, Program, Programs, TriggerActions, TriggerOp, TriggerRequest, Uses, ValidateRequest, Verdict,
 };
@@ -133,10 +134,10 @@ fn event(event: &MetaEvent) -> Value {
         }
     }
 }
-/// A value in a message.
+/// A value in a message; the beginning of a long one.
 fn shown(value: &Value) -> String {
     match value {
-        Value::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Bytes(text) => cut(&String::from_utf8_lossy(text), LOG_LINE_BYTES_MAX).to_owned(),
         Value::Integer(number) => number.to_string(),
         Value::Number(number) => number.to_string(),
         Value::Bool(value) => value.to_string(),

@@ -92,14 +92,13 @@ impl ClusterLog {
     }
 
     /// Takes the lines that are new; how many.
-    pub(super) fn append(&mut self, lines: Vec<LogLine>, unix_ms: u64) -> usize {
+    pub fn append(&mut self, lines: Vec<LogLine>, unix_ms: u64) -> usize {
         let before = self.last;
         for mut line in lines {
             if self.was_heard(&line) {
                 continue;
             }
-            cut(&mut line.text);
-            cut(&mut line.once);
+            cut_line(&mut line);
             if !line.once.is_empty() && !self.keys.insert(digest(&line)) {
                 continue;
             }
@@ -139,6 +138,13 @@ impl ClusterLog {
         let once = self.lines.iter().filter(|kept| !kept.line.once.is_empty());
         assert_eq!(once.count(), self.keys.len(), "keys are those of the kept lines that nobody is to repeat");
     }
+}
+
+/// Cuts what the log would cut when it takes the line: proposed whole, it would keep others out of its
+/// proposal.
+pub fn cut_line(line: &mut LogLine) {
+    cut(&mut line.text);
+    cut(&mut line.once);
 }
 
 fn cut(text: &mut String) {
