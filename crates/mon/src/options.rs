@@ -70,8 +70,8 @@ pub const OPTIONS: &[Spec] = &[
         "meta.total_bytes_max",
         "16777216",
         1 << 20,
-        32 << 20,
-        "Bytes of all metadata's keys and values together; they are in every snapshot of the monitors' state.",
+        20 << 20,
+        "Bytes of all metadata's keys and values together, and a key for every 128 of them; they are in every snapshot of the monitors' state.",
     ),
     fraction(
         "mon.auto_out_max_down_fraction",

@@ -140,3 +140,46 @@ fn triggers_that_multiply_end() {
     let once: std::collections::BTreeSet<_> = said.iter().map(|line| &line.once).collect();
     assert!(said.iter().all(|line| !line.once.is_empty()) && once.len() <= 16, "{once:?}");
 }
+
+/// A state is one transaction of a store, of at most 64 MiB, and one frame. Owners' names of leases, and
+/// what triggers were still to be told, were bounded by their number alone: some hundred MiB within all
+/// limits, and every monitor stopped at its next snapshot, and again after each start.
+#[test]
+fn leases_and_runs_that_wait_are_bounded_by_bytes() {
+    use nacre_mon::state::meta::record::MetaWho;
+    use nacre_mon::state::meta::{LEASES_BYTES_MAX, PENDING_BYTES_MAX};
+    use nacre_wire::Wire;
+    let mut meta = Meta::default();
+    let name = |text: &str| Name::from(text);
+    let triggers = (0..32).map(|n| MetaTrigger { name: name(&format!("a/t{n}")), prefix: name("a/") });
+    let terms = MetaTerms { triggers: triggers.collect(), ..MetaTerms::default() };
+    let (mut refused, mut said) = ([0, 0], Vec::<Said>::new());
+    for n in 0..4000 {
+        let grant = MetaAct::Grant { ttl_ms: 1000 };
+        let who = MetaWho {
+            client: client(n),
+            instance: nacre_types::Instance(1),
+            sequence: 1,
+            answered_below: 1,
+            known: 0,
+            again: false,
+            name: Name::copy(&[b'o'; 2048]),
+        };
+        let entry = MetaEntry { who: Some(who), act: grant, terms: MetaTerms::default() };
+        let outcome = format!("{:?}", meta.apply(Epoch(1), entry, &mut said));
+        refused[0] += usize::from(outcome.contains("QuotaExceeded"));
+        if n < 40 {
+            let put = MetaOp::Put { key: name(&format!("a/k{n}")), value: vec![7; 64 << 10].into(), lease: 0 };
+            let act = MetaAct::Transact { compares: vec![], then: vec![put], otherwise: vec![] };
+            let outcome = meta.apply(Epoch(1), MetaEntry { who: None, act, terms: terms.clone() }, &mut said);
+            refused[1] += usize::from(format!("{outcome:?}").contains("QuotaExceeded"));
+        }
+        meta.check();
+    }
+    assert!(refused.iter().all(|times| *times > 0), "{refused:?}");
+    meta.check_all();
+    let image = meta.to_image();
+    let (leases, pending) = (image.leases.to_bytes().len(), image.pending.to_bytes().len());
+    assert!(leases <= LEASES_BYTES_MAX && pending <= PENDING_BYTES_MAX + (4 << 10), "{leases}, {pending}");
+    assert_eq!(Meta::of(image).to_image(), meta.to_image());
+}

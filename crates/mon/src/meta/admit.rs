@@ -25,6 +25,9 @@ const KEPT_MAX: usize = 64;
 const KEPT_BYTES_MAX: usize = 256 << 10;
 /// Texts that one transaction may have checked for being programs, its own and those that its settings name: each takes a machine of its own.
 const CHECKS_MAX: usize = 32;
+/// A key has so many bytes of all metadata's, however short it is: it takes 54 in the monitors' snapshots
+/// beside what is in it.
+const BYTES_PER_KEY: u64 = 128;
 
 fn invalid(why: impl Into<String>) -> MetaError {
     MetaError::Invalid { why: why.into() }
@@ -496,7 +499,7 @@ impl Judge<'_> {
         for trigger in &terms.triggers {
             let namespace = namespace_of_trigger(&trigger.name);
             let adds = self.adds.get(&namespace).copied().unwrap_or_default();
-            if self.meta.pending_of(&namespace) + adds >= PENDING_MAX {
+            if self.meta.pending_of(&namespace) + adds >= PENDING_MAX || self.meta.triggers_are_behind() {
                 let why = format!("triggers of `{namespace}` have too much to do; try again in a moment");
                 return Err(MetaError::Unavailable { why });
             }
@@ -509,7 +512,8 @@ impl Judge<'_> {
 
     fn terms_of(&self, found: Found, depth: u32) -> MetaTerms {
         let guard = |key: Name| MetaGuard { modified: self.meta.modified(&key), key };
-        let mut limits = vec![MetaLimit { namespace: Name::default(), bytes: self.total_bytes_max, keys: u64::MAX }];
+        let (bytes, keys) = (self.total_bytes_max, self.total_bytes_max / BYTES_PER_KEY);
+        let mut limits = vec![MetaLimit { namespace: Name::default(), bytes, keys }];
         let mut triggers = Vec::new();
         for namespace in &found.written {
             let Some(settings) = found.settings.get(namespace) else { continue };

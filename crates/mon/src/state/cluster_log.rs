@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const LINES_MAX: usize = 10_000;
 /// Senders remembered for dropping repetitions; the one silent for longest goes first.
 pub const SENDERS_MAX: usize = 4_096;
+/// Bytes of the lines kept: what is in the image for each.
+pub const LINES_BYTES_MAX: usize = 4 << 20;
 /// Longest text, in bytes; longer ones are cut.
 pub const TEXT_LEN_MAX: usize = 2_048;
 
@@ -62,6 +64,13 @@ pub struct ClusterLog {
     heard: BTreeMap<Entity, Heard>,
     /// Digests of the keys of kept lines: made from `lines`, so in no image.
     keys: BTreeSet<KeyDigest>,
+    /// Of `lines`.
+    bytes: usize,
+}
+
+/// What a line takes in an image: its texts, and what is around them.
+fn image_bytes(kept: &Numbered) -> usize {
+    64 + kept.line.text.len() + kept.line.once.len()
 }
 
 /// Of two keys of one digest the second's line would be lost: it is long enough that nobody finds such.
@@ -75,7 +84,8 @@ impl ClusterLog {
     pub(super) fn from_image(image: LogImage) -> Self {
         let keys =
             image.lines.iter().filter(|kept| !kept.line.once.is_empty()).map(|kept| digest(&kept.line)).collect();
-        Self { last: image.last, lines: image.lines.into(), heard: image.heard, keys }
+        let bytes = image.lines.iter().map(image_bytes).sum();
+        Self { last: image.last, lines: image.lines.into(), heard: image.heard, keys, bytes }
     }
     pub(super) fn to_image(&self) -> LogImage {
         LogImage { last: self.last, lines: self.lines.iter().cloned().collect(), heard: self.heard.clone() }
@@ -105,12 +115,15 @@ impl ClusterLog {
             self.last += 1;
             let heard = Heard { instance: line.instance, number: line.number, at: self.last };
             self.heard.insert(line.from, heard);
-            self.lines.push_back(Numbered { number: self.last, unix_ms, line });
-            if self.lines.len() > LINES_MAX
-                && let Some(gone) = self.lines.pop_front()
-                && !gone.line.once.is_empty()
-            {
-                self.keys.remove(&digest(&gone.line));
+            let kept = Numbered { number: self.last, unix_ms, line };
+            self.bytes += image_bytes(&kept);
+            self.lines.push_back(kept);
+            while self.lines.len() > LINES_MAX || self.bytes > LINES_BYTES_MAX {
+                let gone = self.lines.pop_front().expect("one line is far below the bounds");
+                self.bytes -= image_bytes(&gone);
+                if !gone.line.once.is_empty() {
+                    self.keys.remove(&digest(&gone.line));
+                }
             }
             if self.heard.len() > SENDERS_MAX {
                 let silent = self.heard.iter().min_by_key(|(_, heard)| heard.at).map(|(from, _)| *from);
@@ -132,6 +145,7 @@ impl ClusterLog {
 
     pub(super) fn check(&self) {
         assert!(self.lines.len() <= LINES_MAX && self.heard.len() <= SENDERS_MAX, "the log is bounded");
+        assert!(self.bytes <= LINES_BYTES_MAX, "{} bytes of lines", self.bytes);
         for (back, line) in self.lines.iter().rev().enumerate() {
             assert_eq!(line.number, self.last - back as u64, "lines are dense");
         }
@@ -206,9 +220,19 @@ mod tests {
     fn the_log_is_bounded() {
         let mut log = ClusterLog::default();
         for number in 0..6_000 {
-            log.append(vec![line(number % 5_000, 1, u64::from(number) + 1), line(9_999, 1, u64::from(number) + 1)], 0);
+            let short = |from| LogLine { text: "short".into(), ..line(from, 1, u64::from(number) + 1) };
+            log.append(vec![short(number % 5_000), short(9_999)], 0);
         }
         log.check();
         assert_eq!((log.last(), log.lines().count()), (12_000, LINES_MAX));
+        // Long ones, with keys as long: 41 MB of an image that has to fit into one transaction.
+        for number in 6_000..10_000 {
+            let once = format!("{number} {}", "k".repeat(TEXT_LEN_MAX - 10));
+            log.append(vec![LogLine { once, ..line(9_999, 1, number) }], 0);
+        }
+        log.check();
+        let bytes = nacre_wire::Wire::to_bytes(&log.to_image()).len();
+        assert!(bytes <= LINES_BYTES_MAX + (SENDERS_MAX << 6), "{bytes} bytes");
+        assert_eq!(ClusterLog::from_image(log.to_image()), log);
     }
 }

@@ -31,7 +31,7 @@ pub const HISTORY_EPOCHS_MIN: u64 = 500;
 /// Deltas kept at most.
 pub const HISTORY_EPOCHS_MAX: u64 = 10_000;
 /// Bytes of deltas kept at most (a new hierarchy is a large delta).
-pub const HISTORY_BYTES_MAX: usize = 16 << 20;
+pub const HISTORY_BYTES_MAX: usize = 8 << 20;
 
 /// What the leader proposes: one entry of the consensus log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use nacre_types::{Epoch, Name};
 use nacre_wire::meta::draft::{Draft, bytes_of, holds, within};
 use nacre_wire::meta::form::namespace_of;
 use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaLease, MetaOp, MetaPair, MetaResult, MetaSpan};
-use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaQuiet, MetaTerms, MetaWho};
+use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaQuiet, MetaTerms, MetaTrigger, MetaWho};
 use sessions::{Known, Sessions};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +55,10 @@ impl From<String> for Said {
 }
 /// Leases at most.
 pub const LEASES_MAX: usize = 100_000;
+/// Bytes of leases in an image.
+pub const LEASES_BYTES_MAX: usize = 4 << 20;
+/// Bytes of what triggers are still to be told, in an image.
+pub const PENDING_BYTES_MAX: usize = 4 << 20;
 
 /// What became of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +104,29 @@ pub struct Meta {
     pending: Vec<MetaPending>,
     /// How many of them there are, by namespace.
     pending_of: BTreeMap<Name, usize>,
+    /// Bytes of `pending` and of `leases`, as an image has them.
+    pending_bytes: usize,
+    leases_bytes: usize,
     usage: BTreeMap<Name, Usage>,
+}
+
+/// What a lease takes in an image.
+fn bytes_of_lease(holding: &MetaHolding) -> usize {
+    32 + holding.owner.as_bytes().len()
+}
+
+/// What a trigger's run takes in an image.
+fn bytes_of_run<'a>(trigger: &Name, events: impl Iterator<Item = &'a MetaEvent>) -> usize {
+    let told = |event: &MetaEvent| match event {
+        MetaEvent::Put { pair } => 64 + bytes_of(pair) as usize,
+        MetaEvent::Delete { key, .. } => 32 + key.as_bytes().len(),
+    };
+    64 + trigger.as_bytes().len() + events.map(told).sum::<usize>()
+}
+
+/// What of these events a trigger is told.
+fn told_to<'a>(trigger: &'a MetaTrigger, events: &'a [MetaEvent]) -> impl Iterator<Item = &'a MetaEvent> {
+    events.iter().filter(|event| event.key().as_bytes().starts_with(trigger.prefix.as_bytes()))
 }
 
 impl Meta {
@@ -119,11 +145,13 @@ impl Meta {
         };
         let lease = |(id, holding)| (id, Lease { holding, keys: BTreeSet::new() });
         meta.leases = image.leases.into_iter().map(lease).collect();
+        meta.leases_bytes = meta.leases.values().map(|lease| bytes_of_lease(&lease.holding)).sum();
         for pair in image.pairs {
             meta.put(pair);
         }
         for pending in &meta.pending {
             *meta.pending_of.entry(namespace_of_trigger(&pending.trigger)).or_default() += 1;
+            meta.pending_bytes += bytes_of_run(&pending.trigger, pending.events.iter());
         }
         meta
     }
@@ -262,20 +290,23 @@ impl Meta {
                 Ok(MetaResult::Transacted { succeeded, answers })
             }
             MetaAct::Grant { ttl_ms } => {
+                let holding = MetaHolding { ttl_ms, owner };
+                let exceeded = |what: &str, limit: usize| {
+                    let (namespace, what) = (Name::default(), what.to_owned());
+                    Err(MetaError::QuotaExceeded { namespace, what, limit: limit as u64 })
+                };
                 if self.leases.len() >= LEASES_MAX {
-                    let what = "leases".to_owned();
-                    return Err(MetaError::QuotaExceeded {
-                        namespace: Name::default(),
-                        what,
-                        limit: LEASES_MAX as u64,
-                    });
+                    return exceeded("leases", LEASES_MAX);
                 }
+                if self.leases_bytes + bytes_of_lease(&holding) > LEASES_BYTES_MAX {
+                    return exceeded("bytes of leases and their owners' names", LEASES_BYTES_MAX);
+                }
+                self.leases_bytes += bytes_of_lease(&holding);
                 if mutant(Mutant::LeaseNumberReused) {
                     self.last_lease = self.leases.keys().next_back().copied().unwrap_or_default();
                 }
                 self.last_lease += 1;
                 self.leases_changed += 1;
-                let holding = MetaHolding { ttl_ms, owner };
                 self.leases.insert(self.last_lease, Lease { holding, keys: BTreeSet::new() });
                 Ok(MetaResult::Granted { lease: self.last_lease, ttl_ms })
             }
@@ -285,7 +316,9 @@ impl Meta {
                 let gone = keys.len() as u64;
                 let events = keys.into_iter().map(|key| MetaEvent::Delete { key, revision }).collect();
                 self.commit(events, terms, said);
-                self.leases.remove(&lease);
+                if let Some(gone) = self.leases.remove(&lease) {
+                    self.leases_bytes -= bytes_of_lease(&gone.holding);
+                }
                 self.leases_changed += 1;
                 Ok(MetaResult::Revoked { keys: gone })
             }
@@ -297,7 +330,8 @@ impl Meta {
                     return Ok(MetaResult::Transacted { succeeded: false, answers: Vec::new() });
                 };
                 // Also when its changes are refused: it would be refused for ever.
-                self.pending.remove(at);
+                let run = self.pending.remove(at);
+                self.pending_bytes -= bytes_of_run(&run.trigger, run.events.iter());
                 let namespace = namespace_of_trigger(&trigger);
                 if let Some(count) = self.pending_of.get_mut(&namespace) {
                     *count -= 1;
@@ -333,6 +367,7 @@ impl Meta {
         }
         let events = draft.events();
         self.within_limits(&events, terms)?;
+        self.triggers_have_room(&events, terms)?;
         self.commit(events, terms, said);
         Ok(answers)
     }
@@ -370,6 +405,17 @@ impl Meta {
         Ok(())
     }
 
+    /// Whether what triggers are to be told of a client's change is within bounds. Leaders admit none
+    /// when half of it waits; of other changes it is left out instead (`commit`).
+    fn triggers_have_room(&self, events: &[MetaEvent], terms: &MetaTerms) -> Result<(), MetaError> {
+        let runs = terms.triggers.iter().map(|trigger| bytes_of_run(&trigger.name, told_to(trigger, events)));
+        if terms.depth == 0 && self.pending_bytes + runs.sum::<usize>() > PENDING_BYTES_MAX {
+            let (namespace, what) = (Name::default(), "bytes of what triggers are to be told".to_owned());
+            return Err(MetaError::QuotaExceeded { namespace, what, limit: PENDING_BYTES_MAX as u64 });
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, events: Vec<MetaEvent>, terms: &MetaTerms, said: &mut Vec<Said>) {
         if events.is_empty() {
             return;
@@ -382,11 +428,10 @@ impl Meta {
             }
         }
         for trigger in &terms.triggers {
-            let mine = events.iter().filter(|event| event.key().as_bytes().starts_with(trigger.prefix.as_bytes()));
-            let mine: Vec<MetaEvent> = mine.cloned().collect();
-            if mine.is_empty() {
+            if told_to(trigger, &events).next().is_none() {
                 continue;
             }
+            let bytes = bytes_of_run(&trigger.name, told_to(trigger, &events));
             let depth = terms.depth + 1;
             let (name, revision) = (&trigger.name, self.revision);
             let namespace = namespace_of_trigger(name);
@@ -394,6 +439,8 @@ impl Meta {
                 Some(format!("{DEPTH_MAX} triggers led to it"))
             } else if depth > 1 && self.pending_of(&namespace) >= CASCADE_MAX {
                 Some(format!("a trigger led to it, and {CASCADE_MAX} runs of `{namespace}` wait already"))
+            } else if self.pending_bytes + bytes > PENDING_BYTES_MAX {
+                Some(format!("{} bytes of what triggers are to be told wait already", self.pending_bytes))
             } else {
                 None
             };
@@ -404,11 +451,12 @@ impl Meta {
                 continue;
             }
             *self.pending_of.entry(namespace).or_default() += 1;
+            self.pending_bytes += bytes;
             self.pending.push(MetaPending {
                 trigger: trigger.name.clone(),
                 revision: self.revision,
                 depth,
-                events: mine,
+                events: told_to(trigger, &events).cloned().collect(),
             });
         }
         self.history.push(events);
@@ -451,6 +499,11 @@ impl Meta {
     pub(super) const fn count_leases_like(&mut self, other: &Self) {
         self.leases_changed = other.leases_changed;
     }
+    /// Whether half of what triggers may be told is still to be told.
+    #[must_use]
+    pub const fn triggers_are_behind(&self) -> bool {
+        self.pending_bytes > PENDING_BYTES_MAX / 2
+    }
     /// How many there are.
     #[must_use]
     pub fn leases_held(&self) -> usize {
@@ -462,6 +515,10 @@ impl Meta {
         self.history.check(self.revision);
         let all = self.usage(&Name::default());
         assert_eq!(all.keys, self.pairs.len() as u64, "usage counts every key");
+        assert!(
+            self.leases_bytes <= LEASES_BYTES_MAX && self.pending_bytes <= PENDING_BYTES_MAX,
+            "the image is bounded"
+        );
     }
 
     /// The same, key by key: too slow for every step.
@@ -477,6 +534,10 @@ impl Meta {
             bytes += bytes_of(pair);
         }
         assert_eq!(self.usage(&Name::default()).bytes, bytes, "usage is the sum over the keys");
+        let runs = self.pending.iter().map(|run| bytes_of_run(&run.trigger, run.events.iter()));
+        assert_eq!(runs.sum::<usize>(), self.pending_bytes, "bytes of what triggers are to be told");
+        let leases = self.leases.values().map(|lease| bytes_of_lease(&lease.holding));
+        assert_eq!(leases.sum::<usize>(), self.leases_bytes, "bytes of leases");
         let held: usize = self.leases.values().map(|lease| lease.keys.len()).sum();
         assert_eq!(held, self.pairs.values().filter(|pair| pair.lease != 0).count(), "leases know only their keys");
     }
