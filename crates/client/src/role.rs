@@ -10,7 +10,7 @@ use crate::watch::{Target, Watches};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{ApplyError, MapDelta};
-use nacre_wire::msg::check::{check_payload, check_sendable};
+use nacre_wire::msg::check::{check_payload, check_sendable, inline_bytes};
 use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
@@ -546,7 +546,7 @@ impl ObjectCluster for Client {
         if let Err(why) = sendable.or_else(|why| if mutant(Mutant::UnsendableTaken) { Ok(()) } else { Err(why) }) {
             return Ok(self.refuse(OpFailure::Invalid { why: why.to_string() }));
         }
-        let bytes = payload_len(&operation.payload) as u64;
+        let bytes = payload_len(&operation.payload) as u64 + inline_bytes(&operation.ops);
         let map = self.map.as_ref().ok_or(Refused::NotConnected)?;
         if !map.pools.contains_key(&operation.pool) {
             return Err(Refused::NoSuchPool);

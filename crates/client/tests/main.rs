@@ -46,6 +46,7 @@ tests! {
         an_early_answer_is_told_once_and_ends_nothing,
         what_held_an_operation_up_elsewhere_is_not_why_it_waits_now,
         what_is_in_flight_is_bounded_and_the_largest_goes_alone,
+        what_is_carried_beside_data_is_bounded_too,
         lengths_that_do_not_fit_the_data_end_it_at_once,
         what_no_osd_could_read_is_refused_before_it_is_sent,
         what_ends_at_once_takes_no_room,

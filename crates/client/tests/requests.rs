@@ -323,7 +323,7 @@ pub fn an_early_answer_is_told_once_and_ends_nothing() {
 }
 
 pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
-    let settings = ClientConfig { ops_max: 3, bytes_max: 100, ..config() };
+    let settings = ClientConfig { ops_max: 3, bytes_max: 100_000, ..config() };
     let mut rig = Rig::with(settings);
     let full = |rig: &Rig, length: u64| Operation {
         payload: vec![Bytes::from(vec![0; length as usize])],
@@ -334,18 +334,33 @@ pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
         rig.role.submit(rig.now, operation)
     };
     for round in 0..3 {
-        submit(&mut rig, 1000).expect("alone");
+        submit(&mut rig, 1_000_000).expect("alone");
         let request = rig.request();
         assert_eq!(submit(&mut rig, 0), Err(Refused::Busy), "round {round}: more bytes than the bound are under way");
         rig.answer(&request, None, vec![]);
     }
     for _ in 0..3 {
-        submit(&mut rig, 30).expect("there is room");
+        submit(&mut rig, 30_000).expect("there is room");
     }
     assert_eq!(submit(&mut rig, 0), Err(Refused::Busy), "three operations");
     rig.role.abandon(OpId(4));
-    assert_eq!(submit(&mut rig, 50), Err(Refused::Busy), "60 and 50 bytes");
-    submit(&mut rig, 40).expect("60 and 40");
+    assert_eq!(submit(&mut rig, 50_000), Err(Refused::Busy), "60 and 50 kB");
+    submit(&mut rig, 39_000).expect("60 and 39");
+}
+
+/// Entries of maps weighed nothing: 1,024 operations of 16 MiB each were taken.
+pub fn what_is_carried_beside_data_is_bounded_too() {
+    let mut rig = Rig::with(ClientConfig { bytes_max: 1 << 20, ..config() });
+    let set = |rig: &Rig, length| {
+        let entries = vec![("k".into(), Bytes::from(vec![0; length]))];
+        rig.operation(vec![SubOp::OmapSet { entries }])
+    };
+    for length in [700_000, 100_000] {
+        let operation = set(&rig, length);
+        rig.role.submit(rig.now, operation).expect("there is room");
+    }
+    let operation = set(&rig, 300_000);
+    assert_eq!(rig.role.submit(rig.now, operation), Err(Refused::Busy));
 }
 
 /// An OSD could not tell which bytes are whose; a daemon's own client must not stop its daemon for a caller's

@@ -15,6 +15,7 @@ use crate::watch::{Hearing, Notified, Watcher};
 use bytes::Bytes;
 use nacre_client::{Blocked, Done, Operation};
 use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
+use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Measure, Payload};
@@ -243,7 +244,7 @@ impl Cluster {
             return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
         }
         let deadline = self.deadline();
-        let permit = self.port.gate.enter(length).await;
+        let permit = self.port.gate.enter(length + inline_bytes(&operation.ops)).await;
         let (reply, receiver) = slot();
         self.port.call(Request::Operate { operation, deadline, reply, permit })?;
         receiver.await.ok_or_else(|| self.gone())?

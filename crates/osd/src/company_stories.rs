@@ -681,6 +681,23 @@ fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
     assert_eq!(good, 200, "all are answered when the group serves");
 }
 
+/// Entries of maps, attributes and names weighed nothing: operations of 1 MiB each counted as 512 bytes,
+/// and a group that did not serve held gigabytes of them.
+#[test]
+fn what_an_operation_carries_beside_data_is_weighed() {
+    let mut company = Company::new(3, 2, 3);
+    let away: Vec<u32> = company.acting()[1..].to_vec();
+    away.iter().for_each(|osd| drop(company.kill(*osd)));
+    company.wait(500);
+    let serving = company.acting()[0];
+    for n in 0..200 {
+        let entries = vec![("k".into(), Bytes::from(vec![7; 1 << 20]))];
+        company.send(&format!("object-{n}"), vec![SubOp::OmapSet { entries }], &[], 0);
+    }
+    let (ops, bytes) = company.host(serving).osd.client_load();
+    assert!(ops < 20 && (4 << 20..=9 << 20).contains(&bytes), "{ops} operations of {bytes} bytes");
+}
+
 /// A pool was removed while clients' operations were in hand. They were counted for ever, until the
 /// daemon took no operations of anybody any more.
 #[test]

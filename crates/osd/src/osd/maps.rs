@@ -263,7 +263,7 @@ impl Osd {
     /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats what finds none. A fence or an epoch of the far future must not
     /// fill our memory.
     pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
-        let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload());
+        let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload()) + message.meta_len() as usize;
         let (mut all, mut theirs, mut count) = (0, 0, 0);
         // Only what is held costs: usually nothing is.
         for (_, _, sender, held) in &self.held {

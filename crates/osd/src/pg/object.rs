@@ -64,6 +64,8 @@ pub struct Pending {
     pub request: OpRequest,
     /// Its data.
     pub payload: Payload,
+    /// Bytes of its parts beside that: see [`nacre_wire::msg::check::inline_bytes`].
+    pub inline: u64,
     /// When it came.
     pub received: Time,
     /// When its client was last told that it waits.
@@ -92,7 +94,7 @@ impl Pending {
     /// Bytes it holds in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        nacre_wire::msg::payload_len(&self.payload) as u64 + 512
+        nacre_wire::msg::payload_len(&self.payload) as u64 + self.inline + 512
     }
     /// Whether its client wants what is there now, durable or not.
     #[must_use]

@@ -17,6 +17,7 @@ use crate::turned_away::Why;
 use crate::{Mutant, key, mutant, snaps};
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
+use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SubOp};
 use nacre_wire::{Message, Payload};
 
@@ -100,7 +101,8 @@ impl Pg {
             return;
         }
         let now = sh.now;
-        let bytes = nacre_wire::msg::payload_len(&payload) as u64;
+        let inline = inline_bytes(&request.ops);
+        let bytes = nacre_wire::msg::payload_len(&payload) as u64 + inline;
         if self.is_waiting(from, &request) {
             return;
         }
@@ -117,6 +119,7 @@ impl Pg {
             from,
             request,
             payload,
+            inline,
             received: now,
             explained: now,
             writes,
@@ -346,7 +349,9 @@ impl Pg {
         }
         let is_write = front.is_write();
         let clones = front.clone_bytes.unwrap_or(0);
-        let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + UPDATE_BESIDE + clones;
+        // As the update that comes of it is counted (`room_of`).
+        let records = nacre_store::INDEX_COST * front.inline;
+        let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         let needs_copies = having < min_size || (is_write && lacking);
         // What only deletes can do without, as far as it leaves nothing: to know that, the object is looked at.

@@ -285,6 +285,7 @@ impl Pg {
             from,
             request,
             payload,
+            inline: 0,
             received: now,
             explained: now,
             writes: true,

@@ -6,6 +6,7 @@ use super::client::{
 };
 use super::meta::MetaCall;
 use super::payload_len;
+use crate::codec::Wire;
 use crate::frame::{META_LEN_MAX, PAYLOAD_LEN_MAX};
 use crate::measure::{Measure, TooLong};
 use bytes::Bytes;
@@ -46,6 +47,15 @@ pub fn check_sendable(object: &ObjectId, ops: &Vec<SubOp>, snaps: &SnapContext, 
     let mut measure = Measure::default();
     data.iter().for_each(|piece| measure.add(piece.len()));
     measure.fits("the operation's data", PAYLOAD_LEN_MAX)
+}
+
+/// Bytes of an operation's parts beside its data: keys and values of maps, attributes, names. They are in
+/// memory like data, for as long as the operation is.
+#[must_use]
+pub fn inline_bytes(ops: &[SubOp]) -> u64 {
+    let mut measure = Measure::default();
+    ops.iter().for_each(|op| op.measure(&mut measure));
+    measure.length()
 }
 
 /// The same of a request about metadata.

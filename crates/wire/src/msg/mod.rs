@@ -86,6 +86,13 @@ macro_rules! messages {
             pub fn put_meta(&self, out: &mut Vec<u8>) {
                 match self { $( Self::$name(body, ..) => body.put(out), )* }
             }
+            /// Bytes of the meta section.
+            #[must_use]
+            pub fn meta_len(&self) -> u64 {
+                let mut measure = $crate::Measure::default();
+                match self { $( Self::$name(body, ..) => body.measure(&mut measure), )* }
+                measure.length()
+            }
             /// The bulk data.
             #[must_use]
             pub fn payload(&self) -> &[Bytes] {
