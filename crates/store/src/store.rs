@@ -221,7 +221,7 @@ impl<D: Device> Store<D> {
                 active: Default::default(),
                 frozen: None,
                 leftovers: Default::default(),
-                staged: BTreeMap::new(),
+                staged: crate::tables::Staged::new((from.limits.cache_bytes / 4).max(1 << 20)),
                 omap_numbers: IndexMap::default(),
                 indexed_numbers: from.state.next_number,
             },
@@ -721,6 +721,7 @@ impl<D: Device> ObjectStore for Store<D> {
             (allocator.free(), allocator.memory())
         };
         let memory = self.tables.cache.bytes()
+            + self.tables.staged.bytes()
             + self.tables.active.bytes()
             + self.tables.frozen.as_ref().map_or(0, |t| t.bytes())
             + self.pending.by_unit.len() * (BLOCK_U64 as usize + 96)

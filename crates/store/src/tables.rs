@@ -18,12 +18,55 @@ pub(crate) struct Tables {
     pub(crate) frozen: Option<Arc<MemTable>>,
     /// Ranges whose removal no checkpoint has finished: what the index holds in them does not exist.
     pub(crate) leftovers: MemTable,
-    /// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
-    pub(crate) staged: BTreeMap<Bytes, Option<Bytes>>,
+    pub(crate) staged: Staged,
     /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is here is what the heads say.
     pub(crate) omap_numbers: IndexMap<ObjectKey, u64, FixedState>,
     /// Objects numbered from here on have nothing in the index.
     pub(crate) indexed_numbers: u64,
+}
+
+/// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
+///
+/// When nothing waits any more it goes. While something always does, as with many reads at a time, it goes
+/// in turn: when the younger half is full the older one goes, so what was just found outlives a retry.
+#[derive(Default)]
+pub(crate) struct Staged {
+    young: BTreeMap<Bytes, Option<Bytes>>,
+    old: BTreeMap<Bytes, Option<Bytes>>,
+    /// Of the young ones and of the old ones.
+    bytes: [usize; 2],
+    max: usize,
+}
+
+impl Staged {
+    /// Of about so many bytes, twice.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, ..Self::default() }
+    }
+    fn get(&self, key: &Bytes) -> Option<Option<Bytes>> {
+        self.young.get(key).or_else(|| self.old.get(key)).cloned()
+    }
+    pub(crate) fn insert(&mut self, key: Bytes, value: Option<Bytes>) {
+        // A tree's node beside them.
+        self.bytes[0] += key.len() + value.as_ref().map_or(0, Bytes::len) + 96;
+        self.young.insert(key, value);
+    }
+    /// Makes room for the result of another job.
+    pub(crate) fn turn(&mut self) {
+        if self.bytes[0] > self.max {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = [0, self.bytes[0]];
+        }
+    }
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.max);
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.iter().sum()
+    }
 }
 
 /// So many numbers are kept: groups of an OSD, and a good many objects besides.
@@ -54,7 +97,7 @@ impl Tables {
                 return Some(value);
             }
         }
-        self.staged.get(key).cloned()
+        self.staged.get(key)
     }
 
     /// Lays the memtables over entries of the index between `from` and `to`.

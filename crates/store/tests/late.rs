@@ -83,3 +83,35 @@ fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
     assert!(rig.store.usage().checkpoints > 0 && rig.store.usage().borders.replaced_in_cycle > 0);
     assert_eq!(rig.data(&key("a")), Ok([vec![1; 2 * 4096], vec![2; 4096]].concat()));
 }
+
+/// Records that were looked up stayed as long as any read waited: with two jobs always out, as many reads
+/// at a time make it, all that were ever read. A daemon whose clients only read grew without an end.
+#[test]
+fn what_was_looked_up_for_reads_is_bounded_though_some_read_always_waits() {
+    const OBJECTS: u64 = 30_000;
+    let mut rig = Rig::open(Rig::format(64 << 20), &OpenOptions { cache_bytes: 2 << 10, ..options() }, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for first in (0..OBJECTS).step_by(100) {
+        let touch = |t: Transaction, n| t.set_attr(key(format!("o{n}")), "x", vec![0; 100]);
+        rig.must((first..first + 100).fold(Transaction::new(), touch), first / 100 + 1);
+    }
+    rig.settle();
+    rig.store.rest();
+    rig.settle();
+    let before = rig.store.usage().memory;
+    let (mut out, mut most): (Vec<Job>, u64) = (Vec::new(), 0);
+    for n in 0..OBJECTS {
+        rig.store.read(Read::Stat(key(format!("o{n}"))), Token(1 << 40 | n));
+        let earlier = std::mem::take(&mut out);
+        rig.store.jobs(&mut out);
+        assert!(!out.is_empty(), "its record is in the index");
+        earlier.into_iter().for_each(|job| rig.store.on_job(job.run()));
+        most = most.max(rig.store.usage().memory);
+    }
+    out.into_iter().for_each(|job| rig.store.on_job(job.run()));
+    rig.settle();
+    assert!(most - before < 3 << 20, "{} bytes", most - before);
+    let found =
+        (0..OBJECTS).filter(|n| matches!(rig.answers.get(&Token(1 << 40 | n)), Some(Ok(ReadReply::Stat(Some(_))))));
+    assert_eq!(found.count() as u64, OBJECTS, "each is answered");
+}

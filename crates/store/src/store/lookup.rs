@@ -185,6 +185,7 @@ impl<D: Device> Store<D> {
         if generation != self.lookups.generation {
             return; // whoever still needs them asks again
         }
+        self.tables.staged.turn();
         for (key, value) in keys.into_iter().zip(found) {
             // Memory is newer, if it has come to know the key meanwhile.
             if self.tables.get(&key).is_none() {
