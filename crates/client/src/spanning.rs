@@ -10,7 +10,7 @@
 //! What it gives: while one writer is between its first and last lock, no other writer that follows the recipe writes any of the objects, and a writer that lost
 //! a lock writes nothing more to that object. What it does not give: all or nothing. A writer that dies in between leaves some objects
 //! written; its locks then run out, or are taken over once it is fenced, and whoever takes them over finds the objects as they are and
-//! repairs them. Readers who must not see a half of it take the locks shared.
+//! repairs them. A lock makes its object where there is none, and giving it back does not remove it. Readers who must not see a half of it take the locks shared.
 //!
 //! Round trips: one per object to lock, which the order needs, and one for all writes and unlocks together: the write and the unlock are one
 //! operation.
@@ -52,9 +52,10 @@ pub struct LockTerms {
 pub struct SpanningFailure {
     /// Which object it failed at.
     pub object: ObjectId,
-    /// Why.
+    /// Why. A guard is named by its place among the caller's own parts.
     pub why: Failure,
-    /// Objects that were written none the less. Empty: as if nothing had happened.
+    /// Objects that were written none the less. Where both lists are empty nothing was written; objects
+    /// that were not there may be now, empty: taking a lock makes its object.
     pub written: Vec<ObjectId>,
     /// Objects of which nobody knows: no answer came.
     pub unknown: Vec<ObjectId>,
@@ -221,7 +222,13 @@ impl SpanningWrite {
                 self.held[part] &= !taken || mutant(Mutant::AnothersUnlocked);
                 let superseded = matches!(why, Failure::Refused(OpFailure::Superseded {}));
                 let unknown = why.may_have_happened() && !(superseded && mutant(Mutant::SupersededIsNothing));
-                self.fail(part, why.clone(), unknown);
+                let why = match why {
+                    Failure::Refused(OpFailure::Guard { index: index @ 1.. }) => {
+                        Failure::Refused(OpFailure::Guard { index: index - 1 })
+                    }
+                    why => why.clone(),
+                };
+                self.fail(part, why, unknown);
             }
             (Asked::Unlock, _) => {}
         }

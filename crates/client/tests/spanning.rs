@@ -214,6 +214,9 @@ pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
     rig.answer("b", Ok(5));
     rig.answer("c", Ok(5));
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")]);
+    rig.answer("a", Ok(6));
+    // The lock's guard stood before the caller's own parts.
+    assert_eq!(rig.failure().why, Failure::Refused(OpFailure::Guard { index: 0 }));
 }
 
 /// What is not sent yet when a part fails is not sent any more.

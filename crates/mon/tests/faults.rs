@@ -525,11 +525,15 @@ fn an_osd_that_is_taken_in_while_it_is_down_is_given_its_time_again() {
     let mut world = World::found(3, 57);
     let leader = world.elect();
     world.boot_osds(5);
+    world.command(leader, json!({"command": "osd reweight", "osd": 0, "weight": 0.5})).expect("done");
+    let weight = |world: &World| world.map(leader).osds[&OsdId(0)].weight;
+    let before = weight(&world);
     world.report(leader, 1, 0, 0, true);
     world.run_with_beacons(Duration::from_secs(700), &[]);
     let is_out = |world: &World| world.map(leader).osds[&OsdId(0)].weight.0 == 0;
     assert!(is_out(&world));
     world.command(leader, json!({"command": "osd in", "osd": 0})).expect("it is taken in");
+    assert_eq!(weight(&world), before, "with the weight that it had");
     world.run_with_beacons(Duration::from_secs(590), &[]);
     assert!(!is_out(&world), "an operator took it in");
     let health = world.command(leader, json!({"command": "health detail"})).expect("answered");

@@ -101,6 +101,45 @@ fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
     assert_eq!(company.read("new"), Ok(b"new".to_vec()), "answered during the comparison: {early}");
 }
 
+/// An omap of many pages beside data that is at its end with the first part: the last part is the one that
+/// ends both. A member that took an earlier one for it would have some of the entries, and count as whole.
+#[test]
+fn an_omap_of_many_pages_comes_whole() {
+    for place in [0, 2] {
+        let mut company = Company::new(3, 2, 3);
+        let limits = crate::Limits { push_entries: 2, push_bytes: 4 << 10, ..crate::Limits::default() };
+        company.limit(limits);
+        let member = company.acting()[place];
+        let host = company.kill(member);
+        company.wait(1000);
+        let entries: Vec<(Bytes, Bytes)> = (0..9).map(|n| (format!("k{n}").into(), "v".into())).collect();
+        for (name, length) in [("short", 1_usize), ("long", 30_000)] {
+            company.write(name, &vec![7; length]).expect("two are enough");
+            company.op(name, vec![SubOp::OmapSet { entries: entries.clone() }], &[]).expect("two are enough");
+        }
+        company.revive(host, 2);
+        company.limit(limits);
+        company.wait(5000);
+        let others: Vec<u32> = company.acting().into_iter().filter(|osd| *osd != member).collect();
+        company.kill(others[0]);
+        company.wait(2000);
+        for (name, length) in [("short", 1), ("long", 30_000)] {
+            let object = ObjectId::named(name);
+            assert_eq!(company.data_at(member, &object), vec![7; length]);
+            let from = std::ops::Bound::Unbounded;
+            let read = nacre_store::Read::Omap {
+                object: key::store_key(PG, &object),
+                from,
+                to: None,
+                limit_entries: 100,
+                limit_bytes: 1 << 20,
+            };
+            let found = company.host(member).store.peek(&read);
+            assert_eq!(found, Ok(nacre_store::ReadReply::Omap { entries: entries.clone(), more: false }), "{name}");
+        }
+    }
+}
+
 /// A primary asked for an object that a client waited for, and the question was lost. Each look at
 /// the client's operation put off the end of the wait for an answer: the object was not asked for
 /// again as long as the client waited for it.
