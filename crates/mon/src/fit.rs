@@ -83,11 +83,11 @@ impl Lost {
             copies = copies.saturating_add(u64::try_from(missing).unwrap_or(u64::MAX));
         }
         let down = || map.osds.iter().filter(|(_, info)| !info.up);
-        let inside = down().filter(|(_, info)| info.weight != Weight::OUT).count().max(1);
-        let mut lost = Self { share: absent / inside as u64, moving: 0 };
+        let inside = || down().filter(|(_, info)| info.weight != Weight::OUT);
+        let mut lost = Self { share: absent / inside().count().max(1) as u64, moving: 0 };
         let held = |(osd, _): (&OsdId, &OsdInfo)| lost.held(stats, *osd);
         lost.moving = if all_said {
-            copies.saturating_sub(down().filter(|(_, info)| info.weight != Weight::OUT).map(held).sum())
+            copies.saturating_sub(inside().map(held).sum())
         } else {
             // Of those that were just taken out nobody has said yet how much is left.
             down().filter(|(_, info)| info.weight_before_auto_out.is_some()).map(held).sum()
@@ -128,6 +128,10 @@ pub fn would_not_fit(map: &ClusterMap, stats: &Stats) -> Vec<OsdId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{map_with_osds, with_pool};
+    use nacre_types::Instance;
+    use nacre_wire::map::Change;
+    use nacre_wire::msg::monitor::{Beacon, PgReport};
 
     fn fits_elsewhere(map: &ClusterMap, stats: &Stats, osd: OsdId) -> bool {
         by_room(map, stats, vec![osd]).1.is_empty()
@@ -162,10 +166,6 @@ mod tests {
         let said = Lost::of(&map, &stats);
         assert_eq!(said.moving, 0);
     }
-    use crate::testing::{map_with_osds, with_pool};
-    use nacre_types::Instance;
-    use nacre_wire::map::Change;
-    use nacre_wire::msg::monitor::{Beacon, PgReport};
 
     fn beacon(osd: OsdId, used: u64) -> Beacon {
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());

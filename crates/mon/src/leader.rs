@@ -256,17 +256,14 @@ impl Leader {
         }
     }
 
-    /// A line of this monitor's own, numbered. Lines are numbered within a term: two leaders never share one.
-    fn line(&mut self, me: MonId, term: u64, severity: Severity, text: String) -> LogLine {
-        self.numbered(unnumbered(me, term, severity, text))
-    }
-
+    /// A line of this monitor's own gets its number. Lines are numbered within a term: two leaders never share one.
     fn numbered(&mut self, mut line: LogLine) -> LogLine {
         if self.said_in != line.instance.0 {
             (self.said_in, self.said) = (line.instance.0, 0);
         }
         self.said += 1;
         line.number = self.said;
+        cut_line(&mut line);
         line
     }
 
@@ -289,9 +286,7 @@ impl Leader {
     /// What is wrong with programs, as lines that the log has once. Those that it has already are left out.
     pub fn fault_lines(&mut self, me: MonId, term: u64, log: &ClusterLog, said: Vec<FaultLine>) -> Vec<LogLine> {
         let line = |FaultLine { key, text }| {
-            let mut line = LogLine { once: key, ..self.line(me, term, Severity::Warn {}, text) };
-            cut_line(&mut line);
-            line
+            self.numbered(LogLine { once: key, ..unnumbered(me, term, Severity::Warn {}, text) })
         };
         said.into_iter().map(line).filter(|line| !log.knows(line)).collect()
     }
@@ -341,9 +336,7 @@ impl Leader {
         deferred.append(&mut self.queue);
         self.queue = deferred;
         for (severity, text) in said {
-            let mut line = self.line(view.me, view.term, severity, text);
-            cut_line(&mut line);
-            taken.lines.push(line);
+            taken.lines.push(self.numbered(unnumbered(view.me, view.term, severity, text)));
         }
         taken.changes = batch.into_changes(&view.map().crush.text);
         taken
