@@ -26,7 +26,7 @@ pub(crate) enum Outcome {
     /// The checkpoint is durable, or failed.
     Checkpointed(Result<Merged, IndexError>),
     /// Bytes below an object's number.
-    Weighed { generation: u64, number: u64, weight: Result<u64, IndexError> },
+    Weighed { number: u64, weight: Result<u64, IndexError> },
 }
 
 /// One piece of blocking work.

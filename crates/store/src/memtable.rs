@@ -130,6 +130,10 @@ impl MemTable {
         let range = Key::new(from.clone())..Key::new(to.max(from).clone());
         self.records.range(range).map(|(key, value)| (&key.bytes, value))
     }
+    /// Bytes of keys and values that are set between `from` and `to`.
+    pub(crate) fn weigh(&self, from: &Bytes, to: &Bytes) -> u64 {
+        self.records_in(from, to).filter_map(|(key, value)| Some((key.len() + value.as_ref()?.len()) as u64)).sum()
+    }
 }
 
 #[cfg(test)]

@@ -704,7 +704,7 @@ impl<D: Device> ObjectStore for Store<D> {
             Outcome::Found { generation, keys, found } => self.found(generation, keys, found),
             Outcome::Scanned { generation, scan, from, found } => self.scanned(generation, scan, from, found),
             Outcome::Checkpointed(result) => self.checkpointed(result),
-            Outcome::Weighed { generation, number, weight } => self.weighed(generation, number, weight),
+            Outcome::Weighed { number, weight } => self.weighed(number, weight),
         }
         self.advance();
     }

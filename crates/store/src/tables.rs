@@ -115,8 +115,7 @@ impl Tables {
 
     /// Bytes of keys and values that the memtables set between `from` and `to`.
     pub(crate) fn weigh(&self, from: &Bytes, to: &Bytes) -> u64 {
-        let records = self.frozen.as_deref().into_iter().chain([&self.active]).flat_map(|t| t.records_in(from, to));
-        records.filter_map(|(key, value)| Some((key.len() + value.as_ref()?.len()) as u64)).sum()
+        self.frozen.as_deref().into_iter().chain([&self.active]).map(|table| table.weigh(from, to)).sum()
     }
 
     /// Bytes as they are counted, beside a count of all there is.

@@ -25,6 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Watches of one client.
 pub const WATCHES_MAX: usize = 20_000;
 
+/// Bytes of events that a monitor puts together at once for its watches, each group's counted once. A deletion of all keys is some MiB, and may concern
+/// a thousand groups: of every prefix of one long key.
+const TOLD_BYTES_MAX: usize = 64 << 20;
+
 /// So many watches are looked at one by one at each step of a test.
 const CHECKED_MAX: usize = 64;
 
@@ -121,19 +125,33 @@ impl Watchers {
         }
     }
 
-    /// Groups that a key concerns.
-    fn concerned(&self, key: &Name, into: &mut BTreeSet<MetaSpan>) {
-        let mut add = |span: MetaSpan| {
-            if self.groups.contains_key(&span) {
-                into.insert(span);
+    /// What each group is to be told, in the events' order. A key's groups are looked up, and the keys of a group with two ends: so that it costs what
+    /// is told, not events times groups.
+    fn sorted<'a>(&self, events: &[&'a MetaEvent]) -> BTreeMap<MetaSpan, Vec<&'a MetaEvent>> {
+        let mut sorted: BTreeMap<MetaSpan, Vec<&MetaEvent>> = BTreeMap::new();
+        for event in events {
+            let bytes = event.key().as_bytes();
+            let prefixes = (0..=bytes.len()).map(|length| MetaSpan::Prefix { prefix: Name::copy(&bytes[..length]) });
+            let spans = prefixes.chain([MetaSpan::Key { key: event.key().clone() }]);
+            for span in spans.filter(|span| self.groups.contains_key(span)) {
+                sorted.entry(span).or_default().push(event);
             }
-        };
-        add(MetaSpan::Key { key: key.clone() });
-        let bytes = key.as_bytes();
-        for length in 0..=bytes.len() {
-            add(MetaSpan::Prefix { prefix: Name::copy(&bytes[..length]) });
         }
-        into.extend(self.between.iter().filter(|span| span.has(key)).cloned());
+        if self.between.is_empty() {
+            return sorted;
+        }
+        let mut by_key: Vec<(&Name, usize)> = events.iter().map(|event| event.key()).zip(0..).collect();
+        by_key.sort_unstable();
+        for span in &self.between {
+            let from = by_key.partition_point(|(key, _)| *key < span.first());
+            let concerned = by_key[from..].iter().take_while(|(key, _)| span.has(key));
+            let mut places: Vec<usize> = concerned.map(|(_, place)| *place).collect();
+            if !places.is_empty() {
+                places.sort_unstable();
+                sorted.insert(span.clone(), places.into_iter().map(|place| events[place]).collect());
+            }
+        }
+        sorted
     }
 
     /// Revisions after `before` were applied.
@@ -154,14 +172,15 @@ impl Watchers {
             // First: what comes with the loss of a right is not for who has lost it.
             self.recheck(meta, mail);
         }
-        let mut spans = BTreeSet::new();
-        for event in &events {
-            self.concerned(event.key(), &mut spans);
-        }
-        for span in spans {
-            let mine: Vec<MetaEvent> =
-                events.iter().filter(|event| span.has(event.key())).map(|event| (*event).clone()).collect();
+        let mut told_bytes = 0;
+        for (span, mine) in self.sorted(&events) {
+            let mine: Vec<MetaEvent> = mine.into_iter().cloned().collect();
             let shared = MetaEvents::encode(&mine);
+            told_bytes += shared.len();
+            if told_bytes > TOLD_BYTES_MAX {
+                self.overrun(&span, now, mail);
+                continue;
+            }
             let Some(group) = self.groups.get_mut(&span) else { continue };
             let mut apart = Vec::new();
             for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
@@ -176,6 +195,15 @@ impl Watchers {
             for who in apart {
                 self.catch_up(meta, &span, who, false, mail);
             }
+        }
+    }
+
+    /// More is to be told at once than is told: who watches `span` reads its keys again, as if the history did not reach back so far.
+    fn overrun(&mut self, span: &MetaSpan, now: u64, mail: &mut Mail) {
+        let behind = self.groups.get(span).into_iter().flatten().filter(|(_, at)| **at < now).map(|(who, _)| *who);
+        for who in behind.collect::<Vec<Who>>() {
+            self.cancel(who.0, who.1);
+            mail.push(ended(who, MetaError::Compacted { oldest: now + 1 }));
         }
     }
 
@@ -242,3 +270,7 @@ impl Watchers {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "watchers_test.rs"]
+mod tests;

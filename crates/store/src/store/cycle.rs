@@ -334,12 +334,12 @@ impl<D: Device> Store<D> {
         let cycle = self.cycle.take().expect("a checkpoint that comes back was sent");
         let checkpoint = cycle.checkpoint.expect("a cycle with a job has a checkpoint");
         self.tail = checkpoint.state.position;
-        self.tables.frozen = None;
+        let frozen = self.tables.frozen.take().expect("frozen until it is in the index");
         self.index_owed[1] = 0;
         self.tables.indexed_numbers = checkpoint.state.next_number;
         // Lookups under way may have read the index before this; what they found could be older than what memory
         // has just forgotten.
-        self.lookups.generation += 1;
+        self.lookups.checkpointed(&frozen);
         self.tables.staged.clear();
         self.tables.set_leftovers(&merged.leftovers);
         self.omaps.clear();

@@ -38,7 +38,8 @@ pub(super) struct Lookups {
     scans: BTreeMap<ScanFor, Scan>,
     scans_out: BTreeSet<ScanFor>,
     weights: BTreeSet<u64>,
-    weights_out: BTreeSet<u64>,
+    /// With the bytes that checkpoints have moved from memory into the index since each began.
+    weights_out: BTreeMap<u64, u64>,
     /// Checkpoints so far; results of another generation are dropped.
     pub(super) generation: u64,
     next_job: u64,
@@ -59,12 +60,21 @@ impl Lookups {
         self.want_scan(ScanFor::Clone(number), Scan { from, to, limit: usize::MAX, bytes });
     }
     pub(super) fn want_weight(&mut self, number: u64) {
-        if !self.weights_out.contains(&number) {
+        if !self.weights_out.contains_key(&number) {
             self.weights.insert(number);
         }
     }
-    pub(super) fn weighed(&mut self, number: u64) {
-        self.weights_out.remove(&number);
+    /// A weight came back; what has to be added to it.
+    pub(super) fn weighed(&mut self, number: u64) -> u64 {
+        self.weights_out.remove(&number).expect("only what is out comes back")
+    }
+    /// A checkpoint has moved `frozen` into the index. Weighing a large omap may take longer than checkpoints are apart, so a weight from before is
+    /// not thrown away: with what came since it is what a weight shall be, a bound.
+    pub(super) fn checkpointed(&mut self, frozen: &MemTable) {
+        self.generation += 1;
+        for (number, since) in &mut self.weights_out {
+            *since += frozen.weigh(&keys::omap(*number, &[]), &keys::end(keys::TAG_OMAP, *number));
+        }
     }
     pub(super) fn want_scan(&mut self, what: ScanFor, scan: Scan) {
         if !self.scans_out.contains(&what) {
@@ -107,7 +117,6 @@ impl Work for ScanWork {
 
 struct WeighWork {
     index: Index,
-    generation: u64,
     number: u64,
     max: u64,
 }
@@ -115,7 +124,7 @@ impl Work for WeighWork {
     fn run(self: Box<Self>) -> Outcome {
         let (from, to) = (keys::omap(self.number, &[]), keys::end(keys::TAG_OMAP, self.number));
         let weight = self.index.weigh(&from, &to, self.max);
-        Outcome::Weighed { generation: self.generation, number: self.number, weight }
+        Outcome::Weighed { number: self.number, weight }
     }
     fn name(&self) -> &'static str {
         "weigh"
@@ -158,11 +167,11 @@ impl<D: Device> Store<D> {
             works.push(Box::new(ScanWork { index: self.index.clone(), generation, what, scan }));
         }
         for number in std::mem::take(&mut self.lookups.weights) {
-            self.lookups.weights_out.insert(number);
+            self.lookups.weights_out.insert(number, 0);
             self.usage.index_misses += 1;
             // Beyond what is free it does not matter any more.
             let max = self.layout.device_length;
-            works.push(Box::new(WeighWork { index: self.index.clone(), generation, number, max }));
+            works.push(Box::new(WeighWork { index: self.index.clone(), number, max }));
         }
         if let Some(work) = self.take_checkpoint() {
             works.push(Box::new(work));

@@ -206,11 +206,10 @@ impl<D: Device> Store<D> {
         Ok(indexed + self.tables.weigh(&from, &to))
     }
 
-    pub(super) fn weighed(&mut self, generation: u64, number: u64, weight: Result<u64, IndexError>) {
-        self.lookups.weighed(number);
+    pub(super) fn weighed(&mut self, number: u64, weight: Result<u64, IndexError>) {
+        let since = self.lookups.weighed(number);
         match weight {
-            Ok(weight) if generation == self.lookups.generation => drop(self.weights.insert(number, weight)),
-            Ok(_) => {}
+            Ok(weight) => drop(self.weights.insert(number, weight + since)),
             Err(error) => self.lookup_failed(error),
         }
     }
