@@ -4,7 +4,8 @@
 //!  others' load ─▶ disk alone ─▶ 1 monitor + 3 OSDs (processes, loopback TCP) ─▶ each scenario: objects made, measured, removed ─▶ disk alone
 //!       └──────────────┴──────────────── ratios, table, one line each in bench/history.ndjson ───────────────┘
 //! ```
-//! The disk is measured before and after, and the mean is the baseline: machines are shared. Goals are those of DESIGN §10 and the issue.
+//! The disk is measured before and after, and the mean is the baseline: machines are shared. Goals
+//! are those of DESIGN §10 and the issue.
 
 use crate::cluster::{Cluster, succeeds};
 use crate::machine;

@@ -1,4 +1,5 @@
-//! Ceph on this machine: whether it is there, getting it, and a cluster of it that is thrown away (`tests/ceph-cluster`).
+//! Ceph on this machine: whether it is there, getting it, and a cluster of it that is thrown away
+//! (`tests/ceph-cluster`).
 //!
 //! ```text
 //!  there? ─no─▶ apt-get, when root ─▶ Throwaway::up ─▶ conf: `nacre --cluster ceph:CONF …` ─▶ dropped: down, folder removed

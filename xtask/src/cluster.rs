@@ -3,7 +3,8 @@
 //! ```text
 //!  init ─▶ start (mon.0 … osd.N) ─▶ ask: `nacre --json …` ─▶ kill, stop, resume, start again ─▶ dropped: `nacre down`, then killed
 //! ```
-//! Invariant: every wait has a bound, and no daemon outlives the value. (Ctrl-C does not drop values: see `show/guard.rs`.)
+//! Invariant: every wait has a bound, and no daemon outlives the value. (Ctrl-C does not drop
+//! values: see `show/guard.rs`.)
 
 use crate::bounded;
 use anyhow::{Context, Result, bail, ensure};
@@ -42,7 +43,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a cluster in a folder that does not exist yet and starts all its daemons; `who` is up afterwards, there are no pools.
+    /// Makes a cluster in a folder that does not exist yet and starts all its daemons; `who` is up
+    /// afterwards, there are no pools.
     ///
     /// # Errors
     /// When the folder or the ports are taken, or an OSD does not come up.
@@ -115,7 +117,8 @@ impl Cluster {
         Ok(begun)
     }
 
-    /// What daemons with faulty devices read before each call of one (`node/src/faults.rs`); there are no faults without it.
+    /// What daemons with faulty devices read before each call of one (`node/src/faults.rs`); there
+    /// are no faults without it.
     pub fn faults_file(&self) -> PathBuf {
         self.dir.join("device-faults")
     }
@@ -260,7 +263,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a daemon that was told to end did so. One that had only just begun does not watch for the signal yet, and that ends it as well.
+/// Whether a daemon that was told to end did so. One that had only just begun does not watch for
+/// the signal yet, and that ends it as well.
 pub fn ended_well(status: ExitStatus) -> bool {
     status.success() || status.signal() == Some(15)
 }

@@ -1,7 +1,8 @@
 //! `./x fuzz NAME`: one of the fuzz targets in `fuzz/`, under cargo-fuzz and the nightly toolchain.
 //!
-//! What a run learns goes to the build folder, not to the corpus that is checked in: of that, only small inputs that found
-//! something new are worth keeping. `crates/fuzz` has the targets' bodies, and replays the corpus on stable.
+//! What a run learns goes to the build folder, not to the corpus that is checked in: of that, only
+//! small inputs that found something new are worth keeping. `crates/fuzz` has the targets' bodies,
+//! and replays the corpus on stable.
 
 use crate::step::program;
 use crate::workspace::Workspace;

@@ -1,6 +1,7 @@
 //! What the machine must have, and getting it where that is possible without asking.
 //!
-//! The Rust toolchain is pinned in `rust-toolchain.toml`, and rustup fetches it. Everything else is a program that `apt-get` knows.
+//! The Rust toolchain is pinned in `rust-toolchain.toml`, and rustup fetches it. Everything else is
+//! a program that `apt-get` knows.
 
 use crate::step::{cargo, program};
 use anyhow::{Result, bail};

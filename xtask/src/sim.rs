@@ -59,7 +59,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
 /// So many seeds must cross every border.
 const SEEDS_FOR_BORDERS: u64 = 200;
 
-/// Seeds do not know of each other: a process per core, each with a part of them. Many seeds must come to every limit and rare path.
+/// Seeds do not know of each other: a process per core, each with a part of them. Many seeds must
+/// come to every limit and rare path.
 fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     let (failed, crossed) = on_all_cores(workspace, false, |core, cores| {
         let (from, to) = (seeds * core / cores, seeds * (core + 1) / cores);
@@ -80,7 +81,8 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Runs the simulator once for each core, with arguments by core and number of cores; gives the lines that say what failed, and what was counted of borders.
+/// Runs the simulator once for each core, with arguments by core and number of cores; gives the
+/// lines that say what failed, and what was counted of borders.
 fn on_all_cores(
     workspace: &Workspace,
     planted: bool,
@@ -130,7 +132,8 @@ fn show_and_count(output: impl Read) -> (Vec<(String, u64)>, Vec<String>) {
     (counts, failed)
 }
 
-/// Every planted bug must be caught: those of stores, monitors and clients by the stories of their crates, the others by the simulator.
+/// Every planted bug must be caught: those of stores, monitors and clients by the stories of their
+/// crates, the others by the simulator.
 ///
 /// # Errors
 /// When one is not, or there is no simulator.

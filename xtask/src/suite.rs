@@ -122,8 +122,8 @@ pub fn test(arguments: &[String]) -> Result<()> {
 
 const ON_CEPH: &str = "tests on a Ceph cluster";
 
-/// The tests that need a Ceph cluster, on one of their own. Skipped where there can be none; but a machine that checks others' work (it sets `CI`)
-/// must have one: nobody reads what it skipped.
+/// The tests that need a Ceph cluster, on one of their own. Skipped where there can be none; but a
+/// machine that checks others' work (it sets `CI`) must have one: nobody reads what it skipped.
 fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
     if let Err(why) = ceph::obtain() {
         let must = std::env::var_os("CI").is_some_and(|value| !value.is_empty());

@@ -1,4 +1,5 @@
-//! The examples in the comments of a class: `METHOD "input" -> "output"`, `METHOD "input" !ENAME`, `setup: write "data"`.
+//! The examples in the comments of a class: `METHOD "input" -> "output"`, `METHOD "input" !ENAME`,
+//! `setup: write "data"`.
 
 use crate::{Change, Desk, Host};
 use nacre_policy::{errno, library};

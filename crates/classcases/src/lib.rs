@@ -5,8 +5,8 @@
 //!  crates/node/tests     an embedded cluster ──────────┼─▶ Host ─▶ run: every example of every comment, then each class against its model
 //!  crates/rados/tests    Ceph: the portable classes ───┘
 //! ```
-//! A class that passes in one place and fails in another is not portable, or the place is wrong. Judged is what calls return and what the object then is,
-//! never how long it took.
+//! A class that passes in one place and fails in another is not portable, or the place is wrong.
+//! Judged is what calls return and what the object then is, never how long it took.
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "cases of a test panic")]
 

@@ -1,7 +1,8 @@
 //! `nacre crush …`: placement maps without a cluster. Results are those of Ceph 16's crushtool, bit for bit.
 //!
-//! Fixed for outside tools: `crush test` prints a line of OSD ids per input and nothing else; `crush hash` prints `raw HASH pg PG`, both in
-//! hexadecimal as `ceph osd map` shows them (`docs/formats/crush-text.md` has the map's text form).
+//! Fixed for outside tools: `crush test` prints a line of OSD ids per input and nothing else;
+//! `crush hash` prints `raw HASH pg PG`, both in hexadecimal as `ceph osd map` shows them
+//! (`docs/formats/crush-text.md` has the map's text form).
 
 use crate::out::Out;
 use anyhow::{Context, Result, bail};

@@ -10,8 +10,8 @@
 //! ```
 //! A host crate: it reads files, clocks and the environment, so clippy's disallowed lists do not apply here.
 //!
-//! Invariants (tests/): an error is one line on standard error that says what is wrong and what to do, and the exit code is not 0; with
-//! `--json` standard output holds JSON and nothing else.
+//! Invariants (tests/): an error is one line on standard error that says what is wrong and what to
+//! do, and the exit code is not 0; with `--json` standard output holds JSON and nothing else.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(unsafe_code)]
 // They panic when nobody can read them: `say.rs`.
@@ -56,7 +56,8 @@ struct Nacre {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
     json: bool,
-    /// The cluster: its folder, or its cluster.toml; or ceph:FILE, a Ceph cluster's configuration [default: ./nacre-data].
+    /// The cluster: its folder, or its cluster.toml; or ceph:FILE, a Ceph cluster's configuration
+    /// [default: ./nacre-data].
     #[arg(long, global = true, value_name = "DIR|FILE|ceph:FILE", env = "NACRE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
     /// The name to act under: what it may do is the cluster's to say (`nacre client ls`, `nacre meta namespace`).
@@ -137,7 +138,8 @@ enum Cluster {
         /// First port of 127.0.0.1; the daemons take the following ones [default: the first free ones from 7400 on].
         #[arg(long)]
         base_port: Option<u16>,
-        /// The first daemon's address, such as 127.0.7.1; the others listen on the following ones [default: all on 127.0.0.1].
+        /// The first daemon's address, such as 127.0.7.1; the others listen on the following ones
+        /// [default: all on 127.0.0.1].
         #[arg(long)]
         host: Option<std::net::Ipv4Addr>,
         /// Size of each OSD's store, such as 10GiB [default: what fits on the disk, at most 10GiB].
@@ -152,7 +154,8 @@ enum Command {
     Up(up::Arguments),
     /// Stop whatever runs in the cluster's folder.
     Down(down::Arguments),
-    /// Look at this machine and the cluster's folder: what is wrong, and what to do. Exit code 1 if something is an error.
+    /// Look at this machine and the cluster's folder: what is wrong, and what to do. Exit code 1 if
+    /// something is an error.
     Doctor,
     /// Daemons' stores.
     #[command(subcommand)]

@@ -33,7 +33,8 @@ enum Command {
     Put {
         /// NAMESPACE/NAME.
         key: String,
-        /// Its value; standard input when left out. One that begins with a `-` and is no number stands last, after `--`.
+        /// Its value; standard input when left out. One that begins with a `-` and is no number
+        /// stands last, after `--`.
         #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// Only if the revision that changed it last is this; 0: only if it does not exist.
@@ -71,8 +72,9 @@ enum Command {
     },
     /// Carry out a transaction: JSON from standard input.
     ///
-    /// {"if": [{"key": "a/x", "version": 0}], "then": [{"put": "a/x", "value": "1"}, {"get": "a/"}], "else": [{"delete": "a/y"}]}.
-    /// What is compared is value, version, created, modified or lease, by "is": "=", "!=", "<" or ">". A name that ends in "/" is all below it.
+    /// {"if": [{"key": "a/x", "version": 0}], "then": [{"put": "a/x", "value": "1"}, {"get":
+    /// "a/"}], "else": [{"delete": "a/y"}]}. What is compared is value, version, created, modified
+    /// or lease, by "is": "=", "!=", "<" or ">". A name that ends in "/" is all below it.
     Txn,
     /// Leases: keys that go when their owner does.
     #[command(subcommand)]

@@ -62,7 +62,8 @@ pub trait Objects {
     /// # Errors
     /// When there is no such pool.
     fn pg_num(&mut self, pool: PoolId) -> Result<u32>;
-    /// Waits until this client's map is of that epoch: what it asks of an OSD then is answered by one that knows it, too.
+    /// Waits until this client's map is of that epoch: what it asks of an OSD then is answered by
+    /// one that knows it, too.
     ///
     /// # Errors
     /// When the monitors do not send it.

@@ -28,7 +28,8 @@ impl Out {
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.writer.write_all(bytes).context("writing to standard output")
     }
-    /// Prints what a program gave: as it is where another program reads it, and what a terminal would obey written out where a person does.
+    /// Prints what a program gave: as it is where another program reads it, and what a terminal
+    /// would obey written out where a person does.
     ///
     /// # Errors
     /// As [`Self::bytes`].

@@ -1,9 +1,11 @@
-//! `nacre policy test|explain|trace|library`: policies before they are dangerous (MAL-07, MAL-51; USERS: why Mantle failed upstream). No cluster needed.
+//! `nacre policy test|explain|trace|library`: policies before they are dangerous (MAL-07, MAL-51;
+//! USERS: why Mantle failed upstream). No cluster needed.
 //!
 //! ```text
 //!   FILE (Lua) + trace ─▶ nacre_mantle::Model ─▶ tick by tick: metrics in, targets out, what moved and why not more ─▶ summary, exit code
 //! ```
-//! Exit code 1 when the policy failed at any tick or moved a unit back and forth: so that a script can ask before it activates.
+//! Exit code 1 when the policy failed at any tick or moved a unit back and forth: so that a script
+//! can ask before it activates.
 
 use crate::out::Out;
 use crate::program::read_source;
@@ -21,7 +23,8 @@ use std::process::ExitCode;
 /// Verbs that need no cluster.
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Run a policy against recorded load: what it asks for, what moves, whether it fails or plays ping-pong (then the exit code is 1).
+    /// Run a policy against recorded load: what it asks for, what moves, whether it fails or plays
+    /// ping-pong (then the exit code is 1).
     Test {
         #[command(flatten)]
         run: Run,

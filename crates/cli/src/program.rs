@@ -1,9 +1,11 @@
-//! `nacre class …` and `nacre policy …`: programs of a running cluster (MAL-01, MAL-14, MAL-20, MAL-22, MAL-70; DESIGN §4).
+//! `nacre class …` and `nacre policy …`: programs of a running cluster (MAL-01, MAL-14, MAL-20,
+//! MAL-22, MAL-70; DESIGN §4).
 //!
 //! ```text
 //!  install: check here ─▶ `program prepare` ─▶ source as an object named by its digest ─▶ `program install`: the map names it
 //! ```
-//! The source is durable before anybody is told of it, and whoever reads it knows from the digest whether it is the right one.
+//! The source is durable before anybody is told of it, and whoever reads it knows from the digest
+//! whether it is the right one.
 
 use crate::clock;
 use crate::cluster::{Commands, Session};
@@ -30,11 +32,13 @@ use std::path::{Path, PathBuf};
 /// What classes and policies have in common.
 #[derive(Subcommand)]
 pub enum Program {
-    /// Check a source, store it, and make it a version of a program. A class is live at once, a policy when it is activated.
+    /// Check a source, store it, and make it a version of a program. A class is live at once, a
+    /// policy when it is activated.
     Install {
         /// The program's name.
         name: String,
-        /// Its source; `-` is standard input. Without it, a class comes from the library: `nacre class library` lists what there is.
+        /// Its source; `-` is standard input. Without it, a class comes from the library:
+        /// `nacre class library` lists what there is.
         file: Option<PathBuf>,
     },
     /// What is installed.
@@ -79,7 +83,8 @@ pub enum Program {
 pub enum Class {
     #[command(flatten)]
     Program(Program),
-    /// Classes that come with Nacre. With a name, what it does and how it is called; with --install, they are installed.
+    /// Classes that come with Nacre. With a name, what it does and how it is called; with
+    /// --install, they are installed.
     Library {
         /// Classes of the library.
         names: Vec<String>,
@@ -102,7 +107,8 @@ pub enum Class {
         #[arg(long)]
         input: Option<String>,
     },
-    /// Run a script of one's own on an object, without installing it: input from standard input, output to standard output.
+    /// Run a script of one's own on an object, without installing it: input from standard input,
+    /// output to standard output.
     Eval {
         #[command(flatten)]
         target: Target,
@@ -518,7 +524,8 @@ fn text(source: Vec<u8>) -> String {
 pub enum Client {
     /// Clients that the cluster knows by name, and what they may do.
     Ls,
-    /// Say what a client may do: `all`, `install class`, `install policy`, `call POOL CLASS METHOD`, `eval POOL`; `*` is any.
+    /// Say what a client may do: `all`, `install class`, `install policy`,
+    /// `call POOL CLASS METHOD`, `eval POOL`; `*` is any.
     Set {
         /// The client's name.
         name: String,

@@ -1,7 +1,9 @@
 //! Lines for people on standard error, and on a daemon's log.
 //!
-//! `eprintln!` panics when the line cannot be written: a log partition that was full, or a pipe that was closed, ended every daemon of the machine at its next
-//! line. A daemon that cannot say something goes on; so all output of this crate goes through here or `Out`, and the lints of `main.rs` see to that.
+//! `eprintln!` panics when the line cannot be written: a log partition that was full, or a pipe
+//! that was closed, ended every daemon of the machine at its next line. A daemon that cannot say
+//! something goes on; so all output of this crate goes through here or `Out`, and the lints of
+//! `main.rs` see to that.
 
 use std::io::Write as _;
 

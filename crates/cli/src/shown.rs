@@ -1,5 +1,6 @@
-//! Text of others on a person's terminal. Error texts, log lines and names come from scripts, clients and daemons: what a terminal would obey, or would
-//! show in another order than it stands, is written out instead.
+//! Text of others on a person's terminal. Error texts, log lines and names come from scripts,
+//! clients and daemons: what a terminal would obey, or would show in another order than it stands,
+//! is written out instead.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,8 @@ const fn is_control(letter: char) -> bool {
     matches!(letter, '\0'..='\x08' | '\x0b'..='\x1f' | '\x7f'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text, with control characters other than tabs and ends of lines as `\u001b`: as JSON has them, so that JSON stays what it is.
+/// The text, with control characters other than tabs and ends of lines as `\u001b`: as JSON has
+/// them, so that JSON stays what it is.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_control) {

@@ -1,4 +1,5 @@
-//! `nacre sim run`: the whole cluster under a deterministic scheduler (DESIGN §11), from the same code that this binary runs.
+//! `nacre sim run`: the whole cluster under a deterministic scheduler (DESIGN §11), from the same
+//! code that this binary runs.
 
 use crate::out::Out;
 use anyhow::{Result, bail};

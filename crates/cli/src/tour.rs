@@ -5,7 +5,8 @@
 //!                                                                              │
 //!        read all, compare ◀─ kill another one ◀─ HEALTH_OK ◀─ start it again ─┘
 //! ```
-//! The last reading is without another OSD, so that the recovered copies of the first one are among those that are read.
+//! The last reading is without another OSD, so that the recovered copies of the first one are among
+//! those that are read.
 
 use crate::cluster::Session;
 use crate::cluster::host::Ending;

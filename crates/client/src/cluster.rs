@@ -1,6 +1,7 @@
 //! What services may use: submit operations, take completions, nothing else.
 //!
-//! Three implementations are meant to exist: in-process, network (both [`crate::Client`] under different hosts), and Ceph's librados.
+//! Three implementations are meant to exist: in-process, network (both [`crate::Client`] under
+//! different hosts), and Ceph's librados.
 
 use bytes::Bytes;
 use nacre_types::{ObjectId, PoolId, Time, Version};
@@ -28,8 +29,9 @@ pub struct Operation {
     pub flags: u32,
     /// For operations on a placement group instead of an object (listing): its number.
     pub group: Option<u32>,
-    /// In a pool whose snapshot ids clients allocate themselves (`pool snap create` without a name): what a write preserves. Empty: nothing. In
-    /// other pools it must be empty; there the map says it.
+    /// In a pool whose snapshot ids clients allocate themselves (`pool snap create` without a
+    /// name): what a write preserves. Empty: nothing. In other pools it must be empty; there the
+    /// map says it.
     pub snaps: SnapContext,
 }
 
@@ -58,9 +60,10 @@ pub struct Done {
 pub enum Failure {
     /// The cluster said so; it had no effect, but for those of [`Self::may_have_happened`].
     Refused(OpFailure),
-    /// The cluster refuses it now, for a reason that does not depend on the object (room, time, a fence, rights). It had been sent before, without an
-    /// answer, and may have been executed then, or be executed later (an update that some members lost is done again where
-    /// no member has the object without it).
+    /// The cluster refuses it now, for a reason that does not depend on the object (room, time, a
+    /// fence, rights). It had been sent before, without an answer, and may have been executed then,
+    /// or be executed later (an update that some members lost is done again where no member has the
+    /// object without it).
     Doubtful(OpFailure),
     /// The pool does not exist (any more).
     NoSuchPool,
@@ -117,7 +120,8 @@ pub struct WatchId(pub u64);
 /// What a watcher hears.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
-    /// Somebody notifies. To be acknowledged with [`ObjectCluster::ack_notify`] within the notifier's timeout, or the watch is lost.
+    /// Somebody notifies. To be acknowledged with [`ObjectCluster::ack_notify`] within the
+    /// notifier's timeout, or the watch is lost.
     Notify {
         /// Which watch.
         watch: WatchId,
@@ -130,7 +134,8 @@ pub enum WatchEvent {
     Lost {
         /// Which watch.
         watch: WatchId,
-        /// By this client's clock, the watch was still there then. What it missed was notified later, or less than the notify's timeout before.
+        /// By this client's clock, the watch was still there then. What it missed was notified
+        /// later, or less than the notify's timeout before.
         since: Time,
     },
 }
@@ -183,7 +188,8 @@ pub struct Capabilities {
     pub exec_reads_own_writes: bool,
     /// A class call that writes returns its output, whatever its length.
     pub exec_writes_return: bool,
-    /// Parts see the data and the map that parts before them have changed; attributes, size and existence they always see.
+    /// Parts see the data and the map that parts before them have changed; attributes, size and
+    /// existence they always see.
     pub own_writes: bool,
     /// Lists which snapshots an object has clones for.
     pub list_snaps: bool,
@@ -202,17 +208,19 @@ pub trait ObjectCluster {
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused>;
     /// Takes what has ended since the last call, in the order in which it ended.
     fn completions(&mut self, into: &mut Vec<Completion>);
-    /// Takes the operations with [`op_flag::ACK`](nacre_wire::msg::client::op_flag::ACK) that were applied in memory on the whole acting
-    /// set since the last call (CEPH-46). Their completions are still to come; until then the implementation keeps them and sends
-    /// them again after a failure, so what is lost is lost only together with this client. Each is named at most once, and never after
-    /// its completion.
+    /// Takes the operations with [`op_flag::ACK`](nacre_wire::msg::client::op_flag::ACK) that were
+    /// applied in memory on the whole acting set since the last call (CEPH-46). Their completions
+    /// are still to come; until then the implementation keeps them and sends them again after a
+    /// failure, so what is lost is lost only together with this client. Each is named at most once,
+    /// and never after its completion.
     fn acks(&mut self, into: &mut Vec<OpId>) {
         let _ = into;
     }
 
-    /// Begins to watch an object. The registration ends like any operation, with the completion of the [`OpId`] of the same number; if it
-    /// fails, there is no watch. A watcher silent for `timeout` (between 100 ms and an hour) loses it; pings go by themselves. An object
-    /// has at most 100 watches. Deleting the object breaks them.
+    /// Begins to watch an object. The registration ends like any operation, with the completion of
+    /// the [`OpId`] of the same number; if it fails, there is no watch. A watcher silent for
+    /// `timeout` (between 100 ms and an hour) loses it; pings go by themselves. An object has at
+    /// most 100 watches. Deleting the object breaks them.
     ///
     /// # Errors
     /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
@@ -220,7 +228,8 @@ pub trait ObjectCluster {
         let _ = (now, pool, object, timeout);
         Err(Refused::Unsupported)
     }
-    /// Ends a watch: there are no more events of it from now on. Returns the operation that removes its record; `None` if it is lost already.
+    /// Ends a watch: there are no more events of it from now on. Returns the operation that removes
+    /// its record; `None` if it is lost already.
     ///
     /// # Errors
     /// [`Refused`]: the watch goes on.
@@ -228,9 +237,10 @@ pub trait ObjectCluster {
         let _ = (now, watch);
         Err(Refused::Unsupported)
     }
-    /// Takes what watchers have to hear, in order. Delivery is at least once while watcher and notifier live: every notify that was begun after a watch's
-    /// registration was answered is told here, or else [`WatchEvent::Lost`] is, at the latest when the client next reaches the object's
-    /// primary. A notify may come before its watch's completion.
+    /// Takes what watchers have to hear, in order. Delivery is at least once while watcher and
+    /// notifier live: every notify that was begun after a watch's registration was answered is told
+    /// here, or else [`WatchEvent::Lost`] is, at the latest when the client next reaches the
+    /// object's primary. A notify may come before its watch's completion.
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
         let _ = into;
     }
@@ -242,8 +252,9 @@ pub trait ObjectCluster {
         let _ = (now, watch, notify, reply);
         Err(WatchError::Unsupported)
     }
-    /// When, by this client's clock, a watch was last known to be there; `None` if it is lost or not registered yet. Whoever must not trust
-    /// silence for longer than so-and-so compares this with the time.
+    /// When, by this client's clock, a watch was last known to be there; `None` if it is lost or
+    /// not registered yet. Whoever must not trust silence for longer than so-and-so compares this
+    /// with the time.
     fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
         let _ = watch;
         None

@@ -4,7 +4,8 @@ use crate::cluster::{Completion, ObjectCluster, OpId, WatchEvent};
 use nacre_types::{PoolId, Time};
 use std::time::Duration;
 
-/// An implementation of [`ObjectCluster`] together with what makes it go: nothing is sent and nothing comes in but inside [`Self::turn`].
+/// An implementation of [`ObjectCluster`] together with what makes it go: nothing is sent and
+/// nothing comes in but inside [`Self::turn`].
 pub trait Driven {
     /// To begin something: it leaves with the next turn.
     fn objects(&mut self) -> &mut dyn ObjectCluster;
@@ -18,8 +19,9 @@ pub trait Driven {
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>);
     /// Gives an operation up: it ends as [`crate::Failure::Unknown`], and may happen yet.
     fn abandon(&mut self, id: OpId);
-    /// Into how many parts a listing of a pool is cut ([`crate::Operation::group`]); `None` if the pool is not known here (yet). Asking may
-    /// wait for the cluster where that keeps its map for itself.
+    /// Into how many parts a listing of a pool is cut ([`crate::Operation::group`]); `None` if the
+    /// pool is not known here (yet). Asking may wait for the cluster where that keeps its map for
+    /// itself.
     fn groups(&mut self, pool: PoolId) -> Option<u32>;
     /// Whether there is a map at all.
     fn is_connected(&mut self) -> bool;

@@ -6,9 +6,11 @@
 //!  our clock      ── begun ── at ── begun ──────────────▶
 //!                     └ reading − (at − begun), and drift  └ reading + (begun − at), less drift
 //! ```
-//! Invariant: what [`Heard::date`] says is never later than what that clock showed at `begun`. The reading was taken before it was heard, and however long
-//! it was under way makes the date earlier only. An OSD that has forgotten clients executes what is certainly newer than they are (`osd/src/pg/dedup.rs`):
-//! a date that is too early costs an operation its outcome, one that is too late would execute it twice.
+//! Invariant: what [`Heard::date`] says is never later than what that clock showed at `begun`. The
+//! reading was taken before it was heard, and however long it was under way makes the date earlier
+//! only. An OSD that has forgotten clients executes what is certainly newer than they are
+//! (`osd/src/pg/dedup.rs`): a date that is too early costs an operation its outcome, one that is
+//! too late would execute it twice.
 //!
 //! Our clock must go on while the machine sleeps.
 
@@ -58,7 +60,8 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// Every rate within the bound, every delay of the reading, before and after: the date is never later than the truth, and not much earlier.
+    /// Every rate within the bound, every delay of the reading, before and after: the date is never
+    /// later than the truth, and not much earlier.
     #[test]
     fn a_date_is_never_later_than_the_truth() {
         const MS: u64 = 1_000_000;

@@ -10,9 +10,10 @@
 //!
 //! Service metadata is asked for by [`MetaClient`], a role beside [`Client`].
 //!
-//! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is refused, not queued; operations on one object
-//! are sent, and sent again, in the order of their submission; every operation is completed exactly once; a failure that answers
-//! an earlier attempt is ignored.
+//! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is
+//! refused, not queued; operations on one object are sent, and sent again, in the order of their
+//! submission; every operation is completed exactly once; a failure that answers an earlier attempt
+//! is ignored.
 #![forbid(unsafe_code)]
 
 mod cluster;

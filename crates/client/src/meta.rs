@@ -1,4 +1,5 @@
-//! Service metadata as a client sees it: requests that end once, watches that go on wherever the client is connected (MAL-10, -11).
+//! Service metadata as a client sees it: requests that end once, watches that go on wherever the
+//! client is connected (MAL-10, -11).
 //!
 //! ```text
 //!  submit ─▶ in flight ──MetaRequest──▶ the monitor of this session       sent again over every new session, and now and then
@@ -6,10 +7,11 @@
 //!  watch ─▶ from ──MetaWatch──▶           on a new session: from the revision after the last that was seen
 //!     ◀── events ◀──MetaEvents── (after, through]
 //! ```
-//! Replies that say "not now" (too often, no majority) are not handed on: the request is sent again until its caller gives up. Whatever a caller
-//! is told about a request is final.
+//! Replies that say "not now" (too often, no majority) are not handed on: the request is sent again
+//! until its caller gives up. Whatever a caller is told about a request is final.
 //!
-//! Invariants: every request completes exactly once; a watch's events come in the order of revisions, none twice, none left out.
+//! Invariants: every request completes exactly once; a watch's events come in the order of
+//! revisions, none twice, none left out.
 
 use crate::mutants::{Mutant, mutant};
 use nacre_types::{Entity, Instance, Time};
@@ -49,7 +51,8 @@ pub struct MetaDone {
 pub enum MetaFailure {
     /// It was not done.
     Refused(MetaError),
-    /// The caller gave up waiting: it may have happened, or happen yet. What the monitors said last, if they said anything.
+    /// The caller gave up waiting: it may have happened, or happen yet. What the monitors said
+    /// last, if they said anything.
     Unknown(Option<MetaError>),
 }
 impl std::fmt::Display for MetaFailure {

@@ -427,9 +427,10 @@ impl Client {
         }
     }
 
-    /// Whether a failure comes too early: an earlier operation on the object was sent again since, and happens after what failed. (Simulator, seed 118: a creation
-    /// was refused for want of room, the refusal came when it had been sent again, and it was executed; a removal behind it had been answered meanwhile that
-    /// there is no such object.)
+    /// Whether a failure comes too early: an earlier operation on the object was sent again since,
+    /// and happens after what failed. (Simulator, seed 118: a creation was refused for want of
+    /// room, the refusal came when it had been sent again, and it was executed; a removal behind it
+    /// had been answered meanwhile that there is no such object.)
     fn is_overtaken(&self, id: u64) -> bool {
         if mutant(Mutant::OvertakenAnswerTaken) {
             return false;
@@ -512,7 +513,8 @@ impl Client {
     }
 }
 
-/// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may have been others when the operation was first sent.
+/// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may
+/// have been others when the operation was first sent.
 const fn depends_on_the_moment(failure: &OpFailure) -> bool {
     matches!(failure, OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {} | OpFailure::Denied { .. })
 }
@@ -559,7 +561,8 @@ impl ObjectCluster for Client {
         }
         let checked = check_payload(&operation.ops, &operation.payload);
         if let Err(why) = checked.or_else(|why| if mutant(Mutant::PayloadUnchecked) { Ok(()) } else { Err(why) }) {
-            // An OSD could not tell which bytes are whose. A daemon's own client must not stop the daemon for a caller's mistake.
+            // An OSD could not tell which bytes are whose. A daemon's own client must not stop the
+            // daemon for a caller's mistake.
             return Ok(self.refuse(why));
         }
         let id = self.next;

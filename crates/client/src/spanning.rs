@@ -7,13 +7,16 @@
 //!     ▼ held by another, refused                    ▼ a guard failed: somebody took a lock over
 //!  Unlocking what was granted ──▶ Failed: nothing written     Failed: these were written, those were not
 //! ```
-//! What it gives: while one writer is between its first and last lock, no other writer that follows the recipe writes any of the objects, and a writer that lost
-//! a lock writes nothing more to that object. What it does not give: all or nothing. A writer that dies in between leaves some objects
-//! written; its locks then run out, or are taken over once it is fenced, and whoever takes them over finds the objects as they are and
-//! repairs them. A lock makes its object where there is none, and giving it back does not remove it. Readers who must not see a half of it take the locks shared.
+//! What it gives: while one writer is between its first and last lock, no other writer that follows
+//! the recipe writes any of the objects, and a writer that lost a lock writes nothing more to that
+//! object. What it does not give: all or nothing. A writer that dies in between leaves some objects
+//! written; its locks then run out, or are taken over once it is fenced, and whoever takes them
+//! over finds the objects as they are and repairs them. A lock makes its object where there is
+//! none, and giving it back does not remove it. Readers who must not see a half of it take the
+//! locks shared.
 //!
-//! Round trips: one per object to lock, which the order needs, and one for all writes and unlocks together: the write and the unlock are one
-//! operation.
+//! Round trips: one per object to lock, which the order needs, and one for all writes and unlocks
+//! together: the write and the unlock are one operation.
 
 use crate::cluster::{Completion, Failure, ObjectCluster, OpId, Operation, Refused};
 use crate::mutants::{Mutant, mutant};
@@ -88,7 +91,8 @@ enum Asked {
     Unlock,
 }
 
-/// See the module head. The owner of the cluster passes on completions and calls [`Self::advance`] until it says how it ended.
+/// See the module head. The owner of the cluster passes on completions and calls [`Self::advance`]
+/// until it says how it ended.
 #[derive(Debug)]
 pub struct SpanningWrite {
     pool: PoolId,
@@ -124,7 +128,8 @@ impl SpanningWrite {
 
     /// Sends what is next; says how it ended when it has: the versions written, or why not.
     ///
-    /// A refusal for want of room ([`Refused::Busy`], [`Refused::NotConnected`]) is no failure: call again after completions.
+    /// A refusal for want of room ([`Refused::Busy`], [`Refused::NotConnected`]) is no failure:
+    /// call again after completions.
     pub fn advance(
         &mut self,
         now: Time,

@@ -1,4 +1,5 @@
-//! The client's watches: kept alive by pings, told of notifies, and never silent about one that was missed (CHECKLIST CEPH-09).
+//! The client's watches: kept alive by pings, told of notifies, and never silent about one that was
+//! missed (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  watch ─▶ Registering ──answered──▶ Active ──the primary says it is gone · fenced · no such pool──▶ Lost{since}
@@ -6,12 +7,14 @@
 //!              ▼                                    ▼ unwatch
 //!            (gone)                               (gone)
 //! ```
-//! The primary removes the watch of whoever misses a notify before it answers the notifier, so the ping's answer is the truth: as long as it says
-//! that the watch is there, no notifier has heard that we missed anything. After [`WatchEvent::Lost`] the watcher reads what he watches anew and watches
-//! again, with a new watch.
+//! The primary removes the watch of whoever misses a notify before it answers the notifier, so the
+//! ping's answer is the truth: as long as it says that the watch is there, no notifier has heard
+//! that we missed anything. After [`WatchEvent::Lost`] the watcher reads what he watches anew and
+//! watches again, with a new watch.
 //!
-//! A notify may come twice, after the primary changed or an acknowledgement was lost. What was acknowledged is acknowledged again by the role,
-//! with the same reply; the service sees each notify once, as long as the role remembers it: the last [`REMEMBERED`] of a watch.
+//! A notify may come twice, after the primary changed or an acknowledgement was lost. What was
+//! acknowledged is acknowledged again by the role, with the same reply; the service sees each
+//! notify once, as long as the role remembers it: the last [`REMEMBERED`] of a watch.
 
 use crate::cluster::{OpId, WatchError, WatchEvent, WatchId};
 use crate::mutants::{Mutant, mutant};
@@ -25,7 +28,8 @@ use std::time::Duration;
 
 /// Acknowledged notifies of a watch that are told from new ones.
 pub const REMEMBERED: usize = 64;
-/// Notifies of a watch that the service has not acknowledged; further ones are not taken: they will have been missed, and the watch is lost.
+/// Notifies of a watch that the service has not acknowledged; further ones are not taken: they will
+/// have been missed, and the watch is lost.
 const UNACKNOWLEDGED_MAX: usize = 64;
 
 /// Where an object is served: group, interval, primary.
@@ -132,7 +136,8 @@ impl Watches {
         active.map(Watch::due).min().unwrap_or(Time::MAX)
     }
 
-    /// Looks where all are served now, and pings those that have moved or whose ping is due. `fenced`: this life of the client is over.
+    /// Looks where all are served now, and pings those that have moved or whose ping is due.
+    /// `fenced`: this life of the client is over.
     pub fn look(
         &mut self,
         now: Time,
@@ -213,7 +218,8 @@ impl Watches {
         None
     }
 
-    /// The service has a notify. Returns what is to be sent to whoever serves the object now; if nobody does, the notify will come again.
+    /// The service has a notify. Returns what is to be sent to whoever serves the object now; if
+    /// nobody does, the notify will come again.
     pub fn ack(
         &mut self,
         id: WatchId,

@@ -61,8 +61,9 @@ pub fn an_answer_for_another_client_or_instance_is_not_ours() {
     assert_eq!(rig.ended(), [(id, true)]);
 }
 
-/// Simulator, seed 118: a creation found no room; when that was heard the timer had sent it again, and it was executed. What came behind it was younger, had not
-/// been sent again, and was answered that there is no such object.
+/// Simulator, seed 118: a creation found no room; when that was heard the timer had sent it again,
+/// and it was executed. What came behind it was younger, had not been sent again, and was answered
+/// that there is no such object.
 pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();
     let (create, created) = rig.submit_to("a", SubOp::Create { exclusive: true });
@@ -95,10 +96,11 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(second, true), (first, true)]);
 }
 
-/// Simulator, seed 1704: a member executed an append and lost power. The append was sent again and refused for want of room, and
-/// executed later from what the first member had kept. Its client had been told that it had no effect. A refusal for a reason
-/// that does not depend on the object says nothing of earlier sendings. (The same where it was fenced, or lost its rights, in
-/// between: a write was there whose client had been told that it is not.)
+/// Simulator, seed 1704: a member executed an append and lost power. The append was sent again and
+/// refused for want of room, and executed later from what the first member had kept. Its client had
+/// been told that it had no effect. A refusal for a reason that does not depend on the object says
+/// nothing of earlier sendings. (The same where it was fenced, or lost its rights, in between: a
+/// write was there whose client had been told that it is not.)
 pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
     for (failure, doubtful) in [
         (OpFailure::Full {}, true),
@@ -127,7 +129,8 @@ pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
     }
 }
 
-/// The same with a read, which is not refused: it finds the object as it was, because the first sending of the write before it was refused (simulator, seed 118).
+/// The same with a read, which is not refused: it finds the object as it was, because the first
+/// sending of the write before it was refused (simulator, seed 118).
 pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();
     let (write, written) = rig.submit_to("a", SubOp::Truncate { size: 9 });
@@ -486,8 +489,9 @@ pub fn the_map_is_asked_for_when_there_is_reason_to() {
     assert_eq!(rig.others(), ["map"]);
 }
 
-/// A failure is final where nothing before it was sent again, though an earlier operation has no answer yet. An earlier one that writes in any
-/// of its parts, and was sent again, may still change what the failure is about.
+/// A failure is final where nothing before it was sent again, though an earlier operation has no
+/// answer yet. An earlier one that writes in any of its parts, and was sent again, may still change
+/// what the failure is about.
 pub fn a_failure_waits_only_for_writes_that_were_sent_again() {
     for again in [false, true] {
         let mut rig = Rig::new();
@@ -615,8 +619,9 @@ pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     assert_eq!(rig.request().snaps, SnapContext::default());
 }
 
-/// An OSD was started again, and asked when an operation had first been sent by its new clock. Its client went on with the old one, was
-/// asked again and again, and the operation hung until the old reading had become useless.
+/// An OSD was started again, and asked when an operation had first been sent by its new clock. Its
+/// client went on with the old one, was asked again and again, and the operation hung until the old
+/// reading had become useless.
 pub fn an_osd_that_was_started_again_is_told_by_its_new_clock() {
     let mut rig = Rig::new();
     rig.submit();
@@ -628,8 +633,8 @@ pub fn an_osd_that_was_started_again_is_told_by_its_new_clock() {
     assert_eq!(rig.request().dated.process, 6);
 }
 
-/// What an OSD said of an operation that it held up was shown as the word of the one that the operation had gone to since: people looked for the cause
-/// at the wrong daemon.
+/// What an OSD said of an operation that it held up was shown as the word of the one that the
+/// operation had gone to since: people looked for the cause at the wrong daemon.
 pub fn what_held_an_operation_up_elsewhere_is_not_why_it_waits_now() {
     let mut rig = Rig::new();
     rig.submit();

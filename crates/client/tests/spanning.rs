@@ -174,7 +174,8 @@ pub fn what_nobody_remembers_may_have_happened() {
     assert_eq!((failure.written, failure.unknown), (vec![object("a")], vec![object("b")]));
 }
 
-/// Damage that is found when an operation is sent again does not say what became of it at first: it was taken for no effect here.
+/// Damage that is found when an operation is sent again does not say what became of it at first: it
+/// was taken for no effect here.
 pub fn what_met_damage_may_have_happened() {
     let corrupt = || Err(Failure::Refused(OpFailure::Corrupt { offset: 0 }));
     let mut rig = Rig::abc();
@@ -190,8 +191,8 @@ pub fn what_met_damage_may_have_happened() {
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
 }
 
-/// Only the first part that failed could be named as of unknown outcome: the write then said that nothing had been written, though another
-/// part may have been.
+/// Only the first part that failed could be named as of unknown outcome: the write then said that
+/// nothing had been written, though another part may have been.
 pub fn every_part_that_may_have_happened_is_named() {
     let mut rig = Rig::abc();
     rig.lock_all();
@@ -205,8 +206,8 @@ pub fn every_part_that_may_have_happened_is_named() {
     assert_eq!((failure.object, &failure.unknown[..]), (object("b"), &[object("a"), object("c")][..]));
 }
 
-/// The caller's own guards fail too. Only the first is the lock's: after another one the lock is ours still, and without a lease nothing
-/// but a fence would free it.
+/// The caller's own guards fail too. Only the first is the lock's: after another one the lock is
+/// ours still, and without a lease nothing but a fence would free it.
 pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
     let mut rig = Rig::abc();
     rig.lock_all();

@@ -1,4 +1,5 @@
-//! One suite for every implementation of [`ObjectCluster`](nacre_client::ObjectCluster): in this process, over the network, on Ceph (DESIGN §9).
+//! One suite for every implementation of [`ObjectCluster`](nacre_client::ObjectCluster): in this
+//! process, over the network, on Ceph (DESIGN §9).
 //!
 //! ```text
 //!  crates/node/tests   embedded, network ─┐
@@ -6,8 +7,9 @@
 //!  crates/rados/tests  Ceph ──────────────┘
 //! ```
 //!
-//! A case says which capabilities it needs. Where an implementation has not got them, the case's other half runs: it must refuse, with a word on why, and
-//! nothing may have happened. Cases wait no longer than [`bench::WAIT_MAX`] for anything, and judge no times.
+//! A case says which capabilities it needs. Where an implementation has not got them, the case's
+//! other half runs: it must refuse, with a word on why, and nothing may have happened. Cases wait
+//! no longer than [`bench::WAIT_MAX`] for anything, and judge no times.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "waits are bounded by the clock")]
 

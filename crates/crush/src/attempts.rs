@@ -3,12 +3,14 @@
 use crate::CrushMap;
 use crate::map::{Setting, Step};
 
-/// Attempts for one replica that a cluster takes: a fraction of a second where nothing fits. The hardest map of the golden files, with the tunables of the first
-/// version, stays below a tenth of it.
+/// Attempts for one replica that a cluster takes: a fraction of a second where nothing fits. The
+/// hardest map of the golden files, with the tunables of the first version, stays below a tenth of
+/// it.
 pub const ATTEMPTS_MAX: u64 = 10_000_000;
 
 impl CrushMap {
-    /// The most attempts that a rule may make for one replica where nothing fits: whole descents, those for the leaf below each, and retries within a bucket.
+    /// The most attempts that a rule may make for one replica where nothing fits: whole descents,
+    /// those for the leaf below each, and retries within a bucket.
     #[must_use]
     pub fn attempts_max(&self, rule: u8) -> u64 {
         let Some(rule) = self.rule(rule) else { return 0 };
@@ -38,7 +40,8 @@ impl CrushMap {
         most
     }
 
-    /// Whether every rule stays within [`ATTEMPTS_MAX`]: what a cluster asks of a map before it takes it, since every daemon maps every group by it.
+    /// Whether every rule stays within [`ATTEMPTS_MAX`]: what a cluster asks of a map before it
+    /// takes it, since every daemon maps every group by it.
     ///
     /// # Errors
     /// Which rule does not, and what to change.

@@ -18,7 +18,8 @@ use crate::map::{ChooseArgs, CrushMap, DeviceId, ItemId, Mode, REPLICAS_MAX, Set
 use crate::weight::Weight;
 use std::fmt;
 
-/// Per device, how much of its share it takes: [`Weight::ONE`] all, zero none (it is out). Devices past the end are out.
+/// Per device, how much of its share it takes: [`Weight::ONE`] all, zero none (it is out). Devices
+/// past the end are out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reweights(Vec<Weight>);
 

@@ -1,4 +1,5 @@
-//! CRUSH texts: one that parses satisfies the map's invariants, is printed and read back as it was, and every rule ends.
+//! CRUSH texts: one that parses satisfies the map's invariants, is printed and read back as it was,
+//! and every rule ends.
 
 use nacre_crush::{Reweights, Scratch, text};
 

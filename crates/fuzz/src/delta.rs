@@ -1,7 +1,8 @@
-//! Map changes: what decodes is written back as it was, and applies to a map of the same history without breaking an invariant,
-//! the same way twice.
+//! Map changes: what decodes is written back as it was, and applies to a map of the same history
+//! without breaking an invariant, the same way twice.
 //!
-//! The bytes cannot know a digest, so epoch and predecessor are set to what the map expects: a hostile monitor would do the same.
+//! The bytes cannot know a digest, so epoch and predecessor are set to what the map expects: a
+//! hostile monitor would do the same.
 
 use nacre_crush::text;
 use nacre_types::{ClusterId, Instance, OsdId, PoolId};
@@ -53,7 +54,8 @@ pub fn sample() -> &'static ClusterMap {
     })
 }
 
-/// Whether applying it takes long for reasons that are legal: tens of thousands of groups, a hundred thousand attempts per replica.
+/// Whether applying it takes long for reasons that are legal: tens of thousands of groups, a
+/// hundred thousand attempts per replica.
 fn is_slow(change: &Change) -> bool {
     match change {
         Change::PoolSet { settings, .. } => settings.pg_num > 256,

@@ -1,5 +1,5 @@
-//! Frames: whatever arrives in whatever pieces is cut into frames that are written and read back, or is an error; and the pieces make
-//! no difference.
+//! Frames: whatever arrives in whatever pieces is cut into frames that are written and read back,
+//! or is an error; and the pieces make no difference.
 //!
 //! The first byte says how long the pieces are, and whether checksums are put right: a fuzzer does not guess one.
 

@@ -1,4 +1,5 @@
-//! Histories: a line is refused with its number, or it is written and read back as it was; checking short histories ends.
+//! Histories: a line is refused with its number, or it is written and read back as it was; checking
+//! short histories ends.
 
 use nacre_history::{check, parse};
 

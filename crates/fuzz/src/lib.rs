@@ -5,8 +5,8 @@
 //!                             ├─▶ targets::NAME(bytes) ─▶ a panic is a finding
 //!  tests/replay.rs ───────────┘  stable, in ./x test: fuzz/corpus/NAME and mutations of it
 //! ```
-//! Each target takes any bytes and returns; what it asserts stands at its head. What a fuzzer finds becomes a test next to the
-//! parser, and its input a file of the corpus.
+//! Each target takes any bytes and returns; what it asserts stands at its head. What a fuzzer finds
+//! becomes a test next to the parser, and its input a file of the corpus.
 #![forbid(unsafe_code)]
 
 mod config_toml;

@@ -1,9 +1,12 @@
-//! Store images: a store on a device that somebody scribbled on is refused, or opened; every read ends with an answer or an error, a
-//! transaction ends with a commit or the store's stop; and a store that the check finds clean reads without an error.
+//! Store images: a store on a device that somebody scribbled on is refused, or opened; every read
+//! ends with an answer or an error, a transaction ends with a commit or the store's stop; and a
+//! store that the check finds clean reads without an error.
 //!
-//! Input: patches of a small store's image, each the place of a page that is in use (u16, modulo their number), the offset in
-//! the page (u16), a length (u8, modulo 16) and the bytes. Under libFuzzer the checksums of log, records and data are all the same
-//! (`cfg(fuzzing)` in `crates/store/src/format/checksum.rs`), so that patches get behind them; replays on stable meet the real ones.
+//! Input: patches of a small store's image, each the place of a page that is in use (u16, modulo
+//! their number), the offset in the page (u16), a length (u8, modulo 16) and the bytes. Under
+//! libFuzzer the checksums of log, records and data are all the same (`cfg(fuzzing)` in
+//! `crates/store/src/format/checksum.rs`), so that patches get behind them; replays on stable meet
+//! the real ones.
 
 use bytes::Bytes;
 use nacre_store::testing::{Image, TestDevice};

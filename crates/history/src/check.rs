@@ -1,18 +1,21 @@
 //! Linearizability of one register's operations.
 //!
-//! The search keeps the operations' calls and returns in a list by time. It takes an operation whose call comes before the first
-//! return, applies it if the register allows, and goes on without it; when none fits, it takes the last choice back. Visited pairs of
-//! (operations taken, register's value) are not tried again. A read or a failed
-//! compare-and-set that may happen is taken at once, and nothing else is tried. Operations of unknown outcome never return and need not be taken; of those that would do the same
-//! the first is taken first, or there were as many states as subsets of them. For the same reason all values are one that nobody read or compared with, and one
-//! of unknown outcome is taken only if the operation taken after it could not happen without it: an order in which it could is still one when it is taken later
-//! or not at all.
+//! The search keeps the operations' calls and returns in a list by time. It takes an operation
+//! whose call comes before the first return, applies it if the register allows, and goes on without
+//! it; when none fits, it takes the last choice back. Visited pairs of (operations taken,
+//! register's value) are not tried again. A read or a failed compare-and-set that may happen is
+//! taken at once, and nothing else is tried. Operations of unknown outcome never return and need
+//! not be taken; of those that would do the same the first is taken first, or there were as many
+//! states as subsets of them. For the same reason all values are one that nobody read or compared
+//! with, and one of unknown outcome is taken only if the operation taken after it could not happen
+//! without it: an order in which it could is still one when it is taken later or not at all.
 
 use crate::record::{Kind, Outcome, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// States of one register that are looked at: some hundred bytes each at most. A history of the simulator takes some thousands.
+/// States of one register that are looked at: some hundred bytes each at most. A history of the
+/// simulator takes some thousands.
 pub const STATES_MAX: usize = 1_000_000;
 
 /// A register whose operations have no order that explains them.
@@ -26,7 +29,8 @@ pub struct Violation {
     pub operations: usize,
     /// The operations that end first among those that no order explains, as lines of JSON.
     pub around: Vec<String>,
-    /// Nobody knows: there are more orders than [`STATES_MAX`] to look through, for many operations of unknown outcome overlap.
+    /// Nobody knows: there are more orders than [`STATES_MAX`] to look through, for many operations
+    /// of unknown outcome overlap.
     pub undecided: bool,
 }
 impl fmt::Display for Violation {
@@ -217,7 +221,8 @@ impl<'a> Search<'a> {
         let mut must = self.records.iter().filter(|record| !record.unknown).count();
         let mut taken = vec![0u64; self.records.len().div_ceil(64)];
         let bit = |op: usize| (op / 64, 1u64 << (op % 64));
-        // Of a set of operations its hash is kept: an hour's history has millions of operations, and a set of them would be some 100 KB.
+        // Of a set of operations its hash is kept: an hour's history has millions of operations,
+        // and a set of them would be some 100 KB.
         let mut set = 0u128;
         let mut visited: BTreeSet<(u128, Value, Option<Value>)> = BTreeSet::new();
         let mut stack: Vec<Choice> = Vec::new();
@@ -360,7 +365,8 @@ mod tests {
         assert!(!verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, true))));
     }
 
-    /// Simulator, seed 2339: a hundred writes of unknown outcome that nobody read, and a search among all their subsets.
+    /// Simulator, seed 2339: a hundred writes of unknown outcome that nobody read, and a search
+    /// among all their subsets.
     #[test]
     fn what_nobody_saw_is_one_value() {
         let lines = unknown_writes(10..200);
@@ -373,7 +379,8 @@ mod tests {
         assert!(!violations[0].undecided);
     }
 
-    /// A planted bug of the client left so many writes of unknown outcome beside a read that nothing explains that a run of the simulator never ended.
+    /// A planted bug of the client left so many writes of unknown outcome beside a read that
+    /// nothing explains that a run of the simulator never ended.
     #[test]
     fn what_has_too_many_orders_ends_undecided() {
         let mut lines = unknown_writes(1..40);
@@ -388,7 +395,8 @@ mod tests {
         assert!(violations[0].undecided && violations[0].to_string().contains("undecided"), "{violations:?}");
     }
 
-    /// Simulator, seed 2575: more than 10⁶ states for 2,182 operations that have an order, hundreds of them of unknown outcome.
+    /// Simulator, seed 2575: more than 10⁶ states for 2,182 operations that have an order, hundreds
+    /// of them of unknown outcome.
     #[test]
     fn what_would_change_nothing_for_the_next_one_is_not_tried() {
         let mut lines = unknown_writes(1..200);

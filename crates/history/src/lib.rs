@@ -1,10 +1,11 @@
 //! Histories of reads, writes and compare-and-sets on named registers, and whether they are linearizable (DESIGN §11).
 //!
 //! * [`record`]: one operation, one line of JSON (`docs/formats/history.md`);
-//! * [`check()`]: Wing & Gong's search with Lowe's memory of visited states, one register at a time: linearizability is local, so a
-//!   history is linearizable if each register's part is.
+//! * [`check()`]: Wing & Gong's search with Lowe's memory of visited states, one register at a
+//!   time: linearizability is local, so a history is linearizable if each register's part is.
 //!
-//! What an operation may have done while nobody knows (`unknown`) is tried both ways; what certainly did not happen (`fail`) is left out.
+//! What an operation may have done while nobody knows (`unknown`) is tried both ways; what
+//! certainly did not happen (`fail`) is left out.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -8,11 +8,13 @@
 //!                        read again at the next tick                   kept for a rollback, never run in its place
 //! ```
 //! Invariants:
-//! 1. A tick runs the version that the newest map names, or none: no epoch sees two versions from one daemon, and as all follow the map, from any
-//!    two (MAL-53). An older version never stands in for a failing one (MAL-57).
+//! 1. A tick runs the version that the newest map names, or none: no epoch sees two versions from
+//!    one daemon, and as all follow the map, from any two (MAL-53). An older version never stands
+//!    in for a failing one (MAL-57).
 //! 2. A tick that fails moves nothing and leaves the saved state as it was.
 //! 3. One cause, one line in the cluster's log (§5.1.3: "messages are logged sparingly").
-//! 4. What is kept is bounded: two sources, a bounded series, one state of at most [`STATE_BYTES_MAX`], a bounded list of reported causes.
+//! 4. What is kept is bounded: two sources, a bounded series, one state of at most
+//!    [`STATE_BYTES_MAX`], a bounded list of reported causes.
 
 use crate::decision::{Decision, Held};
 use crate::metrics::{Facts, Rank, Series};
@@ -71,7 +73,8 @@ pub enum Input {
 /// What the host shall do, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Read the policy's source from its object, and answer with [`Input::Source`]. What comes later than `until` is too late.
+    /// Read the policy's source from its object, and answer with [`Input::Source`]. What comes
+    /// later than `until` is too late.
     ReadPolicy {
         /// Which.
         program: ProgramRef,
@@ -140,8 +143,9 @@ impl Engine {
         }
     }
 
-    /// Bounds a tick in time, by a clock of the host's: a policy that takes longer fails that tick and moves nothing. Budgets are counted, and what a count
-    /// stands for varies. Once, before the first tick.
+    /// Bounds a tick in time, by a clock of the host's: a policy that takes longer fails that tick
+    /// and moves nothing. Budgets are counted, and what a count stands for varies. Once, before the
+    /// first tick.
     pub fn set_patience(&mut self, patience: std::sync::Arc<dyn nacre_policy::Patience>) {
         self.runner.set_patience(patience.clone());
         self.patience = Some(patience);

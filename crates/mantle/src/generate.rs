@@ -16,8 +16,9 @@ pub enum Shape {
     FlashCrowd,
     /// Three sequencers of equal load on one rank (Malacology §6.2).
     Sequencers,
-    /// The keyspace of a growing simulation in front of a cache, fitted to published figures: 610 gets/s in the first ten minutes, about 210 after
-    /// 5,400 s; keys put between 600 and 5,400 s, 55,398 in 15,000 s; values of 3.6 KB.
+    /// The keyspace of a growing simulation in front of a cache, fitted to published figures: 610
+    /// gets/s in the first ten minutes, about 210 after 5,400 s; keys put between 600 and 5,400 s,
+    /// 55,398 in 15,000 s; values of 3.6 KB.
     Keyspace,
 }
 

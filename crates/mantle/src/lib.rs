@@ -1,5 +1,6 @@
-//! Mantle: load balancing as a policy that users write (Malacology, Sevilla et al., EuroSys 2017, §5.1 and §6.2; Sevilla et al., SC 2015; "Towards Dynamic
-//! Load Balancing Policies in Software-Defined Storage", §5 and §6; MAL-07, MAL-50 to MAL-62, PAR-07 to PAR-15).
+//! Mantle: load balancing as a policy that users write (Malacology, Sevilla et al., EuroSys 2017,
+//! §5.1 and §6.2; Sevilla et al., SC 2015; "Towards Dynamic Load Balancing Policies in
+//! Software-Defined Storage", §5 and §6; MAL-07, MAL-50 to MAL-62, PAR-07 to PAR-15).
 //!
 //! ```text
 //!   map, source, tick(metrics) ─▶ Engine ─▶ script: facts to Lua, answer back      (script.rs, driver.luau, in the sandbox of `policy`)
@@ -11,7 +12,8 @@
 //!
 //!   trace ─▶ Model: an Engine per rank over units that move ─▶ report: decisions, imbalance, ping-pong   (nacre policy test)
 //! ```
-//! The policy says when, where and how much; budget, hysteresis and what must never be done are the mechanism's. A policy can fail; then position is held.
+//! The policy says when, where and how much; budget, hysteresis and what must never be done are the
+//! mechanism's. A policy can fail; then position is held.
 //!
 //! Start reading at [`engine`], then [`plan`].
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Policies that come with Nacre: to use, to compare with, to start one's own from. Each says in its head what it is for.
+//! Policies that come with Nacre: to use, to compare with, to start one's own from. Each says in
+//! its head what it is for.
 
 /// A policy of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! What a balancer is told at a tick: measurements of every rank that is up, the movable units of this one, a cache's counters.
+//! What a balancer is told at a tick: measurements of every rank that is up, the movable units of
+//! this one, a cache's counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

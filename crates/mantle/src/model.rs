@@ -1,14 +1,18 @@
-//! A small deterministic model of load that moves: an [`Engine`] per rank over a trace (`nacre policy test`; USERS: why Mantle failed upstream, 3 and 5).
+//! A small deterministic model of load that moves: an [`Engine`] per rank over a trace
+//! (`nacre policy test`; USERS: why Mantle failed upstream, 3 and 5).
 //!
 //! ```text
 //!   trace ─▶ loads of units ─▶ metrics of ranks ─▶ every up rank's Engine decides on the same picture ─▶ units move ─▶ next tick
 //!                                                                                        └─▶ TickReport, Summary
 //! ```
-//! What it models: a unit takes its load with it; in the tick of its move it is not served, and both ends spend [`MOVE_COST`] of its load on the move;
-//! in proxy mode the first server goes on paying [`PROXY_COST`] of the load for handing requests on; a rank serves up to its capacity, what is
-//! beyond waits in its queue's length. What it does not: clients that slow down when they wait, caches that have to warm up.
+//! What it models: a unit takes its load with it; in the tick of its move it is not served, and
+//! both ends spend [`MOVE_COST`] of its load on the move; in proxy mode the first server goes on
+//! paying [`PROXY_COST`] of the load for handing requests on; a rank serves up to its capacity,
+//! what is beyond waits in its queue's length. What it does not: clients that slow down when they
+//! wait, caches that have to warm up.
 //!
-//! Invariants (tests/adversary.rs, under any policy): a unit is on exactly one rank, that rank is up, and the loads' sum is the trace's.
+//! Invariants (tests/adversary.rs, under any policy): a unit is on exactly one rank, that rank is
+//! up, and the loads' sum is the trace's.
 
 use crate::decision::{Decision, Mode};
 use crate::engine::{Engine, Input, Output, ProgramRef};
@@ -475,8 +479,9 @@ impl Model {
     }
 }
 
-/// Part of the reads that the `keys` most used of `all` keys get: figures of a 15,000 s run (top 10: 55.5 %, top 100: 62.9 %, top 1,000: 69.6 %, top
-/// 10,000: 98.8 %), straight lines over the logarithm between them.
+/// Part of the reads that the `keys` most used of `all` keys get: figures of a 15,000 s run (top
+/// 10: 55.5 %, top 100: 62.9 %, top 1,000: 69.6 %, top 10,000: 98.8 %), straight lines over the
+/// logarithm between them.
 fn hit_share(keys: f64, all: f64) -> f64 {
     if keys >= all {
         return 1.0;

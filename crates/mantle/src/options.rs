@@ -10,19 +10,22 @@ pub struct Options {
     pub tick: Duration,
     /// Instructions, memory and output of one tick's script. Default [`Budget::POLICY`].
     pub budget: Budget,
-    /// Migration budget: part of its own load that a rank may give away per tick. What a tick does not use is kept, up to the whole load, so that a
-    /// unit heavier than one tick's budget can still go. Default 0.5.
+    /// Migration budget: part of its own load that a rank may give away per tick. What a tick does
+    /// not use is kept, up to the whole load, so that a unit heavier than one tick's budget can
+    /// still go. Default 0.5.
     pub load_fraction: f64,
     /// Migration budget: most units that go per tick. Default 64.
     pub units_max: usize,
-    /// Hysteresis: who gets load must have less than ours by this part of ours. Not asked in proxy mode, nor of placed units: there imbalance is
-    /// what the policy wants. Default 0.1.
+    /// Hysteresis: who gets load must have less than ours by this part of ours. Not asked in proxy
+    /// mode, nor of placed units: there imbalance is what the policy wants. Default 0.1.
     pub min_imbalance: f64,
     /// Hysteresis: ticks that a unit stays after it came. Default 3.
     pub rest_ticks: u64,
-    /// Damping of ping-pong: ticks before a unit may go back to where it came from; doubled for each time it did so before. Default 12.
+    /// Damping of ping-pong: ticks before a unit may go back to where it came from; doubled for
+    /// each time it did so before. Default 12.
     pub return_ticks: u64,
-    /// Part by which the chosen units may exceed what the policy asked for. Default 0.2, as Ceph's `mds_bal_need_max` is 1.2.
+    /// Part by which the chosen units may exceed what the policy asked for. Default 0.2, as Ceph's
+    /// `mds_bal_need_max` is 1.2.
     pub overshoot: f64,
     /// Ticks that `nacre.series` looks back. Default 64, at most 1024.
     pub series: usize,

@@ -1,4 +1,5 @@
-//! The mechanism: judges what a policy asked for and picks the units that go (MAL-07, MAL-57; USERS: why Mantle failed upstream, 1).
+//! The mechanism: judges what a policy asked for and picks the units that go (MAL-07, MAL-57;
+//! USERS: why Mantle failed upstream, 1).
 //!
 //! ```text
 //!   said ─▶ judge: all of it makes sense, or nothing is done ─▶ for each target, largest first:
@@ -79,7 +80,8 @@ pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
             // More would only turn the imbalance round.
             wanted = wanted.min(own - receiver);
         }
-        // The policy's loads may be anything (processor use, say): a share of its load is that share of the units' weight.
+        // The policy's loads may be anything (processor use, say): a share of its load is that
+        // share of the units' weight.
         let share = wanted / own * whole;
         spill(to, amount, share, &strategies, &mut left, &mut budget, at, &mut plan);
     }

@@ -1,7 +1,8 @@
 //! One run of a policy: facts to Lua, what it said back. Judges nothing: see [`plan`](crate::plan).
 //!
-//! Ranks are counted from 0, as CephFS and its balancers count them. A script that says `MDSs`, the paper's word for `mds`, is one of the paper's: it
-//! counts from 1. A line `--!ranks 0` or `--!ranks 1` in the head overrides.
+//! Ranks are counted from 0, as CephFS and its balancers count them. A script that says `MDSs`, the
+//! paper's word for `mds`, is one of the paper's: it counts from 1. A line `--!ranks 0` or
+//! `--!ranks 1` in the head overrides.
 
 use crate::metrics::{CACHE_FIELDS, CEPH_FIELDS, FIELDS, Facts, Metrics, Rank, RankMetrics, Series};
 use bytes::Bytes;

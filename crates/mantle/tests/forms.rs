@@ -49,7 +49,8 @@ end
 return wanted
 "#;
 
-/// The same as Ceph had it in 2016: tables from 0 with `#`, global functions that are not hooks, a list from 1 given back.
+/// The same as Ceph had it in 2016: tables from 0 with `#`, global functions that are not hooks, a
+/// list from 1 given back.
 const BY_LIST: &str = r#"
 function when()
   if whoami + 1 > #mds then return false end

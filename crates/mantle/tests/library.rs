@@ -1,4 +1,5 @@
-//! The library's policies: who gets what under named loads (MAL-58 to MAL-61, PAR-09 to PAR-12), and that none plays ping-pong on any example.
+//! The library's policies: who gets what under named loads (MAL-58 to MAL-61, PAR-09 to PAR-12),
+//! and that none plays ping-pong on any example.
 
 use crate::bench::*;
 use nacre_mantle::*;

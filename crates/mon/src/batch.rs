@@ -3,10 +3,12 @@
 //! ```text
 //!  arrival ─▶ queue ──(propose interval, nothing in flight)──▶ batch ─▶ one log entry ─▶ one epoch
 //! ```
-//! One proposal is in flight at a time, so preconditions are checked on the committed map, which is the latest proposed one. Within a
-//! batch, a request is checked only if nothing it reads was written by an earlier one of the same batch; otherwise it waits for the
-//! next. Places in the hierarchy are the exception: they are gathered, so that many OSDs can enter in one epoch, and put into its text once, as the batch is
-//! closed. What changes of the text is proposed, not the text.
+//! One proposal is in flight at a time, so preconditions are checked on the committed map, which is
+//! the latest proposed one. Within a batch, a request is checked only if nothing it reads was
+//! written by an earlier one of the same batch; otherwise it waits for the next. Places in the
+//! hierarchy are the exception: they are gathered, so that many OSDs can enter in one epoch, and
+//! put into its text once, as the batch is closed. What changes of the text is proposed, not the
+//! text.
 
 use nacre_types::{Entity, MonId, Name, OsdId, PgId, PoolId};
 use nacre_wire::map::{Change, patch};
@@ -131,8 +133,8 @@ impl Batch {
     pub fn changes(&self) -> usize {
         self.changes.len() + usize::from(self.crush.is_some()) + self.places.len()
     }
-    /// The changes of the proposal, from the committed hierarchy's text. The hierarchy comes first; the order does not matter, as placement is derived after
-    /// all of them.
+    /// The changes of the proposal, from the committed hierarchy's text. The hierarchy comes first;
+    /// the order does not matter, as placement is derived after all of them.
     #[must_use]
     pub fn into_changes(self, committed: &str) -> Vec<Change> {
         let text = match (self.crush, self.places.is_empty()) {

@@ -1,7 +1,8 @@
 //! OSDs that nobody misses: whoever sends no beacon for long is down.
 //!
-//! OSDs watch those they share placement groups with ([`crate::failure`]). One that shares none, or none with anybody alive, has nobody to
-//! report it; its beacons stop all the same. (Not in the paper; Ceph has `mon_osd_report_timeout`.)
+//! OSDs watch those they share placement groups with ([`crate::failure`]). One that shares none, or
+//! none with anybody alive, has nobody to report it; its beacons stop all the same. (Not in the
+//! paper; Ceph has `mon_osd_report_timeout`.)
 //!
 //! ```text
 //!  led, or the OSD came up ──▶ counted from now ──beacon──▶ counted from now
@@ -9,11 +10,13 @@
 //!                                    ├─ few are silent ──▶ down
 //!                                    └─ most are ────────▶ down after twice the time: more probably it is our network
 //! ```
-//! Far slower than reports, and meant to be: here one silent channel is all there is to go by. That no data moves when half the cluster is
-//! lost is [`crate::osds::mass_failure`]'s business, whoever found it out.
+//! Far slower than reports, and meant to be: here one silent channel is all there is to go by. That
+//! no data moves when half the cluster is lost is [`crate::osds::mass_failure`]'s business, whoever
+//! found it out.
 //!
-//! Invariant: nobody is blamed for what this monitor did not hear while it did not lead, or stood still: counting starts with the leadership
-//! ([`Beacons::default`] knows nobody), and goes by the leader's awake time (see `failure.rs`).
+//! Invariant: nobody is blamed for what this monitor did not hear while it did not lead, or stood
+//! still: counting starts with the leadership ([`Beacons::default`] knows nobody), and goes by the
+//! leader's awake time (see `failure.rs`).
 
 use nacre_types::{Instance, OsdId, Time};
 use nacre_wire::map::{ClusterMap, flag};
@@ -42,7 +45,8 @@ pub struct Beacons {
 }
 
 impl Beacons {
-    /// When the instance of the OSD that is up last said something here, on the clock that stands still while this monitor does.
+    /// When the instance of the OSD that is up last said something here, on the clock that stands
+    /// still while this monitor does.
     #[must_use]
     pub fn last_heard(&self, osd: OsdId) -> Option<Time> {
         self.heard.get(&osd).filter(|heard| heard.ever).map(|heard| heard.at)
@@ -59,9 +63,11 @@ impl Beacons {
         self.heard.insert(osd, Heard { instance, at: awake, ever: true });
     }
 
-    /// OSDs that count as up and have not been heard of for two beacons and half a second; for one beacon less if never here, for they say something
-    /// as soon as they hear of a new leader. They are not blamed for it yet, but what they serve may not be served: if all of them die at once, none
-    /// is left that reports another. (Found by chaos: all OSDs and the leader died together, and for 5 s health said nothing of the OSDs.)
+    /// OSDs that count as up and have not been heard of for two beacons and half a second; for one
+    /// beacon less if never here, for they say something as soon as they hear of a new leader. They
+    /// are not blamed for it yet, but what they serve may not be served: if all of them die at
+    /// once, none is left that reports another. (Found by chaos: all OSDs and the leader died
+    /// together, and for 5 s health said nothing of the OSDs.)
     pub fn silent<'a>(&'a self, awake: Time, map: &'a ClusterMap) -> impl Iterator<Item = (OsdId, Duration)> + 'a {
         let interval = options::duration(map, "osd.beacon_interval_ms");
         let needed = move |heard: &Heard| interval * if heard.ever { 2 } else { 1 } + Duration::from_millis(500);
@@ -73,8 +79,8 @@ impl Beacons {
         self.heard.iter().filter_map(silent)
     }
 
-    /// Who is to be marked down now. To be called when this monitor begins to lead and every second or so: an OSD's time begins when it is first seen up
-    /// here.
+    /// Who is to be marked down now. To be called when this monitor begins to lead and every second
+    /// or so: an OSD's time begins when it is first seen up here.
     pub fn verdicts(&mut self, awake: Time, map: &ClusterMap) -> Vec<Down> {
         let up: BTreeMap<OsdId, Instance> =
             map.osds.iter().filter(|(_, info)| info.up).map(|(osd, info)| (*osd, info.instance)).collect();
@@ -135,7 +141,8 @@ mod tests {
         assert_eq!(beacons.last_heard(OsdId(0)), Some(now));
     }
 
-    // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share groups with it would have reported it.
+    // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share
+    // groups with it would have reported it.
     #[test]
     fn whoever_sends_no_beacon_for_long_is_down() {
         for all in 1..6 {

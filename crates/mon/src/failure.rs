@@ -1,4 +1,5 @@
-//! Who is down: OSDs watch each other and report; the leader filters (CEPH-47, CEPH-49: "filters out transient or systemic problems").
+//! Who is down: OSDs watch each other and report; the leader filters (CEPH-47, CEPH-49: "filters
+//! out transient or systemic problems").
 //!
 //! ```text
 //!  FailureReport ─▶ is the reporter up, the target's life current?  ─no─▶ dropped
@@ -10,19 +11,23 @@
 //!        │  on enough hosts, none of them cut off itself ────────────────▶ down
 //!        └─ silent for four times the grace, by too few: a *parted* pair ─▶ one of the two down, and kept down for a while
 //! ```
-//! *Parted*: two OSDs of which one does not hear the other, or neither does, while others hear both. What they serve together stands still for as long as both are
-//! up. The one that is parted from more others goes; of two alike the one that went before, or the higher number: always the same one. It is not let back at
-//! once, or it would go and come as long as the network is cut: half a minute, twice as long each further time. One without which a group stands still
-//! ([`crate::needed`]) goes only if the other is such a one too, and comes back when a group has needed it for as long as it took to send it away.
+//! *Parted*: two OSDs of which one does not hear the other, or neither does, while others hear
+//! both. What they serve together stands still for as long as both are up. The one that is parted
+//! from more others goes; of two alike the one that went before, or the higher number: always the
+//! same one. It is not let back at once, or it would go and come as long as the network is cut:
+//! half a minute, twice as long each further time. One without which a group stands still
+//! ([`crate::needed`]) goes only if the other is such a one too, and comes back when a group has
+//! needed it for as long as it took to send it away.
 //!
-//! *Cut off*: a reporter that accuses most of the others, and is itself accused, speaks of its own network. One that accuses most and is
-//! not accused (half the cluster lost power) is believed after twice the grace, so that the accused have had the time to accuse it.
+//! *Cut off*: a reporter that accuses most of the others, and is itself accused, speaks of its own
+//! network. One that accuses most and is not accused (half the cluster lost power) is believed
+//! after twice the grace, so that the accused have had the time to accuse it.
 //!
-//! Time here is the leader's *awake* time: it advances by at most two ticks per tick, so a leader that was starved or stopped does
-//! not take its own absence for the OSDs' silence.
+//! Time here is the leader's *awake* time: it advances by at most two ticks per tick, so a leader
+//! that was starved or stopped does not take its own absence for the OSDs' silence.
 //!
-//! Invariants: reports of one life never hit its successor; what is kept is bounded by the OSDs of the map squared, and in
-//! practice by the few that are reported.
+//! Invariants: reports of one life never hit its successor; what is kept is bounded by the OSDs of
+//! the map squared, and in practice by the few that are reported.
 
 use nacre_types::{Instance, OsdId, Time};
 use nacre_wire::map::{ClusterMap, flag};
@@ -41,9 +46,10 @@ const EXTRAPOLATED: Duration = Duration::from_millis(1_000);
 const FLAP: Duration = Duration::from_secs(30);
 /// So many count.
 const FLAPS_MAX: usize = 4;
-/// How much longer an OSD may be silent after so many flaps, in fifths of the grace. Little for the first two: writes wait meanwhile, and
-/// with 2 s of grace they shall wait for no more than 3 s in all though the same OSD hangs twice or three times in a row. An OSD
-/// that goes on flapping is slow rather than dead, and gets up to three times the grace.
+/// How much longer an OSD may be silent after so many flaps, in fifths of the grace. Little for the
+/// first two: writes wait meanwhile, and with 2 s of grace they shall wait for no more than 3 s in
+/// all though the same OSD hangs twice or three times in a row. An OSD that goes on flapping is
+/// slow rather than dead, and gets up to three times the grace.
 const FLAP_FIFTHS: [u32; FLAPS_MAX + 1] = [0, 1, 2, 5, 10];
 /// Flaps are forgotten, one after the other, in so much time each.
 const FLAP_MEMORY: Duration = Duration::from_secs(600);
@@ -75,9 +81,11 @@ struct History {
     needed_since: Option<Time>,
 }
 
-/// After so many times the grace, a pair that does not hear each other is parted: operations wait meanwhile, and end after thirty seconds.
+/// After so many times the grace, a pair that does not hear each other is parted: operations wait
+/// meanwhile, and end after thirty seconds.
 const PARTED_GRACES: u32 = 4;
-/// How long an OSD that was marked down for that is kept down, the first time; twice as long each further time, up to eight times.
+/// How long an OSD that was marked down for that is kept down, the first time; twice as long each
+/// further time, up to eight times.
 const HELD: Duration = Duration::from_secs(30);
 const HELD_DOUBLINGS: u32 = 3;
 /// Without being parted for so long, the first time is the first again.
@@ -194,8 +202,10 @@ impl FailureFilter {
         history.parted += 1;
     }
 
-    /// Whether an OSD that asks to come up may. `awaited`: whether a group says that it stands still without it; asked of those only that are kept down. (Simulator,
-    /// seed 5396: of three that knew a group one had a new store, and the two others were kept down. By the map somebody was up who knows.)
+    /// Whether an OSD that asks to come up may. `awaited`: whether a group says that it stands
+    /// still without it; asked of those only that are kept down. (Simulator, seed 5396: of three
+    /// that knew a group one had a new store, and the two others were kept down. By the map
+    /// somebody was up who knows.)
     pub fn may_come(&mut self, awake: Time, map: &ClusterMap, osd: OsdId, awaited: impl FnOnce() -> bool) -> bool {
         let Some(history) = self.history.get_mut(&osd).filter(|history| history.held_until > awake) else {
             return true;
@@ -276,7 +286,8 @@ impl FailureFilter {
                     gone = Some(*reporter);
                 }
                 let needed = if accuses_most { grace * 2 } else { grace };
-                // One that is refused by nearly everybody may be misled itself: its word needs the others', but no grace.
+                // One that is refused by nearly everybody may be misled itself: its word needs the
+                // others', but no grace.
                 let silence = report.silent + awake.since(report.at).min(EXTRAPOLATED);
                 if report.refused || silence >= needed {
                     by.insert(*reporter, silence);
@@ -295,7 +306,8 @@ impl FailureFilter {
         down
     }
 
-    /// One after the other, those that most miss first: who is marked down is heard no more, or two that do not hear each other would both go.
+    /// One after the other, those that most miss first: who is marked down is heard no more, or two
+    /// that do not hear each other would both go.
     fn judge_silent(
         &mut self,
         map: &ClusterMap,
@@ -416,7 +428,8 @@ impl<'a> Scene<'a> {
     fn host(&self, osd: OsdId) -> &str {
         self.hosts.get(&osd).map_or("", String::as_str)
     }
-    /// Whether these reporters are enough: `wanted`, or all who could report if that is fewer; on as many hosts as could be asked for.
+    /// Whether these reporters are enough: `wanted`, or all who could report if that is fewer; on
+    /// as many hosts as could be asked for.
     fn suffice(&self, target: OsdId, by: &BTreeSet<OsdId>, wanted: usize) -> bool {
         // Those accused themselves may be dead: they are not waited for.
         let able = |osd: &&OsdId| **osd != target && (!self.credibly_accused.contains(osd) || by.contains(osd));

@@ -113,8 +113,9 @@ fn one_reporter_is_not_enough_while_others_could_speak() {
          => down 0");
 }
 
-// F31: two OSDs did not hear each other for as long as the network between them was cut, nobody was marked down, and operations of their groups ended as
-// unknown. Went red when `judge_silent` ended before its edges.
+// F31: two OSDs did not hear each other for as long as the network between them was cut, nobody was
+// marked down, and operations of their groups ended as unknown. Went red when `judge_silent` ended
+// before its edges.
 #[test]
 fn of_two_that_do_not_hear_each_other_always_the_same_one_goes() {
     run("hosts a b c d
@@ -175,8 +176,8 @@ fn racks_that_do_not_hear_each_other_do_not_both_go() {
     run(&format!("{script}=> down 3 4 5\n=> -"));
 }
 
-/// Simulator, seeds 852 and 914: of two that did not hear each other the only one that had a group's answered writes was kept down, for half a minute, and nobody
-/// else could serve.
+/// Simulator, seeds 852 and 914: of two that did not hear each other the only one that had a
+/// group's answered writes was kept down, for half a minute, and nobody else could serve.
 #[test]
 fn the_one_that_a_group_needs_stays_or_comes_back() {
     run("hosts a b c d
@@ -211,7 +212,8 @@ fn the_one_that_a_group_needs_stays_or_comes_back() {
          comes 3 no");
 }
 
-// Went red when only the map was asked (simulator, seed 5396): somebody is up that took part in the group's last activation, by number, and has a new store.
+// Went red when only the map was asked (simulator, seed 5396): somebody is up that took part in the
+// group's last activation, by number, and has a new store.
 #[test]
 fn the_one_that_a_group_waits_for_comes_back() {
     run("hosts a b c d
@@ -386,7 +388,8 @@ fn silence_is_extrapolated_for_a_second_only() {
          => -");
 }
 
-// The second time an OSD was stopped within half a minute, writes waited for exactly 3 s: the grace was half as long again after one flap.
+// The second time an OSD was stopped within half a minute, writes waited for exactly 3 s: the grace
+// was half as long again after one flap.
 #[test]
 fn whoever_flaps_gets_more_time_little_at_first() {
     let graces = [2000, 2400, 2800, 4000, 6000, 6000];
@@ -452,7 +455,8 @@ fn a_report_about_an_earlier_life_is_dropped() {
     assert!(filter.report(Time(1), &map, &report));
 }
 
-/// F30: a hung flush was never noticed. One stalled disk takes its OSD down at once; most of them at a time take nobody down: it is one disk, or one cause.
+/// F30: a hung flush was never noticed. One stalled disk takes its OSD down at once; most of them
+/// at a time take nobody down: it is one disk, or one cause.
 #[test]
 fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     let map = map_with_osds(3);

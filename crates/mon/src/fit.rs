@@ -1,16 +1,18 @@
 //! Whether the others have room for what a lost OSD held.
 //!
-//! An OSD that is out has its data copied to the others, by weight: each gets a share in proportion to its size. Where that would fill one of them beyond
-//! `mon.backfill_full_ratio`, nothing is gained by taking it out: redundancy would not come back, and writes would stop besides.
+//! An OSD that is out has its data copied to the others, by weight: each gets a share in proportion
+//! to its size. Where that would fill one of them beyond `mon.backfill_full_ratio`, nothing is
+//! gained by taking it out: redundancy would not come back, and writes would stop besides.
 //!
 //! ```text
 //!   fullest of the others + lost bytes / bytes of the others  >  mon.backfill_full_ratio   ─▶  does not fit
 //! ```
-//! Several that are lost are judged one after the other, each with what is on its way already: what the accepted ones held, and copies that are missing
-//! for other reasons. (A host with three OSDs died: each alone fitted, all three were taken out, and what they had held filled the others.)
+//! Several that are lost are judged one after the other, each with what is on its way already: what
+//! the accepted ones held, and copies that are missing for other reasons. (A host with three OSDs
+//! died: each alone fitted, all three were taken out, and what they had held filled the others.)
 //!
-//! Unlike Ceph, which takes out and then stops at `backfillfull`. What is known is what beacons said; of an OSD of which nothing is known, the groups that
-//! miss a replica say how much it is.
+//! Unlike Ceph, which takes out and then stops at `backfillfull`. What is known is what beacons
+//! said; of an OSD of which nothing is known, the groups that miss a replica say how much it is.
 
 use nacre_types::OsdId;
 use nacre_wire::map::{ClusterMap, OsdInfo, Weight};
@@ -211,7 +213,8 @@ mod tests {
         assert!(fits_elsewhere(&map, &stats, OsdId(3)));
     }
 
-    /// OSDs that are down and never gave figures: the groups that miss a replica say what they held, all of them together.
+    /// OSDs that are down and never gave figures: the groups that miss a replica say what they
+    /// held, all of them together.
     #[test]
     fn what_nobody_said_is_reckoned_from_the_groups_that_miss_a_replica() {
         for lost in [&[4][..], &[3, 4]] {

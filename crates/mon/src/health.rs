@@ -1,6 +1,7 @@
 //! What is wrong, how bad it is, and what to do about it (USERS §1, item 1: no mystery warnings).
 //!
-//! Each check has a code that never changes its meaning, a summary of one line, details, and the next step for a person.
+//! Each check has a code that never changes its meaning, a summary of one line, details, and the
+//! next step for a person.
 
 use nacre_types::Epoch;
 use nacre_wire::map::{Weight, flag, pool_flag};

@@ -5,7 +5,8 @@
 //!                 │              └─ osd.3
 //!                 └─ host beta ──── osd.1         rule 0 `replicated`: each copy on another host
 //! ```
-//! The text is what is committed, so a text that an operator brought may look otherwise; what is not below a host is left as it is.
+//! The text is what is committed, so a text that an operator brought may look otherwise; what is
+//! not below a host is left as it is.
 
 use nacre_crush::{CrushMap, ItemId, NewDevice, Weight, text};
 use nacre_types::OsdId;
@@ -71,7 +72,8 @@ pub fn contains(crush: &CrushMap, osd: OsdId) -> bool {
     crush.item_name(ItemId::from(osd)).is_some()
 }
 
-/// A name that may stand in the text: letters, digits, `-`, `_`, `.`; anything else becomes `-`, nothing becomes `default`.
+/// A name that may stand in the text: letters, digits, `-`, `_`, `.`; anything else becomes `-`,
+/// nothing becomes `default`.
 #[must_use]
 pub fn clean_name(name: &str, default: &str) -> String {
     let name: String =
@@ -110,7 +112,8 @@ pub fn put_all(crush: &str, places: &[Place]) -> String {
     if map.add_devices(&list).is_ok() {
         return text::print(&map);
     }
-    // One of them does not go in. In an operator's hierarchy without `root default`, or one that is full, none does: he has to say where they go.
+    // One of them does not go in. In an operator's hierarchy without `root default`, or one that is
+    // full, none does: he has to say where they go.
     let put = list.chunks(1).filter(|one| map.add_devices(one).is_ok()).count();
     if put > 0 { text::print(&map) } else { crush.to_owned() }
 }

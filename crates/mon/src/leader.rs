@@ -35,7 +35,8 @@ use crate::stats::Stats;
 const QUEUE_MAX: usize = 20_000;
 /// Changes in one proposal.
 const BATCH_CHANGES_MAX: usize = 2_000;
-/// An OSD that is heard of this long after another process asked for its place lives: longer than anything of a dead one is under way.
+/// An OSD that is heard of this long after another process asked for its place lives: longer than
+/// anything of a dead one is under way.
 const INTRUDER_WAIT: Duration = Duration::from_secs(2);
 /// Log lines in one proposal.
 const BATCH_LINES_MAX: usize = 200;
@@ -528,8 +529,8 @@ impl Leader {
         self.meta.abdicate();
     }
 
-    /// Asserts what holds between any two steps: who does not lead keeps nothing of a time when it led (its next leadership would judge by it), and nothing is
-    /// kept of what is gone.
+    /// Asserts what holds between any two steps: who does not lead keeps nothing of a time when it
+    /// led (its next leadership would judge by it), and nothing is kept of what is gone.
     pub fn check(&self, leads: bool, meta: &Meta) {
         assert_eq!(self.subjects.len(), self.queue.len(), "what is queued is known by its subject");
         self.meta.check(meta);
@@ -717,9 +718,10 @@ mod tests {
         }
     }
 
-    /// Two OSDs brought copies of one store at once and both came up; an OSD was taken out in the very batch in which an operator forbade it. Each two
-    /// requests of all kinds, in both orders, as far as a batch takes them together: it applies, both have been carried out or refused when the queue is empty,
-    /// and what came first holds for what comes after.
+    /// Two OSDs brought copies of one store at once and both came up; an OSD was taken out in the
+    /// very batch in which an operator forbade it. Each two requests of all kinds, in both orders,
+    /// as far as a batch takes them together: it applies, both have been carried out or refused
+    /// when the queue is empty, and what came first holds for what comes after.
     #[test]
     fn what_a_batch_takes_together_applies_together() {
         let scene = scene();

@@ -477,7 +477,8 @@ impl Live {
             && flight.index == index
             && flight.term == term
         {
-            // Metadata says itself what it rests on: it is carried out, or not, also where the map's changes are dropped.
+            // Metadata says itself what it rests on: it is carried out, or not, also where the
+            // map's changes are dropped.
             self.answer_meta(now, flight.meta, outcomes, out);
             let epoch = self.state.map().epoch;
             for (ask, mut reply) in flight.replies.into_iter().filter(|_| !stale) {
@@ -694,7 +695,8 @@ impl Live {
         };
         let mut data = proposal.to_bytes();
         if data.len() > PROPOSAL_BYTES_MAX && !proposal.meta.is_empty() {
-            // Too long together with the map's changes: metadata goes with the next one, where it fits (`meta/lead.rs`).
+            // Too long together with the map's changes: metadata goes with the next one, where it
+            // fits (`meta/lead.rs`).
             proposal.meta.clear();
             for ask in std::mem::take(&mut meta.asks).into_iter().flatten().rev() {
                 self.leader.meta.push_again(ask);

@@ -147,7 +147,8 @@ impl Mon {
         founding(Identity { cluster: founding_.cluster, mon, store }, &members, Some(state.to_image()))
     }
 
-    /// What the empty store of a monitor is given that a running cluster will let in (`mon add`, which names the same store).
+    /// What the empty store of a monitor is given that a running cluster will let in (`mon add`,
+    /// which names the same store).
     #[must_use]
     pub fn bootstrap_joining(id: MonId, store: u64, cluster: ClusterId) -> Transaction {
         founding(Identity { cluster, mon: id, store }, &[], None)
@@ -182,7 +183,8 @@ impl Mon {
         }
     }
 
-    /// A client said its name when it connected: before its first message. Taken at its word until authentication exists.
+    /// A client said its name when it connected: before its first message. Taken at its word until
+    /// authentication exists.
     pub fn on_client_name(&mut self, who: Entity, name: Name) {
         match &mut self.phase {
             Phase::Live(live) => live.on_client_name(who, name),

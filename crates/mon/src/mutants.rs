@@ -1,5 +1,6 @@
-//! Plausible bugs of monitors, switched on one at a time at run time to prove that the tests notice (`./x mutants`; `tests/mutants.rs`).
-//! Compiled only with the feature `mutants`; otherwise [`mutant`] is a constant `false`.
+//! Plausible bugs of monitors, switched on one at a time at run time to prove that the tests notice
+//! (`./x mutants`; `tests/mutants.rs`). Compiled only with the feature `mutants`; otherwise
+//! [`mutant`] is a constant `false`.
 
 nacre_types::planted_bugs! {
     /// A lease gets the number of the last one that is there, plus one: a number that was revoked comes again.

@@ -1,10 +1,12 @@
-//! OSDs without which a placement group stands still: whoever has to keep one of two down keeps another down, if it can.
+//! OSDs without which a placement group stands still: whoever has to keep one of two down keeps
+//! another down, if it can.
 
 use nacre_types::{OsdId, PgId};
 use nacre_wire::map::ClusterMap;
 use std::collections::BTreeMap;
 
-/// Of each group how many are up of its last activation's members and of CRUSH's choice. Made by one look at all groups of the map.
+/// Of each group how many are up of its last activation's members and of CRUSH's choice. Made by
+/// one look at all groups of the map.
 #[derive(Debug)]
 pub struct Needs<'a> {
     map: &'a ClusterMap,
@@ -55,8 +57,8 @@ impl<'a> Needs<'a> {
         self.gone.push(osd);
     }
 
-    /// Whether some group could not serve without this OSD: nobody else who is up took part in its last activation, or too few of those that CRUSH chose are
-    /// left for its pool's `min_size`.
+    /// Whether some group could not serve without this OSD: nobody else who is up took part in its
+    /// last activation, or too few of those that CRUSH chose are left for its pool's `min_size`.
     pub fn is_needed(&self, osd: OsdId) -> bool {
         let own = usize::from(self.is_up(osd));
         self.groups.get(&osd).into_iter().flatten().any(|pg| {

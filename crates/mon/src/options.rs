@@ -1,8 +1,9 @@
-//! Every option of the configuration database: name, kind, default, explanation. `nacre config help` prints this table, and a value
-//! that does not fit it is refused before it is proposed. Deliberately few (USERS §1, item 13): fewer than sixty in all.
+//! Every option of the configuration database: name, kind, default, explanation.
+//! `nacre config help` prints this table, and a value that does not fit it is refused before it is
+//! proposed. Deliberately few (USERS §1, item 13): fewer than sixty in all.
 //!
-//! Options that a daemon reads are in the map (`ClusterMap::config`); whoever needs one calls its reader here, or reads the map's
-//! entry by the same name and bounds.
+//! Options that a daemon reads are in the map (`ClusterMap::config`); whoever needs one calls its
+//! reader here, or reads the map's entry by the same name and bounds.
 
 use crate::nearest::nearest;
 use nacre_types::Name;

@@ -1,4 +1,5 @@
-//! An OSD's way into the map, and out of service for long: boots, and the rule that turns *down* into *out* (CEPH-48, CEPH-50).
+//! An OSD's way into the map, and out of service for long: boots, and the rule that turns *down*
+//! into *out* (CEPH-48, CEPH-50).
 //!
 //! ```text
 //!  Boot ─▶ other store, removed, missing features ──▶ refused, with a line in the cluster log
@@ -34,8 +35,8 @@ pub enum BootVerdict {
     Up(Vec<Change>, Option<Place>),
     /// A late frame; the map says all there is to say.
     Late,
-    /// Another process is up as this OSD, at another address. If it lives, this one is an intruder, and the sentence is for its operator; if
-    /// it does not, it is marked down soon.
+    /// Another process is up as this OSD, at another address. If it lives, this one is an intruder,
+    /// and the sentence is for its operator; if it does not, it is marked down soon.
     Occupied(String),
     /// It must not come up; the sentence is for its operator.
     Refused(String),
@@ -274,7 +275,8 @@ mod tests {
         assert!(passed.is_empty(), "must be refused: {passed:?}");
     }
 
-    /// F1: an OSD counted its starts itself, and took a number a second time. F22: a copy of a directory took the original's place.
+    /// F1: an OSD counted its starts itself, and took a number a second time. F22: a copy of a
+    /// directory took the original's place.
     #[test]
     fn an_instance_is_granted_once_and_to_one_process() {
         let mut map = map_with_osds(2);
@@ -308,8 +310,9 @@ mod tests {
         assert_eq!(granted(&map, &Boot { instance: Instance(80), ..same }), Some((81, first.process)));
     }
 
-    /// A simulated disk was replaced under its number. The first boot of the process that was gone, which knew no instance yet, arrived between `osd add` and
-    /// the new store's first start, and was let up: the new store was refused as a stranger.
+    /// A simulated disk was replaced under its number. The first boot of the process that was gone,
+    /// which knew no instance yet, arrived between `osd add` and the new store's first start, and
+    /// was let up: the new store was refused as a stranger.
     #[test]
     fn what_was_removed_does_not_take_the_place_of_its_successor() {
         let mut map = map_with_osds(2);
@@ -331,7 +334,8 @@ mod tests {
         assert!(matches!(boot(&map, &stores(&map), &counts_on), BootVerdict::Up(..)));
     }
 
-    // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when taken-out OSDs did not count.
+    // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when
+    // taken-out OSDs did not count.
     #[test]
     fn losing_half_takes_nothing_out_losing_less_does() {
         let mut map = map_with_osds(10);

@@ -1,10 +1,12 @@
 //! Which activations and temporary acting sets are committed (DESIGN §3, Peering).
 //!
-//! An activation says "this interval may accept writes, and each of these members has every answered write before it". It is the one
-//! thing that later peering trusts, so it is checked here against the map however confused the OSD that asks.
+//! An activation says "this interval may accept writes, and each of these members has every
+//! answered write before it". It is the one thing that later peering trusts, so it is checked here
+//! against the map however confused the OSD that asks.
 //!
-//! Invariant: of two successive activations of a group, the later has a member of the earlier. Otherwise the later one's members
-//! could lack what the earlier one's clients were told is durable.
+//! Invariant: of two successive activations of a group, the later has a member of the earlier.
+//! Otherwise the later one's members could lack what the earlier one's clients were told is
+//! durable.
 
 use nacre_types::{Entity, OsdId};
 use nacre_wire::map::{Change, ClusterMap};

@@ -1,7 +1,8 @@
 //! Making and changing pools: what is chosen when nothing is said, and what is refused.
 //!
-//! Placement groups per pool (CEPH-40): so many that each OSD holds about `mon.pg_per_osd_target` copies over all pools, a power of two
-//! (groups of equal size); never so many that an OSD would hold more than `mon.pg_per_osd_max`.
+//! Placement groups per pool (CEPH-40): so many that each OSD holds about `mon.pg_per_osd_target`
+//! copies over all pools, a power of two (groups of equal size); never so many that an OSD would
+//! hold more than `mon.pg_per_osd_max`.
 
 use nacre_crush::map::RuleKind;
 use nacre_crush::place::{PoolPlacement, raw};
@@ -135,7 +136,8 @@ pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), Strin
 /// Seeds tried to see what a rule can place.
 const SEEDS_TRIED: u32 = 64;
 
-/// The most copies that the rule finds places for, over a sample of groups; OSDs that are down count, those that are out do not.
+/// The most copies that the rule finds places for, over a sample of groups; OSDs that are down
+/// count, those that are out do not.
 fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, String> {
     let rules = || {
         let all: Vec<String> = map.crush.map.rules().map(|rule| format!("{} ({})", rule.id, rule.name)).collect();

@@ -7,8 +7,9 @@
 //!  no leader ─▶ held until there is one; commands fail after `mon.command_wait_ms`, the rest is repeated by its sender anyway
 //!  another leader, or no answer for a second ─▶ asked again under the same token: leaders remember what they carried out
 //! ```
-//! Tokens are unique over this monitor's lives, and what a command did is remembered under its token in the replicated state, so
-//! that asking again never does it twice ([`crate::state::CommandDone`]).
+//! Tokens are unique over this monitor's lives, and what a command did is remembered under its
+//! token in the replicated state, so that asking again never does it twice
+//! ([`crate::state::CommandDone`]).
 //!
 //! Invariant: every command gets exactly one answer while its connection and this monitor live.
 
@@ -267,9 +268,11 @@ mod tests {
         assert!(again(&mut router), "one had it, and may have carried it out");
     }
 
-    /// A user was told that a change had not been answered, and not that it may have happened all the same, because leaders came and went; another was never
-    /// answered. Leaders, answers, repetitions and lost connections in any order: each command of a client that stays is answered once, by a leader or when its time is over,
-    /// what any leader was ever sent says so, and nothing is kept of what is over.
+    /// A user was told that a change had not been answered, and not that it may have happened all
+    /// the same, because leaders came and went; another was never answered. Leaders, answers,
+    /// repetitions and lost connections in any order: each command of a client that stays is
+    /// answered once, by a leader or when its time is over, what any leader was ever sent says so,
+    /// and nothing is kept of what is over.
     #[test]
     fn whatever_leaders_do_each_command_is_answered_once_and_truly() {
         let (mut refused, mut doubtful) = (0, 0);

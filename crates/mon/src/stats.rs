@@ -1,5 +1,6 @@
-//! What OSDs say of themselves every few seconds: soft state of the leader, never replicated; a new leader has it again after one round of
-//! beacons. A report counts only in the interval and for the life it was made in.
+//! What OSDs say of themselves every few seconds: soft state of the leader, never replicated; a new
+//! leader has it again after one round of beacons. A report counts only in the interval and for the
+//! life it was made in.
 
 use nacre_types::{Epoch, Instance, OsdId, PgId, PoolId};
 use nacre_wire::map::{ClusterMap, PgRecord, Weight, pool_flag};
@@ -107,8 +108,10 @@ impl Stats {
         self.pgs.get(&pg)
     }
 
-    /// Whether a group's primary says that it waits for this OSD, and for others that are not there, before it knows what is true; or that there are objects which nobody
-    /// has who is there. Those may be anywhere. (Simulator, seed 4166: the only OSD with an object was kept down, since it and another did not hear each other.)
+    /// Whether a group's primary says that it waits for this OSD, and for others that are not
+    /// there, before it knows what is true; or that there are objects which nobody has who is
+    /// there. Those may be anywhere. (Simulator, seed 4166: the only OSD with an object was kept
+    /// down, since it and another did not hear each other.)
     #[must_use]
     pub fn is_awaited(&self, map: &ClusterMap, osd: OsdId) -> bool {
         let waits = |report: &PgReport| report.state & pg_state::DOWN != 0 && report.waits_for.contains(&osd);
@@ -206,7 +209,8 @@ impl Stats {
         map.osds.iter().all(|(osd, info)| !info.up || self.osds.contains_key(osd))
     }
 
-    /// The newest epoch up to which every group's past is settled: everything after it is some interval that is not clean.
+    /// The newest epoch up to which every group's past is settled: everything after it is some
+    /// interval that is not clean.
     #[must_use]
     pub fn clean_to(&self, map: &ClusterMap) -> Epoch {
         let unclean = map.pgs.iter().filter(|(pg, record)| {
@@ -265,7 +269,8 @@ mod tests {
         assert!(stats.beacon(&map, beacon) && stats.is_awaited(&map, OsdId(2)) && !stats.is_awaited(&map, OsdId(3)));
     }
 
-    /// OSDs were down, and their groups were reported clean before that: the epochs since were forgotten, and who came back was told of no interval in between.
+    /// OSDs were down, and their groups were reported clean before that: the epochs since were
+    /// forgotten, and who came back was told of no interval in between.
     #[test]
     fn history_is_kept_for_groups_that_were_clean_in_another_interval() {
         let mut map = with_pool(map_with_osds(4), 16);

@@ -6,9 +6,10 @@
 //!                                 ├─ close behind ─▶ MapDeltas ─┐
 //!                                 └─ far behind ───▶ MapFull ───┴─▶ then every new epoch
 //! ```
-//! A new epoch goes at once to the clients that subscribed, to the OSDs it is about, and to two others, who are the roots of trees by which
-//! OSDs tell each other (`osd::spread`): the cost of a change does not grow with the number of OSDs. Every frame carries an epoch, so
-//! those that the trees missed show; [`Subscribers::sweep`] catches those that nobody talks to.
+//! A new epoch goes at once to the clients that subscribed, to the OSDs it is about, and to two
+//! others, who are the roots of trees by which OSDs tell each other (`osd::spread`): the cost of a
+//! change does not grow with the number of OSDs. Every frame carries an epoch, so those that the
+//! trees missed show; [`Subscribers::sweep`] catches those that nobody talks to.
 //!
 //! Invariant: per subscriber `known ≤ sent`, and what is sent continues what was sent before without a gap.
 

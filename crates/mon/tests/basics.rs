@@ -135,8 +135,9 @@ fn subscribers_get_every_epoch_and_the_same_map() {
     }
 }
 
-/// A client that came just after a change got the map that another had been given just before it, and nothing more until the next change: what it asked for
-/// under that map was refused for as long.
+/// A client that came just after a change got the map that another had been given just before it,
+/// and nothing more until the next change: what it asked for under that map was refused for as
+/// long.
 #[test]
 fn who_comes_just_after_a_change_gets_the_map_with_it() {
     let mut world = World::found(3, 7);

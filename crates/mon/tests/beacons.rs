@@ -1,4 +1,5 @@
-//! OSDs that nobody watches: their beacons stop, and they are down. Whoever is well is never blamed for what monitors did not hear.
+//! OSDs that nobody watches: their beacons stop, and they are down. Whoever is well is never blamed
+//! for what monitors did not hear.
 
 use crate::harness::{World, ms};
 use nacre_types::{MonId, OsdId};

@@ -216,8 +216,8 @@ fn pools_are_made_changed_and_removed_deliberately() {
     );
 }
 
-/// `nacre pg ls` sends every field, null where nobody said anything; it was refused with "null is no OSD", so that groups could only be
-/// listed one OSD at a time.
+/// `nacre pg ls` sends every field, null where nobody said anything; it was refused with "null is
+/// no OSD", so that groups could only be listed one OSD at a time.
 #[test]
 fn a_field_that_is_null_is_left_out() {
     let mut world = cluster(3);
@@ -391,7 +391,8 @@ fn removing_by_force_says_what_is_lost() {
 
 const COUNTER: &str = "function add(input, output) output:append(input:str()) end objclass.register(add)";
 
-/// MAL-13, MAL-14: what does not compile, and who may not, is refused; a rollback is a new activation of an old version.
+/// MAL-13, MAL-14: what does not compile, and who may not, is refused; a rollback is a new
+/// activation of an old version.
 #[test]
 fn programs_are_checked_numbered_and_rolled_back() {
     let mut world = cluster(3);
@@ -427,7 +428,8 @@ fn programs_are_checked_numbered_and_rolled_back() {
     assert!(log.contains("class counter: version 1 is active (activation 3), says admin"), "{log}");
 }
 
-/// Narrowing the only administrator, or removing the only other one, was accepted, and nobody could ever change it again. (Found by reading.)
+/// Narrowing the only administrator, or removing the only other one, was accepted, and nobody could
+/// ever change it again. (Found by reading.)
 #[test]
 fn somebody_may_always_say_what_clients_may_do() {
     let mut world = cluster(3);
@@ -444,7 +446,8 @@ fn somebody_may_always_say_what_clients_may_do() {
     ask(&mut world, rm("bob", "bob"));
 }
 
-/// A fence at the largest number left none for the OSD's next instance: each try to come up made an epoch and a line in the log. (Found by reading.)
+/// A fence at the largest number left none for the OSD's next instance: each try to come up made an
+/// epoch and a line in the log. (Found by reading.)
 #[test]
 fn no_fence_keeps_an_osd_away_for_ever() {
     let mut world = cluster(3);

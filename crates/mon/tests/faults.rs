@@ -1,4 +1,5 @@
-//! Crashes, pauses, partitions, lossy networks: what was answered stays, reads see it, maps never differ, and changes go on soon.
+//! Crashes, pauses, partitions, lossy networks: what was answered stays, reads see it, maps never
+//! differ, and changes go on soon.
 
 use crate::harness::{CLIENT, Dice, Follower, World, ms};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, OsdId, Time};
@@ -56,8 +57,9 @@ fn a_stopped_leader_is_replaced_and_its_return_harms_nothing() {
     }
 }
 
-/// A leader that is cut off proposes; the others elect another one, whose entries replace its own. What it asked for did not happen then, whatever stands
-/// at that index, and is not answered before it is done for another time.
+/// A leader that is cut off proposes; the others elect another one, whose entries replace its own.
+/// What it asked for did not happen then, whatever stands at that index, and is not answered before
+/// it is done for another time.
 #[test]
 fn a_deposed_leader_does_not_take_anothers_entry_for_its_own() {
     for seed in 0..8 {
@@ -118,8 +120,8 @@ fn without_a_majority_commands_fail_clearly_and_work_again_later() {
     assert!(world.reply_to(token).expect("seen").is_ok());
 }
 
-// Went red when persisted messages were sent before their Committed: followers acknowledged what their slow disks then lost, and
-// elected one of themselves.
+// Went red when persisted messages were sent before their Committed: followers acknowledged what
+// their slow disks then lost, and elected one of themselves.
 #[test]
 fn what_was_answered_survives_every_crash() {
     for seed in 0..12 {
@@ -167,10 +169,11 @@ fn what_was_answered_survives_every_crash() {
     }
 }
 
-/// A client that fences others, one after the other, and reads who is fenced, against every fault at once; then all faults stop.
+/// A client that fences others, one after the other, and reads who is fenced, against every fault
+/// at once; then all faults stop.
 ///
-/// Linearizability of a set that only grows (a write whose answer was lost may happen at any later time): a read contains whatever
-/// was answered, or seen by a read that had ended, before it began.
+/// Linearizability of a set that only grows (a write whose answer was lost may happen at any later
+/// time): a read contains whatever was answered, or seen by a read that had ended, before it began.
 #[test]
 fn reads_are_linearizable_under_all_faults_at_once() {
     for seed in 0..25 {
@@ -376,8 +379,8 @@ fn a_stuck_disk_costs_the_leadership_not_the_cluster() {
     assert_ne!(world.leader(), Some(leader));
 }
 
-// A command whose leader died after committing it is asked again of the next one. Went red when what was done was not remembered:
-// "there is a pool a already".
+// A command whose leader died after committing it is asked again of the next one. Went red when
+// what was done was not remembered: "there is a pool a already".
 #[test]
 fn a_command_is_done_once_however_often_leaders_die() {
     let mut answered_again = 0;
@@ -698,8 +701,8 @@ fn late_ticks_of_the_leader_are_not_the_osds_silence() {
     assert!(world.now > Time(0));
 }
 
-/// Whoever leads anew knows of nobody how full it is. One that had led before kept its figures of then, and cleared the flag of a pool that had become
-/// full under another one. (Found by reading.)
+/// Whoever leads anew knows of nobody how full it is. One that had led before kept its figures of
+/// then, and cleared the flag of a pool that had become full under another one. (Found by reading.)
 #[test]
 fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
     let mut led_again = 0;

@@ -4,8 +4,9 @@
 //!  Mon ──Send──▶ net (delay, loss, repetition, cuts) ──▶ Mon | inbox of the test's own entities
 //!   └──Submit──▶ RamStore (commits after `disk`; a crash forgets what was not committed)
 //! ```
-//! After every event each monitor's `check()` runs, and the world compares: never two digests for one epoch, never two states after one entry of the log.
-//! A monitor's snapshot is its whole state, and what it sends a client of the map brings it up to the monitor's own.
+//! After every event each monitor's `check()` runs, and the world compares: never two digests for
+//! one epoch, never two states after one entry of the log. A monitor's snapshot is its whole state,
+//! and what it sends a client of the map brings it up to the monitor's own.
 
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::Scripts;
@@ -513,7 +514,8 @@ impl World {
         self.nodes.get_mut(&id).expect("exists").mon.on_client_name(who, name.into());
     }
 
-    /// The OSD's process number `instance` asks to be let up; it knows of the instance before, so that is what it is granted.
+    /// The OSD's process number `instance` asks to be let up; it knows of the instance before, so
+    /// that is what it is granted.
     pub fn boot_message(&self, osd: u32, instance: u64) -> Message {
         Message::Boot(Boot {
             osd: OsdId(osd),
@@ -560,7 +562,8 @@ impl World {
         self.say(Entity::Osd(osd), to, epoch, Message::Beacon(beacon));
     }
 
-    /// Runs for so long, while every OSD that is up, but for these, sends its beacon every two seconds through a monitor that runs.
+    /// Runs for so long, while every OSD that is up, but for these, sends its beacon every two
+    /// seconds through a monitor that runs.
     pub fn run_with_beacons(&mut self, span: Duration, but: &[u32]) {
         let end = self.now + span;
         while self.now < end {

@@ -1,6 +1,7 @@
-//! F50: thousands of OSDs that come up at once after a power failure of everything. The leader parsed the whole hierarchy for each of them, 10 ms at ten
-//! thousand: it was deposed in the middle of its turn, and so was the next one. From fifteen thousand on the text was longer than a proposal may be, and no OSD
-//! could be added or removed any more.
+//! F50: thousands of OSDs that come up at once after a power failure of everything. The leader
+//! parsed the whole hierarchy for each of them, 10 ms at ten thousand: it was deposed in the middle
+//! of its turn, and so was the next one. From fifteen thousand on the text was longer than a
+//! proposal may be, and no OSD could be added or removed any more.
 //!
 //! Figures: `cargo test --release -p nacre-mon --test main many_osds -- --ignored --nocapture`.
 

@@ -106,10 +106,11 @@ fn the_leader_can_be_removed() {
     });
 }
 
-/// Found by simulation (seed 1027): a leader stood still while another monitor was removed and let in again with an empty store. When it
-/// went on it thought that it still led, and its heartbeat said which entries the other had. The new monitor had none of them, and ended:
-/// "its store was restored from an older copy". A request for a vote would have been counted as its predecessor's. Messages name the
-/// store that they mean.
+/// Found by simulation (seed 1027): a leader stood still while another monitor was removed and let
+/// in again with an empty store. When it went on it thought that it still led, and its heartbeat
+/// said which entries the other had. The new monitor had none of them, and ended: "its store was
+/// restored from an older copy". A request for a vote would have been counted as its predecessor's.
+/// Messages name the store that they mean.
 #[test]
 fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
     for seed in 0..10 {
@@ -147,7 +148,8 @@ fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
     }
 }
 
-/// What consensus counts is a store's promise: another store does not come in under the number while the first one is there.
+/// What consensus counts is a store's promise: another store does not come in under the number
+/// while the first one is there.
 #[test]
 fn a_number_has_one_store_at_a_time() {
     let mut world = World::found(3, 73);
@@ -164,9 +166,10 @@ fn a_number_has_one_store_at_a_time() {
     assert!(error.contains("needs the field `store`"), "{error}");
 }
 
-/// Found by simulation (seed 1291): of two that voted, one was removed. The map forgot it at once, its operator was told that it was
-/// removed and ended it, and the other one needed its vote to be rid of it: it led nothing ever after. It stays in the map, and `mon rm`
-/// says so, until consensus has let it go; then, and not before, the other decides alone.
+/// Found by simulation (seed 1291): of two that voted, one was removed. The map forgot it at once,
+/// its operator was told that it was removed and ended it, and the other one needed its vote to be
+/// rid of it: it led nothing ever after. It stays in the map, and `mon rm` says so, until consensus
+/// has let it go; then, and not before, the other decides alone.
 #[test]
 fn a_removed_monitor_is_there_until_its_vote_is_not_needed() {
     let mut world = World::found(2, 1291);
@@ -188,8 +191,9 @@ fn a_removed_monitor_is_there_until_its_vote_is_not_needed() {
     assert!(error.contains("there is no"), "{error}");
 }
 
-/// Found by simulation (seed 1453): a monitor that was to leave was started again, was elected, and then found its removal in the log: it
-/// led two others without belonging to them, and acknowledged nothing ever after.
+/// Found by simulation (seed 1453): a monitor that was to leave was started again, was elected, and
+/// then found its removal in the log: it led two others without belonging to them, and acknowledged
+/// nothing ever after.
 #[test]
 fn who_finds_its_own_removal_in_the_log_stops() {
     let mut elected = 0;

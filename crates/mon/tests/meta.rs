@@ -205,8 +205,8 @@ fn a_watch_is_not_told_what_comes_with_the_loss_of_its_right() {
     assert!(has_ended(&world, client(1)));
 }
 
-/// A monitor was cut off while a client of its lost the right to read, and given a snapshot when it came back: it told that client's watch everything that
-/// had been written since.
+/// A monitor was cut off while a client of its lost the right to read, and given a snapshot when it
+/// came back: it told that client's watch everything that had been written since.
 #[test]
 fn a_snapshot_tells_a_watch_nothing_that_its_client_may_not_read() {
     let mut world = World::found(3, 49);
@@ -420,7 +420,8 @@ fn an_owner_that_is_told_that_its_lease_lives_is_the_only_one() {
     assert_eq!(error, MetaError::NoSuchLease { lease });
 }
 
-/// A lease of which a monitor knows by its snapshot only, as after a restart of all: its owner is gone with them, and nobody grants or revokes another.
+/// A lease of which a monitor knows by its snapshot only, as after a restart of all: its owner is
+/// gone with them, and nobody grants or revokes another.
 #[test]
 fn a_lease_that_only_snapshots_know_ends_too() {
     let mut world = World::found(3, 49);
@@ -450,8 +451,9 @@ fn a_lease_that_only_snapshots_know_ends_too() {
     assert!(clients.get(&mut world, who, successor, "a/").is_empty());
 }
 
-/// Few large entries: the same keys again and again, far below every quota. A log of a thousand of them was 480 MB, in stores of 256 MiB: all monitors
-/// stopped at the same entry, again after each start. (Found by reading.)
+/// Few large entries: the same keys again and again, far below every quota. A log of a thousand of
+/// them was 480 MB, in stores of 256 MiB: all monitors stopped at the same entry, again after each
+/// start. (Found by reading.)
 #[test]
 fn a_log_of_large_entries_stays_small() {
     let mut world = World::found(3, 50);

@@ -1,5 +1,6 @@
-//! Service metadata while leaders crash, hang and are cut off (MAL-10, -13): every key is a linearizable register, every watch is told every revision
-//! once, and what was answered is not lost.
+//! Service metadata while leaders crash, hang and are cut off (MAL-10, -13): every key is a
+//! linearizable register, every watch is told every revision once, and what was answered is not
+//! lost.
 //!
 //! ```text
 //!  4 clients: set, get, compare-and-set over any monitor ─▶ history ─▶ nacre-history
@@ -67,8 +68,9 @@ fn key(n: u64) -> String {
     format!("reg/{n}")
 }
 
-/// Lua of the registers' namespace: values only grow, and every revision is noted down. What it says of the state as it is when a change is applied
-/// holds for every value that anybody ever sees; a judgement on an older state would let some shrink.
+/// Lua of the registers' namespace: values only grow, and every revision is noted down. What it
+/// says of the state as it is when a change is applied holds for every value that anybody ever
+/// sees; a judgement on an older state would let some shrink.
 const GROWS: &str = "function validate(key, old, new)
   if old ~= nil and tonumber(new) <= tonumber(old) then error('it does not grow') end
 end";
@@ -304,8 +306,8 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
     }
 }
 
-// Random faults hardly ever meet the moment in which a leader that was deposed does not know it; here it is made. Went red when reads were
-// answered without proof of leadership.
+// Random faults hardly ever meet the moment in which a leader that was deposed does not know it;
+// here it is made. Went red when reads were answered without proof of leadership.
 #[test]
 fn a_leader_that_was_deposed_while_it_hung_answers_no_read_with_old_values() {
     let mut world = World::found(3, 71);

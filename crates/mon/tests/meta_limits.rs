@@ -1,5 +1,6 @@
-//! F34: what validators and triggers may take from everybody else. One put took the leader 9.8 s; ten left no majority for 70 s; eight triggers on one
-//! prefix made 20,000 keys and 200,000 pending runs.
+//! F34: what validators and triggers may take from everybody else. One put took the leader 9.8 s;
+//! ten left no majority for 70 s; eight triggers on one prefix made 20,000 keys and 200,000 pending
+//! runs.
 
 use crate::harness::{World, ms};
 use crate::meta::{Clients, client, put, reply_to, transact};

@@ -10,8 +10,9 @@ use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaResult, 
 use serde_json::json;
 use std::time::Duration;
 
-/// `max N`: numbers only, larger ones become N. `fill N`: N bytes, whatever was given. `copy`: a trigger that writes each changed key's name to `log/REVISION`.
-/// `again`: a trigger that changes its own namespace.
+/// `max N`: numbers only, larger ones become N. `fill N`: N bytes, whatever was given. `copy`: a
+/// trigger that writes each changed key's name to `log/REVISION`. `again`: a trigger that changes
+/// its own namespace.
 pub struct Words;
 
 impl Programs for Words {
@@ -141,8 +142,9 @@ fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
     assert_eq!(values, 120);
 }
 
-/// A transaction whose compares did not hold when it was judged, and whose other branch has nothing to judge, was guarded by
-/// nothing: an entry before it in the same proposal made them hold, and what no validator had seen was stored. (Found by reading.)
+/// A transaction whose compares did not hold when it was judged, and whose other branch has nothing
+/// to judge, was guarded by nothing: an entry before it in the same proposal made them hold, and
+/// what no validator had seen was stored. (Found by reading.)
 #[test]
 fn a_branch_that_is_chosen_later_is_judged_all_the_same() {
     let (mut world, mut clients) = world(64);
@@ -290,8 +292,9 @@ fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
     assert_eq!(said(&world), 3, "each monitor's log says it once");
 }
 
-/// Text that one deletion makes of thousands of keys was more than a proposal holds. The leader threw it away and made it again, for ever, and so did its
-/// successors and all of them after a restart. (Found by reading.)
+/// Text that one deletion makes of thousands of keys was more than a proposal holds. The leader
+/// threw it away and made it again, for ever, and so did its successors and all of them after a
+/// restart. (Found by reading.)
 #[test]
 fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
     let (mut world, mut clients) = world(68);
@@ -318,7 +321,8 @@ fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
     assert_eq!(said("and 900 keys more"), 3, "each monitor's log says it once");
 }
 
-/// A validator may make much of little: what no proposal can hold is refused. It was thrown away and judged again for ever. (Found by reading.)
+/// A validator may make much of little: what no proposal can hold is refused. It was thrown away
+/// and judged again for ever. (Found by reading.)
 #[test]
 fn what_a_validator_makes_too_large_is_refused() {
     let (mut world, mut clients) = world(69);
@@ -333,7 +337,8 @@ fn what_a_validator_makes_too_large_is_refused() {
     clients.ask(&mut world, who, MonId(0), transact(vec![put("m/after", "1")]));
 }
 
-/// A lease with large keys that a validator keeps: setting them free took more than a proposal holds, and it never ended. (Found by reading.)
+/// A lease with large keys that a validator keeps: setting them free took more than a proposal
+/// holds, and it never ended. (Found by reading.)
 #[test]
 fn a_lease_that_ends_sets_large_keys_free_in_portions() {
     let (mut world, mut clients) = world(70);

@@ -1,4 +1,5 @@
-//! Validators and triggers in Lua (MAL-13): what they may say, what becomes of those that misbehave, and what is refused before it can.
+//! Validators and triggers in Lua (MAL-13): what they may say, what becomes of those that
+//! misbehave, and what is refused before it can.
 
 use crate::harness::World;
 use crate::meta::{Clients, client, put, transact};
@@ -197,7 +198,8 @@ fn log(world: &mut World) -> String {
 
 const EVEN: &str = "function validate(key, old, new)\n  local n = tonumber(new)\n  if n % 2 == 1 then error('odd') end\n  return tostring(n)\nend";
 
-// Went red, a sentence at a time, when `check_programs` left out the program, the settings, the roles and the deletions.
+// Went red, a sentence at a time, when `check_programs` left out the program, the settings, the
+// roles and the deletions.
 #[test]
 fn what_would_not_work_is_refused_when_it_is_said() {
     let (mut world, mut clients) = world(161);
@@ -271,7 +273,8 @@ fn a_program_that_fails_is_in_the_log_once_for_each_version() {
     assert_eq!(count(&log(world), "validator of `n`, failed"), 2);
 }
 
-// Went red when `if_revision` was not looked at, and when its key was not guarded: two triggers of one revision are judged together.
+// Went red when `if_revision` was not looked at, and when its key was not guarded: two triggers of
+// one revision are judged together.
 #[test]
 fn a_triggers_conditions_hold_when_its_changes_are_made() {
     let (mut world, mut clients) = world(163);
@@ -292,7 +295,8 @@ fn a_triggers_conditions_hold_when_its_changes_are_made() {
     assert_eq!(clients.get(world, client(1), MonId(1), "m/last").len(), 1);
 }
 
-// Went red when nothing of a removal's entry said that it rests on the settings: they were judged together, both fine, and the program was gone.
+// Went red when nothing of a removal's entry said that it rests on the settings: they were judged
+// together, both fine, and the program was gone.
 #[test]
 fn a_program_is_not_removed_behind_settings_that_are_judged_at_the_same_time() {
     let (mut world, mut clients) = world(164);

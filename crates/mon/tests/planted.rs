@@ -1,4 +1,5 @@
-//! What planted bugs of monitors break ([`nacre_mon::Mutant`]): each story must pass, and fail with its bug (`mutants.rs`).
+//! What planted bugs of monitors break ([`nacre_mon::Mutant`]): each story must pass, and fail with
+//! its bug (`mutants.rs`).
 
 use crate::harness::{CLUSTER, World, ms};
 use crate::meta::{Clients, client, prefix, put, range, reply_to, told, transact};
@@ -11,7 +12,8 @@ use nacre_wire::msg::Message;
 use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaWatch};
 use std::time::Duration;
 
-/// A number of a lease comes once: who held it before it was revoked must not keep its successor alive, or put keys under it.
+/// A number of a lease comes once: who held it before it was revoked must not keep its successor
+/// alive, or put keys under it.
 pub fn numbers_of_leases_never_come_again() {
     let mut world = World::found(3, 81);
     let leader = world.elect();

@@ -1,9 +1,11 @@
-//! Operations per second and processor time per operation: 4 KiB durable overwrites and warm reads at depth 16, three copies.
+//! Operations per second and processor time per operation: 4 KiB durable overwrites and warm reads
+//! at depth 16, three copies.
 //!
 //!     cargo run --release -p nacre-node --example overwrite -- embedded|tcp [SECONDS]
 //!
-//! `tcp` starts one monitor and three OSDs as processes of their own and counts their processor time too. Preconditioned (every object
-//! exists), counted until everything is drained. Expected: DESIGN §10, at most 60 µs and 12 µs with all processes together.
+//! `tcp` starts one monitor and three OSDs as processes of their own and counts their processor
+//! time too. Preconditioned (every object exists), counted until everything is drained. Expected:
+//! DESIGN §10, at most 60 µs and 12 µs with all processes together.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a program of the host's")]
 
 use bytes::Bytes;

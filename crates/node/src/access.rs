@@ -4,11 +4,13 @@
 //!  threads, tasks ──Call──▶ Port ──(one wake-up for many)──▶ Access ──▶ nacre_client::Client
 //!        ◀──────────────── Slot ◀───────────────────────────── completions
 //! ```
-//! Commands are sent by the host itself: a command that reads is asked again over a new session with the monitors; one that may have
-//! written is answered "unknown" when its session breaks, never sent twice.
+//! Commands are sent by the host itself: a command that reads is asked again over a new session
+//! with the monitors; one that may have written is answered "unknown" when its session breaks,
+//! never sent twice.
 //!
-//! *No such pool* is the monitors' majority's word, never one map's: this client's map may come from a monitor that lags behind. An operation on a
-//! pool that the map has not is held, the monitors are asked for all pools, and it goes on or ends as they say.
+//! *No such pool* is the monitors' majority's word, never one map's: this client's map may come
+//! from a monitor that lags behind. An operation on a pool that the map has not is held, the
+//! monitors are asked for all pools, and it goes on or ends as they say.
 //!
 //! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the client stops.
 
@@ -211,8 +213,8 @@ impl Access {
     fn begin(&mut self, now: Time, begun: Time, call: Call) {
         match call {
             Call::Operate { operation, deadline, reply, permit } => {
-                // The role refuses what it has no room or no map for, and then has not taken it: keep a copy until it has.
-                // It shares the payload's bytes.
+                // The role refuses what it has no room or no map for, and then has not taken it:
+                // keep a copy until it has. It shares the payload's bytes.
                 let pool = operation.pool;
                 if self.lacks(pool) {
                     self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
@@ -684,8 +686,9 @@ mod tests {
         }
     }
 
-    /// A monitor that is lost may have done what it was told: that is said, and the command not sent a second time. What only looks is asked again;
-    /// it was not, and its caller waited until its deadline. What was never sent is sent, whatever it does.
+    /// A monitor that is lost may have done what it was told: that is said, and the command not
+    /// sent a second time. What only looks is asked again; it was not, and its caller waited until
+    /// its deadline. What was never sent is sent, whatever it does.
     #[test]
     fn a_lost_session_asks_again_what_reads_and_never_what_writes() {
         let mut case = Case::new();
@@ -770,7 +773,8 @@ mod tests {
         assert_eq!(heard, 0, "it is kept for nobody");
     }
 
-    /// A watcher read nothing for so long that its watch was ended here, and the monitors went on telling this client what happened, for as long as it lived.
+    /// A watcher read nothing for so long that its watch was ended here, and the monitors went on
+    /// telling this client what happened, for as long as it lived.
     #[test]
     fn a_watch_that_ended_here_ends_at_the_monitors() {
         use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaEvents};
@@ -799,7 +803,8 @@ mod tests {
         assert!(sent(&mut case).iter().any(cancelled), "the monitors are not told");
     }
 
-    /// Of two requests that waited for others of their client the second had less time, and was answered only when the first one's time was over, too.
+    /// Of two requests that waited for others of their client the second had less time, and was
+    /// answered only when the first one's time was over, too.
     #[test]
     fn each_request_about_metadata_has_a_time_of_its_own() {
         use nacre_wire::msg::meta::META_WINDOW;

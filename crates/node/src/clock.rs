@@ -9,7 +9,8 @@ fn nanoseconds(clock: ClockId) -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The boot-time clock: goes on while the machine sleeps, and no administrator sets it. To be read after the input in hand was received.
+/// The boot-time clock: goes on while the machine sleeps, and no administrator sets it. To be read
+/// after the input in hand was received.
 #[must_use]
 pub fn now() -> Time {
     Time(nanoseconds(ClockId::Boottime))

@@ -1,7 +1,7 @@
 //! The facade for users: one cluster, its pools, their objects.
 //!
-//! Every method returns a [`Call`]: `.await` it in any executor, or `.wait()` for it on this thread. There is no runtime to be
-//! started, and none is hidden: a reactor thread does the work.
+//! Every method returns a [`Call`]: `.await` it in any executor, or `.wait()` for it on this
+//! thread. There is no runtime to be started, and none is hidden: a reactor thread does the work.
 
 use crate::access::{Call as Request, Port};
 use crate::clock;
@@ -138,8 +138,8 @@ impl Cluster {
         crate::embedded::open(dir.as_ref())
     }
 
-    /// Connects to the daemons that a `cluster.toml` (or its folder) names, under the name `admin`. Returns at once: the first call waits for a
-    /// monitor.
+    /// Connects to the daemons that a `cluster.toml` (or its folder) names, under the name `admin`.
+    /// Returns at once: the first call waits for a monitor.
     ///
     /// # Errors
     /// [`Error::Start`]: the file cannot be used.
@@ -147,8 +147,8 @@ impl Cluster {
         Self::connect_as(path, ADMIN)
     }
 
-    /// The same under another name, for the rights that namespaces of metadata give; empty: none. It is taken at its word until
-    /// authentication exists.
+    /// The same under another name, for the rights that namespaces of metadata give; empty: none.
+    /// It is taken at its word until authentication exists.
     ///
     /// # Errors
     /// [`Error::Start`]: the file cannot be used.
@@ -357,8 +357,9 @@ pub struct Cursor {
     after: Bytes,
 }
 
-/// A pool of a cluster. Objects are named by text or by a whole [`ObjectId`]. An object is at most 256 MiB, one operation at most 32 MiB;
-/// larger things are striped over objects by whoever writes them.
+/// A pool of a cluster. Objects are named by text or by a whole [`ObjectId`]. An object is at most
+/// 256 MiB, one operation at most 32 MiB; larger things are striped over objects by whoever writes
+/// them.
 #[derive(Clone)]
 pub struct Pool {
     cluster: Cluster,
@@ -409,8 +410,9 @@ impl Pool {
         self.id
     }
 
-    /// The same pool, whose writes preserve these snapshots: for a pool whose ids are allocated with `pool snap create` without a name. In other
-    /// pools operations with a context are refused.
+    /// The same pool, whose writes preserve these snapshots: for a pool whose ids are allocated
+    /// with `pool snap create` without a name. In other pools operations with a context are
+    /// refused.
     #[must_use]
     pub fn preserving(&self, snaps: SnapContext) -> Self {
         Self { snaps, ..self.clone() }
@@ -462,7 +464,9 @@ impl Pool {
         self.change(object, SubOp::Delete {}, Payload::new())
     }
 
-    /// All data, up to the largest object; an object that the command line has stored in stripes is an error ([`Error::Striped`]). In pieces of what one operation may carry, so atomic only up to 32 MiB.
+    /// All data, up to the largest object; an object that the command line has stored in stripes is
+    /// an error ([`Error::Striped`]). In pieces of what one operation may carry, so atomic only up
+    /// to 32 MiB.
     pub fn get(&self, object: impl IntoObject) -> Call<'_, Bytes> {
         let object = object.into_object();
         call(async move {
@@ -618,9 +622,10 @@ fn entries(done: Done) -> Result<(Vec<(Bytes, Bytes)>, bool), Error> {
 }
 
 impl Pool {
-    /// Watches an object: every notify of it that is begun from now on is told to the watcher, or he hears that he has lost his watch
-    /// ([`nacre_client::ObjectCluster::watch_events`]). The cluster takes the watch away when it hears nothing of this client for `timeout`,
-    /// between 100 ms and an hour.
+    /// Watches an object: every notify of it that is begun from now on is told to the watcher, or
+    /// he hears that he has lost his watch ([`nacre_client::ObjectCluster::watch_events`]). The
+    /// cluster takes the watch away when it hears nothing of this client for `timeout`, between 100
+    /// ms and an hour.
     pub fn watch(&self, object: impl IntoObject, timeout: Duration) -> Call<'_, Watcher> {
         let object = object.into_object();
         call(async move {
@@ -642,8 +647,8 @@ impl Pool {
         })
     }
 
-    /// Tells everyone who watches an object, at most 64 KiB; says who has it, and who missed it within `timeout` (at most the cluster's own,
-    /// [`Cluster::with_timeout`]).
+    /// Tells everyone who watches an object, at most 64 KiB; says who has it, and who missed it
+    /// within `timeout` (at most the cluster's own, [`Cluster::with_timeout`]).
     pub fn notify(&self, object: impl IntoObject, data: impl Into<Bytes>, timeout: Duration) -> Call<'_, Notified> {
         let data = data.into();
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! `cluster.toml`: what a daemon must know before it can ask anybody. `docs/formats/config.md` describes it.
 //!
-//! Everything else is in the cluster's configuration database. Unknown keys are errors: a misspelt key that is ignored is a setting that
-//! somebody believes in.
+//! Everything else is in the cluster's configuration database. Unknown keys are errors: a misspelt
+//! key that is ignored is a setting that somebody believes in.
 
 use crate::error::StartError;
 use nacre_mon::nearest::nearest;
@@ -16,8 +16,9 @@ use toml::{Table, Value};
 pub const FILE_NAME: &str = "cluster.toml";
 /// Smallest store.
 pub const STORE_BYTES_MIN: u64 = 16 << 20;
-/// Smallest store that a monitor is given: it holds the log with its largest entries, two images of the state, and an index. (In one of 32 MiB the first
-/// large transaction of metadata was larger than its log takes, and it stopped, again after each start.)
+/// Smallest store that a monitor is given: it holds the log with its largest entries, two images of
+/// the state, and an index. (In one of 32 MiB the first large transaction of metadata was larger
+/// than its log takes, and it stopped, again after each start.)
 pub const MON_BYTES_MIN: u64 = 128 << 20;
 /// Store of a monitor, unless the file says otherwise.
 pub const MON_BYTES: u64 = 256 << 20;

@@ -5,11 +5,13 @@
 //!  accept ─────────────────────────▶ Greeting ──Hello──▶ Open
 //!                                       └──Refused──▶ Closing ──written──▶ (gone)
 //! ```
-//! Sending: headers and meta sections of all queued frames lie in one buffer, payloads are the pieces they arrived or were read in; one
-//! `sendmsg` takes as many of both as fit. Receiving: one `recv` per wake-up and connection as a rule, payloads share the buffer.
+//! Sending: headers and meta sections of all queued frames lie in one buffer, payloads are the
+//! pieces they arrived or were read in; one `sendmsg` takes as many of both as fit. Receiving: one
+//! `recv` per wake-up and connection as a rule, payloads share the buffer.
 //!
-//! Invariants: nothing of the role's leaves, and next to nothing is reserved, before the peer has said who it is; a frame with a deadline that has passed is dropped as
-//! long as none of its bytes has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
+//! Invariants: nothing of the role's leaves, and next to nothing is reserved, before the peer has
+//! said who it is; a frame with a deadline that has passed is dropped as long as none of its bytes
+//! has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
 use bytes::BufMut;
 use nacre_types::{Entity, Epoch, Instance, Time};
@@ -31,8 +33,9 @@ const RECEIVE_TURN: usize = 2 << 20;
 pub const QUEUE_BYTES_MAX: usize = 192 << 20;
 /// Bytes queued for a client beyond which we stop taking work from it.
 const QUEUE_BYTES_PAUSE: usize = 8 << 20;
-/// Frames and bytes queued for a peer that has not answered the handshake yet; more are dropped. It is what a client may have in flight: whatever is
-/// dropped waits until it is sent again, which takes seconds.
+/// Frames and bytes queued for a peer that has not answered the handshake yet; more are dropped. It
+/// is what a client may have in flight: whatever is dropped waits until it is sent again, which
+/// takes seconds.
 const UNOPENED_MAX: (usize, usize) = (4096, 129 << 20);
 const SLICES_MAX: usize = 512;
 /// Bytes of reads in hand for one client: more is not taken from it until some are answered. One read is always taken.
@@ -224,7 +227,8 @@ impl Conn {
         }
     }
 
-    /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake and there is enough already.
+    /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake
+    /// and there is enough already.
     pub fn push(&mut self, epoch: Epoch, message: Message, before: Option<Time>) -> bool {
         if self.state != State::Open && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1) {
             return false;
@@ -237,7 +241,8 @@ impl Conn {
         let start = self.fronts_base + self.fronts.len() as u64;
         let mut frame = Frame { epoch, message };
         if !frame.try_put_front(&mut self.fronts) {
-            // A role has not bounded what it says. Its daemon must not end for that: the one that is asked next would, too.
+            // A role has not bounded what it says. Its daemon must not end for that: the one that
+            // is asked next would, too.
             let Message::OpReply(reply, _) = frame.message else { return false };
             let refusal = OpReply { failure: Some(OpFailure::TooLarge {}), results: Vec::new(), ..reply };
             frame.message = Message::OpReply(refusal, Vec::new());
@@ -251,14 +256,16 @@ impl Conn {
         true
     }
 
-    /// Takes over what waited for the handshake of another connection to the same peer. Nothing has been queued here yet.
+    /// Takes over what waited for the handshake of another connection to the same peer. Nothing has
+    /// been queued here yet.
     pub fn inherit(&mut self, other: Self) {
         assert!(self.queue.is_empty() && other.sent == 0, "neither has sent anything");
         (self.fronts, self.fronts_base) = (other.fronts, other.fronts_base);
         (self.queue, self.queue_bytes) = (other.queue, other.queue_bytes);
     }
 
-    /// Writes what the socket takes. Returns whether all has been written. `now` is asked again before each call of the socket.
+    /// Writes what the socket takes. Returns whether all has been written. `now` is asked again
+    /// before each call of the socket.
     pub fn flush(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) -> Result<bool, Errno> {
         while !self.preamble.is_empty() {
             let (head, _) = self.preamble.as_slices();
@@ -434,7 +441,8 @@ mod tests {
     use bytes::Bytes;
     use nacre_types::Version;
 
-    /// Of 16 writes of 4 MiB that a client began with, those beyond 16 MiB per OSD were dropped, and took 2.5 s where others took 80 ms.
+    /// Of 16 writes of 4 MiB that a client began with, those beyond 16 MiB per OSD were dropped,
+    /// and took 2.5 s where others took 80 ms.
     #[test]
     fn what_a_client_may_have_in_flight_waits_for_the_handshake() {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("a descriptor");
@@ -479,8 +487,9 @@ mod tests {
             .expect("two sockets")
     }
 
-    /// Two daemons that started together dialed each other, and what one of them had said first was dropped with its connection: its groups waited 0.4 or 0.8 s
-    /// until it asked again, in every seventh start of a cluster.
+    /// Two daemons that started together dialed each other, and what one of them had said first was
+    /// dropped with its connection: its groups waited 0.4 or 0.8 s until it asked again, in every
+    /// seventh start of a cluster.
     #[test]
     fn what_waits_on_the_connection_that_gives_way_leaves_on_the_other() {
         let (mut traffic, peer) = (Traffic::default(), Entity::Osd(nacre_types::OsdId(1)));
@@ -502,8 +511,9 @@ mod tests {
         assert_eq!((taken.queue_bytes(), traffic.frames_out), (0, 3));
     }
 
-    /// A frame with a deadline rests on a lease: when that has run out it must not leave. One of which a part has left must go on, or what follows would
-    /// be read as its rest. The test sets the clock: with 20 ms of a real one a slow machine was late before anything had left.
+    /// A frame with a deadline rests on a lease: when that has run out it must not leave. One of
+    /// which a part has left must go on, or what follows would be read as its rest. The test sets
+    /// the clock: with 20 ms of a real one a slow machine was late before anything had left.
     #[test]
     fn what_is_late_does_not_leave_unless_it_has_begun_to() {
         let (mut traffic, peer) = (Traffic::default(), Entity::Osd(nacre_types::OsdId(1)));
@@ -596,7 +606,8 @@ mod tests {
         conn
     }
 
-    /// A client sends again what has had no answer: it is owed that once. Counted each time, and taken off once, it was not read from any more after a while.
+    /// A client sends again what has had no answer: it is owed that once. Counted each time, and
+    /// taken off once, it was not read from any more after a while.
     #[test]
     fn a_read_that_is_sent_again_is_owed_once() {
         let mut conn = of_client();
@@ -604,8 +615,9 @@ mod tests {
         assert!(conn.takes_work() && conn.reads_bytes == 8 << 20, "{} bytes are owed", conn.reads_bytes);
     }
 
-    /// Answers may be lost (with a lease, or refused for an old map): after a while what was asked for does not count, or its client would never be read
-    /// from again. It does as long as something lies here for the client to read.
+    /// Answers may be lost (with a lease, or refused for an old map): after a while what was asked
+    /// for does not count, or its client would never be read from again. It does as long as
+    /// something lies here for the client to read.
     #[test]
     fn answers_that_never_come_do_not_end_a_client() {
         let mut conn = of_client();

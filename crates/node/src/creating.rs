@@ -8,8 +8,9 @@
 //! The mark goes while it is locked. Whoever waited for it has a file then that no path leads to,
 //! and begins again with the one that is there: that lock keeps nobody out.
 //!
-//! Only what a creation makes is ever removed: `mon.N` and `osd.N` with a store in them, and nothing that lies beside. The mark alone is no proof
-//! that what is there is a creation's: it may have outlived one. Where `cluster.toml` is, or a daemon has ever run, nothing is removed.
+//! Only what a creation makes is ever removed: `mon.N` and `osd.N` with a store in them, and
+//! nothing that lies beside. The mark alone is no proof that what is there is a creation's: it may
+//! have outlived one. Where `cluster.toml` is, or a daemon has ever run, nothing is removed.
 
 use crate::config::FILE_NAME;
 use crate::error::StartError;
@@ -149,7 +150,8 @@ fn take_back(dir: &Path) {
     let _ = std::fs::remove_file(dir.join("cluster.new"));
 }
 
-/// Refuses a directory that is not a creation's to take back. To be called under the lock: another process may have ended its creation just before.
+/// Refuses a directory that is not a creation's to take back. To be called under the lock: another
+/// process may have ended its creation just before.
 fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
     if is_complete(dir)? {
         forget_mark(dir);
@@ -284,7 +286,8 @@ pub fn has_first_pool(dir: &Path) {
     let _ = std::fs::remove_file(first_pool_file(dir));
 }
 
-/// Makes what lies in a cluster's directory its owner's alone: stores hold everybody's data. Returns what was changed, for people.
+/// Makes what lies in a cluster's directory its owner's alone: stores hold everybody's data.
+/// Returns what was changed, for people.
 #[must_use]
 pub fn tighten(config: &crate::config::Config) -> Vec<String> {
     let mut all: Vec<(PathBuf, u32)> = vec![
@@ -328,7 +331,8 @@ mod tests {
         path.metadata().expect("it is there").permissions().mode() & 0o777
     }
 
-    /// F27: killed while it made a cluster, `up` refused the directory ever after. Here the process goes at each step that leaves files.
+    /// F27: killed while it made a cluster, `up` refused the directory ever after. Here the process
+    /// goes at each step that leaves files.
     #[test]
     fn a_creation_that_was_killed_is_begun_again() {
         for step in 0..4 {
@@ -365,8 +369,9 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// A mark outlived its creation (a power cut before its removal was durable); later `cluster.toml` was moved aside: `up` took the cluster for
-    /// half of one, and removed its stores. The same when another process had completed the cluster just before.
+    /// A mark outlived its creation (a power cut before its removal was durable); later
+    /// `cluster.toml` was moved aside: `up` took the cluster for half of one, and removed its
+    /// stores. The same when another process had completed the cluster just before.
     #[test]
     fn a_mark_that_was_left_costs_no_cluster_its_stores() {
         for (name, file_is) in [("there", 0), ("away", 1), ("nowhere", 2)] {

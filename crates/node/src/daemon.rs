@@ -33,7 +33,8 @@ pub struct RunOptions {
     pub mon_tick: Duration,
     /// Whether an embedded cluster also listens on its addresses.
     pub listen: bool,
-    /// Called on the reactor's thread once it has had next to nothing to do for a second: to give memory back, for example.
+    /// Called on the reactor's thread once it has had next to nothing to do for a second: to give
+    /// memory back, for example.
     pub idle: Option<fn()>,
 }
 impl Default for RunOptions {
@@ -109,7 +110,8 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
     })
 }
 
-/// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits himself. It calls itself `name`.
+/// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits
+/// himself. It calls itself `name`.
 pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>, name: &str) -> Result<Entity, StartError> {
     let id = ClientId(directory::random_u128() as u64);
     let config = ClientConfig { unix_ms_at_zero: clock::unix_ms_at_zero(), ..ClientConfig::new(id) };
@@ -195,7 +197,8 @@ fn end_process(why: &str, code: i32) {
     use std::io::Write as _;
     let line = format!("{why}\n");
     let (said, heard) = std::sync::mpsc::channel();
-    // On a thread of its own: who should read it may hang too, and a pipe that is full would keep this process for ever.
+    // On a thread of its own: who should read it may hang too, and a pipe that is full would keep
+    // this process for ever.
     let say = move || {
         let _ = std::io::stderr().write_all(line.as_bytes());
         let _ = said.send(());

@@ -5,17 +5,21 @@
 //!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; past the page cache if memory allows
 //!  flush  a lone writer's, little to write ──▶ here        else ──▶ worker: fdatasync
 //! ```
-//! A small write costs less than the hand-over to a worker would, and it saves one wake-up per group commit; it can wait for the
-//! kernel only when dirty pages exceed the kernel's bounds, which the flush that follows every log write prevents.
-//! So does the flush for a single writer, as long as the disk is quick: handing it over and being woken again would be a third of what
-//! that writer waits for. With more than one in hand the reactor has better things to do meanwhile.
-//! A large write whose memory lies as the disk wants it goes straight from there to the disk (`O_DIRECT`): through the page cache it would
-//! cost a copy and the kernel's work on a thousand pages. Received payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`).
-//! Freed space goes back by punching holes, which a file system and a block device (Linux makes it a discard with zeros) both know; one that
-//! does not is asked once. An opening store drops what the page cache has of it: see [`BlockingDevice::forget_cached`].
-//! Segments are written as they are (`pwritev`): no byte is copied by us. An error is reported, never retried; interruptions and short
-//! counts are continued. The file or device itself is locked while a daemon has it open, whatever folder and name it was found by.
-//! Every call that may block is counted while it lasts (`calls.rs`); a write for which the file system has no room gets the reserve's (`reserve.rs`).
+//! A small write costs less than the hand-over to a worker would, and it saves one wake-up per
+//! group commit; it can wait for the kernel only when dirty pages exceed the kernel's bounds, which
+//! the flush that follows every log write prevents. So does the flush for a single writer, as long
+//! as the disk is quick: handing it over and being woken again would be a third of what that writer
+//! waits for. With more than one in hand the reactor has better things to do meanwhile. A large
+//! write whose memory lies as the disk wants it goes straight from there to the disk (`O_DIRECT`):
+//! through the page cache it would cost a copy and the kernel's work on a thousand pages. Received
+//! payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`). Freed space goes back by punching holes,
+//! which a file system and a block device (Linux makes it a discard with zeros) both know; one that
+//! does not is asked once. An opening store drops what the page cache has of it: see
+//! [`BlockingDevice::forget_cached`]. Segments are written as they are (`pwritev`): no byte is
+//! copied by us. An error is reported, never retried; interruptions and short counts are continued.
+//! The file or device itself is locked while a daemon has it open, whatever folder and name it was
+//! found by. Every call that may block is counted while it lasts (`calls.rs`); a write for which
+//! the file system has no room gets the reserve's (`reserve.rs`).
 
 use crate::calls::{Calls, What};
 use crate::clock;
@@ -42,12 +46,14 @@ const LOCK_TRIES: u32 = 100;
 const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(5);
 /// Most segments of one system call.
 const SEGMENTS_MAX: usize = 1024;
-/// The same past the page cache, 1 MiB of blocks: meanwhile file systems hold a lock that the log's next write waits for.
+/// The same past the page cache, 1 MiB of blocks: meanwhile file systems hold a lock that the log's
+/// next write waits for.
 const DIRECT_SEGMENTS_MAX: usize = 256;
 
 /// Offsets and lengths of writes past the page cache are multiples of this.
 const DIRECT_UNIT: u64 = 4096;
-/// Their memory begins at a multiple of this: the sector size of nearly every disk. A disk that wants more refuses, and gets buffered writes.
+/// Their memory begins at a multiple of this: the sector size of nearly every disk. A disk that
+/// wants more refuses, and gets buffered writes.
 const DIRECT_MEMORY: usize = 512;
 
 /// The bytes of one file or block device.
@@ -145,7 +151,8 @@ impl Blocks {
         let mut options = File::options();
         options.read(true).write(true).create(create.is_some()).truncate(false).mode(0o600);
         let mut file = options.open(path)?;
-        // A daemon that was killed inside this process may still have a write on a worker: whoever opens its store next must come after it.
+        // A daemon that was killed inside this process may still have a write on a worker: whoever
+        // opens its store next must come after it.
         for tried in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
@@ -213,7 +220,8 @@ impl Blocks {
         self.length
     }
 
-    /// Allocates the first bytes for good: those that are written again and again. Not every file system can, and a block device need not.
+    /// Allocates the first bytes for good: those that are written again and again. Not every file
+    /// system can, and a block device need not.
     ///
     /// # Errors
     /// There is no room for them.
@@ -438,8 +446,9 @@ impl BlockingDevice for Blocks {
     fn flush(&self) -> Result<(), DeviceError> {
         self.call(Call::Flush, On::Other, || sync(&self.file))
     }
-    /// After a failed flush Linux calls pages clean that it did not write. Clean pages are what this drops, wherever they are from; dirty ones
-    /// were written by the flush before. (Reading past the page cache would do the same for reads by this process only, and not everywhere.)
+    /// After a failed flush Linux calls pages clean that it did not write. Clean pages are what
+    /// this drops, wherever they are from; dirty ones were written by the flush before. (Reading
+    /// past the page cache would do the same for reads by this process only, and not everywhere.)
     fn forget_cached(&self) -> Result<(), DeviceError> {
         self.call(Call::Forget, On::Other, || match rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed) {
             // A file system in memory has nothing else.
@@ -597,8 +606,9 @@ mod tests {
         assert!(matches!(past_the_end, Err(DeviceError::OutOfRange { .. })), "{past_the_end:?}");
     }
 
-    /// Blocks of both kinds lie side by side, and the kernel looks after them by the megabyte (`windows.rs`). On ext4, whose own lock keeps
-    /// the two apart, this is right in any case; elsewhere a flush would fail, and a daemon whose flush fails stops.
+    /// Blocks of both kinds lie side by side, and the kernel looks after them by the megabyte
+    /// (`windows.rs`). On ext4, whose own lock keeps the two apart, this is right in any case;
+    /// elsewhere a flush would fail, and a daemon whose flush fails stops.
     #[test]
     fn neighbours_written_in_both_ways_at_once_do_not_harm_each_other() {
         const AT: u64 = 8 << 20;
@@ -640,7 +650,8 @@ mod tests {
         assert!(out[LARGE..].iter().all(|byte| *byte == 7), "through it");
     }
 
-    /// F54: the blocks of a file go back to its file system, and the file stays as long as it is. F5: what is cached can be forgotten.
+    /// F54: the blocks of a file go back to its file system, and the file stays as long as it is.
+    /// F5: what is cached can be forgotten.
     #[test]
     fn discarded_ranges_take_no_space() {
         use std::os::unix::fs::MetadataExt;
@@ -707,7 +718,8 @@ mod tests {
         std::fs::write(folder.0.join("blocks.faults"), line).expect("writable");
     }
 
-    /// Planted: the error of a flush was swallowed, and every write after it was answered though nothing had reached the disk.
+    /// Planted: the error of a flush was swallowed, and every write after it was answered though
+    /// nothing had reached the disk.
     #[test]
     fn an_error_of_any_call_reaches_who_asked() {
         let folder = Folder::new("errors");
@@ -738,7 +750,8 @@ mod tests {
         assert_eq!(device.at_once(&IoKind::Flush), Some(Err(failed(Errno::IO))), "on the reactor's thread");
     }
 
-    /// A file that was cut behind our back: what it does not have is not read as zeros, nor as what was in the buffer before.
+    /// A file that was cut behind our back: what it does not have is not read as zeros, nor as what
+    /// was in the buffer before.
     #[test]
     fn a_short_read_is_an_error() {
         let folder = Folder::new("short");
@@ -774,7 +787,8 @@ mod tests {
         }
     }
 
-    /// A write for which there is no space gets the reserve's, piece by piece, and is remembered when that is not enough.
+    /// A write for which there is no space gets the reserve's, piece by piece, and is remembered
+    /// when that is not enough.
     #[test]
     fn a_write_without_space_takes_the_reserve_and_says_when_there_is_none() {
         let folder = Folder::new("reserve");

@@ -1,7 +1,8 @@
 //! A whole cluster in one process and one folder, the way SQLite is a whole database (DESIGN §9).
 //!
-//! One thread runs all daemons and the process's own client; messages between them are values. It is the same role code, and
-//! the same folder runs as separate processes just as well. Copies on one disk survive a daemon, not the disk.
+//! One thread runs all daemons and the process's own client; messages between them are values. It
+//! is the same role code, and the same folder runs as separate processes just as well. Copies on
+//! one disk survive a daemon, not the disk.
 
 use crate::access::{Access, Port};
 use crate::cluster::Cluster;
@@ -96,8 +97,9 @@ fn leave(orders: &Mutex<Orders>) {
 impl Embedded {
     /// Starts the cluster in the folder; returns when its OSDs are up and every placement group serves.
     ///
-    /// A daemon whose store is damaged or missing is left out as long as an OSD and a majority of the monitors are there; [`Self::halted`]
-    /// names it. A store of another cluster, or a port that is taken, is an error: somebody is about to make a mistake.
+    /// A daemon whose store is damaged or missing is left out as long as an OSD and a majority of
+    /// the monitors are there; [`Self::halted`] names it. A store of another cluster, or a port
+    /// that is taken, is an error: somebody is about to make a mistake.
     ///
     /// # Errors
     /// [`StartError`].

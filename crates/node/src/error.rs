@@ -12,7 +12,8 @@ use std::time::Duration;
 pub enum Error {
     /// The cluster said no; nothing has changed.
     Refused(OpFailure),
-    /// The cluster refuses it now; it had been sent before, and may have happened then ([`nacre_client::Failure::Doubtful`]).
+    /// The cluster refuses it now; it had been sent before, and may have happened then
+    /// ([`nacre_client::Failure::Doubtful`]).
     Doubtful(OpFailure),
     /// There is no pool of that name (any more).
     NoSuchPool {

@@ -1,7 +1,8 @@
 //! Where operations go whose methods take longer than a daemon's own thread should (`osd::methods`): see `lanes.rs`.
 //!
-//! Budgets are counted, not timed; for what little counts less than it takes there is a clock besides: the operation fails without effects and may be tried
-//! again. The daemon's own thread has one too ([`Clock::inline`]): what it ends is evaluated here.
+//! Budgets are counted, not timed; for what little counts less than it takes there is a clock
+//! besides: the operation fails without effects and may be tried again. The daemon's own thread has
+//! one too ([`Clock::inline`]): what it ends is evaluated here.
 
 use crate::lanes::{Lanes, Slice, Work};
 use nacre_mon::meta::programs::Programs;
@@ -16,7 +17,8 @@ pub const SLICE: Duration = Duration::from_millis(100);
 pub const LONGEST: Duration = Duration::from_secs(3);
 /// Longest that one operation's methods have the daemon's own thread, with everything else waiting.
 const INLINE: Duration = Duration::from_millis(4);
-/// Longest that the validators of one request, or one trigger, may take of the leading monitor: a tenth of what it may be silent.
+/// Longest that the validators of one request, or one trigger, may take of the leading monitor: a
+/// tenth of what it may be silent.
 const META_REQUEST: Duration = Duration::from_millis(50);
 /// After so long, a turn of the leading monitor takes no further request with programs.
 const META_TURN: Duration = Duration::from_millis(50);

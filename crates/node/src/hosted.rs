@@ -1,4 +1,5 @@
-//! A store as a daemon's process keeps it: what [`Feed`] decides, done with workers, a mailbox, files and the host's clock.
+//! A store as a daemon's process keeps it: what [`Feed`] decides, done with workers, a mailbox,
+//! files and the host's clock.
 
 use crate::clock;
 use crate::config::Config;
@@ -80,8 +81,9 @@ impl Hosted {
         self.feed.read(&mut *self.store, read, token);
     }
 
-    /// Why the daemon must stop although the store says nothing: a worker panicked over its work. To be asked in every round: a poll that was under way
-    /// has taken the flag that says that there is news.
+    /// Why the daemon must stop although the store says nothing: a worker panicked over its work.
+    /// To be asked in every round: a poll that was under way has taken the flag that says that
+    /// there is news.
     pub fn broken(&self) -> Option<String> {
         self.mailbox.broken()
     }
@@ -203,8 +205,9 @@ mod tests {
     use crate::wake::Waker;
     use crate::workers::Workers;
 
-    /// F12: a few puts, and single bytes scattered over cold blocks beside them: what they carry is little, what they change is blocks. The
-    /// host believed that so little is never refused, had kept no copy, and panicked.
+    /// F12: a few puts, and single bytes scattered over cold blocks beside them: what they carry is
+    /// little, what they change is blocks. The host believed that so little is never refused, had
+    /// kept no copy, and panicked.
     #[test]
     fn scattered_bytes_beside_puts_wait_for_their_turn() {
         use nacre_store::testing::TestDevice;
@@ -242,8 +245,8 @@ mod tests {
         assert_eq!(hosted.feed.handed(), 0);
     }
 
-    /// A write for which the disk had no room took the reserve's. What is left of that is for deletions: the OSD counts as full at once, whatever its store
-    /// believes to have.
+    /// A write for which the disk had no room took the reserve's. What is left of that is for
+    /// deletions: the OSD counts as full at once, whatever its store believes to have.
     #[test]
     fn a_store_that_lives_on_its_reserve_is_full() {
         use nacre_store::BlockingDevice as _;

@@ -1,4 +1,5 @@
-//! [`ObjectCluster`] over the facade: for whoever lives in the process of an embedded cluster, whose daemons turn by themselves.
+//! [`ObjectCluster`] over the facade: for whoever lives in the process of an embedded cluster,
+//! whose daemons turn by themselves.
 //!
 //! Operations are sent when they are submitted, in that order. Clones of one [`Cluster`] are one client to the daemons.
 

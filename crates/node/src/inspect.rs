@@ -65,7 +65,8 @@ fn sentence(finding: &Finding) -> String {
 /// Checks a store without writing a byte; with `data`, also reads all data and verifies its checksums.
 ///
 /// # Errors
-/// [`StartError::StoreInUse`] while a daemon has it open; others when it cannot be read at all. Damage is in the report.
+/// [`StartError::StoreInUse`] while a daemon has it open; others when it cannot be read at all.
+/// Damage is in the report.
 pub fn inspect(path: &Path, data: bool) -> Result<StoreReport, StartError> {
     let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open_to_read(path).map_err(opening(path))?);
     let report = nacre_store::check(&blocks, CheckOptions { data })

@@ -4,12 +4,15 @@
 //!  begin ─▶ short: who has used least time goes first ─▶ a slice each ──done──▶ take
 //!                                                              └─over─▶ long: the same, with all the time there is ──▶ take
 //! ```
-//! A thread for each of the two lanes: what is over soon never waits behind what is not, and nobody's many jobs stand before another's one. What a client
-//! may have queued is bounded; beyond it, jobs are answered with a sentence that says so.
+//! A thread for each of the two lanes: what is over soon never waits behind what is not, and
+//! nobody's many jobs stand before another's one. What a client may have queued is bounded; beyond
+//! it, jobs are answered with a sentence that says so.
 //!
-//! No job can take a thread with it unseen. One that panics is answered as one that may be tried again, and the engine that it ran on is thrown away. One
-//! that hangs where its clock cannot end it is answered so too, and its thread is left to itself; when more than [`LOST_MAX`] hang at a time, the
-//! daemon stops. A machine that slept makes every job look so for a moment: a thread that comes back counts no more.
+//! No job can take a thread with it unseen. One that panics is answered as one that may be tried
+//! again, and the engine that it ran on is thrown away. One that hangs where its clock cannot end
+//! it is answered so too, and its thread is left to itself; when more than [`LOST_MAX`] hang at a
+//! time, the daemon stops. A machine that slept makes every job look so for a moment: a thread that
+//! comes back counts no more.
 
 use crate::clock;
 use crate::wake::Waker;
@@ -70,8 +73,9 @@ impl Slice {
         self.begun.store(clock::now().0, Relaxed);
         self.ended.store(false, Relaxed);
     }
-    /// Lets other threads of the machine go first, now and then. Priority alone does not: a thread that has begun may keep its processor for some
-    /// milliseconds while a daemon's thread has been woken.
+    /// Lets other threads of the machine go first, now and then. Priority alone does not: a thread
+    /// that has begun may keep its processor for some milliseconds while a daemon's thread has been
+    /// woken.
     pub fn make_way(&self) {
         let now = clock::now();
         if now.since(Time(self.yielded.load(Relaxed))) > YIELD_EVERY {
@@ -452,7 +456,8 @@ mod tests {
         }
     }
 
-    /// The thread for long jobs waits for the next one: it was not told, and whoever asked for a second long job waited until somebody asked for another.
+    /// The thread for long jobs waits for the next one: it was not told, and whoever asked for a
+    /// second long job waited until somebody asked for another.
     #[test]
     fn a_long_job_is_done_however_long_its_lane_was_idle() {
         let lanes = lanes();
@@ -462,7 +467,8 @@ mod tests {
         }
     }
 
-    /// One client's call was ended by the clock, and from then on each short call of anybody was run a second time, behind the long ones.
+    /// One client's call was ended by the clock, and from then on each short call of anybody was
+    /// run a second time, behind the long ones.
     #[test]
     fn after_a_long_job_short_ones_are_run_once() {
         let (lanes, runs) = (lanes(), Arc::<AtomicU64>::default());
@@ -492,7 +498,8 @@ mod tests {
         assert_eq!(answers(&lanes, 1), [(3, Ok("done"))]);
     }
 
-    /// A job was called hung since the machine had slept, and ended a moment later. It counted for ever: with the fifth one the OSD ended.
+    /// A job was called hung since the machine had slept, and ended a moment later. It counted for
+    /// ever: with the fifth one the OSD ended.
     #[test]
     fn a_thread_that_comes_back_is_not_lost() {
         let lanes = lanes();

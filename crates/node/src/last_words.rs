@@ -1,9 +1,11 @@
-//! What a daemon would say if its thread did not hang in its disk: said for it by the watchdog, on a connection of its own.
+//! What a daemon would say if its thread did not hang in its disk: said for it by the watchdog, on
+//! a connection of its own.
 //!
 //! ```text
 //!   watchdog ── Hello (as the OSD) · Beacon (what hangs) · FailureReport (mark me down) ──▶ a monitor
 //! ```
-//! To the monitor it is a new session of the OSD, which ends the one before; the OSD, should it go on, begins another. Everything is bounded by short timeouts.
+//! To the monitor it is a new session of the OSD, which ends the one before; the OSD, should it go
+//! on, begins another. Everything is bounded by short timeouts.
 
 use nacre_types::{Entity, Epoch, MonId};
 use nacre_wire::msg::monitor::{Beacon, FailureReport, Hello};
@@ -12,7 +14,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A monitor on a busy machine takes its time to accept; a connection that ends before it has read is reset, and what was said with it.
+/// A monitor on a busy machine takes its time to accept; a connection that ends before it has read
+/// is reset, and what was said with it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Prepared while all is well.
@@ -25,7 +28,8 @@ pub struct LastWords {
     pub report: FailureReport,
 }
 
-/// Says them to the first monitor that listens; `stalled`: asks to be marked down, too. On a thread of its own, since the watchdog has to go on.
+/// Says them to the first monitor that listens; `stalled`: asks to be marked down, too. On a thread
+/// of its own, since the watchdog has to go on.
 pub fn speak(words: LastWords, text: &str, stalled: bool) {
     let text = text.to_owned();
     let speak = move || {

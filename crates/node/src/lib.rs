@@ -9,7 +9,8 @@
 //!                      │                    └──▶ Conn ⇄ other processes    │
 //!                      └───────────────────────────────────────────────────┘
 //! ```
-//! * [`Cluster`]: the facade; [`Embedded`]: a whole cluster here; [`run_mon`], [`run_osd`]: one daemon; [`Pipelined`]: for benchmarks;
+//! * [`Cluster`]: the facade; [`Embedded`]: a whole cluster here; [`run_mon`], [`run_osd`]: one
+//!   daemon; [`Pipelined`]: for benchmarks;
 //! * `reactor`: the loop, and the budget; `conn`, `links`, `net`: connections;
 //! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: callers;
 //! * [`inspect`]: a store that nobody uses; [`machine`]: what this machine is like;

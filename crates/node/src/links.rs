@@ -4,8 +4,9 @@
 //!  simultaneous dialing:   A ──c1──▶ B          the connection dialed by the smaller entity stays:
 //!                          A ◀──c2── B          B takes c1 and gives up c2; A refuses c2
 //! ```
-//! B wrote its Hello on c2 before it answered on c1, so A, which looks at strangers first, sees c2 while c1 is still being greeted. When
-//! A's c1 is open already, a stranger that says it is B is a *new* session of B (it lost c1 or was restarted): it replaces c1.
+//! B wrote its Hello on c2 before it answered on c1, so A, which looks at strangers first, sees c2
+//! while c1 is still being greeted. When A's c1 is open already, a stranger that says it is B is a
+//! *new* session of B (it lost c1 or was restarted): it replaces c1.
 //!
 //! Invariant: `conns` names at most one connection per entity, the one to be used for sending.
 
@@ -29,18 +30,21 @@ const LATER: &str = "is connected already";
 const TIE: &str = "has dialed you already";
 const JOINING: &str = "has not been let in by the other monitors yet: ask one of them";
 
-/// Whether a refusal is only the loser's of two that dialed each other, or will pass by itself: nobody needs to hear of it.
+/// Whether a refusal is only the loser's of two that dialed each other, or will pass by itself:
+/// nobody needs to hear of it.
 pub fn is_passing(why: &str) -> bool {
     why.ends_with(TIE) || why.ends_with(JOINING)
 }
 
-/// What a monitor tells everybody but monitors until it knows who the others are: it would answer in the name of a cluster that it does not know.
+/// What a monitor tells everybody but monitors until it knows who the others are: it would answer
+/// in the name of a cluster that it does not know.
 pub fn joining(me: Entity) -> String {
     format!("{me} {JOINING}")
 }
 
-/// Where a monitor may be, the likelier first: where the newest map says, then where the folder said when this process started. A monitor may have been
-/// removed and added again at another address since, or this process's map be older than its folder. Each failure tries the next.
+/// Where a monitor may be, the likelier first: where the newest map says, then where the folder
+/// said when this process started. A monitor may have been removed and added again at another
+/// address since, or this process's map be older than its folder. Each failure tries the next.
 pub fn address_of_mon<'a>(by_map: Option<&'a str>, by_folder: Option<&'a str>, failures: u32) -> Option<&'a str> {
     let mut all: Vec<&str> = [by_map, by_folder].into_iter().flatten().filter(|address| !address.is_empty()).collect();
     all.dedup();
@@ -123,7 +127,8 @@ impl Links {
         self.backoffs.get(&who).map_or(0, |backoff| backoff.failures)
     }
 
-    /// Whether a stranger may be who it says; the connection that its own replaces. `takes_sessions`: with others than monitors.
+    /// Whether a stranger may be who it says; the connection that its own replaces.
+    /// `takes_sessions`: with others than monitors.
     ///
     /// # Errors
     /// What it is told.
@@ -284,7 +289,8 @@ impl MonSession {
     }
     /// True: every monitor refuses us; there is no use in going on. A monitor, which chooses none, has so many others.
     pub fn on_refused(&mut self, by: Entity, why: &str, others: usize) -> bool {
-        // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map does. Nor does what passes by itself.
+        // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map
+        // does. Nor does what passes by itself.
         if why.ends_with(LATER) || is_passing(why) {
             return false;
         }
@@ -346,7 +352,8 @@ mod tests {
         assert!(judge(&links, &hello(osd(2), osd(1)), open(4)).is_err());
     }
 
-    /// F61: one Hello with a larger instance, from anybody, ended the real daemon's process: it was refused by all monitors.
+    /// F61: one Hello with a larger instance, from anybody, ended the real daemon's process: it was
+    /// refused by all monitors.
     #[test]
     fn a_strangers_hello_ends_nobody() {
         let mut links = Links::new(Entity::Mon(MonId(0)));
@@ -359,8 +366,9 @@ mod tests {
         assert!(session.on_refused(Entity::Mon(MonId(0)), "belongs to cluster 9", 0), "the monitors' own word");
     }
 
-    /// A monitor that had been stopped dialed another one whose own attempt was lost in a cut network: both had dialed, it was refused for that, and
-    /// since a monitor has no session with monitors, the one refusal counted as that of all of them: it ended.
+    /// A monitor that had been stopped dialed another one whose own attempt was lost in a cut
+    /// network: both had dialed, it was refused for that, and since a monitor has no session with
+    /// monitors, the one refusal counted as that of all of them: it ended.
     #[test]
     fn of_two_that_dialed_each_other_none_ends() {
         let (mon, other) = (Entity::Mon(MonId(0)), Entity::Mon(MonId(1)));
@@ -414,7 +422,8 @@ mod tests {
         assert_eq!(links.failures(mon), 0, "it was there");
     }
 
-    // F26: clients asked the lowest monitor, which had not joined, and took its "no majority, 0 of 0" as the cluster's word.
+    // F26: clients asked the lowest monitor, which had not joined, and took its "no majority, 0 of
+    // 0" as the cluster's word.
     #[test]
     fn a_monitor_that_has_not_joined_is_passed_over_and_is_no_verdict() {
         let mut session = MonSession::default();
@@ -440,8 +449,8 @@ mod tests {
         assert!(!session.on_open(MonId(2)), "another connection is not the session");
     }
 
-    /// A session that was given up for its silence was followed by one that counted that silence as its own, and was given up at the first look, round and
-    /// round the monitors.
+    /// A session that was given up for its silence was followed by one that counted that silence as
+    /// its own, and was given up at the first look, round and round the monitors.
     #[test]
     fn a_new_session_has_not_been_silent_yet() {
         let (mons, now) = ([MonId(0), MonId(1)], Time(0));

@@ -8,11 +8,12 @@
 //!  run/osd.2.pid           its process     its process
 //!  run/changing            a command that changes cluster.toml
 //! ```
-//! The locks are the kernel's (`flock`): they end with the process, however it ends. A lock file's text says who took it last, for
-//! sentences only. Pid files are hints: after a crash they are stale, and their numbers may be somebody else's.
+//! The locks are the kernel's (`flock`): they end with the process, however it ends. A lock file's
+//! text says who took it last, for sentences only. Pid files are hints: after a crash they are
+//! stale, and their numbers may be somebody else's.
 //!
-//! Invariant: whoever is to be signalled holds a lock now *and* has that very lock file open ([`holders`]); a number from a file alone
-//! never gets a signal.
+//! Invariant: whoever is to be signalled holds a lock now *and* has that very lock file open
+//! ([`holders`]); a number from a file alone never gets a signal.
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -39,8 +40,9 @@ pub struct Lock {
     _files: Vec<File>,
 }
 
-/// The right to change a folder's `cluster.toml`; ends when dropped. A command reads the file, asks the cluster, and writes it: two of them at a time lost
-/// each other's change. (Found by reading: `mon rm`, which waits for up to 30 s, took an `osd add` of meanwhile back.)
+/// The right to change a folder's `cluster.toml`; ends when dropped. A command reads the file, asks
+/// the cluster, and writes it: two of them at a time lost each other's change. (Found by reading:
+/// `mon rm`, which waits for up to 30 s, took an `osd add` of meanwhile back.)
 #[derive(Debug)]
 pub struct Changing {
     _file: File,
@@ -203,8 +205,9 @@ impl Lock {
     }
 }
 
-/// Whether nothing runs of a cluster whose directory is here: no lock is held, and nobody listens where its monitors should. A cluster of another machine,
-/// or one whose directory lies elsewhere, is none of which that can be said.
+/// Whether nothing runs of a cluster whose directory is here: no lock is held, and nobody listens
+/// where its monitors should. A cluster of another machine, or one whose directory lies elsewhere,
+/// is none of which that can be said.
 #[must_use]
 pub fn nothing_runs(config: &Config) -> bool {
     let is_here = config.mons.values().all(|entry| entry.path.exists());
@@ -263,7 +266,8 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(io("open", &path)(error)),
         };
-        // Shared: another that looks at the same time is no holder. Holders' locks keep it out, but for the one that daemons share; they have others.
+        // Shared: another that looks at the same time is no holder. Holders' locks keep it out, but
+        // for the one that daemons share; they have others.
         match file.try_lock_shared() {
             Ok(()) => continue,
             Err(TryLockError::WouldBlock) => {}

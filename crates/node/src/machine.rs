@@ -90,7 +90,8 @@ pub fn block_device_length(path: &Path) -> Option<u64> {
     File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
 }
 
-/// How long 4 KiB written and flushed take in this folder: the times of single flushes, sorted, for a quarter of a second.
+/// How long 4 KiB written and flushed take in this folder: the times of single flushes, sorted, for
+/// a quarter of a second.
 ///
 /// # Errors
 /// The operating system's: the folder cannot be written.

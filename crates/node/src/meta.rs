@@ -66,7 +66,8 @@ pub struct MetaWatcher {
 }
 
 impl MetaWatcher {
-    /// What happened next, in the order of revisions, nothing twice and nothing left out. After [`WatchNews::Ended`] nothing comes any more.
+    /// What happened next, in the order of revisions, nothing twice and nothing left out. After
+    /// [`WatchNews::Ended`] nothing comes any more.
     pub fn next(&self) -> Call<'_, WatchNews> {
         call(poll_fn(|context| {
             let mut state = self.sink.lock();
@@ -90,7 +91,8 @@ impl Drop for MetaWatcher {
 }
 
 impl Cluster {
-    /// Any request about metadata: the store's revision, and what came of it. It is carried out once, however often it has to be sent.
+    /// Any request about metadata: the store's revision, and what came of it. It is carried out
+    /// once, however often it has to be sent.
     pub fn meta(&self, request: MetaCall) -> Call<'_, (u64, MetaResult)> {
         call(async move {
             let (reply, receiver) = slot();
@@ -114,8 +116,9 @@ impl Cluster {
         })
     }
 
-    /// All keys of a span, and the revision that was read. Long lists come in several reads: each is as of its time, and the revision is the
-    /// first one's, so that a watch from there misses nothing.
+    /// All keys of a span, and the revision that was read. Long lists come in several reads: each
+    /// is as of its time, and the revision is the first one's, so that a watch from there misses
+    /// nothing.
     pub fn meta_list(&self, span: MetaSpan) -> Call<'_, (Vec<MetaPair>, u64)> {
         call(async move {
             let (mut all, mut revision, mut next) = (Vec::new(), None, span.clone());

@@ -1,5 +1,6 @@
-//! How many payload bytes a daemon's process has received, and how many of them it copied in memory on their way to disk (ADR 0004):
-//! `DIR/run/<who>.moved`, for benchmarks; and what its OSDs had to read anew.
+//! How many payload bytes a daemon's process has received, and how many of them it copied in memory
+//! on their way to disk (ADR 0004): `DIR/run/<who>.moved`, for benchmarks; and what its OSDs had to
+//! read anew.
 //!
 //! ```text
 //!  socket ─recv─▶ receive buffer ─shared─▶ role ─shared─▶ store ─shared─▶ pwritev
@@ -41,7 +42,8 @@ impl Moved {
         format!("received {received}\ncopied {copied}\ncontexts {contexts}\nprograms {programs}\n")
     }
 
-    /// The sum over the daemons of a cluster's folder `run`; none when there are no such files (an embedded cluster has no sockets).
+    /// The sum over the daemons of a cluster's folder `run`; none when there are no such files (an
+    /// embedded cluster has no sockets).
     #[must_use]
     pub fn of_folder(run: &Path) -> Option<Self> {
         let mut sum: Option<Self> = None;

@@ -63,8 +63,9 @@ pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Lets the kernel end a connection whose peer's machine is gone: an idle one after some 25 s, and one between daemons when what was sent is not
-/// acknowledged, or not read, for 15 s. (A client's may stand still for longer: an OSD that has enough to do does not read from it.)
+/// Lets the kernel end a connection whose peer's machine is gone: an idle one after some 25 s, and
+/// one between daemons when what was sent is not acknowledged, or not read, for 15 s. (A client's
+/// may stand still for longer: an OSD that has enough to do does not read from it.)
 pub fn watch(fd: &OwnedFd, daemons: bool) {
     // Best effort: without these the roles' own deadlines still hold, only the connection lives on.
     let _ = sockopt::set_socket_keepalive(fd, true);
@@ -96,7 +97,8 @@ pub fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
 mod tests {
     use super::*;
 
-    /// Between OSDs whose machine is gone nothing comes back: without these a connection lives for hours, and what waits on it, too.
+    /// Between OSDs whose machine is gone nothing comes back: without these a connection lives for
+    /// hours, and what waits on it, too.
     #[test]
     fn the_kernel_ends_a_connection_whose_peer_is_gone() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

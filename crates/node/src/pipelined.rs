@@ -1,4 +1,5 @@
-//! Operations without a thread in between: the caller's thread turns the reactor. For benchmarks, and for programs that are loops themselves.
+//! Operations without a thread in between: the caller's thread turns the reactor. For benchmarks,
+//! and for programs that are loops themselves.
 
 use crate::clock;
 use crate::config::Config;
@@ -123,8 +124,8 @@ impl Pipelined {
         self.client().completions(into);
     }
 
-    /// Operations with [`nacre_wire::msg::client::op_flag::ACK`] that were applied in memory everywhere since the last call; see
-    /// [`ObjectCluster::acks`].
+    /// Operations with [`nacre_wire::msg::client::op_flag::ACK`] that were applied in memory
+    /// everywhere since the last call; see [`ObjectCluster::acks`].
     pub fn acks(&mut self, into: &mut Vec<OpId>) {
         self.client().acks(into);
     }

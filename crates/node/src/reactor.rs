@@ -6,11 +6,13 @@
 //!           callers' calls ──────────┘     ▲       └─▶ to a daemon of this process: by value, same turn ─┐
 //!                                          └──────────────────────────────────────────────────────────────┘
 //! ```
-//! One thread runs any number of daemons: one in a daemon's process, all of them in an embedded cluster. Between daemons of one
-//! reactor messages travel as values, without encoding, copies or system calls.
+//! One thread runs any number of daemons: one in a daemon's process, all of them in an embedded
+//! cluster. Between daemons of one reactor messages travel as values, without encoding, copies or
+//! system calls.
 //!
-//! Budget, 4 KiB durable overwrite at depth 16, three copies, everything together (DESIGN §10: 60 µs). System calls per batch of 16,
-//! so divide by the batch that forms; copies are those of the payload.
+//! Budget, 4 KiB durable overwrite at depth 16, three copies, everything together (DESIGN §10: 60
+//! µs). System calls per batch of 16, so divide by the batch that forms; copies are those of the
+//! payload.
 //!
 //! | station | system calls per batch | payload copies by us | budget per operation |
 //! | --- | --- | --- | --- |
@@ -18,11 +20,12 @@
 //! | primary | 3 recv, 3 sendmsg, epoll, pwritev, fdatasync (worker) | 0 | 22 µs |
 //! | replica, each of two | recv, sendmsg, epoll, pwritev, fdatasync (worker) | 0 | 15 µs |
 //!
-//! [`Traffic::bytes_copied`] counts what the host itself copies: the head of a frame that began at a receive buffer's end, the first few
-//! hundred bytes of a large payload.
+//! [`Traffic::bytes_copied`] counts what the host itself copies: the head of a frame that began at
+//! a receive buffer's end, the first few hundred bytes of a large payload.
 //!
-//! Invariants: `now` is read after the inputs in hand were received; a role's actions are performed in order, before its next input;
-//! per pair of daemons messages are delivered in order, and nothing of a replaced session is delivered after its successor's first.
+//! Invariants: `now` is read after the inputs in hand were received; a role's actions are performed
+//! in order, before its next input; per pair of daemons messages are delivered in order, and
+//! nothing of a replaced session is delivered after its successor's first.
 
 mod ending;
 mod handshake;
@@ -70,10 +73,12 @@ const DESCRIPTORS_KEPT: usize = 64;
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Connections at most, whatever the process may open.
 const CONNS_MAX: usize = 60_000;
-/// A turn with no more inputs than these is one of a host that has nothing to do: a single writer's, or a heartbeat's beside it.
+/// A turn with no more inputs than these is one of a host that has nothing to do: a single
+/// writer's, or a heartbeat's beside it.
 const IDLE_INPUTS: usize = 2;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
-/// Inputs between two housekeepings, per daemon, up to which it did next to nothing: heartbeats, beacons, somebody who looks.
+/// Inputs between two housekeepings, per daemon, up to which it did next to nothing: heartbeats,
+/// beacons, somebody who looks.
 const QUIET_INPUTS: u64 = 100;
 /// So many quiet housekeepings in a row are a rest.
 const QUIET_LOOKS: u32 = 2;
@@ -229,7 +234,8 @@ impl Reactor {
     pub fn when_idle(&mut self, idle: Option<fn()>) {
         self.idle = idle;
     }
-    /// What to do when a device hangs; it is called on another thread, since this one may hang, too. Without it the device's daemon halts.
+    /// What to do when a device hangs; it is called on another thread, since this one may hang,
+    /// too. Without it the device's daemon halts.
     pub fn when_hung(&mut self, what: OnHung) {
         self.watchdog.on_hung(what);
         self.hung_ends_process = true;
@@ -384,7 +390,8 @@ impl Reactor {
         });
     }
 
-    /// Where there is no connection there is no greeting: OSDs and clients of this process know each other's names from here.
+    /// Where there is no connection there is no greeting: OSDs and clients of this process know
+    /// each other's names from here.
     fn introduce(&mut self, new: usize) {
         let pairs = (0..self.nodes.len()).flat_map(|other| [(new, other), (other, new)]);
         let pairs: Vec<(usize, Entity, nacre_types::Name)> = pairs
@@ -474,7 +481,8 @@ impl Reactor {
         self.open_listeners();
         // Before the log: the others' copies are on their way while ours is written.
         self.flush();
-        // Behind it: a queue that was just written may have been what its client waited for, and nothing else would wake us.
+        // Behind it: a queue that was just written may have been what its client waited for, and
+        // nothing else would wake us.
         self.resume_paused();
         self.prepare_changed();
         self.kick_stores();
@@ -485,7 +493,8 @@ impl Reactor {
         }
     }
 
-    /// Asserts what holds after each turn: what is known of a connection anywhere is of one that is there, and what is there is known.
+    /// Asserts what holds after each turn: what is known of a connection anywhere is of one that is
+    /// there, and what is there is known.
     fn check(&self) {
         for (id, conn) in self.conns.iter().enumerate() {
             let Some(conn) = conn else { continue };
@@ -558,8 +567,10 @@ impl Reactor {
         let mut timeout = self.next_deadline().since(now).min(max);
         let busy = self.has_work();
         if !busy {
-            // Whoever else wants this processor goes first, and what it has for us comes together. Without that, of processes that share
-            // processors each is woken for every single message: some 5 % of an overwrite at depth 16. With nobody else it is a fraction of a microsecond.
+            // Whoever else wants this processor goes first, and what it has for us comes together.
+            // Without that, of processes that share processors each is woken for every single
+            // message: some 5 % of an overwrite at depth 16. With nobody else it is a fraction of a
+            // microsecond.
             std::thread::yield_now();
         }
         if busy || !self.waker.may_sleep() {
@@ -578,7 +589,8 @@ impl Reactor {
         }
     }
 
-    /// Nothing wakes us for a connection that is paused and has nothing to send: it must not be paused for what it is owed.
+    /// Nothing wakes us for a connection that is paused and has nothing to send: it must not be
+    /// paused for what it is owed.
     fn none_waits_in_vain(&self) -> bool {
         let paused = self.paused.iter().filter_map(|&id| self.conns[id].as_ref());
         let mut idle = paused.filter(|conn| conn.paused && !conn.has_output() && conn.is_owed_little());

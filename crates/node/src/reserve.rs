@@ -1,15 +1,19 @@
-//! Space that is really there: a file beside a store, allocated, and given up piece by piece when the host's file system has no other.
+//! Space that is really there: a file beside a store, allocated, and given up piece by piece when
+//! the host's file system has no other.
 //!
-//! A store is a sparse file: its length is a promise of the host, kept only as long as the file system has room. A store that had been promised everything
-//! stopped at the first block that could not be written, and could then neither delete nor open. So each keeps a reserve for its index, its log and deletions:
+//! A store is a sparse file: its length is a promise of the host, kept only as long as the file
+//! system has room. A store that had been promised everything stopped at the first block that could
+//! not be written, and could then neither delete nor open. So each keeps a reserve for its index,
+//! its log and deletions:
 //!
 //! ```text
 //!   write ─▶ no space ─▶ give up a piece ─▶ write again ─▶ the OSD counts as full: deletes only
 //!                              ▲                                │ space was freed: by deletes, or by whoever filled the disk
 //!                              └──── allocated again ◀──────────┘
 //! ```
-//! Pieces, since what is given up is everybody's: another process that writes would take it, too. The reserve is `STORE.reserve`; a block device needs none, nor
-//! is there one on a file system that cannot allocate.
+//! Pieces, since what is given up is everybody's: another process that writes would take it, too.
+//! The reserve is `STORE.reserve`; a block device needs none, nor is there one on a file system
+//! that cannot allocate.
 //!
 //! Invariant: `have` bytes of the file are allocated; `have == level` as long as nothing was given up.
 
@@ -92,7 +96,8 @@ impl Reserve {
             return false;
         }
         let start = state.have - piece;
-        // Not punched: ext4 ignores that for blocks behind a file's end, and with a length of its own the file is simply shortened.
+        // Not punched: ext4 ignores that for blocks behind a file's end, and with a length of its
+        // own the file is simply shortened.
         let shortened = state.file.as_ref().is_some_and(|file| file.set_len(start).is_ok());
         if !shortened {
             return false;

@@ -234,7 +234,8 @@ mod tests {
         Pin::new(future).poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending()
     }
 
-    /// A task may be polled by another executor than the last time: who polled last is woken. The first one's waker was kept, and the task slept on.
+    /// A task may be polled by another executor than the last time: who polled last is woken. The
+    /// first one's waker was kept, and the task slept on.
     #[test]
     fn who_polled_last_is_woken() {
         let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
@@ -251,8 +252,9 @@ mod tests {
         assert_eq!((rung(0), rung(1)), (0, 2), "a gate");
     }
 
-    /// Whatever comes, ends and gives up: who waits is woken when there is room, in order, and what is counted is what is inside.
-    /// (Only the first of two small ones was woken when a large one left: the other waited for nothing.)
+    /// Whatever comes, ends and gives up: who waits is woken when there is room, in order, and what
+    /// is counted is what is inside. (Only the first of two small ones was woken when a large one
+    /// left: the other waited for nothing.)
     #[test]
     fn whoever_there_is_room_for_is_woken() {
         for seed in 1..200_u64 {
@@ -301,7 +303,8 @@ mod tests {
         }
     }
 
-    /// A waker may drop the task that it wakes, and with it what waits here: the lock was held meanwhile, and the thread hung.
+    /// A waker may drop the task that it wakes, and with it what waits here: the lock was held
+    /// meanwhile, and the thread hung.
     #[test]
     fn a_waker_may_drop_what_waits() {
         struct Dropper(Mutex<Option<Enter>>);

@@ -4,7 +4,8 @@
 //!   store          ├── log ──┤├── used ──┤├── allocated before, free now ──┤├── never written: only promised ──┤
 //!   may be used                             all of it                     +  a share of the file system's free space
 //! ```
-//! The file system's free space is counted once: each of the OSDs' stores there may claim an equal share. Measured at every housekeeping, and when much was taken.
+//! The file system's free space is counted once: each of the OSDs' stores there may claim an equal
+//! share. Measured at every housekeeping, and when much was taken.
 
 use crate::config::{Config, OSD_BYTES};
 use crate::device::Blocks;
@@ -148,8 +149,8 @@ mod tests {
         assert_eq!((total, free), (1010 * MIB, 1000 * MIB));
     }
 
-    /// Each store of a cluster counted the whole file system's free space as its own: a full disk came as a surprise to all of them at once. An OSD that is
-    /// added while they run counts, too.
+    /// Each store of a cluster counted the whole file system's free space as its own: a full disk
+    /// came as a surprise to all of them at once. An OSD that is added while they run counts, too.
     #[test]
     fn the_stores_of_one_file_system_are_counted() {
         use crate::config::OsdEntry;
@@ -168,7 +169,8 @@ mod tests {
         let entry = OsdEntry { path: dir.join(id.to_string()).join("store"), ..entry };
         add_osd(&mut config, id, entry, 9).expect("added");
         assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(4));
-        // Somebody's editor is half done when it is looked at, and done within the same tick of the file system's clock.
+        // Somebody's editor is half done when it is looked at, and done within the same tick of the
+        // file system's clock.
         let path = dir.join(crate::config::FILE_NAME);
         let (whole, at) = (std::fs::read_to_string(&path).expect("there"), std::time::SystemTime::UNIX_EPOCH);
         let write = |text: &str| {

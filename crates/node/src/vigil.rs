@@ -1,15 +1,17 @@
 //! Whether the monitor at the other end of a session still works.
 //!
-//! A process that hangs keeps its connections: its kernel goes on acknowledging. And a monitor that works but has lost the others is of no
-//! use to anybody either. So a session in which nothing has come for a while is asked, and given up when it stays silent, or when its monitor
-//! says again and again that nobody leads.
+//! A process that hangs keeps its connections: its kernel goes on acknowledging. And a monitor that
+//! works but has lost the others is of no use to anybody either. So a session in which nothing has
+//! come for a while is asked, and given up when it stays silent, or when its monitor says again and
+//! again that nobody leads.
 //!
 //! ```text
 //!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ask
 //!                       silent seven times (twenty: the only monitor) ─▶ give up
 //!                       told six times that nobody leads ─▶ give up, if there are others
 //! ```
-//! Counted in *looks*, not by the clock: a daemon that was itself stopped has looked once, and blames the monitor for no more than that.
+//! Counted in *looks*, not by the clock: a daemon that was itself stopped has looked once, and
+//! blames the monitor for no more than that.
 
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::SessionPing;
@@ -18,11 +20,13 @@ use nacre_wire::msg::monitor::SessionPing;
 const ASK_AFTER: u32 = 2;
 /// Looks without a word after which the session is given up: 3.5 s, of which 2.5 s after the first question.
 const SILENT_MAX: u32 = 7;
-/// The same for the only monitor there is: nothing is gained by leaving it but a new connection, should the old one be dead. On a machine that is
-/// overloaded it may just be slow, and what it was asked would be lost.
+/// The same for the only monitor there is: nothing is gained by leaving it but a new connection,
+/// should the old one be dead. On a machine that is overloaded it may just be slow, and what it was
+/// asked would be lost.
 const SILENT_ONLY_MAX: u32 = 20;
-/// Answers in a row that nobody leads: some 9 s, longer than a command waits for a majority (`mon.command_wait_ms`), so that whoever asked
-/// for something hears what is wrong rather than that the session ended.
+/// Answers in a row that nobody leads: some 9 s, longer than a command waits for a majority
+/// (`mon.command_wait_ms`), so that whoever asked for something hears what is wrong rather than
+/// that the session ended.
 const UNLED_MAX: u32 = 6;
 
 /// See the module head.
@@ -54,7 +58,8 @@ impl Vigil {
         }
     }
 
-    /// To be called twice a second. `choice`: there are other monitors to go to. `waits`: this one owes an answer, even if only that nobody leads.
+    /// To be called twice a second. `choice`: there are other monitors to go to. `waits`: this one
+    /// owes an answer, even if only that nobody leads.
     pub fn look(&mut self, choice: bool, waits: bool) -> Look {
         self.silent = if std::mem::take(&mut self.heard) { 0 } else { self.silent + 1 };
         if self.silent >= if choice { SILENT_MAX } else { SILENT_ONLY_MAX } {
@@ -96,7 +101,8 @@ mod tests {
         assert!((300..=500).contains(&asked), "{asked} questions in 500 s");
     }
 
-    // A session with a monitor that hung was kept for ever: nothing was ever asked, and its kernel acknowledged everything.
+    // A session with a monitor that hung was kept for ever: nothing was ever asked, and its kernel
+    // acknowledged everything.
     #[test]
     fn a_monitor_that_hangs_is_given_up_after_seven_looks_the_only_one_after_twenty() {
         for (choice, most) in [(true, 7), (false, 20)] {

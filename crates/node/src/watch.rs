@@ -71,8 +71,9 @@ impl Watcher {
         self.hearing.lock().id.expect("it was registered")
     }
 
-    /// Waits for the next notify, or for [`WatchEvent::Lost`]: then notifies may have been missed; read the object anew, and watch it again.
-    /// One caller at a time. Pings go by themselves, whether anybody waits or not.
+    /// Waits for the next notify, or for [`WatchEvent::Lost`]: then notifies may have been missed;
+    /// read the object anew, and watch it again. One caller at a time. Pings go by themselves,
+    /// whether anybody waits or not.
     ///
     /// # Errors
     /// [`Error::Watch`] after the watch was lost; [`Error::Stopped`].
@@ -93,7 +94,8 @@ impl Watcher {
         }))
     }
 
-    /// Acknowledges a notify, with at most 4096 bytes for the notifier. Who does not within the notifier's timeout loses his watch.
+    /// Acknowledges a notify, with at most 4096 bytes for the notifier. Who does not within the
+    /// notifier's timeout loses his watch.
     ///
     /// # Errors
     /// [`Error::Watch`].
@@ -139,7 +141,8 @@ mod tests {
         }
     }
 
-    /// Who waits for a notify is woken by it, on whatever thread its task was polled last; and by the end, so that it does not wait for a client that is gone.
+    /// Who waits for a notify is woken by it, on whatever thread its task was polled last; and by
+    /// the end, so that it does not wait for a client that is gone.
     #[test]
     fn who_polled_last_hears_of_it() {
         let port = Port::new(Arc::new(crate::wake::Waker::new().expect("an event counter")));

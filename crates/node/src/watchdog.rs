@@ -1,4 +1,5 @@
-//! Looks a few times a second whether calls of devices end, and jobs of stores, on a thread of its own: the reactor may hang in one itself.
+//! Looks a few times a second whether calls of devices end, and jobs of stores, on a thread of its
+//! own: the reactor may hang in one itself.
 //!
 //! ```text
 //!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it was seen
@@ -9,8 +10,9 @@
 //!
 //!   the watchdog's looks ──every 500 ms──▶ the reactor: does it look at all? ──no──▶ its daemons halt
 //! ```
-//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take its own absence for its disk's. A job computes between its
-//! calls, which is no matter of the device: it is told only when it counts as hung, after [`JOB_PATIENCE`] times as long.
+//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take
+//! its own absence for its disk's. A job computes between its calls, which is no matter of the
+//! device: it is told only when it counts as hung, after [`JOB_PATIENCE`] times as long.
 
 use crate::calls::{Outstanding, What};
 use crate::clock;
@@ -216,8 +218,9 @@ impl Watchdog {
         *lock(&self.shared.on_hung) = Some(what);
     }
 
-    /// Calls `end` when so long after it was told to end the process has not. (Found by chaos: each write took 3.7 s, and a daemon that was told to end did
-    /// not in 40 s: its reactor was in one turn all the while.)
+    /// Calls `end` when so long after it was told to end the process has not. (Found by chaos: each
+    /// write took 3.7 s, and a daemon that was told to end did not in 40 s: its reactor was in one
+    /// turn all the while.)
     pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
         *lock(&self.shared.ending) = Some(Ending { told, since: 0, limit, end });
     }

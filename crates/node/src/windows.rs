@@ -1,9 +1,10 @@
 //! Writes through the page cache and past it, kept apart.
 //!
-//! A write past the cache ends by dropping what the cache has of its range. The kernel does that by folios, which may be megabytes
-//! long and hold our neighbours' blocks: if one of them was dirtied meanwhile, the folio cannot be dropped, what it has of our range is
-//! stale, and the kernel says so by failing the file's next flush. So the two kinds never run at the same time in one window. (ext4 and XFS see
-//! to that by a lock of the file; a block device has none.)
+//! A write past the cache ends by dropping what the cache has of its range. The kernel does that by
+//! folios, which may be megabytes long and hold our neighbours' blocks: if one of them was dirtied
+//! meanwhile, the folio cannot be dropped, what it has of our range is stale, and the kernel says
+//! so by failing the file's next flush. So the two kinds never run at the same time in one window.
+//! (ext4 and XFS see to that by a lock of the file; a block device has none.)
 //!
 //! ```text
 //!  through ──┬─ nobody past the cache in its windows ──▶ writes      past ──┬─ nobody through the cache in its windows ──▶ writes

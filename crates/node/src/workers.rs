@@ -1,7 +1,8 @@
 //! A few threads for what blocks: writes, flushes, reads that miss the page cache, and the stores' jobs.
 //!
-//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch. A panic in one goes there too: the store waits for that result for ever
-//! and must not be trusted, so its daemon stops, and says why.
+//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch. A panic in one
+//! goes there too: the store waits for that result for ever and must not be trusted, so its daemon
+//! stops, and says why.
 
 use crate::device::Blocks;
 use crate::wake::Waker;
@@ -261,7 +262,8 @@ mod tests {
             why.contains("a job of the store panicked (injected 1)") && why.contains("start the daemon again"),
             "{why}"
         );
-        // The flag was taken: by a poll that was under way when the worker panicked. To wait for it was to wait for ever.
+        // The flag was taken: by a poll that was under way when the worker panicked. To wait for it
+        // was to wait for ever.
         assert!(!to.is_ready());
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(catch_unwind(AssertUnwindSafe(|| to.wait())).is_err()));

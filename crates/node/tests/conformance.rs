@@ -1,4 +1,5 @@
-//! The suite that every implementation of the object cluster's trait passes, in this process and over the network. `crates/rados` runs it on Ceph.
+//! The suite that every implementation of the object cluster's trait passes, in this process and
+//! over the network. `crates/rados` runs it on Ceph.
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports};

@@ -1,5 +1,5 @@
-//! Stores whose bytes are not what was written: a daemon refuses to start, or answers an error for what is damaged, or has not been harmed. It
-//! never answers wrong bytes.
+//! Stores whose bytes are not what was written: a daemon refuses to start, or answers an error for
+//! what is damaged, or has not been harmed. It never answers wrong bytes.
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
@@ -107,7 +107,8 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
                     assert_eq!(bytes, content(n), "{} after block {at:#x} rotted", name(n));
                     seen.answered += 1;
                 }
-                // The end of the log: one copy alone cannot tell rot there from a write that a power cut tore and nobody was answered.
+                // The end of the log: one copy alone cannot tell rot there from a write that a
+                // power cut tore and nobody was answered.
                 Err(Error::Refused(OpFailure::NotFound {})) if n == OBJECTS - 1 && copies == 1 => seen.missing += 1,
                 Err(Error::Refused(OpFailure::NotFound {})) => {
                     panic!("{} is gone without a word after block {at:#x} rotted", name(n))

@@ -72,8 +72,8 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     assert_eq!(pool.get(then("b")).wait().expect("nobody asked for more"), "second");
 }
 
-/// A monitor went, and the client took it for the one that its session was with: that session lives, so no other was made, and nothing that was asked
-/// of the monitors was ever sent again.
+/// A monitor went, and the client took it for the one that its session was with: that session
+/// lives, so no other was made, and nothing that was asked of the monitors was ever sent again.
 #[test]
 fn the_monitors_answer_whichever_of_them_goes() {
     let folder = Folder::new("mon-goes");
@@ -171,7 +171,8 @@ fn what_the_facade_offers_works() {
 }
 
 // Went red when the loop asked for the status once, and when it read a key of metadata once.
-/// Data goes between clients and OSDs (CEPH-03, MAL-16): the monitors hear of it only what they would hear anyway, signs of life.
+/// Data goes between clients and OSDs (CEPH-03, MAL-16): the monitors hear of it only what they
+/// would hear anyway, signs of life.
 #[test]
 fn steady_data_costs_the_monitors_nothing() {
     let folder = Folder::new("steady");
@@ -198,7 +199,8 @@ fn steady_data_costs_the_monitors_nothing() {
         }
     };
     (0..400).for_each(work);
-    // Signs of life, which are there also when nothing happens; an OSD's subscription is one: nothing is sent for it but news.
+    // Signs of life, which are there also when nothing happens; an OSD's subscription is one:
+    // nothing is sent for it but news.
     let signs = [
         ("client", "SessionPing"),
         ("client", "MapAck"),

@@ -32,7 +32,8 @@ pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
     init(folder.path(), &options).expect("an empty folder becomes a cluster")
 }
 
-/// First of `count` ports in a row that nobody uses now. Below those that the kernel gives to outgoing connections: tests make hundreds of them.
+/// First of `count` ports in a row that nobody uses now. Below those that the kernel gives to
+/// outgoing connections: tests make hundreds of them.
 pub fn free_ports(count: u16) -> u16 {
     // What one test was given no other of this process is, whatever their counts.
     static TAKEN: AtomicU32 = AtomicU32::new(0);

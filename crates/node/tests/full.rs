@@ -1,4 +1,5 @@
-//! A cluster whose stores are full: writing is refused and says why, reading and deleting go on, and space that is freed can be used.
+//! A cluster whose stores are full: writing is refused and says why, reading and deleting go on,
+//! and space that is freed can be used.
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_node::{Embedded, Error, RunOptions};
@@ -6,9 +7,10 @@ use nacre_wire::msg::client::OpFailure;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Found by filling one: a store without much room may say busy with nothing in hand, until a checkpoint shows what it really needs. The host
-/// took that for a bug and the process, with all daemons of an embedded cluster in it, panicked; and it looked at fullness twice a second
-/// only, while a fast writer fills the rest in between.
+/// Found by filling one: a store without much room may say busy with nothing in hand, until a
+/// checkpoint shows what it really needs. The host took that for a bug and the process, with all
+/// daemons of an embedded cluster in it, panicked; and it looked at fullness twice a second only,
+/// while a fast writer fills the rest in between.
 #[test]
 fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
     let folder = Folder::new("full");

@@ -109,8 +109,8 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
     assert_eq!(pool.get("late").wait().expect("get"), "written while one is away");
 }
 
-// Went red before sessions were watched: a stopped process keeps its connections, so clients and OSDs kept theirs with a monitor that hung.
-// Their first choice is the first monitor.
+// Went red before sessions were watched: a stopped process keeps its connections, so clients and
+// OSDs kept theirs with a monitor that hung. Their first choice is the first monitor.
 #[test]
 fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     let folder = Folder::new("hang");
@@ -266,7 +266,8 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
         // The end, or a reset since not all was read.
         let _ = stream.read_to_end(&mut rest);
     };
-    // Another protocol; a frame cut off; a good handshake and then a flipped bit; an announcement of more than is allowed.
+    // Another protocol; a frame cut off; a good handshake and then a flipped bit; an announcement
+    // of more than is allowed.
     let mut stream = TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
     let web = [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"[..], &[0; 64]].concat();
@@ -332,7 +333,8 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     assert!(said.iter().any(|line| line.starts_with("mon.0") && line.contains("4294967295 bytes")), "{said:?}");
 }
 
-// More strangers than are heard at a time, none of whom says anything. They kept out whoever came after them; now the oldest of them goes.
+// More strangers than are heard at a time, none of whom says anything. They kept out whoever came
+// after them; now the oldest of them goes.
 #[test]
 fn a_crowd_of_strangers_keeps_nobody_out() {
     let folder = Folder::new("crowd");
@@ -358,8 +360,8 @@ fn crowded_daemon() {
     let _ = run_mon(&config, MonId(0), &RunOptions::default(), &mut |line| eprintln!("{line}"));
 }
 
-// A process without descriptors left turned round and round: whoever waited at its listener woke it again at once, for ever. Clients that said
-// who they are have no bound of their own.
+// A process without descriptors left turned round and round: whoever waited at its listener woke it
+// again at once, for ever. Clients that said who they are have no bound of their own.
 #[test]
 fn a_daemon_out_of_descriptors_waits_and_goes_on() {
     let folder = Folder::new("descriptors");
@@ -422,8 +424,10 @@ fn resident() -> u64 {
     text.split_whitespace().nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
 }
 
-/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are served. Then it reads, and the reactor's own check sees that
-/// it is read from again as soon as its answers have left: it used to be at the next timer, and 16 reads of 4 MiB stood still for most of their time.
+/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are
+/// served. Then it reads, and the reactor's own check sees that it is read from again as soon as
+/// its answers have left: it used to be at the next timer, and 16 reads of 4 MiB stood still for
+/// most of their time.
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
     let folder = Folder::new("slow");
@@ -467,8 +471,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
         most = most.max(resident().saturating_sub(before));
     }
     assert!(most < 400 << 20, "{} MiB are kept for one that does not read", most >> 20);
-    // Once it reads, it gets all. Answers whose leases ran out while it did not read were dropped (on a slow machine, many): like any client, it
-    // asks for these again. That it got stuck there on a loaded machine was this test's mistake.
+    // Once it reads, it gets all. Answers whose leases ran out while it did not read were dropped
+    // (on a slow machine, many): like any client, it asks for these again. That it got stuck there
+    // on a loaded machine was this test's mistake.
     stream.set_read_timeout(Some(Duration::from_secs(2))).expect("can be set");
     let mut reader = FrameReader::default();
     let (mut missing, mut chunk) = ((1..=512).collect::<std::collections::BTreeSet<u64>>(), vec![0; 1 << 20]);

@@ -1,8 +1,10 @@
 //! How much of the daemon's own thread a client's programs may use.
 //!
-//! A short call is part of the daemon's work like a read. What a client's longer calls use is remembered, and goes with time; a client that has used more
-//! than its allowance has its calls evaluated elsewhere, in fair turns, until that is worked off. So somebody whose every call is another script that nearly
-//! fits, or one that only the clock ends, costs the other clients a few milliseconds a second.
+//! A short call is part of the daemon's work like a read. What a client's longer calls use is
+//! remembered, and goes with time; a client that has used more than its allowance has its calls
+//! evaluated elsewhere, in fair turns, until that is worked off. So somebody whose every call is
+//! another script that nearly fits, or one that only the clock ends, costs the other clients a few
+//! milliseconds a second.
 //!
 //! Counted in instructions: the same facts, the same decisions.
 

@@ -1,5 +1,6 @@
-//! Classes in Rust that every daemon has. They are here so that the cost of Lua can be measured against the same method in Rust (MAL-28), and as
-//! examples of how such a class is written: `tally`, a few lines; `zlog_native`, the library's `zlog` (MAL-25).
+//! Classes in Rust that every daemon has. They are here so that the cost of Lua can be measured
+//! against the same method in Rust (MAL-28), and as examples of how such a class is written:
+//! `tally`, a few lines; `zlog_native`, the library's `zlog` (MAL-25).
 
 use bytes::Bytes;
 use nacre_policy::native::zlog::Zlog;

@@ -1,4 +1,5 @@
-//! Stories of classes: installed, called, upgraded, broken, on several daemons (MAL-02, MAL-06, MAL-20 to MAL-24, MAL-26, MAL-29, MAL-70).
+//! Stories of classes: installed, called, upgraded, broken, on several daemons (MAL-02, MAL-06,
+//! MAL-20 to MAL-24, MAL-26, MAL-29, MAL-70).
 
 use crate::company::Company;
 use crate::key;
@@ -252,8 +253,9 @@ fn an_upgrade_and_a_rollback_cost_no_cache_and_show_in_every_answer() {
     assert_eq!(loaded(&mut company), before, "the object was known all the time");
 }
 
-/// Simulator with random classes, seeds 11, 25, 29. A method called another class, of which the map named a version whose source was still on its way
-/// to this daemon: it ran the last version, or met no such class, where the object's earlier calls, elsewhere, had run the new one.
+/// Simulator with random classes, seeds 11, 25, 29. A method called another class, of which the map
+/// named a version whose source was still on its way to this daemon: it ran the last version, or
+/// met no such class, where the object's earlier calls, elsewhere, had run the new one.
 #[test]
 fn a_method_that_calls_a_class_whose_source_is_on_its_way_waits_for_it() {
     let outer = r#"
@@ -284,8 +286,9 @@ end)"#;
     assert_eq!(call_of(&mut company, "o", "outer", "ask", ""), Ok(("two".to_owned(), 1)));
 }
 
-/// Simulator with random classes, seed 122. A method may write the same bytes often: what it costs itself is little, and no frame takes what it writes.
-/// The primary would have stopped, and with it every other that tried.
+/// Simulator with random classes, seed 122. A method may write the same bytes often: what it costs
+/// itself is little, and no frame takes what it writes. The primary would have stopped, and with it
+/// every other that tried.
 #[test]
 fn a_method_that_writes_more_than_an_operation_may_is_refused_and_stops_nobody() {
     let class = r#"
@@ -302,7 +305,8 @@ objclass.register("few", function() for i = 0, 6 do objclass.write(i, 1000000, m
     call_of(&mut company, "o", "writer", "few", "").expect("as much as a client could send");
 }
 
-/// Simulator with random classes, seeds 8, 9, 12, 26: what a listing said of more, and what a write that was refused had done already.
+/// Simulator with random classes, seeds 8, 9, 12, 26: what a listing said of more, and what a write
+/// that was refused had done already.
 #[test]
 fn a_listing_knows_whether_there_is_more_and_a_refused_write_has_done_nothing() {
     let class = r#"
@@ -458,7 +462,8 @@ fn quoted(text: &str) -> (String, &str) {
     panic!("no end of {text}")
 }
 
-/// The class library as its documents have it, on daemons and not on a model; and all copies are the same afterwards (MAL-04, MAL-21).
+/// The class library as its documents have it, on daemons and not on a model; and all copies are
+/// the same afterwards (MAL-04, MAL-21).
 #[test]
 fn the_library_does_on_daemons_what_its_documents_say() {
     let mut company = company();

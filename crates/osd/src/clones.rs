@@ -70,7 +70,8 @@ pub fn without(all: &Ranges, old: &Ranges) -> Ranges {
     out
 }
 
-/// Whether a range has an id after `before`, up to `clone`: those that a clone may preserve if the one before it of the same name is `before`.
+/// Whether a range has an id after `before`, up to `clone`: those that a clone may preserve if the
+/// one before it of the same name is `before`.
 #[must_use]
 pub fn touches(ranges: &Ranges, before: SnapId, clone: SnapId) -> bool {
     let next = ranges.partition_point(|(_, last)| *last <= before);

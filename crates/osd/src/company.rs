@@ -1,5 +1,6 @@
-//! Several whole daemons on RAM stores with a network that loses nothing, monitors that agree to everything, and one client: for tests of what
-//! takes more than one daemon. Time passes when the test says so.
+//! Several whole daemons on RAM stores with a network that loses nothing, monitors that agree to
+//! everything, and one client: for tests of what takes more than one daemon. Time passes when the
+//! test says so.
 
 use crate::key;
 use crate::stories::{Host, MON, Monitors, PG, process};
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CLIENT: ClientId = ClientId(9);
 
-/// What a primary knows of objects is what its store says of them: after a failover, or when the primary has forgotten an object, nothing else is known.
+/// What a primary knows of objects is what its store says of them: after a failover, or when the
+/// primary has forgotten an object, nothing else is known.
 fn nothing_is_known_wrongly(host: &Host) {
     for (pg, primary) in host.osd.pgs().filter_map(|pg| Some((pg, pg.as_primary()?))) {
         for (object, known) in primary.objects.contexts() {
@@ -137,7 +139,8 @@ impl Company {
                 requests.append(&mut host.to_mon);
             }
             if under_way.is_empty() && requests.is_empty() {
-                // A store that answers at once has answered everything: one answer that is never taken keeps what is noted for all that follow.
+                // A store that answers at once has answered everything: one answer that is never
+                // taken keeps what is noted for all that follow.
                 let quiet = self.hosts.values().filter(|host| host.commits && host.held.is_none());
                 quiet.for_each(|host| assert_eq!(host.osd.awaited(), 0, "{} waits for what has come", host.osd.id()));
                 for host in self.hosts.values() {

@@ -1,4 +1,5 @@
-//! What several daemons owe each other, and their clients, beyond one update: totals after a split, room, early answers.
+//! What several daemons owe each other, and their clients, beyond one update: totals after a split,
+//! room, early answers.
 
 use crate::company::Company;
 use crate::hollow_stories::weighted;
@@ -128,8 +129,8 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
     }
 }
 
-/// A replica that filled up before its primary had to halt: what was ordered cannot be refused. Now it says in time how it is, with
-/// heartbeats and with acknowledgements.
+/// A replica that filled up before its primary had to halt: what was ordered cannot be refused. Now
+/// it says in time how it is, with heartbeats and with acknowledgements.
 #[test]
 fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
     let heartbeats: fn(&Message) -> bool = |message| matches!(message, Message::ReplicateAck(_));
@@ -166,8 +167,10 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
     }
 }
 
-/// F14: each of three primaries may have had as much under way as clients had sent it, 64 MiB; stores of 128 MiB were full before anybody heard that one was
-/// nearly so, and all of them stopped (24 clients with objects of 3 MB). What is under way to a member is bounded by what that member keeps in reserve.
+/// F14: each of three primaries may have had as much under way as clients had sent it, 64 MiB;
+/// stores of 128 MiB were full before anybody heard that one was nearly so, and all of them stopped
+/// (24 clients with objects of 3 MB). What is under way to a member is bounded by what that member
+/// keeps in reserve.
 #[test]
 fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     const MB: usize = 1_000_000;
@@ -211,8 +214,9 @@ fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     assert!(matches!(company.answer(&fits), Some(Ok(_))));
 }
 
-/// A write of one byte to an object that a snapshot preserves clones its omap in every store. Nothing counted that: some large omaps and a snapshot, and the
-/// stores of all members came to their ends at once and stopped, again after each restart, when the write was sent again.
+/// A write of one byte to an object that a snapshot preserves clones its omap in every store.
+/// Nothing counted that: some large omaps and a snapshot, and the stores of all members came to
+/// their ends at once and stopped, again after each restart, when the write was sent again.
 #[test]
 fn clones_fit_what_stores_have() {
     const MIB: u64 = 1 << 20;
@@ -294,8 +298,8 @@ fn recovery_leaves_half_of_the_reserve_alone() {
     assert_eq!((0..10).filter(|n| company.has(member, &format!("object-{n}"))).count(), 10);
 }
 
-/// A store takes only so much through its log at once. What was ordered cannot be refused, so a plain operation with some megabytes of omap stopped
-/// the daemon with the smallest device.
+/// A store takes only so much through its log at once. What was ordered cannot be refused, so a
+/// plain operation with some megabytes of omap stopped the daemon with the smallest device.
 #[test]
 fn what_a_members_store_would_not_take_is_refused_before_it_is_ordered() {
     let entries = |bytes: usize| {
@@ -354,8 +358,8 @@ fn who_asks_hears_of_applied_before_durable_and_never_after() {
     assert!(matches!(company.answer(&asks), Some(Ok(_))));
 }
 
-/// All members lose power after an update was applied everywhere and before anybody flushed: it is gone. Its client, who keeps it until it
-/// is durable, sends it again, and it happens once.
+/// All members lose power after an update was applied everywhere and before anybody flushed: it is
+/// gone. Its client, who keeps it until it is durable, sends it again, and it happens once.
 #[test]
 fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
     for survivors in 0..2 {
@@ -383,7 +387,8 @@ fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
     }
 }
 
-/// Every group that had something to backfill held a range at the same time, and with it the updates of so many objects.
+/// Every group that had something to backfill held a range at the same time, and with it the
+/// updates of so many objects.
 #[test]
 fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     let mut company = Company::new(4, 1, 1);
@@ -417,8 +422,9 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     assert_eq!((waits(&company), ranges(&company)), (0, 0), "all have moved");
 }
 
-/// F4, proven on processes: a listing was what the store had applied. It showed an object whose write was never committed, and hid one whose removal was
-/// not: what a client then built on vanished with the primary.
+/// F4, proven on processes: a listing was what the store had applied. It showed an object whose
+/// write was never committed, and hid one whose removal was not: what a client then built on
+/// vanished with the primary.
 #[test]
 fn a_listing_is_answered_when_what_it_shows_is_committed() {
     for removal in [false, true] {
@@ -442,8 +448,9 @@ fn a_listing_is_answered_when_what_it_shows_is_committed() {
     }
 }
 
-/// Simulator, seed 168: the store had listed when an object was brought that had been missing, and it was missing no more when the listing came: the object was
-/// in neither, though it had been there all the time.
+/// Simulator, seed 168: the store had listed when an object was brought that had been missing, and
+/// it was missing no more when the listing came: the object was in neither, though it had been
+/// there all the time.
 #[test]
 fn a_listing_has_what_is_brought_while_the_store_lists() {
     let mut company = Company::new(3, 2, 3);
@@ -473,8 +480,9 @@ fn a_listing_has_what_is_brought_while_the_store_lists() {
     assert_eq!(objects.len(), 2, "{objects:?}");
 }
 
-/// Simulator, seed 310: the range that backfill compares keeps its objects from being written, and waited for one that the primary missed. Only an OSD that was
-/// down had that, so nobody could write any of them.
+/// Simulator, seed 310: the range that backfill compares keeps its objects from being written, and
+/// waited for one that the primary missed. Only an OSD that was down had that, so nobody could
+/// write any of them.
 #[test]
 fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
     for lost_while_compared in [false, true] {
@@ -525,8 +533,9 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
     }
 }
 
-/// F32, proven on processes: a backfill target that lost one update dropped every later one for the rest of the interval, for there was a gap; nobody
-/// sent it again, since nobody waits for such a member. A group that was written to never became clean.
+/// F32, proven on processes: a backfill target that lost one update dropped every later one for the
+/// rest of the interval, for there was a gap; nobody sent it again, since nobody waits for such a
+/// member. A group that was written to never became clean.
 #[test]
 fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     let mut company = Company::new(3, 2, 3);
@@ -566,8 +575,9 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     assert_eq!(company.read("object-7").expect("there"), b"3");
 }
 
-/// Simulator, seed 1880: both members were out, and one of them was to serve beside a new one until that had all. It died before the monitors had heard of it;
-/// it was no member any more, so the interval did not end, and the new primary asked for it for ever.
+/// Simulator, seed 1880: both members were out, and one of them was to serve beside a new one until
+/// that had all. It died before the monitors had heard of it; it was no member any more, so the
+/// interval did not end, and the new primary asked for it for ever.
 #[test]
 fn who_died_while_it_was_asked_for_is_not_waited_for() {
     let mut company = Company::new(4, 1, 2);
@@ -590,8 +600,9 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     assert_eq!(company.read("a").expect("and the new ones have it now"), b"1");
 }
 
-/// Simulator, seed 3732: the map gave a group one member where two are needed to serve, for the others were out. A member that was out acted alone until that one was
-/// filled, and never took it: one OSD that is in is not enough, so nothing was to be asked for.
+/// Simulator, seed 3732: the map gave a group one member where two are needed to serve, for the
+/// others were out. A member that was out acted alone until that one was filled, and never took it:
+/// one OSD that is in is not enough, so nothing was to be asked for.
 #[test]
 fn who_is_out_takes_the_one_that_it_has_filled() {
     for dead in [true, false] {
@@ -616,8 +627,9 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
     }
 }
 
-/// Simulator, seed 3301: the map gave a group one member where two are needed, and that one peered before the other, which was out, was up again. An OSD that is out
-/// is none of an interval's members, so nothing began anew when it came: nobody served, and health had nothing to name.
+/// Simulator, seed 3301: the map gave a group one member where two are needed, and that one peered
+/// before the other, which was out, was up again. An OSD that is out is none of an interval's
+/// members, so nothing began anew when it came: nobody served, and health had nothing to name.
 #[test]
 fn who_is_out_and_comes_late_covers_too() {
     let mut company = Company::new(3, 2, 2);
@@ -636,8 +648,9 @@ fn who_is_out_and_comes_late_covers_too() {
     assert_eq!(company.read("a").expect("there"), b"2");
 }
 
-/// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued again at every resend, until the daemon had no room for any
-/// client's operation: all other groups of that OSD starved.
+/// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued
+/// again at every resend, until the daemon had no room for any client's operation: all other groups
+/// of that OSD starved.
 #[test]
 fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
     let mut company = Company::new(3, 2, 3);
@@ -768,8 +781,8 @@ fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
     }
 }
 
-/// A member that had left was filled, and its daemon stopped: its store takes less in one transaction than the others', and only those who serve had
-/// been asked how much they take.
+/// A member that had left was filled, and its daemon stopped: its store takes less in one
+/// transaction than the others', and only those who serve had been asked how much they take.
 #[test]
 fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     let mut company = Company::new(3, 2, 3);
@@ -794,8 +807,9 @@ fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     company.op("a", entries(20_000), &[]).expect("it fits");
 }
 
-/// A member of the last activation that was out had the longest log, and died while it was asked for that. It was none of the interval's members, so the interval
-/// did not end, and the group waited for the log for ever.
+/// A member of the last activation that was out had the longest log, and died while it was asked
+/// for that. It was none of the interval's members, so the interval did not end, and the group
+/// waited for the log for ever.
 #[test]
 fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     let mut company = Company::new(3, 1, 2);
@@ -827,8 +841,9 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     assert_eq!(company.read("b").expect("the others serve"), b"2");
 }
 
-/// A target of backfill that had lost more than the log remembers began anew while a range was being copied to it. The range's end became its cursor, and
-/// what it had missed before the range was never looked at: it served old data.
+/// A target of backfill that had lost more than the log remembers began anew while a range was
+/// being copied to it. The range's end became its cursor, and what it had missed before the range
+/// was never looked at: it served old data.
 #[test]
 fn a_target_that_starts_over_is_compared_from_its_beginning() {
     let mut company = Company::new(3, 2, 3);
@@ -878,8 +893,9 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
     }
 }
 
-/// A member that is asked what is left of the old primary's leases spoke of those of whoever asked. Those may be older: the new primary answered while
-/// the old one still might, with what the new one had changed meanwhile.
+/// A member that is asked what is left of the old primary's leases spoke of those of whoever asked.
+/// Those may be older: the new primary answered while the old one still might, with what the new
+/// one had changed meanwhile.
 #[test]
 fn what_a_member_says_of_leases_is_of_the_old_primarys() {
     let mut company = Company::new(3, 2, 3);
@@ -903,8 +919,8 @@ fn what_a_member_says_of_leases_is_of_the_old_primarys() {
     assert!(matches!(company.answer(&read), Some(Ok(_))));
 }
 
-/// An object behind the page that was being counted changed meanwhile, and was counted with that page and again with its own: the group's totals were
-/// wrong from then on.
+/// An object behind the page that was being counted changed meanwhile, and was counted with that
+/// page and again with its own: the group's totals were wrong from then on.
 #[test]
 fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
     let mut company = Company::new(1, 1, 1);

@@ -5,8 +5,9 @@
 //!                       device_stall ─▶ "mark me down": others serve; no boot until the device answers
 //!                       device_hung ─▶ the host ends the daemon (`node/src/watchdog.rs`)
 //! ```
-//! The host measures ([`crate::Osd::on_device`]); what is decided is decided here. The monitors may disagree with "mark me down": when most OSDs say it, their
-//! common disk is slow, and taking all of them down would help nobody.
+//! The host measures ([`crate::Osd::on_device`]); what is decided is decided here. The monitors may
+//! disagree with "mark me down": when most OSDs say it, their common disk is slow, and taking all
+//! of them down would help nobody.
 
 use crate::io::Timing;
 use nacre_types::Time;

@@ -1,7 +1,8 @@
 //! What an operation does to an object: conditions in, effects out. No state, no I/O.
 //!
-//! Parts are evaluated in order, each on the object as the parts before it left it (`view.rs`). The first that fails ends the operation without
-//! effects. Where something must be read first, the outcome says what; then the operation is evaluated again, from its beginning.
+//! Parts are evaluated in order, each on the object as the parts before it left it (`view.rs`). The
+//! first that fails ends the operation without effects. Where something must be read first, the
+//! outcome says what; then the operation is evaluated again, from its beginning.
 
 use crate::claims::{self, Scene};
 use crate::fetched::{Fetched, Want};
@@ -183,7 +184,8 @@ pub fn evaluate(
     evaluate_parts(request, payload, context, fetched, setting, methods)
 }
 
-/// What most operations are: one part that reads data which is there. As [`View::read`] does it, without a view that could change.
+/// What most operations are: one part that reads data which is there. As [`View::read`] does it,
+/// without a view that could change.
 fn plain_read(request: &OpRequest, context: &Context, fetched: &Fetched) -> Option<Result<Payload, Want>> {
     let [SubOp::Read { offset, length }] = request.ops[..] else { return None };
     let end = offset.saturating_add(length).min(context.size);
@@ -303,7 +305,8 @@ impl Run<'_> {
         payload_len(&self.returned) as u64 > OP_BYTES_MAX || results > RESULT_BYTES_MAX
     }
 
-    /// An earlier part waits for something to be read: what this one will want, as far as can be seen, can be read with it.
+    /// An earlier part waits for something to be read: what this one will want, as far as can be
+    /// seen, can be read with it.
     fn look_ahead(&mut self, op: &SubOp) {
         let view = &mut self.view;
         let _ = match op {
@@ -575,8 +578,8 @@ mod tests {
         }
     }
 
-    /// Each part kept to its bound and all of them together did not fit into a message: the daemon ended when it sent the answer, and so did
-    /// each that the client asked after it.
+    /// Each part kept to its bound and all of them together did not fit into a message: the daemon
+    /// ended when it sent the answer, and so did each that the client asked after it.
     #[test]
     fn an_answer_fits_into_a_message() {
         let data = Bytes::from(vec![0; OP_BYTES_MAX as usize]);

@@ -1,12 +1,13 @@
 //! What was read of an object for one operation, as the object was before it.
 //!
-//! An operation is evaluated without waiting. Where it needs something that is not here yet, it says what ([`Want`]) and stops; when
-//! that has been read, it is evaluated again from its beginning. So a method of a class is plain code, in Lua or Rust, and an operation is
-//! never half done. What has to be read more than a few times over is read in larger and larger pieces: a method that walks through a whole
-//! object or omap is begun again a dozen times, not once per key.
+//! An operation is evaluated without waiting. Where it needs something that is not here yet, it
+//! says what ([`Want`]) and stops; when that has been read, it is evaluated again from its
+//! beginning. So a method of a class is plain code, in Lua or Rust, and an operation is never half
+//! done. What has to be read more than a few times over is read in larger and larger pieces: a
+//! method that walks through a whole object or omap is begun again a dozen times, not once per key.
 //!
-//! Invariant: everything here is from one state of the object, because updates that read hold the object until they are evaluated
-//! (`pg/object.rs`), and reads hold back updates.
+//! Invariant: everything here is from one state of the object, because updates that read hold the
+//! object until they are evaluated (`pg/object.rs`), and reads hold back updates.
 
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Read, ReadReply};

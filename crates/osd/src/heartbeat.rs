@@ -5,10 +5,11 @@
 //!  stamp = P's clock ── Ping ──▶ grants until R's clock + lease × (1 + drift)
 //!  may read until stamp + lease ◀── Pong ──
 //! ```
-//! P counts from when it *sent*, R from when it *received*, and R adds the drift bound: P's right always ends first. A lease is for a pair of
-//! OSDs, not for a group. R hands what is left of it to whoever peers a group that P was primary of ([`Peers::lease_left`]). P uses a
-//! lease only if R knew no newer map than P does now ([`Peers::on_pong`]); a restarted R assumes that it had just granted
-//! one to everybody.
+//! P counts from when it *sent*, R from when it *received*, and R adds the drift bound: P's right
+//! always ends first. A lease is for a pair of OSDs, not for a group. R hands what is left of it to
+//! whoever peers a group that P was primary of ([`Peers::lease_left`]). P uses a lease only if R
+//! knew no newer map than P does now ([`Peers::on_pong`]); a restarted R assumes that it had just
+//! granted one to everybody.
 //!
 //! Liveness: any message counts. A daemon that woke late takes its own lateness off before it accuses anyone.
 
@@ -153,8 +154,9 @@ impl Peers {
         self.peers.get(&osd).is_some_and(|peer| peer.no_room)
     }
 
-    /// Its port refuses connections: the process is gone. Of an instance that we have just heard of this may be old news about the one before,
-    /// which would mark it down once more: if it is true, it is true again at the next ping.
+    /// Its port refuses connections: the process is gone. Of an instance that we have just heard of
+    /// this may be old news about the one before, which would mark it down once more: if it is
+    /// true, it is true again at the next ping.
     pub fn refused(&mut self, now: Time, osd: OsdId) {
         if let Some(peer) = self.peers.get_mut(&osd)
             && now.since(peer.since) >= self.timing.ping_interval * 2
@@ -171,8 +173,8 @@ impl Peers {
         self.timing.lease
     }
 
-    /// Takes a lease. `theirs` is the epoch the granting OSD knew, `ours` the one we know: were it newer, the grant might come from an
-    /// interval that has already taken a group from us.
+    /// Takes a lease. `theirs` is the epoch the granting OSD knew, `ours` the one we know: were it
+    /// newer, the grant might come from an interval that has already taken a group from us.
     pub fn on_pong(&mut self, from: OsdId, stamp: Time, lease: Duration, theirs: Epoch, ours: Epoch) {
         if theirs > ours {
             return;
@@ -183,8 +185,8 @@ impl Peers {
         }
     }
 
-    /// Leases do not outlive the map they were granted under: when a newer map ends an interval, what remains serves only
-    /// the groups whose interval goes on. (The pair's lease itself stays.)
+    /// Leases do not outlive the map they were granted under: when a newer map ends an interval,
+    /// what remains serves only the groups whose interval goes on. (The pair's lease itself stays.)
     #[must_use]
     pub fn lease_until(&self, osd: OsdId) -> Time {
         if crate::mutant(crate::Mutant::ReadLeaseIgnored) {
@@ -283,7 +285,8 @@ mod tests {
         assert_eq!(r.lease_left(ms(5000), OsdId(1)), Duration::ZERO);
     }
 
-    /// A connection refused by the process before, told after the map had the next one: it was marked down, with everybody's groups (F29).
+    /// A connection refused by the process before, told after the map had the next one: it was
+    /// marked down, with everybody's groups (F29).
     #[test]
     fn a_refusal_says_nothing_of_an_instance_that_is_just_known() {
         let (mut p, _) = pair();

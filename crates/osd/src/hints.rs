@@ -1,7 +1,8 @@
 //! What a method is likely to read first: what it read first the last times.
 //!
-//! A method that finds its data not at hand is begun again when it is (`fetched.rs`). Most methods begin with the same reads at every call, or with
-//! the omap key that is their input. Twice the same is enough to read it before the method runs at all. A wrong guess costs a read and changes
+//! A method that finds its data not at hand is begun again when it is (`fetched.rs`). Most methods
+//! begin with the same reads at every call, or with the omap key that is their input. Twice the
+//! same is enough to read it before the method runs at all. A wrong guess costs a read and changes
 //! nothing.
 
 use crate::fetched::Want;

@@ -1,4 +1,5 @@
-//! What a hostile reading of recovery found: copies that were not what they were said to be, and work that waited for what does not come.
+//! What a hostile reading of recovery found: copies that were not what they were said to be, and
+//! work that waited for what does not come.
 
 use crate::Limits;
 use crate::company::Company;
@@ -20,8 +21,9 @@ pub(crate) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
     vec![Change::OsdWeight { osd: OsdId(osd), weight, automatic: false }]
 }
 
-/// An object goes over in parts, begins again, and is cut at other places meanwhile: an option has changed. Parts were known by their number
-/// alone. Of the second transfer the receiver took those that it had no number of, and the bytes between were zeros under good checksums.
+/// An object goes over in parts, begins again, and is cut at other places meanwhile: an option has
+/// changed. Parts were known by their number alone. Of the second transfer the receiver took those
+/// that it had no number of, and the bytes between were zeros under good checksums.
 #[test]
 fn parts_of_two_transfers_are_not_mixed() {
     let whole = b"0123456789abcdefghij";
@@ -40,8 +42,9 @@ fn parts_of_two_transfers_are_not_mixed() {
     assert_eq!(company.data_at(member, &ObjectId::named("a")), whole);
 }
 
-/// A member of the last activation that is neither up nor acting any more has what the primary misses. It dies; that ends no interval. It
-/// was asked again and again, though another member had the object.
+/// A member of the last activation that is neither up nor acting any more has what the primary
+/// misses. It dies; that ends no interval. It was asked again and again, though another member had
+/// the object.
 #[test]
 fn who_does_not_answer_is_not_asked_for_ever() {
     let mut tried = 0;
@@ -71,8 +74,9 @@ fn who_does_not_answer_is_not_asked_for_ever() {
     assert!(tried > 0, "no cluster had the stray first in order");
 }
 
-/// F17 once more: pings of watchers waited for objects of a group that does not serve and counted as clients' work, each cookie of a client
-/// anew, until the daemon read nobody's operations any more.
+/// F17 once more: pings of watchers waited for objects of a group that does not serve and counted
+/// as clients' work, each cookie of a client anew, until the daemon read nobody's operations any
+/// more.
 #[test]
 fn pings_in_a_group_that_does_not_serve_take_no_room() {
     let mut company = Company::new(2, 2, 2);
@@ -88,7 +92,8 @@ fn pings_in_a_group_that_does_not_serve_take_no_room() {
     assert_eq!(company.host(primary).osd.client_load().0, 0);
 }
 
-/// A read at a snapshot waits in its clone's queue. Its copies, sent every two seconds, were looked for in the live object's.
+/// A read at a snapshot waits in its clone's queue. Its copies, sent every two seconds, were looked
+/// for in the live object's.
 #[test]
 fn a_read_at_a_snapshot_waits_once() {
     let mut company = Company::new(3, 2, 3);
@@ -115,8 +120,9 @@ fn a_read_at_a_snapshot_waits_once() {
     assert!(matches!(company.answer(&request), Some(Ok((_, data))) if data == b"before"));
 }
 
-/// A member that could not read its own copy noted that it wants another one, and forgot the note when that came, before it had looked for
-/// room. There was none. The copy that came next was acknowledged as one that is here already: the object counted as whole.
+/// A member that could not read its own copy noted that it wants another one, and forgot the note
+/// when that came, before it had looked for room. There was none. The copy that came next was
+/// acknowledged as one that is here already: the object counted as whole.
 #[test]
 fn a_damaged_copy_is_wanted_until_another_is_stored() {
     for place in 1..3 {
@@ -136,8 +142,8 @@ fn a_damaged_copy_is_wanted_until_another_is_stored() {
     }
 }
 
-/// Who is filled by backfill compares versions. A copy that was known to be damaged lost its note when its member started over, had the
-/// right version, and counted as good.
+/// Who is filled by backfill compares versions. A copy that was known to be damaged lost its note
+/// when its member started over, had the right version, and counted as good.
 #[test]
 fn who_starts_over_keeps_no_damaged_copy() {
     let mut company = Company::new(3, 2, 3);
@@ -160,8 +166,8 @@ fn who_starts_over_keeps_no_damaged_copy() {
     assert!(company.can_read(member, "a"));
 }
 
-/// A backfill's target that has no room took nothing of a range, and the range was held until it would: clients' writes hung, and the very
-/// deletions that would have made room.
+/// A backfill's target that has no room took nothing of a range, and the range was held until it
+/// would: clients' writes hung, and the very deletions that would have made room.
 #[test]
 fn a_target_without_room_keeps_nobody_from_deleting() {
     let mut company = Company::new(3, 2, 3);
@@ -189,8 +195,9 @@ fn a_target_without_room_keeps_nobody_from_deleting() {
     assert!(company.has(member, "object-3"));
 }
 
-/// A pool was removed while a group of it was still peering for the first time. Nothing was there to be erased, so nothing was done: the
-/// group stayed, with the operations that waited for it, and counted as work of clients until the daemon was started again.
+/// A pool was removed while a group of it was still peering for the first time. Nothing was there
+/// to be erased, so nothing was done: the group stayed, with the operations that waited for it, and
+/// counted as work of clients until the daemon was started again.
 #[test]
 fn a_group_that_never_was_goes_with_its_pool() {
     let mut company = Company::without_pool(3);
@@ -209,8 +216,10 @@ fn a_group_that_never_was_goes_with_its_pool() {
     assert!(company.hosts.values().all(|host| host.osd.pgs().next().is_none()), "groups are left");
 }
 
-/// An object rotted on all members of a group. The OSD that had been one before them came back with a whole copy, and was told to erase it, for the
-/// group counted as complete. Then it was kept for its first word only: nothing asked it for the object before it spoke again, and was told to erase it.
+/// An object rotted on all members of a group. The OSD that had been one before them came back with
+/// a whole copy, and was told to erase it, for the group counted as complete. Then it was kept for
+/// its first word only: nothing asked it for the object before it spoke again, and was told to
+/// erase it.
 #[test]
 fn the_last_readable_copy_is_not_erased() {
     let mut company = Company::new(4, 2, 3);
@@ -233,8 +242,9 @@ fn the_last_readable_copy_is_not_erased() {
     assert!(!company.has(before, "a"), "now it may go");
 }
 
-/// A daemon was started again so fast that the others heard of its end and of its next life in one message. They went on with what they knew of the one that was
-/// gone, and accused that when the next one died: nobody was marked down.
+/// A daemon was started again so fast that the others heard of its end and of its next life in one
+/// message. They went on with what they knew of the one that was gone, and accused that when the
+/// next one died: nobody was marked down.
 #[test]
 fn a_restart_that_is_heard_of_at_once_is_another_life() {
     let mut company = Company::new(3, 2, 3);
@@ -264,7 +274,8 @@ fn a_restart_that_is_heard_of_at_once_is_another_life() {
     assert_eq!(accused.last(), Some(of));
 }
 
-/// A member that was wanted again while it was being erased, and later not any more, kept all it had for ever: it thought that it was being erased already.
+/// A member that was wanted again while it was being erased, and later not any more, kept all it
+/// had for ever: it thought that it was being erased already.
 #[test]
 fn who_is_wanted_while_it_is_erased_is_erased_later() {
     let mut company = Company::new(3, 1, 2);
@@ -292,8 +303,8 @@ fn who_is_wanted_while_it_is_erased_is_erased_later() {
     assert_eq!(left(&mut company), 0);
 }
 
-/// A copy had lost a part of its data when its group was split. The note of that stayed with the other half: nobody gave the copy a good one, and it counted as
-/// whole.
+/// A copy had lost a part of its data when its group was split. The note of that stayed with the
+/// other half: nobody gave the copy a good one, and it counted as whole.
 #[test]
 fn a_damaged_copy_is_healed_after_a_split_too() {
     let mut company = Company::new(3, 2, 3);
@@ -314,8 +325,9 @@ fn a_damaged_copy_is_healed_after_a_split_too() {
     assert!(company.can_read(member, &name));
 }
 
-/// A target of backfill had fallen behind and started over within an interval. The end of a range that was compared before came once more, late: it counted as
-/// having what lies before it, and what had been deleted since was there. (Simulator, seed 2651.)
+/// A target of backfill had fallen behind and started over within an interval. The end of a range
+/// that was compared before came once more, late: it counted as having what lies before it, and
+/// what had been deleted since was there. (Simulator, seed 2651.)
 #[test]
 fn a_cursor_of_before_the_target_started_over_does_not_count() {
     let mut company = Company::new(3, 2, 3);

@@ -1,9 +1,11 @@
 //! What goes into the role and what comes out of it.
 //!
-//! The host calls, on one thread and in the order things happen: [`crate::Osd::on_message`] for each frame, [`crate::Osd::on_store`] for
-//! each store event, [`crate::Osd::on_tick`] at or after [`crate::Osd::next_deadline`], [`crate::Osd::on_peer_refused`] when nobody listens at an OSD's address.
-//! `now` is read *after* the input was received. The outputs of one wake-up are performed in order; then the host kicks the store once
-//! and writes once to each connection. See `docs/adr/0001-roles-and-hosts.md`.
+//! The host calls, on one thread and in the order things happen: [`crate::Osd::on_message`] for
+//! each frame, [`crate::Osd::on_store`] for each store event, [`crate::Osd::on_tick`] at or after
+//! [`crate::Osd::next_deadline`], [`crate::Osd::on_peer_refused`] when nobody listens at an OSD's
+//! address. `now` is read *after* the input was received. The outputs of one wake-up are performed
+//! in order; then the host kicks the store once and writes once to each connection. See
+//! `docs/adr/0001-roles-and-hosts.md`.
 
 use nacre_store::{Read, Token, Transaction};
 use nacre_types::{Entity, OsdId, Time};
@@ -16,7 +18,8 @@ use std::time::Duration;
 pub enum Output {
     /// Send to a peer or client, in order per receiver, in a frame with [`crate::Osd::epoch`].
     Send {
-        /// Whom. Addresses of OSDs and monitors are in [`crate::Osd::map`]; clients are reached on their own connections.
+        /// Whom. Addresses of OSDs and monitors are in [`crate::Osd::map`]; clients are reached on
+        /// their own connections.
         to: Entity,
         /// What.
         message: Message,
@@ -42,8 +45,8 @@ pub enum Output {
         /// Names it.
         token: Token,
     },
-    /// Evaluate an operation that takes longer than this thread should, with a [`crate::Runtime`] of somebody who has the time; then
-    /// [`crate::Osd::on_evaluated`].
+    /// Evaluate an operation that takes longer than this thread should, with a [`crate::Runtime`]
+    /// of somebody who has the time; then [`crate::Osd::on_evaluated`].
     Evaluate {
         /// What.
         job: Box<crate::EvaluateJob>,
@@ -55,12 +58,14 @@ pub enum Output {
     },
 }
 
-/// Settings of one OSD. Those that the cluster's configuration database may override are read from the map when it changes.
+/// Settings of one OSD. Those that the cluster's configuration database may override are read from
+/// the map when it changes.
 #[derive(Clone, Debug)]
 pub struct OsdConfig {
     /// Which OSD.
     pub id: OsdId,
-    /// A random number of this process, never 0: the monitors grant an instance to it ([`nacre_wire::msg::monitor::Boot`]).
+    /// A random number of this process, never 0: the monitors grant an instance to it
+    /// ([`nacre_wire::msg::monitor::Boot`]).
     pub process: u64,
     /// Identity of the store.
     pub store: u128,
@@ -99,7 +104,8 @@ pub struct Timing {
     pub device_stall: Duration,
     /// After this the host ends the daemon.
     pub device_hung: Duration,
-    /// Bound of the difference between two hosts' clock *rates*, in parts per million: leases are granted that much longer than they are used.
+    /// Bound of the difference between two hosts' clock *rates*, in parts per million: leases are
+    /// granted that much longer than they are used.
     pub drift_ppm: u32,
 }
 impl Default for Timing {
@@ -122,8 +128,9 @@ impl Default for Timing {
 /// Sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Log entries kept of a clean placement group: from so many to twice as many. Nobody needs them while all members are there (from when one
-    /// is missed, the log grows), and those that a checkpoint of the store meets cost its index an insertion and a removal each.
+    /// Log entries kept of a clean placement group: from so many to twice as many. Nobody needs
+    /// them while all members are there (from when one is missed, the log grows), and those that a
+    /// checkpoint of the store meets cost its index an insertion and a removal each.
     pub log_entries_min: usize,
     /// Log entries kept while a member is away, so that it can come back by log.
     pub log_entries_max: usize,
@@ -137,7 +144,8 @@ pub struct Limits {
     pub push_bytes: u64,
     /// Objects that backfill compares at a time.
     pub scan_objects: u32,
-    /// Object contexts cached per group: some 400 bytes each, a kilobyte with attributes; fewer cost a look into the store per update of a cold object.
+    /// Object contexts cached per group: some 400 bytes each, a kilobyte with attributes; fewer
+    /// cost a look into the store per update of a cold object.
     pub contexts: usize,
     /// Client operations in hand; more are not taken from the connections (see [`crate::Osd::wants_client_work`]).
     pub client_ops: usize,
@@ -157,10 +165,12 @@ pub struct Limits {
     pub log_bytes: usize,
     /// Bytes of a message between OSDs about a group's log, memory or objects; longer ones go in parts.
     pub message_bytes: usize,
-    /// Bytes that a group remembers of operations whose log entry is gone and whose client has not confirmed the answer.
+    /// Bytes that a group remembers of operations whose log entry is gone and whose client has not
+    /// confirmed the answer.
     pub records_bytes: usize,
-    /// Client instances that one group remembers, and an eighth more: some 200 bytes each, in memory and in the store. Of one that was forgotten, what it sent
-    /// before then and has no answer to is refused as of unknown outcome (`pg/dedup.rs`).
+    /// Client instances that one group remembers, and an eighth more: some 200 bytes each, in
+    /// memory and in the store. Of one that was forgotten, what it sent before then and has no
+    /// answer to is refused as of unknown outcome (`pg/dedup.rs`).
     pub clients_remembered: usize,
     /// Bytes of answers that one group remembers of operations that changed nothing.
     pub answered_bytes: usize,

@@ -4,9 +4,11 @@
 //!  collection   pool (8 bytes, as a number) and shard
 //!  key          reversed hash u32 BE | namespace 0 0 | key 0 0 | name 0 0 | snapshot u64 BE | generation u64 BE
 //! ```
-//! A group of a pool with any `pg_num` holds the hashes that agree with its seed in their lowest bits; read backwards, those
-//! bits come first, so they are a prefix. Splitting a group therefore moves nothing. A zero byte in a name is written `0 1`, its end
-//! `0 0`: names sort as they are and none is another's prefix. Objects of one name follow each other, clones first, the live one last.
+//! A group of a pool with any `pg_num` holds the hashes that agree with its seed in their lowest
+//! bits; read backwards, those bits come first, so they are a prefix. Splitting a group therefore
+//! moves nothing. A zero byte in a name is written `0 1`, its end `0 0`: names sort as they are and
+//! none is another's prefix. Objects of one name follow each other, clones first, the live one
+//! last.
 
 use bytes::Bytes;
 use nacre_store::{CollectionId, ObjectKey};

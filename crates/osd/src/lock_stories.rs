@@ -1,4 +1,5 @@
-//! Locks in a company of daemons: what survives whom, who may take over, and what a late request of an old holder meets.
+//! Locks in a company of daemons: what survives whom, who may take over, and what a late request of
+//! an old holder meets.
 
 use crate::company::Company;
 use nacre_types::{ClientId, Entity, Epoch, Instance, Version};
@@ -66,7 +67,8 @@ fn a_fenced_holders_lock_is_free_and_the_grant_says_the_fence() {
     company.write_as(BERT, b"bert").expect("his");
 }
 
-/// Another OSD may not have heard of the fence when the new holder writes there: the old holder's writes would still pass after it.
+/// Another OSD may not have heard of the fence when the new holder writes there: the old holder's
+/// writes would still pass after it.
 #[test]
 fn a_request_that_carries_a_fence_waits_for_the_map_that_has_it() {
     let mut company = Company::new(1, 1, 1);

@@ -1,5 +1,6 @@
-//! F18: a group remembered every client instance that ever wrote to it: 100 bytes each in memory, in the store and in every adoption, which was one frame
-//! and one transaction. A job that starts a client per second stopped its group for ever after two and a half days (at 64 MiB of frame).
+//! F18: a group remembered every client instance that ever wrote to it: 100 bytes each in memory,
+//! in the store and in every adoption, which was one frame and one transaction. A job that starts a
+//! client per second stopped its group for ever after two and a half days (at 64 MiB of frame).
 
 use crate::company::Company;
 use crate::io::Limits;
@@ -41,7 +42,8 @@ fn stored(company: &mut Company, osd: u32) -> (usize, usize) {
     }
 }
 
-/// A write of a client that does nothing else, as its client would send it: again, with the date by the OSD's clock, if it is asked for that.
+/// A write of a client that does nothing else, as its client would send it: again, with the date by
+/// the OSD's clock, if it is asked for that.
 fn write_once(company: &mut Company, client: u64) -> OpRequest {
     let mut request = company.request(ClientId(client), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
     company.resend(&request, b"abc");
@@ -67,8 +69,9 @@ fn time_passes(company: &mut Company) {
     company.replies.clear();
 }
 
-/// What a client sent and got no answer to, the group executed and forgot; a copy of it arrives when the object has long been changed by others. It is
-/// refused, whether it says nothing of when it was first sent, says so by the clock of a process that is gone, or tells the truth.
+/// What a client sent and got no answer to, the group executed and forgot; a copy of it arrives
+/// when the object has long been changed by others. It is refused, whether it says nothing of when
+/// it was first sent, says so by the clock of a process that is gone, or tells the truth.
 #[test]
 fn what_a_forgotten_client_sent_is_not_executed_again() {
     let mut company = forgetful();
@@ -133,7 +136,8 @@ fn what_a_forgotten_client_sent_is_not_executed_again_after_a_split() {
     assert_eq!(company.answer_of("shared"), version, "nothing was written");
 }
 
-/// What a client sends behind an operation that has to be dated first waits for that: otherwise the later of two writes could come first.
+/// What a client sends behind an operation that has to be dated first waits for that: otherwise the
+/// later of two writes could come first.
 #[test]
 fn what_follows_an_undated_operation_does_not_overtake_it() {
     let mut company = forgetful();
@@ -164,8 +168,10 @@ fn what_follows_an_undated_operation_does_not_overtake_it() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
-/// A guard did not hold, its answer went with the interval, and later writes of its client were executed. In a group that has forgotten clients the client's
-/// operation counted as one that may be new, and was executed at last, after what was sent behind it; the guard held then (simulator, seed 11 with rot).
+/// A guard did not hold, its answer went with the interval, and later writes of its client were
+/// executed. In a group that has forgotten clients the client's operation counted as one that may
+/// be new, and was executed at last, after what was sent behind it; the guard held then (simulator,
+/// seed 11 with rot).
 #[test]
 fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     let mut company = forgetful();
@@ -197,9 +203,11 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
-/// A primary trimmed its log with an update that nobody else got, and was gone. What it had trimmed it kept as records; the others had it in their logs, and
-/// no records. It came back, took over their memory, which is what there is beside *their* longer log, and its records were gone: an operation whose answer
-/// was lost was executed once more (simulator, seed 76 with `--set ram=0 --set rot=0`: a call happened twice).
+/// A primary trimmed its log with an update that nobody else got, and was gone. What it had trimmed
+/// it kept as records; the others had it in their logs, and no records. It came back, took over
+/// their memory, which is what there is beside *their* longer log, and its records were gone: an
+/// operation whose answer was lost was executed once more (simulator, seed 76 with
+/// `--set ram=0 --set rot=0`: a call happened twice).
 #[test]
 fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     let mut company = Company::new(3, 2, 3);
@@ -234,7 +242,8 @@ fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"x"[..]));
 }
 
-/// What a restarted daemon has seen of forgotten clients it does not know: everything sent before its start may have been that.
+/// What a restarted daemon has seen of forgotten clients it does not know: everything sent before
+/// its start may have been that.
 #[test]
 fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {
     let mut company = forgetful();

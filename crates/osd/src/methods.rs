@@ -1,13 +1,16 @@
-//! Methods of classes on objects: the bridge between an operation's view of its object and the Lua runtime (MAL-20 to MAL-24, MAL-26, MAL-29).
+//! Methods of classes on objects: the bridge between an operation's view of its object and the Lua
+//! runtime (MAL-20 to MAL-24, MAL-26, MAL-29).
 //!
 //! ```text
 //!  operation ─Call─▶ Runtime ──View moves in──▶ ClassVm (Luau or Rust) ──View moves out──▶ effects of the operation
 //!                      │ within INLINE: done on the daemon's own thread
 //!                      └ beyond it: Stop::Heavy; somebody else evaluates the whole operation again, with the full budget
 //! ```
-//! A hostile or merely long method costs the daemon's thread [`INLINE`] once, all calls of its operation together; after that its operations go straight
-//! to the other evaluator while the daemon serves. What no count stands before is bounded by the host's clock ([`Patience`]), with the same end. A client
-//! whose longer calls use more than their share has all its calls evaluated there for a while (`allowance.rs`).
+//! A hostile or merely long method costs the daemon's thread [`INLINE`] once, all calls of its
+//! operation together; after that its operations go straight to the other evaluator while the
+//! daemon serves. What no count stands before is bounded by the host's clock ([`Patience`]), with
+//! the same end. A client whose longer calls use more than their share has all its calls evaluated
+//! there for a while (`allowance.rs`).
 
 use crate::allowance::Allowances;
 use crate::claims::Scene;
@@ -29,9 +32,11 @@ use nacre_wire::msg::replication::Effect;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that is allocated takes some 0.2 of one.
+/// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that
+/// is allocated takes some 0.2 of one.
 const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, ..Budget::CLASS };
-/// What a call counts for that the host's clock ended: a clock is also run out by a daemon that was not let run, so not for a client's whole allowance.
+/// What a call counts for that the host's clock ended: a clock is also run out by a daemon that was
+/// not let run, so not for a client's whole allowance.
 const OVERDUE: u64 = 4 * INLINE.instructions;
 /// Compiled scripts kept by one runtime.
 const CHUNKS: usize = 256;
@@ -125,14 +130,15 @@ impl Runtime {
         self.vm.as_ref().map_or((0, 0), |vm| (vm.stats().cache_hits, vm.stats().cache_misses))
     }
 
-    /// Ends the running method once it is set, from any thread: for a host whose clock says that it is enough. The operation fails without effects and may be
-    /// tried again.
+    /// Ends the running method once it is set, from any thread: for a host whose clock says that it
+    /// is enough. The operation fails without effects and may be tried again.
     pub fn stop_switch(&mut self) -> Arc<std::sync::atomic::AtomicBool> {
         self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).stop_switch()
     }
 
-    /// Bounds by a clock what an operation's calls may take together. On the daemon's own thread, one that takes longer is evaluated elsewhere; anywhere else it
-    /// fails without effects and may be tried again. Once, before the first call.
+    /// Bounds by a clock what an operation's calls may take together. On the daemon's own thread,
+    /// one that takes longer is evaluated elsewhere; anywhere else it fails without effects and may
+    /// be tried again. Once, before the first call.
     pub fn set_patience(&mut self, patience: Arc<dyn Patience>) {
         self.patience = Some(patience.clone());
         self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).set_patience(patience);
@@ -293,7 +299,8 @@ impl Methods for Runtime {
     }
 }
 
-/// An operation to be evaluated by somebody who has the time: everything it depends on, so that nothing can change under it.
+/// An operation to be evaluated by somebody who has the time: everything it depends on, so that
+/// nothing can change under it.
 #[derive(Clone, Debug)]
 pub struct EvaluateJob {
     pub(crate) pg: PgId,

@@ -1,12 +1,14 @@
-//! Plausible bugs, switched on one at a time at run time to prove that the tests and the simulator notice (`./x mutants`).
-//! Compiled only with the feature `mutants`; otherwise [`mutant`] is a constant `false`.
+//! Plausible bugs, switched on one at a time at run time to prove that the tests and the simulator
+//! notice (`./x mutants`). Compiled only with the feature `mutants`; otherwise [`mutant`] is a
+//! constant `false`.
 
 nacre_types::planted_bugs! {
     /// Peering trusts the longest log instead of the last activated interval's.
     LongestLogWins,
-    /// Whoever has logged as many updates takes one of an earlier interval for one that it has, and acknowledges it; the deposed primary
-    /// believes that whatever the frame's epoch. (The interval of an acknowledgement alone does no harm unchecked: versions carry theirs, so that
-    /// an old one is older than everything that waits.)
+    /// Whoever has logged as many updates takes one of an earlier interval for one that it has, and
+    /// acknowledges it; the deposed primary believes that whatever the frame's epoch. (The interval
+    /// of an acknowledgement alone does no harm unchecked: versions carry theirs, so that an old
+    /// one is older than everything that waits.)
     AckIntervalUnchecked,
     /// A replica acknowledges when it has applied, not when the log is flushed.
     AckBeforeFlush,

@@ -1,13 +1,15 @@
-//! What operators may change while the daemon runs: options of the cluster's configuration database (`ClusterMap::config`), taken with every new map.
+//! What operators may change while the daemon runs: options of the cluster's configuration database
+//! (`ClusterMap::config`), taken with every new map.
 //!
 //! ```text
 //!  nacre config set osd.… ─▶ monitors: known, within bounds? ─▶ map change ─▶ every OSD: settings = what the host gave, then these
 //! ```
-//! The monitors' table (`mon::options`) has the same names, bounds and defaults, with the words for people; a test of `node`, which sees both,
-//! compares them. An option that is not set leaves what the host gave. A value out of bounds (a newer version's) is as if not set.
+//! The monitors' table (`mon::options`) has the same names, bounds and defaults, with the words for
+//! people; a test of `node`, which sees both, compares them. An option that is not set leaves what
+//! the host gave. A value out of bounds (a newer version's) is as if not set.
 //!
-//! Invariant: no option makes a lease longer than the host's setting: what a restarted daemon assumes to have granted is that
-//! ([`crate::heartbeat::Peers::start`]).
+//! Invariant: no option makes a lease longer than the host's setting: what a restarted daemon
+//! assumes to have granted is that ([`crate::heartbeat::Peers::start`]).
 
 use crate::io::{Limits, Timing};
 use nacre_types::Name;
@@ -100,8 +102,9 @@ pub fn settings(map: &ClusterMap, timing: Timing, limits: Limits) -> (Timing, Li
         }
     }
     if set {
-        // Options are set one by one; together they must still make sense. A lease is renewed before it ends, and more entries are kept for a
-        // member that is away than for one that is here.
+        // Options are set one by one; together they must still make sense. A lease is renewed
+        // before it ends, and more entries are kept for a member that is away than for one that is
+        // here.
         timing.ping_interval = timing.ping_interval.min(timing.lease / 3);
         limits.log_entries_max = limits.log_entries_max.max(limits.log_entries_min);
     }

@@ -5,10 +5,11 @@
 //!                             ▲                                                                                │
 //!                             └──────────────────── the map says that this instance is over ───────────────────┘
 //! ```
-//! An instance is the monitors' to grant, to one process and larger than any before, and is stored here before anything is done as it:
-//! a daemon that numbered its own lives could take a number twice, and be live at once in an interval of which it remembers nothing (F1).
-//! Whatever carries an epoch newer than ours waits until we have that map ([`Osd::on_message`] holds it); whoever is behind us is sent the
-//! changes he lacks (MAL-73).
+//! An instance is the monitors' to grant, to one process and larger than any before, and is stored
+//! here before anything is done as it: a daemon that numbered its own lives could take a number
+//! twice, and be live at once in an interval of which it remembers nothing (F1). Whatever carries
+//! an epoch newer than ours waits until we have that map ([`Osd::on_message`] holds it); whoever is
+//! behind us is sent the changes he lacks (MAL-73).
 //!
 //! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check` asserts each group's.
 
@@ -59,7 +60,8 @@ pub struct Osd {
     sh: Shared,
     phase: Phase,
     pgs: BTreeMap<PgId, Pg>,
-    /// How many groups want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after every message. Each knows whether it is one.
+    /// How many groups want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after
+    /// every message. Each knows whether it is one.
     busy: usize,
     deltas: VecDeque<(Epoch, Bytes)>,
     /// The epoch that each needs, its sender's, its sender, and it.
@@ -169,7 +171,8 @@ impl Osd {
     pub const fn client_load(&self) -> (usize, u64) {
         self.sh.client_load
     }
-    /// Answers of the store that are still to come, with those that came before the oldest of them did: what is kept for each takes room.
+    /// Answers of the store that are still to come, with those that came before the oldest of them
+    /// did: what is kept for each takes room.
     #[must_use]
     pub fn awaited(&self) -> usize {
         self.sh.awaited.len()
@@ -207,8 +210,9 @@ impl Osd {
         self.sh.wake_at(self.beacon_at);
     }
 
-    /// The host looked at the store's device: its oldest call that has not ended, or one that just did. To be called a few times a second while a call
-    /// takes long, and once when none does any more.
+    /// The host looked at the store's device: its oldest call that has not ended, or one that just
+    /// did. To be called a few times a second while a call takes long, and once when none does any
+    /// more.
     pub fn on_device(&mut self, now: Time, call: Option<&DeviceCall>, out: &mut Vec<Output>) {
         self.sh.now = now;
         let news = self.device.look(now, call, &self.sh.config.timing);
@@ -256,8 +260,9 @@ impl Osd {
         (beacon, FailureReport { stalled: true, ..self.own_report() })
     }
 
-    /// How many logged bytes (`nacre_store::Transaction::logged_size`) the store takes in one transaction. The host says so before the first tick;
-    /// a host that does not has a store that takes everything.
+    /// How many logged bytes (`nacre_store::Transaction::logged_size`) the store takes in one
+    /// transaction. The host says so before the first tick; a host that does not has a store that
+    /// takes everything.
     pub const fn on_store_limit(&mut self, logged_bytes_max: u64) {
         self.sh.logged_max = logged_bytes_max;
     }
@@ -272,7 +277,8 @@ impl Osd {
         self.flush(out);
     }
 
-    /// A client's connection said what it is called; an empty name says that it is gone. One that said nothing is nobody in particular.
+    /// A client's connection said what it is called; an empty name says that it is gone. One that
+    /// said nothing is nobody in particular.
     pub fn on_client_name(&mut self, client: Entity, name: Name) {
         if name.as_bytes().is_empty() {
             self.names.remove(&client);
@@ -295,7 +301,8 @@ impl Osd {
         self.flush(out);
     }
 
-    /// Gives the programs that this daemon runs on its own thread a clock: what takes longer is handed out ([`Output::Evaluate`]). Once, after the start.
+    /// Gives the programs that this daemon runs on its own thread a clock: what takes longer is
+    /// handed out ([`Output::Evaluate`]). Once, after the start.
     pub fn set_patience(&mut self, patience: std::sync::Arc<dyn crate::Patience>) {
         self.sh.programs.runtime.set_patience(patience);
     }
@@ -390,7 +397,8 @@ impl Osd {
         }
         match event {
             Event::Committed(token) if self.taking == Some(token) => {
-                // What is not taken off the list keeps all that comes after it there (`./x show growth`: 200 B per update, for ever).
+                // What is not taken off the list keeps all that comes after it there
+                // (`./x show growth`: 200 B per update, for ever).
                 self.sh.awaited.take(token);
                 self.taking = None;
                 self.take_instance();

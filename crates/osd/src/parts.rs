@@ -1,10 +1,12 @@
-//! Messages whose size grows with a group's log, memory or objects go in parts: a frame has a bound, and a long one keeps heartbeats waiting.
+//! Messages whose size grows with a group's log, memory or objects go in parts: a frame has a
+//! bound, and a long one keeps heartbeats waiting.
 //!
 //! ```text
 //!  Adopt, 40 MiB ─▶ its bytes ─▶ Part 0 … Part 39 ──(lost, doubled, in any order)──▶ all there, checksum right ─▶ Adopt
 //! ```
-//! Nothing is acknowledged here: whoever waits for an answer sends the message again. As long as it says the same, parts of either attempt complete
-//! it: a part is named by the length and checksum of the whole.
+//! Nothing is acknowledged here: whoever waits for an answer sends the message again. As long as it
+//! says the same, parts of either attempt complete it: a part is named by the length and checksum
+//! of the whole.
 //!
 //! Invariant: what is put together here belongs to its group's current interval, and is no more than [`BYTES_MAX`].
 

@@ -4,9 +4,11 @@
 //!  map: class zlog, version 2, activation 17 ──▶ Fetching ──source of that digest──▶ Ready: methods and their flags
 //!                                                   │ again until it is there            └─ Broken: it does not compile
 //! ```
-//! A source is a replicated object like any other: this daemon reads it from that object's primary, as a client would, as soon as the map
-//! names it. Until it is here, calls of the class wait. A call never runs an older version than the map of the daemon says: a later primary of the
-//! object has a later map, so no object's calls go back. Nothing is restarted, and nothing that is cached of objects is touched.
+//! A source is a replicated object like any other: this daemon reads it from that object's primary,
+//! as a client would, as soon as the map names it. Until it is here, calls of the class wait. A
+//! call never runs an older version than the map of the daemon says: a later primary of the object
+//! has a later map, so no object's calls go back. Nothing is restarted, and nothing that is cached
+//! of objects is touched.
 //!
 //! Errors of programs go to the cluster log once per activation, method and line.
 
@@ -85,8 +87,9 @@ pub struct Programs {
     moment: u64,
 }
 
-/// Whether an operation leaves the sources of programs alone. They are named by their digest, so that nothing but the very bytes can be stored under a name,
-/// by anybody, as often as one likes; and nobody takes them away or changes them: the monitors' map may mean them for ever.
+/// Whether an operation leaves the sources of programs alone. They are named by their digest, so
+/// that nothing but the very bytes can be stored under a name, by anybody, as often as one likes;
+/// and nobody takes them away or changes them: the monitors' map may mean them for ever.
 ///
 /// # Errors
 /// It would.
@@ -123,8 +126,9 @@ fn digest_of(name: &[u8]) -> Option<SourceDigest> {
     Some(SourceDigest(bytes))
 }
 
-/// Stands for a class whose source is on its way: a method of another class that calls it waits, as its clients do. Its last version would be
-/// an older one than calls may have run elsewhere; no class at all would be a lie.
+/// Stands for a class whose source is on its way: a method of another class that calls it waits, as
+/// its clients do. Its last version would be an older one than calls may have run elsewhere; no
+/// class at all would be a lie.
 struct Coming;
 
 impl NativeClass for Coming {
@@ -362,7 +366,8 @@ impl Programs {
         }
     }
 
-    /// Complaints as lines of the log with what they are about, each once. A script's message may tell of the object: it is no part of that.
+    /// Complaints as lines of the log with what they are about, each once. A script's message may
+    /// tell of the object: it is no part of that.
     pub fn lines(&mut self, complaints: Vec<Complaint>) -> Vec<(String, String)> {
         let mut out = Vec::new();
         for Complaint { class, activation, method, error } in complaints {

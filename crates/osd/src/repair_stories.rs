@@ -55,8 +55,9 @@ fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
     assert!(company.can_read(primary, "a"));
 }
 
-/// The same at a member: its store applied the update and kept the block unreadable, the others had the whole, nobody was told, and the next failure of the
-/// others would have made it a loss (chaos, seeds 9 and 10).
+/// The same at a member: its store applied the update and kept the block unreadable, the others had
+/// the whole, nobody was told, and the next failure of the others would have made it a loss (chaos,
+/// seeds 9 and 10).
 #[test]
 fn a_member_that_loses_the_rest_of_a_block_is_given_a_good_copy() {
     for (size, more) in [(2, 0), (3, 0), (3, 1), (3, 5)] {
@@ -91,8 +92,8 @@ fn a_primary_that_loses_the_rest_of_a_block_is_given_a_good_copy_before_anybody_
     assert_eq!(company.read("a").expect("read"), b"hELlo");
 }
 
-/// The primary does not hear of it, or is gone before it has helped: the member says it again, also when it has been started anew, and to whoever is primary
-/// then.
+/// The primary does not hear of it, or is gone before it has helped: the member says it again, also
+/// when it has been started anew, and to whoever is primary then.
 #[test]
 fn what_a_member_has_lost_it_says_until_it_has_it() {
     for restart in [false, true] {
@@ -122,7 +123,8 @@ fn what_a_member_has_lost_it_says_until_it_has_it() {
     }
 }
 
-/// A clone that is made of what has lost data has lost it as well: whoever gives the object a good copy gives the clone one.
+/// A clone that is made of what has lost data has lost it as well: whoever gives the object a good
+/// copy gives the clone one.
 #[test]
 fn a_clone_of_what_has_lost_data_is_given_a_good_copy_too() {
     let mut company = Company::new(3, 2, 3);
@@ -240,7 +242,8 @@ fn damage_is_remembered_like_any_missing_object() {
     assert_eq!(company.read("a").expect("read"), b"hello");
 }
 
-/// An object rotted at the primary while a member that comes back by log waits for it: it is pulled from the third, then pushed.
+/// An object rotted at the primary while a member that comes back by log waits for it: it is pulled
+/// from the third, then pushed.
 #[test]
 fn what_cannot_be_pushed_is_pulled_first() {
     let mut company = Company::new(3, 2, 3);
@@ -279,7 +282,8 @@ fn what_is_lost_keeps_nothing_else_from_being_recovered() {
     assert!(!company.can_read(acting[1], &lost[0]) && company.was_said("no member that is here"));
 }
 
-/// A range of a backfill with an object that could not be read stood still until the next interval, and held its objects.
+/// A range of a backfill with an object that could not be read stood still until the next interval,
+/// and held its objects.
 #[test]
 fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
     for second_copy in [true, false] {
@@ -321,9 +325,10 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
     }
 }
 
-/// Simulator with watches and locks, seed 5. One member alone had taken a write; the others had adopted its log, not yet the object, when it died. They
-/// served, and their logs forgot that far back: when it came again it was a target of backfill, and that counts as no copy of anything. The
-/// backfill waited for the object, and nobody asked the only one who had it.
+/// Simulator with watches and locks, seed 5. One member alone had taken a write; the others had
+/// adopted its log, not yet the object, when it died. They served, and their logs forgot that far
+/// back: when it came again it was a target of backfill, and that counts as no copy of anything.
+/// The backfill waited for the object, and nobody asked the only one who had it.
 #[test]
 fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     let mut company = Company::new(3, 1, 3);
@@ -420,8 +425,9 @@ fn left_with_undone(
     (sent, third)
 }
 
-/// Simulator, seed 3656: members that lose power one after the other may each have an update on the object that did not get about; each was undone when others
-/// had gone on without it, and nobody had the object as it was before. No disk was lost, and the object was unfound for ever.
+/// Simulator, seed 3656: members that lose power one after the other may each have an update on the
+/// object that did not get about; each was undone when others had gone on without it, and nobody
+/// had the object as it was before. No disk was lost, and the object was unfound for ever.
 #[test]
 fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
     for places in [[2, 0, 1], [0, 1, 2]] {

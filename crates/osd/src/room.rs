@@ -1,13 +1,16 @@
-//! Room for updates: what was ordered cannot be refused any more, so it is bounded before it is ordered (F10, F14; DESIGN §11).
+//! Room for updates: what was ordered cannot be refused any more, so it is bounded before it is
+//! ordered (F10, F14; DESIGN §11).
 //!
 //! ```text
 //!   used                                   │ free: updates that need room are taken    │ reserve: refused
 //!                                                                                        ├ under way when it began ┤ recovery ┤ deletions, log, index
 //!   share = reserve / 2 per OSD that may send: what each has under way, beginning to end, before it hears from us that we are nearly full
 //! ```
-//! Who sends hears how full we are with every acknowledgement, and has no more than its share unacknowledged. So all of them together bring no more after the
-//! reserve began than half of it, whatever they had heard last, and the other half is for recovery, which looks at each part it takes.
-//! (Twenty-four clients with objects of 3 MB stopped all OSDs of 128 MiB at once: 72 MB were under way when the first one said that it had 6 left.)
+//! Who sends hears how full we are with every acknowledgement, and has no more than its share
+//! unacknowledged. So all of them together bring no more after the reserve began than half of it,
+//! whatever they had heard last, and the other half is for recovery, which looks at each part it
+//! takes. (Twenty-four clients with objects of 3 MB stopped all OSDs of 128 MiB at once: 72 MB were
+//! under way when the first one said that it had 6 left.)
 //!
 //! An update that is larger than the share goes alone, and only if all could send one such and the reserve stayed.
 
@@ -56,7 +59,8 @@ impl Room {
     pub const fn is_nearly_full(&self) -> bool {
         self.free < self.reserve
     }
-    /// Whether an update that is let through in the reserve, too, may take so much: all senders may send one such at one time.
+    /// Whether an update that is let through in the reserve, too, may take so much: all senders may
+    /// send one such at one time.
     #[must_use]
     pub const fn bears(&self, bytes: u64) -> bool {
         bytes <= self.free / 2 / self.senders
@@ -79,8 +83,8 @@ struct At {
     under_way: u64,
 }
 
-/// Bytes of updates that this daemon has ordered, by the member that has not acknowledged them: one that hangs keeps others' updates from nobody but those who
-/// share a group with it.
+/// Bytes of updates that this daemon has ordered, by the member that has not acknowledged them: one
+/// that hangs keeps others' updates from nobody but those who share a group with it.
 #[derive(Debug)]
 pub struct UnderWay {
     members: BTreeMap<OsdId, At>,
@@ -173,7 +177,8 @@ mod tests {
     const A: OsdId = OsdId(1);
     const B: OsdId = OsdId(2);
 
-    /// However the senders' news is out of date: who has heard nothing since a store was empty sends its share and no more.
+    /// However the senders' news is out of date: who has heard nothing since a store was empty
+    /// sends its share and no more.
     #[test]
     fn what_all_send_before_they_hear_of_the_reserve_fits_into_it() {
         for (total, senders) in [(128 << 20, 3), (1 << 30, 3), (1 << 30, 100), (10 << 40, 1000)] {

@@ -14,7 +14,8 @@ const GIB: u64 = 1 << 30;
 pub(crate) const FULL: (u64, u64) = (100 * GIB, 99 * GIB);
 pub(crate) const ROOMY: (u64, u64) = (100 * GIB, 50 * GIB);
 
-/// Three members; what is at `place` in the acting set was away while these objects were written, came back, and its store has no room.
+/// Three members; what is at `place` in the acting set was away while these objects were written,
+/// came back, and its store has no room.
 fn without_room(place: usize, names: &[&str]) -> (Company, u32) {
     let mut company = Company::new(3, 2, 3);
     for name in names {
@@ -60,8 +61,9 @@ pub(crate) fn is_missed_by(company: &mut Company, osd: u32) -> Vec<String> {
     group.local.missing.keys().map(ToString::to_string).collect()
 }
 
-/// A nearly full member lacked objects and had no room for them; their deletions waited for recovery, and recovery for deletions: for ever, where everybody
-/// only deleted. (Simulator, small devices.)
+/// A nearly full member lacked objects and had no room for them; their deletions waited for
+/// recovery, and recovery for deletions: for ever, where everybody only deleted. (Simulator, small
+/// devices.)
 #[test]
 fn deletions_wait_for_no_copy() {
     for place in [0, 1, 2] {
@@ -85,7 +87,8 @@ fn deletions_wait_for_no_copy() {
     }
 }
 
-/// As before; and the deletion's message to a member was lost, or the member that lacks the object dies before it has it. What is sent again says the same.
+/// As before; and the deletion's message to a member was lost, or the member that lacks the object
+/// dies before it has it. What is sent again says the same.
 #[test]
 fn deletions_of_what_somebody_lacks_are_repeated() {
     for place in [0, 1] {
@@ -105,8 +108,8 @@ fn deletions_of_what_somebody_lacks_are_repeated() {
     }
 }
 
-/// Writes to what has no room were held until there was some, and nothing said so. Now they are refused within a second or so, a read waits, and both
-/// monitors and clients hear why.
+/// Writes to what has no room were held until there was some, and nothing said so. Now they are
+/// refused within a second or so, a read waits, and both monitors and clients hear why.
 #[test]
 fn writes_that_wait_for_what_has_no_room_are_refused() {
     for place in [0, 2] {
@@ -212,9 +215,11 @@ fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_asi
     }
 }
 
-/// A full member lacked something of every name, and had old versions of all. They kept clones, so deletions left something and waited for recovery, as trimming
-/// did; and recovery waited for room. (Simulator, small devices, seed 3761.) Now the others act without it: what they delete and trim makes room there, and what it
-/// lacks by then, clones of what it lacks among it, it gets before it acts again.
+/// A full member lacked something of every name, and had old versions of all. They kept clones, so
+/// deletions left something and waited for recovery, as trimming did; and recovery waited for room.
+/// (Simulator, small devices, seed 3761.) Now the others act without it: what they delete and trim
+/// makes room there, and what it lacks by then, clones of what it lacks among it, it gets before it
+/// acts again.
 #[test]
 fn who_has_no_room_for_what_it_lacks_stands_aside() {
     for (place, trimmed) in [(0, true), (0, false), (1, false), (2, true), (2, false)] {
@@ -272,8 +277,9 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
     }
 }
 
-/// An interval ended while an object was coming in parts. What had come stayed in the incoming area until the daemon's next start, if the object did not come
-/// again in parts: deleted, or small by now, it took its room for ever.
+/// An interval ended while an object was coming in parts. What had come stayed in the incoming area
+/// until the daemon's next start, if the object did not come again in parts: deleted, or small by
+/// now, it took its room for ever.
 #[test]
 fn parts_that_are_of_no_use_any_more_take_no_room() {
     let staged = |company: &mut Company, osd: u32| {
@@ -309,8 +315,9 @@ fn parts_that_are_of_no_use_any_more_take_no_room() {
     }
 }
 
-/// Backfill towards who is nearly full stops. A member had been away, and was full of objects that were deleted meanwhile: only backfill would have removed them,
-/// so it stayed full, and the group never became whole. (Simulator, small devices: three of 1,500 seeds.)
+/// Backfill towards who is nearly full stops. A member had been away, and was full of objects that
+/// were deleted meanwhile: only backfill would have removed them, so it stayed full, and the group
+/// never became whole. (Simulator, small devices: three of 1,500 seeds.)
 #[test]
 fn what_a_full_target_has_too_much_is_removed() {
     let mut company = Company::new(3, 2, 3);
@@ -347,8 +354,9 @@ fn what_a_full_target_has_too_much_is_removed() {
     assert!(company.acting().contains(&member));
 }
 
-/// A member sent an object, and the object was written anew before it had sent all of it: shorter. What it read then for the next part was nothing, and the part
-/// after that was nothing, for ever, each as soon as the one before was acknowledged. (Simulator, seed 2227.)
+/// A member sent an object, and the object was written anew before it had sent all of it: shorter.
+/// What it read then for the next part was nothing, and the part after that was nothing, for ever,
+/// each as soon as the one before was acknowledged. (Simulator, seed 2227.)
 #[test]
 fn an_object_that_changes_is_not_sent_any_further() {
     let mut company = Company::new(3, 2, 3);
@@ -374,8 +382,9 @@ fn an_object_that_changes_is_not_sent_any_further() {
     assert_eq!(sent, 0);
 }
 
-/// Only a clean group was trimmed. A member that was full of clones lacked something and had no room for it: the group did not become clean, and what preserved a
-/// removed snapshot kept its room. (Simulator, small devices, seeds 2851 and 3761.)
+/// Only a clean group was trimmed. A member that was full of clones lacked something and had no
+/// room for it: the group did not become clean, and what preserved a removed snapshot kept its
+/// room. (Simulator, small devices, seeds 2851 and 3761.)
 #[test]
 fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() {
     let mut company = Company::new(3, 2, 3);
@@ -449,8 +458,10 @@ fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
     }
 }
 
-/// Who is being filled takes clients' updates inside of its cursor, and nobody waits for it. It looked whether it had room for what an update says, and an update that
-/// makes a clone says little: some clones of large omaps, and its store came to its end. Now it says what the clone takes, too.
+/// Who is being filled takes clients' updates inside of its cursor, and nobody waits for it. It
+/// looked whether it had room for what an update says, and an update that makes a clone says
+/// little: some clones of large omaps, and its store came to its end. Now it says what the clone
+/// takes, too.
 #[test]
 fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     const MIB: u64 = 1 << 20;

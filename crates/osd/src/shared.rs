@@ -1,5 +1,5 @@
-//! What all of a daemon's placement groups share while one input is handled: the map, the clock's reading, the peers, and where
-//! outputs and expected store events are noted down.
+//! What all of a daemon's placement groups share while one input is handled: the map, the clock's
+//! reading, the peers, and where outputs and expected store events are noted down.
 
 use crate::boot::DaemonRecord;
 use crate::heartbeat::Peers;
@@ -79,7 +79,8 @@ pub struct Shared {
     given: (Timing, Limits),
 }
 
-/// Store events that are expected, and for what: in order of their tokens, which count up, so that each is found by its number.
+/// Store events that are expected, and for what: in order of their tokens, which count up, so that
+/// each is found by its number.
 #[derive(Debug, Default)]
 pub struct Expected {
     /// Token of the first.
@@ -265,7 +266,8 @@ impl Shared {
         self.out.push(Output::Send { to, message, before });
     }
 
-    /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's interval is over by then.
+    /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's
+    /// interval is over by then.
     pub fn submit(&mut self, pg: PgId, interval: Epoch, mut ops: Vec<Op>, awaited: Awaited) -> Token {
         crate::clones::note(&mut ops);
         let token = self.token(pg, interval, awaited);

@@ -598,7 +598,8 @@ fn what_is_too_large_is_not_copied_and_says_so() {
     assert_eq!(company.read("b"), NOT_FOUND);
 }
 
-/// The clone that an undone update made is all that is left of what the snapshot preserves, if nobody has the object as it was (simulator, seed 3656).
+/// The clone that an undone update made is all that is left of what the snapshot preserves, if
+/// nobody has the object as it was (simulator, seed 3656).
 #[test]
 fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
     for places in [[2, 0, 1], [0, 1, 2]] {
@@ -616,8 +617,9 @@ fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
     }
 }
 
-/// Simulator, seed 1704: a primary was sent a copy with undone updates on it, to do them again; the clone had come and the object had not, when somebody came back that had
-/// the object as it was before. That one was taken, and the clone stayed in its place at the primary alone, as nobody's.
+/// Simulator, seed 1704: a primary was sent a copy with undone updates on it, to do them again; the
+/// clone had come and the object had not, when somebody came back that had the object as it was
+/// before. That one was taken, and the clone stayed in its place at the primary alone, as nobody's.
 #[test]
 fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
     let mut fetched = 0;
@@ -645,7 +647,8 @@ fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
     assert!(fetched > 0);
 }
 
-/// A pass listed every name of the group, 256 of them every half second, and began again with each snapshot that went: with a million objects none came to its end (F52).
+/// A pass listed every name of the group, 256 of them every half second, and began again with each
+/// snapshot that went: with a million objects none came to its end (F52).
 #[test]
 fn trimming_looks_at_clones_and_not_at_every_name() {
     let mut company = Company::new(2, 1, 2);
@@ -703,8 +706,8 @@ fn a_snapshot_that_is_removed_during_a_pass_leaves_nothing_behind() {
     }
 }
 
-/// Copies whose sources did not answer asked again and again, before the others had their turn: any other copy that a daemon was to make waited as long as they
-/// did.
+/// Copies whose sources did not answer asked again and again, before the others had their turn: any
+/// other copy that a daemon was to make waited as long as they did.
 #[test]
 fn copies_of_what_does_not_answer_leave_room_for_others() {
     let mut company = Company::new(3, 2, 3);
@@ -733,8 +736,8 @@ fn copies_of_what_does_not_answer_leave_room_for_others() {
     assert_eq!(company.read(&last), Ok(b"one".to_vec()));
 }
 
-/// An object's metadata could not be read when it was to be trimmed. Its place among those under way was never given back, and no snapshot of its
-/// group was trimmed any more.
+/// An object's metadata could not be read when it was to be trimmed. Its place among those under
+/// way was never given back, and no snapshot of its group was trimmed any more.
 #[test]
 fn what_cannot_be_read_keeps_no_place_of_the_trimmer() {
     let mut company = Company::new(1, 1, 1);
@@ -765,8 +768,8 @@ fn what_cannot_be_read_keeps_no_place_of_the_trimmer() {
     assert_eq!(everywhere(&mut company).len(), 2, "neither is needed any more");
 }
 
-/// What an object knew of its snapshots went with a rollback, unnoticed until its daemon had forgotten the object: later snapshots then showed what it had
-/// been rolled back to.
+/// What an object knew of its snapshots went with a rollback, unnoticed until its daemon had
+/// forgotten the object: later snapshots then showed what it had been rolled back to.
 #[test]
 fn a_rollback_takes_no_other_snapshot_along() {
     let mut company = Company::new(3, 2, 3);

@@ -6,10 +6,12 @@
 //!    :7      as it was for snapshot 7               sequence  8: the newest snapshot a write knew
 //!    live    what snapshots after 8 see             whiteout  it is here for its clones' sake, and not for clients
 //! ```
-//! The promise: an object at a snapshot is what it was before the first write that knew of the snapshot; not there, if it was not there then. A
-//! write knows what its snapshot context says, and in a pool of named snapshots what the map of its primary says. An object that is deleted
-//! when it has no clones is forgotten, its sequence too: where clients have contexts of their own, one that comes later with an older
-//! context makes an object of which newer snapshots say that it was there.
+//! The promise: an object at a snapshot is what it was before the first write that knew of the
+//! snapshot; not there, if it was not there then. A write knows what its snapshot context says, and
+//! in a pool of named snapshots what the map of its primary says. An object that is deleted when it
+//! has no clones is forgotten, its sequence too: where clients have contexts of their own, one that
+//! comes later with an older context makes an object of which newer snapshots say that it was
+//! there.
 
 use crate::pg::object::Context;
 use crate::view::Stop;
@@ -81,7 +83,8 @@ pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
     set.clones.iter().find(preserves).map_or(Found::Nothing, |clone| Found::Clone(clone.id))
 }
 
-/// What a write does about snapshots: the clone that has to be made of the object as it is, and what it remembers afterwards.
+/// What a write does about snapshots: the clone that has to be made of the object as it is, and
+/// what it remembers afterwards.
 #[must_use]
 pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, SnapSet) {
     let mut after = before.snaps.clone();
@@ -124,8 +127,8 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
     (after, dead)
 }
 
-/// Why the operation cannot be a rollback, if it is one. Not known before it is known whether it has happened already: the snapshot may have been
-/// removed since (simulator, seed 194).
+/// Why the operation cannot be a rollback, if it is one. Not known before it is known whether it
+/// has happened already: the snapshot may have been removed since (simulator, seed 194).
 #[must_use]
 pub fn impossible(request: &OpRequest, pool: &PoolSnaps) -> Option<OpFailure> {
     request.ops.iter().find_map(|op| match op {
@@ -240,8 +243,9 @@ pub enum Then {
 }
 
 impl crate::view::View {
-    /// Makes the object what it was. Watches and locks stay, unless it goes. It is an update even where nothing changes: a success without one
-    /// is not remembered by a later primary, which would roll back what was written since (simulator, seed 153).
+    /// Makes the object what it was. Watches and locks stay, unless it goes. It is an update even
+    /// where nothing changes: a success without one is not remembered by a later primary, which
+    /// would roll back what was written since (simulator, seed 153).
     ///
     /// # Errors
     /// It was not there then, and is not there now.

@@ -3,9 +3,11 @@
 //! ```text
 //!  monitors ──▶ root ──▶ 6 others ──▶ 6 others each ──▶ …        120 OSDs: three hops
 //! ```
-//! The monitors tell two OSDs, and say of each that it is a root. The OSDs that are up by the new map, in the order of their ids and beginning with the root, are
-//! a tree that everybody can compute: each one passes the change on to its children, once per root. An OSD that is dead, hung or behind costs its part
-//! of one tree; the other root's tree is another one. What both miss shows with the next frame, for every frame carries an epoch.
+//! The monitors tell two OSDs, and say of each that it is a root. The OSDs that are up by the new
+//! map, in the order of their ids and beginning with the root, are a tree that everybody can
+//! compute: each one passes the change on to its children, once per root. An OSD that is dead, hung
+//! or behind costs its part of one tree; the other root's tree is another one. What both miss shows
+//! with the next frame, for every frame carries an epoch.
 
 use nacre_types::OsdId;
 use nacre_wire::ClusterMap;

@@ -1,5 +1,5 @@
-//! What the simulator found at a whole daemon, each as the shortest trace that shows it: one [`Osd`] on a RAM store, told by the test what
-//! monitors, peers and clients would tell it.
+//! What the simulator found at a whole daemon, each as the shortest trace that shows it: one
+//! [`Osd`] on a RAM store, told by the test what monitors, peers and clients would tell it.
 
 use crate::boot::format;
 use crate::io::{Limits, OsdConfig, Output, Timing};
@@ -275,8 +275,9 @@ fn served_alone() -> (Monitors, Host, Epoch) {
     (monitors, host, epoch)
 }
 
-/// Simulator with real monitors, seed 35. All machines lost power. A monitor came back first, at the epoch of its snapshot; the pool was
-/// younger. An OSD that came back then was told that map, saw that none of its groups existed any more, and erased them all.
+/// Simulator with real monitors, seed 35. All machines lost power. A monitor came back first, at
+/// the epoch of its snapshot; the pool was younger. An OSD that came back then was told that map,
+/// saw that none of its groups existed any more, and erased them all.
 #[test]
 fn a_map_from_before_the_pool_erases_nothing() {
     let (monitors, host, epoch) = served_alone();
@@ -312,8 +313,9 @@ fn a_pool_that_is_removed_takes_its_data_along() {
     assert!(host.removed > 0, "also when it is gone at the first map of a life");
 }
 
-/// Simulator, seed 15. The monitors committed the boot of a life, then a failure report of the same life, before the daemon heard of either.
-/// It announced that life again, for ever, and the monitors took each for a late frame.
+/// Simulator, seed 15. The monitors committed the boot of a life, then a failure report of the same
+/// life, before the daemon heard of either. It announced that life again, for ever, and the
+/// monitors took each for a late frame.
 #[test]
 fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
     let mut monitors = Monitors::of(1);
@@ -332,9 +334,11 @@ fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
     assert_eq!(host.osd.instance(), Instance(2));
 }
 
-/// F1, proven on processes: an OSD that was marked down while it lived went on as the next instance, which only its memory knew. Killed and
-/// started again, it counted its starts, came to the same number, and was up at once in the same interval, of which it remembered nothing: as a
-/// replica it ignored every update for ever, as a primary it took what its members had not adopted for committed.
+/// F1, proven on processes: an OSD that was marked down while it lived went on as the next
+/// instance, which only its memory knew. Killed and started again, it counted its starts, came to
+/// the same number, and was up at once in the same interval, of which it remembered nothing: as a
+/// replica it ignored every update for ever, as a primary it took what its members had not adopted
+/// for committed.
 #[test]
 fn a_process_is_never_live_as_an_instance_that_another_was_granted() {
     let mut monitors = Monitors::of(1);
@@ -364,7 +368,8 @@ fn a_process_is_never_live_as_an_instance_that_another_was_granted() {
     assert_ne!(monitors.map.pgs[&PG].since, interval, "everybody begins a new interval with it");
 }
 
-/// What a daemon does as an instance is done after the instance is stored: of a crash in between nobody has heard anything.
+/// What a daemon does as an instance is done after the instance is stored: of a crash in between
+/// nobody has heard anything.
 #[test]
 fn an_instance_is_stored_before_anything_is_done_as_it() {
     let mut monitors = Monitors::of(2);
@@ -433,8 +438,9 @@ fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     (monitors, host, after, member)
 }
 
-/// Simulator, session 1. Whoever was behind was sent the map's changes once; that message was lost, and nobody told him again. He went on
-/// asking with his old epoch and got no answer that he could use.
+/// Simulator, session 1. Whoever was behind was sent the map's changes once; that message was lost,
+/// and nobody told him again. He went on asking with his old epoch and got no answer that he could
+/// use.
 #[test]
 fn whoever_stays_behind_is_told_again() {
     let (monitors, mut host, _, member) = served_by_two();
@@ -453,8 +459,9 @@ fn whoever_stays_behind_is_told_again() {
     assert_eq!((first, at_once, again()), (1, 0, 1), "once, not with every frame, and again after a while");
 }
 
-/// Simulator, session 1. A read that lacked a lease was looked at, put back and looked at again without an end, in one wake-up; and later
-/// once per microsecond, since the next deadline was always now.
+/// Simulator, session 1. A read that lacked a lease was looked at, put back and looked at again
+/// without an end, in one wake-up; and later once per microsecond, since the next deadline was
+/// always now.
 #[test]
 fn a_read_without_a_lease_waits_for_one() {
     let (_, mut host, epoch, member) = served_by_two();
@@ -485,8 +492,9 @@ fn a_read_without_a_lease_waits_for_one() {
     assert!(answered(&host), "and when there is one it is answered: {:?}", host.sent);
 }
 
-/// Simulator, seed 202. A compare-and-set failed on an update that was not committed; its answer waited. The same request arrived again and
-/// was answered from memory at once; the update was then lost with a crash, and the failure had told of what never was.
+/// Simulator, seed 202. A compare-and-set failed on an update that was not committed; its answer
+/// waited. The same request arrived again and was answered from memory at once; the update was then
+/// lost with a crash, and the failure had told of what never was.
 #[test]
 fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     let (_, mut host, epoch, member) = served_by_two();
@@ -520,8 +528,9 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     assert_eq!(answers(&host), 2, "both attempts are answered when it is");
 }
 
-/// Simulator with real monitors, seed 6. Both members of a group were replaced at once while its log was still the whole history: the new
-/// ones adopted it and asked for their activation. The monitors refuse that without a member of the last activated interval, for ever.
+/// Simulator with real monitors, seed 6. Both members of a group were replaced at once while its
+/// log was still the whole history: the new ones adopted it and asked for their activation. The
+/// monitors refuse that without a member of the last activated interval, for ever.
 #[test]
 fn members_that_are_all_replaced_are_replaced_in_two_steps() {
     let mut monitors = Monitors::of(4);
@@ -591,8 +600,9 @@ pub(crate) fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
     host.sent_to(to).iter().filter_map(part).collect()
 }
 
-/// Simulator with the real store, seed 439. The acknowledgement of an object's last part was lost. The receiver had put the object into its
-/// place and forgotten how it came; the last part, sent again and again, meant nothing to it; the backfill stood still for ever.
+/// Simulator with the real store, seed 439. The acknowledgement of an object's last part was lost.
+/// The receiver had put the object into its place and forgotten how it came; the last part, sent
+/// again and again, meant nothing to it; the backfill stood still for ever.
 #[test]
 fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     let (mut host, epoch, interval, member, version) = one_object_to_give();
@@ -623,8 +633,9 @@ fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     assert_eq!(again[..3], [(1, true), (1, true), (0, false)], "{again:?}");
 }
 
-/// A receiver whose store takes three seconds for a part: the object began again before the first part was acknowledged, each time, and what was
-/// acknowledged then was of a transfer that was over.
+/// A receiver whose store takes three seconds for a part: the object began again before the first
+/// part was acknowledged, each time, and what was acknowledged then was of a transfer that was
+/// over.
 #[test]
 fn a_slow_receiver_has_the_whole_object_in_the_end() {
     let (mut host, epoch, interval, member, version) = one_object_to_give();
@@ -648,9 +659,10 @@ fn a_slow_receiver_has_the_whole_object_in_the_end() {
     panic!("two minutes, and the second part was not sent");
 }
 
-/// Simulator with the real store, seed 738. A primary received an object that it missed, and began to read it for a client while it was
-/// being made durable. When it was durable, what was known of the object was forgotten; the read came back to find nothing, and the daemon
-/// died of an assertion.
+/// Simulator with the real store, seed 738. A primary received an object that it missed, and began
+/// to read it for a client while it was being made durable. When it was durable, what was known of
+/// the object was forgotten; the read came back to find nothing, and the daemon died of an
+/// assertion.
 #[test]
 fn an_object_may_be_read_while_it_is_made_durable() {
     let mut monitors = Monitors::of(2);
@@ -763,9 +775,10 @@ fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message 
     Message::Push(push, vec![Bytes::from_static(data)])
 }
 
-/// Simulator with real monitors, seed 268. Two members had everything, one with a shorter log than the other. Judged by the longer log the
-/// group's new members could follow by log, judged by the shorter they could not: each primary by its own log, the two handed the group to
-/// each other, 38,000 times.
+/// Simulator with real monitors, seed 268. Two members had everything, one with a shorter log than
+/// the other. Judged by the longer log the group's new members could follow by log, judged by the
+/// shorter they could not: each primary by its own log, the two handed the group to each other,
+/// 38,000 times.
 #[test]
 fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     let mut monitors = Monitors::of(3);
@@ -798,7 +811,8 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     }
 }
 
-/// Whoever was brought up to date with this log becomes primary of three who all answer: the host, the epoch, the interval, and the other two.
+/// Whoever was brought up to date with this log becomes primary of three who all answer: the host,
+/// the epoch, the interval, and the other two.
 fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -> (Host, Epoch, Epoch, [OsdId; 2]) {
     let mut monitors = Monitors::of(3);
     for osd in 0..3 {
@@ -831,9 +845,11 @@ fn primary_with_log(tail: Version, head: Version, entries: Vec<Arc<LogEntry>>) -
     (host, after, monitors.map.pgs[&PG].since, [second, third])
 }
 
-/// The library's seed 74. The primary's log was longer than the authority's and parted from it at a position that is nobody's entry here: the
-/// other half of a split has it. Of its own log as it was then, the primary could not see that a third shares that position, whom peering had let in
-/// because he shares it with the authority: he started over, as a member that nobody brings up to date.
+/// The library's seed 74. The primary's log was longer than the authority's and parted from it at a
+/// position that is nobody's entry here: the other half of a split has it. Of its own log as it was
+/// then, the primary could not see that a third shares that position, whom peering had let in
+/// because he shares it with the authority: he started over, as a member that nobody brings up to
+/// date.
 #[test]
 fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_with_that() {
     let old = |number| Version { interval: Epoch(3), number };
@@ -860,9 +876,10 @@ fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_wi
     assert_eq!(adopts, Some((false, tail, vec![entry(new)])));
 }
 
-/// Simulator with snapshots, seed 1486. The primary's log began later than that of another who had everything; the third could follow by the other's
-/// log, and was let into the acting set. But the primary took from the other only what it lacked itself, which was nothing: by its log the third could
-/// not follow. He started over, as a member that nobody brings up to date.
+/// Simulator with snapshots, seed 1486. The primary's log began later than that of another who had
+/// everything; the third could follow by the other's log, and was let into the acting set. But the
+/// primary took from the other only what it lacked itself, which was nothing: by its log the third
+/// could not follow. He started over, as a member that nobody brings up to date.
 #[test]
 fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     let number = |number| Version { interval: Epoch(3), number };
@@ -956,9 +973,10 @@ pub(crate) fn served_by_monitors_for_another(backfill: Option<Bytes>) -> (Monito
     (monitors, host, after, interval, target)
 }
 
-/// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare when backfill held its object's range to compare
-/// it with the target's. The update came after the comparison: what was then pushed was no longer what was compared, the push was given up, and
-/// the backfill stood still for ever.
+/// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare
+/// when backfill held its object's range to compare it with the target's. The update came after the
+/// comparison: what was then pushed was no longer what was compared, the push was given up, and the
+/// backfill stood still for ever.
 #[test]
 fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
     let (mut host, after, interval, target) = served_for_another(Some(Bytes::new()));
@@ -988,9 +1006,10 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
     assert!(versions.iter().any(|version| version.number == 2), "the object as it is now: {versions:?}");
 }
 
-/// Simulator with snapshots, seed 1018. As above, and the update made a clone of its object, which nobody had listed: the target never got it,
-/// and its cursor passed the place. A member without the clone became primary later, and trimmed it only from what it had itself: the clone stayed
-/// on one of the others for ever.
+/// Simulator with snapshots, seed 1018. As above, and the update made a clone of its object, which
+/// nobody had listed: the target never got it, and its cursor passed the place. A member without
+/// the clone became primary later, and trimmed it only from what it had itself: the clone stayed on
+/// one of the others for ever.
 #[test]
 fn a_range_has_what_came_into_being_after_it_was_listed() {
     let (mut monitors, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
@@ -1020,8 +1039,9 @@ fn a_range_has_what_came_into_being_after_it_was_listed() {
     assert_eq!(pushed, [("a:1".into(), 2), ("a".into(), 3)].into());
 }
 
-/// Simulator with real monitors, seed 205. Backfill was done and the primary asked the monitors to end the temporary acting set; that message
-/// was lost with the connection. Nobody was writing to the group, so nobody looked at it again: it stayed remapped for ever.
+/// Simulator with real monitors, seed 205. Backfill was done and the primary asked the monitors to
+/// end the temporary acting set; that message was lost with the connection. Nobody was writing to
+/// the group, so nobody looked at it again: it stayed remapped for ever.
 #[test]
 fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     let (mut host, ..) = served_for_another(None);
@@ -1036,7 +1056,8 @@ fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     assert!(asked(&mut host) >= 2, "although no client does anything");
 }
 
-/// A range was done while backfill was forbidden, and nobody was writing to the group: when it was allowed again, nobody looked.
+/// A range was done while backfill was forbidden, and nobody was writing to the group: when it was
+/// allowed again, nobody looked.
 #[test]
 fn backfill_goes_on_when_it_is_allowed_again() {
     let (mut monitors, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
@@ -1067,8 +1088,8 @@ fn backfill_goes_on_when_it_is_allowed_again() {
     assert!(asks(&mut host) > 0, "it is allowed");
 }
 
-/// A block of the primary's copy rotted. The reader is not told so: the operation waits, another member's copy takes the damaged one's place,
-/// and the answer is that.
+/// A block of the primary's copy rotted. The reader is not told so: the operation waits, another
+/// member's copy takes the damaged one's place, and the answer is that.
 #[test]
 fn a_damaged_copy_is_healed_from_another_member() {
     let (_, mut host, epoch, member) = served_by_two();
@@ -1093,9 +1114,11 @@ fn a_damaged_copy_is_healed_from_another_member() {
     assert!(host.sent.iter().any(good), "{:?}", host.sent);
 }
 
-/// Simulator with real monitors, seed 445. A primary was cut off with leases that ran on. The next interval was activated and waited for them; before
-/// they ended it was over, and the one after it asked only for the leases of *its* primary. It served at once, and the first primary, still within
-/// its lease, answered with what had been overwritten. So an interval asks for its activation only when the leases before it have run out.
+/// Simulator with real monitors, seed 445. A primary was cut off with leases that ran on. The next
+/// interval was activated and waited for them; before they ended it was over, and the one after it
+/// asked only for the leases of *its* primary. It served at once, and the first primary, still
+/// within its lease, answered with what had been overwritten. So an interval asks for its
+/// activation only when the leases before it have run out.
 #[test]
 fn an_activation_waits_for_the_old_primarys_leases() {
     let mut monitors = Monitors::of(3);
@@ -1153,9 +1176,10 @@ fn an_activation_waits_for_the_old_primarys_leases() {
     assert!(asks(&host), "its leases are over: {:?}", host.to_mon);
 }
 
-/// Simulator, seed 2051. A daemon that waited for a map held a client's operations of an older interval, and had no room for the same ones when
-/// they came again under the new one. Then it received what it held: the old copies were refused, and with them went the note that the new ones
-/// were still to come. What the client had sent after them was executed first.
+/// Simulator, seed 2051. A daemon that waited for a map held a client's operations of an older
+/// interval, and had no room for the same ones when they came again under the new one. Then it
+/// received what it held: the old copies were refused, and with them went the note that the new
+/// ones were still to come. What the client had sent after them was executed first.
 #[test]
 fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     let (mut monitors, mut host, old) = served_alone();

@@ -1,12 +1,16 @@
-//! Operations of clients that found no room, so that what was sent after them does not overtake them (DESIGN §3, Order).
+//! Operations of clients that found no room, so that what was sent after them does not overtake
+//! them (DESIGN §3, Order).
 //!
 //! ```text
 //!  3 4 5 ─▶ no room: {3 4 5}     6 ─▶ waits for 3: {3 4 5 6}     3 again ─▶ taken: {4 5 6}     7 ─▶ waits for 4 …
 //! ```
-//! A connection keeps order, and a client sends again in order; who turns one operation away and takes a later one breaks it.
+//! A connection keeps order, and a client sends again in order; who turns one operation away and
+//! takes a later one breaks it.
 //!
-//! Invariant: nothing is taken of a client while an earlier operation of it is written down here, unless that client has given it up: it is then below what
-//! the client says it has answers for. A client that is not heard any more is forgotten: its operations have waited long enough to come again.
+//! Invariant: nothing is taken of a client while an earlier operation of it is written down here,
+//! unless that client has given it up: it is then below what the client says it has answers for. A
+//! client that is not heard any more is forgotten: its operations have waited long enough to come
+//! again.
 
 use nacre_types::{ClientId, Instance, Time};
 use nacre_wire::msg::client::RequestId;
@@ -44,7 +48,8 @@ pub struct TurnedAway {
 }
 
 impl TurnedAway {
-    /// Whether the operation must wait for an earlier one. Forgets what its client has given up: what is below the lowest one that it awaits.
+    /// Whether the operation must wait for an earlier one. Forgets what its client has given up:
+    /// what is below the lowest one that it awaits.
     pub fn must_wait(&mut self, request: &RequestId, answered_below: u64) -> bool {
         let who = (request.client, request.instance);
         let Some(Client { waiting, .. }) = self.clients.get_mut(&who) else { return false };
@@ -96,7 +101,8 @@ mod tests {
         RequestId { sequence, ..RequestId::default() }
     }
 
-    /// Only the lowest one used to be written down: when that came again and was taken, whatever came next was taken too, before the others.
+    /// Only the lowest one used to be written down: when that came again and was taken, whatever
+    /// came next was taken too, before the others.
     #[test]
     fn nothing_overtakes_what_was_turned_away() {
         let mut away = TurnedAway::default();

@@ -1,11 +1,13 @@
-//! An object as an operation sees it while it is evaluated: what was there before, and over it what the operation has done so far (DESIGN §4).
+//! An object as an operation sees it while it is evaluated: what was there before, and over it what
+//! the operation has done so far (DESIGN §4).
 //!
 //! ```text
 //!  read ──▶ written by this operation? ──no──▶ read from the store already? ──no──▶ Stop::Wait, and the want is noted
 //!  write ─▶ an effect for the log and the replicas, and a patch for later reads of this operation
 //! ```
-//! Plain parts of operations and methods of classes, in Lua or Rust, go through the same functions. So every one of them reads what those
-//! before it wrote, and what is replicated is effects, never programs.
+//! Plain parts of operations and methods of classes, in Lua or Rust, go through the same functions.
+//! So every one of them reads what those before it wrote, and what is replicated is effects, never
+//! programs.
 
 use crate::evaluate::stored_attr;
 use crate::fetched::{FETCHED_BYTES_MAX, Fetched, KEYS_AT_ONCE, PAGE_BYTES_MAX, Want};
@@ -40,7 +42,8 @@ pub enum Stop {
     Wait,
     /// A method takes longer than this thread should: somebody else is to evaluate the operation.
     Heavy,
-    /// A method calls a class whose source is on its way. The number is [`crate::programs::Programs::moment`] of what it knew of classes.
+    /// A method calls a class whose source is on its way. The number is
+    /// [`crate::programs::Programs::moment`] of what it knew of classes.
     Program(u64),
 }
 
@@ -163,7 +166,8 @@ impl View {
                             Some(pieces) => {
                                 let got = payload_len(&pieces) as u64;
                                 out.extend(pieces);
-                                // The store knows less than the context says only of what is damaged; nobody sees other bytes instead.
+                                // The store knows less than the context says only of what is
+                                // damaged; nobody sees other bytes instead.
                                 if got < old_end - part.offset {
                                     return Ok(out);
                                 }
@@ -221,7 +225,8 @@ impl View {
     pub fn write_full(&mut self, data: Payload) -> Result<(), Stop> {
         let (size, length) = (self.context.size, payload_len(&data) as u64);
         if self.context.damaged {
-            // Otherwise the rest of the last block, of which nobody knows that nothing of it is left, would stay unreadable.
+            // Otherwise the rest of the last block, of which nobody knows that nothing of it is
+            // left, would stay unreadable.
             self.effect(Effect::Truncate { size: 0 })?;
         }
         self.forget_data_from(0);
@@ -469,8 +474,8 @@ impl View {
         Ok(out.into_iter().collect())
     }
 
-    /// Omap entries after a key (`None`: from the first), in order, at most `limit` of them and a few megabytes; and whether there are
-    /// more after them.
+    /// Omap entries after a key (`None`: from the first), in order, at most `limit` of them and a
+    /// few megabytes; and whether there are more after them.
     ///
     /// # Errors
     /// As [`Self::omap_get`].
@@ -572,7 +577,8 @@ fn zeros(length: u64) -> Bytes {
     BytesMut::zeroed(usize::try_from(length).expect("within an operation's bounds")).freeze()
 }
 
-/// A key such that nothing lies between it and `key`, or as near as is easy: keys are byte strings, so there is no last one before another.
+/// A key such that nothing lies between it and `key`, or as near as is easy: keys are byte strings,
+/// so there is no last one before another.
 fn just_before(key: &Bytes) -> Option<Bytes> {
     let (last, front) = key.split_last()?;
     match last {
@@ -758,8 +764,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-        /// Whatever has to be read first, and however often the evaluation is begun again, an operation sees the object as its own earlier
-        /// parts left it.
+        /// Whatever has to be read first, and however often the evaluation is begun again, an
+        /// operation sees the object as its own earlier parts left it.
         #[test]
         fn an_operation_sees_what_it_did(
             data in proptest::collection::vec(1..255_u8, 0..30),

@@ -1,8 +1,9 @@
 //! What a call costs (MAL-28): `cargo bench -p nacre-policy`, `-- small` for one scenario.
 //!
-//! Budget: 5 µs for a call that does nothing, its fresh environment included. The same method in Rust is measured beside the one in Lua.
-//! First figures (2 shared cores): nothing 4.2 µs; small method 9.2 µs, in Rust 0.2; loop of 100,000 2.5 ms; 150 lines compiled 715 µs; a VM 1.1 ms
-//! and 0.74 MiB.
+//! Budget: 5 µs for a call that does nothing, its fresh environment included. The same method in
+//! Rust is measured beside the one in Lua. First figures (2 shared cores): nothing 4.2 µs; small
+//! method 9.2 µs, in Rust 0.2; loop of 100,000 2.5 ms; 150 lines compiled 715 µs; a VM 1.1 ms and
+//! 0.74 MiB.
 #![allow(clippy::disallowed_methods, missing_docs, reason = "a bench measures time and reads its arguments")]
 
 #[path = "../tests/model.rs"]

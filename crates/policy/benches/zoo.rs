@@ -1,7 +1,9 @@
-//! What hostile scripts cost (MAL-24): `cargo bench -p nacre-policy --bench zoo`, `-- sort` for those with that in their name.
+//! What hostile scripts cost (MAL-24): `cargo bench -p nacre-policy --bench zoo`, `-- sort` for
+//! those with that in their name.
 //!
-//! Every animal of the zoo runs under the budgets of a validator and of a trigger of the metadata, and under a class's. The table is sorted by time.
-//! An instruction stands for 50 ns: a validator's 20,000 for 1 ms. What costs more per instruction is charged too little.
+//! Every animal of the zoo runs under the budgets of a validator and of a trigger of the metadata,
+//! and under a class's. The table is sorted by time. An instruction stands for 50 ns: a validator's
+//! 20,000 for 1 ms. What costs more per instruction is charged too little.
 #![allow(clippy::disallowed_methods, missing_docs, reason = "a bench measures time and reads its arguments")]
 
 #[path = "../tests/model.rs"]

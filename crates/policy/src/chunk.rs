@@ -8,8 +8,9 @@ pub enum Profile {
     /// `--!profile luau`, or nothing: all that the runtime offers.
     #[default]
     Luau,
-    /// `--!profile portable`: runs unchanged on Ceph's Lua 5.3 classes. Calls that Ceph would answer otherwise are refused when they happen: reading
-    /// after an own write, output of a writing call, what is not in Ceph's interface.
+    /// `--!profile portable`: runs unchanged on Ceph's Lua 5.3 classes. Calls that Ceph would
+    /// answer otherwise are refused when they happen: reading after an own write, output of a
+    /// writing call, what is not in Ceph's interface.
     Portable,
 }
 
@@ -44,8 +45,8 @@ impl Chunk {
     pub fn text(&self) -> &[u8] {
         &self.text
     }
-    /// FNV-1a of name and text: finds the compiled form quickly and tells versions apart for people. Who could gain from a collision could make
-    /// one: equality is always by text.
+    /// FNV-1a of name and text: finds the compiled form quickly and tells versions apart for
+    /// people. Who could gain from a collision could make one: equality is always by text.
     #[must_use]
     pub const fn fingerprint(&self) -> u64 {
         self.fingerprint

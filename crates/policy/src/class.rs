@@ -35,8 +35,8 @@ pub struct Class {
     pub code: ClassRef,
 }
 
-/// The classes of one moment. The host keeps it behind an `Arc`, replaces it as a whole, and gives it with each call: all classes of one call are
-/// of one moment.
+/// The classes of one moment. The host keeps it behind an `Arc`, replaces it as a whole, and gives
+/// it with each call: all classes of one call are of one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     by_name: BTreeMap<String, Class>,
@@ -62,7 +62,8 @@ impl Classes {
     }
 }
 
-/// Who asks, for what, when: the facts of a request that a class may look at. All come from the operation, none from the machine it runs on.
+/// Who asks, for what, when: the facts of a request that a class may look at. All come from the
+/// operation, none from the machine it runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The client's name, or its number such as `client.17` if it gave none. Never empty.
@@ -115,7 +116,8 @@ pub enum CallEnd {
 /// What a call gives back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallOutcome {
-    /// Zero or positive: what the method returned, and the host commits. Negative: an errno, and the host drops every effect of the call.
+    /// Zero or positive: what the method returned, and the host commits. Negative: an errno, and
+    /// the host drops every effect of the call.
     pub status: i32,
     /// What the method put into its output. Empty if the status is negative.
     pub output: Bytes,
@@ -138,7 +140,8 @@ pub trait NativeClass: Send + Sync {
     /// What a method does, before it runs. `None`: there is no such method (`EOPNOTSUPP`).
     fn method(&self, name: &str) -> Option<MethodFlags>;
 
-    /// Runs a method that [`method`](Self::method) knows. `Ok` is a status (zero or positive; a negative one is an errno, too) and the output.
+    /// Runs a method that [`method`](Self::method) knows. `Ok` is a status (zero or positive; a
+    /// negative one is an errno, too) and the output.
     ///
     /// # Errors
     /// What the object answered, or the class's own errno.
@@ -165,12 +168,14 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Calls a method of another native class on the same object. Its effects are part of this call's, also if it fails after it wrote: pass the
-    /// error on then. (Lua is held to that; Rust is trusted.)
+    /// Calls a method of another native class on the same object. Its effects are part of this
+    /// call's, also if it fails after it wrote: pass the error on then. (Lua is held to that; Rust
+    /// is trusted.)
     ///
     /// # Errors
-    /// What the method failed with; `EOPNOTSUPP` for an unknown method and for classes in Lua (a Lua class may call a native one, not the other way
-    /// round); `ELOOP` if classes call each other too deeply.
+    /// What the method failed with; `EOPNOTSUPP` for an unknown method and for classes in Lua (a
+    /// Lua class may call a native one, not the other way round); `ELOOP` if classes call each
+    /// other too deeply.
     pub fn call(&mut self, class: &str, method: &str, input: Bytes) -> Result<(i32, Bytes), Stop> {
         let Some(ClassRef::Native(callee)) = self.classes.get(class).map(|class| &class.code) else {
             return Err(Stop::Errno(errno::EOPNOTSUPP));

@@ -104,7 +104,8 @@ pub enum Kind {
     Errno(i32),
     /// Out of instructions. Nothing the script does can prevent it.
     Instructions,
-    /// The host's clock ran out: only where there is a clock, and never part of what a program means. Nothing happened; it may be tried again.
+    /// The host's clock ran out: only where there is a clock, and never part of what a program
+    /// means. Nothing happened; it may be tried again.
     Clock,
     /// Out of memory. The VM is usable afterwards.
     Memory,
@@ -152,7 +153,8 @@ pub struct ScriptError {
     pub message: String,
     /// Whether the script said so itself, by `error` or `assert`; otherwise something befell it.
     pub raised: bool,
-    /// Frames, innermost first, such as `zlog:17 in function write`. Shortened to [`STACK_MAX`](crate::budget::STACK_MAX).
+    /// Frames, innermost first, such as `zlog:17 in function write`. Shortened to
+    /// [`STACK_MAX`](crate::budget::STACK_MAX).
     pub stack: Vec<String>,
 }
 

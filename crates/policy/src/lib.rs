@@ -1,5 +1,6 @@
-//! Lua in a sandbox: object classes (Malacology, Sevilla et al., EuroSys 2017, §4.2 "Data I/O"; MAL-20 to MAL-29) and, on the same machine, policies,
-//! validators and balancers (MAL-07, MAL-24, UNI-01).
+//! Lua in a sandbox: object classes (Malacology, Sevilla et al., EuroSys 2017, §4.2 "Data I/O";
+//! MAL-20 to MAL-29) and, on the same machine, policies, validators and balancers (MAL-07, MAL-24,
+//! UNI-01).
 //!
 //! ```text
 //!            call: class, method, input, budget           effects, as they happen
@@ -9,17 +10,19 @@
 //!                                              └─ vm/: Luau, through mlua; named nowhere else
 //! ```
 //!
-//! A program can fail; it cannot hurt. Every call has a budget of instructions and memory, sees an environment of its own, and has no way to a
-//! clock, a file, or another call's state. What it does to its object is the host's transaction, kept or dropped as a whole.
+//! A program can fail; it cannot hurt. Every call has a budget of instructions and memory, sees an
+//! environment of its own, and has no way to a clock, a file, or another call's state. What it does
+//! to its object is the host's transaction, kept or dropped as a whole.
 //!
 //! Invariants (tests/):
-//! 1. Same chunk, input, object, request, seed and budget: same status, output, log, effects and instructions, in every process and whatever ran
-//!    in the VM before.
+//! 1. Same chunk, input, object, request, seed and budget: same status, output, log, effects and
+//!    instructions, in every process and whatever ran in the VM before.
 //! 2. A call whose budget is spent ends; no `pcall`, metamethod or error handler keeps it going.
 //! 3. Nothing a call did is visible to the next one but what it did to its object.
 //! 4. A number crosses the border exactly or not at all.
 //!
-//! Start reading at [`object`] (what a class can do), [`class`] (what a call is), `vm/prelude.luau` (what a script sees), [`vm`].
+//! Start reading at [`object`] (what a class can do), [`class`] (what a call is), `vm/prelude.luau`
+//! (what a script sees), [`vm`].
 #![forbid(unsafe_code)]
 
 pub mod budget;

@@ -1,7 +1,9 @@
-//! Classes that come with Nacre, in Lua: ready to install, and examples to read (MAL-04, MAL-21, MAL-25, MAL-27, MAL-83, MAL-84, MAL-87).
+//! Classes that come with Nacre, in Lua: ready to install, and examples to read (MAL-04, MAL-21,
+//! MAL-25, MAL-27, MAL-83, MAL-84, MAL-87).
 //!
-//! Sources are `library/classes/NAME.lua`. Nothing here is active until somebody installs it. The head of a source says what the class is for; the
-//! comment before each method says what goes in and out and how it fails, with examples. [`Documented`] reads these comments: the command, the
+//! Sources are `library/classes/NAME.lua`. Nothing here is active until somebody installs it. The
+//! head of a source says what the class is for; the comment before each method says what goes in
+//! and out and how it fails, with examples. [`Documented`] reads these comments: the command, the
 //! API reference and the tests that run every example all use what it finds.
 //!
 //! ```text
@@ -95,7 +97,8 @@ pub struct Method {
     pub output: String,
     /// How it fails.
     pub errors: String,
-    /// Calls and what comes of them, in order: `METHOD "input" -> "output"`, `METHOD "input" !ENAME`; or `setup: …` for what another did before.
+    /// Calls and what comes of them, in order: `METHOD "input" -> "output"`,
+    /// `METHOD "input" !ENAME`; or `setup: …` for what another did before.
     pub examples: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! What a class can do to the object it is called on (MAL-21). The host implements it; effects go into the host's transaction.
+//! What a class can do to the object it is called on (MAL-21). The host implements it; effects go
+//! into the host's transaction.
 
 use crate::error::errno;
 use bytes::Bytes;
@@ -7,10 +8,12 @@ use nacre_types::Version;
 /// Why an operation on the object did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It failed with this errno (positive). A script sees the error value `-errno`, as in Ceph: `pcall` gives `false, -2`.
+    /// It failed with this errno (positive). A script sees the error value `-errno`, as in Ceph:
+    /// `pcall` gives `false, -2`.
     Errno(i32),
-    /// The host has not got the data at hand. The call is abandoned, no `pcall` can catch it, and its effects are dropped; the host fetches what was
-    /// asked for and runs the call again from its beginning.
+    /// The host has not got the data at hand. The call is abandoned, no `pcall` can catch it, and
+    /// its effects are dropped; the host fetches what was asked for and runs the call again from
+    /// its beginning.
     Wait,
 }
 
@@ -44,12 +47,15 @@ pub const DERIVED: u8 = b'~';
 /// Some pairs of the map, and whether there are more after them.
 pub type Page<T> = (Vec<T>, bool);
 
-/// One object in the course of one call. Reads see the call's own writes, unless the host can do no better. A method that fails changed nothing.
+/// One object in the course of one call. Reads see the call's own writes, unless the host can do no
+/// better. A method that fails changed nothing.
 ///
-/// A missing object is `ENOENT` for `stat`, `read` and `remove`; writes create it. A missing attribute is `ENODATA`, a missing key `ENOENT`.
+/// A missing object is `ENOENT` for `stat`, `read` and `remove`; writes create it. A missing
+/// attribute is `ENODATA`, a missing key `ENOENT`.
 ///
-/// An attribute whose name begins with [`DERIVED`] describes the data: every change of the data removes it, before the change is seen. So a class may
-/// keep what it computed from the data (`library/classes/checksum.lua`).
+/// An attribute whose name begins with [`DERIVED`] describes the data: every change of the data
+/// removes it, before the change is seen. So a class may keep what it computed from the data
+/// (`library/classes/checksum.lua`).
 pub trait Object {
     /// Whether it exists.
     fn exists(&mut self) -> Result<bool, Stop>;

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Largest integer that Lua carries exactly and that no larger one is rounded to: 2^53 - 1. (2^53 is what 2^53 + 1 becomes.)
+/// Largest integer that Lua carries exactly and that no larger one is rounded to: 2^53 - 1. (2^53
+/// is what 2^53 + 1 becomes.)
 pub const INTEGER_MAX: i64 = (1 << 53) - 1;
 
 /// A value without identity: the same bytes in every process.
@@ -13,7 +14,8 @@ pub enum Value {
     Nil,
     /// A truth value.
     Bool(bool),
-    /// Exact, within ±[`INTEGER_MAX`]; beyond it is refused in both directions. A Lua number without a fraction comes out as this.
+    /// Exact, within ±[`INTEGER_MAX`]; beyond it is refused in both directions. A Lua number
+    /// without a fraction comes out as this.
     Integer(i64),
     /// Any other number, NaN and infinities included: who wants none, checks.
     Number(f64),

@@ -8,7 +8,8 @@
 //!                       ├ place   lines and stacks
 //!                       └ natives, objclass   what the prelude calls
 //! ```
-//! What a call is about (trouble, the object, the cache) lies in Luau's app data for its duration; the host's object is moved in and out.
+//! What a call is about (trouble, the object, the cache) lies in Luau's app data for its duration;
+//! the host's object is moved in and out.
 
 mod buffer;
 mod cache;
@@ -94,8 +95,8 @@ impl Engine {
             | StdLib::UTF8
             | StdLib::BIT
             | StdLib::BUFFER;
-        // Luau's own pcall: one can yield through it, which the wrapped one of mlua does not allow. A panic of the host's is still not the script's to
-        // catch: see `unless_panicked`.
+        // Luau's own pcall: one can yield through it, which the wrapped one of mlua does not allow.
+        // A panic of the host's is still not the script's to catch: see `unless_panicked`.
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(true))?;
         let meter = Arc::new(Meter::default());
         meter.end(&lua);
@@ -106,7 +107,8 @@ impl Engine {
         objects(&lua, &meter, &table)?;
         let prelude: Table =
             lua.load(include_str!("vm/prelude.luau")).set_name(format!("={}", place::PRELUDE)).call(table)?;
-        // The libraries and the metatable of strings become read-only; the prelude's base is copied from, never given away.
+        // The libraries and the metatable of strings become read-only; the prelude's base is copied
+        // from, never given away.
         lua.sandbox(true)?;
         meter::install(&lua, &meter);
         let prelude = prelude.pairs().collect::<mlua::Result<BTreeMap<String, Function>>>()?;
@@ -121,7 +123,8 @@ impl Engine {
     fn load(&mut self, chunk: &Chunk) -> Result<Function, ScriptError> {
         let before = self.lua.used_memory();
         let function = Cache::load(&self.lua, chunk);
-        // A compiled chunk stays, and is not the call's. If another one went for it, only a collection tells what is held.
+        // A compiled chunk stays, and is not the call's. If another one went for it, only a
+        // collection tells what is held.
         self.resting += self.lua.used_memory().saturating_sub(before);
         let mut cache = self.lua.app_data_mut::<Cache>().expect("every VM has a cache");
         if std::mem::take(&mut cache.evicted) {
@@ -144,7 +147,8 @@ impl Engine {
         self.with_trouble(|trouble| {
             *trouble = Trouble { output_max: budget.output, random: seed, ..Trouble::default() }
         });
-        // In a thread: a call that has to wait for its object yields, which costs nothing, where unwinding costs more than the call.
+        // In a thread: a call that has to wait for its object yields, which costs nothing, where
+        // unwinding costs more than the call.
         let result = self
             .thread
             .reset(self.prelude[function].clone())
@@ -200,7 +204,8 @@ impl Engine {
         f(&mut self.lua.app_data_mut::<Trouble>().expect("set at the start of every call"))
     }
 
-    /// After a call and after its results were taken: lets go of all it made. Gives the global function of the name in `entry`, if there was one.
+    /// After a call and after its results were taken: lets go of all it made. Gives the global
+    /// function of the name in `entry`, if there was one.
     fn finish(&mut self, entry: Option<&str>) -> (Vec<(Severity, String)>, u64, usize, Option<Function>) {
         let (used, peak) = (self.meter.used(), self.meter.peak(&self.lua));
         self.meter.end(&self.lua);

@@ -1,5 +1,6 @@
-//! Scripts written for Ceph's `lua` class answer here as they do there (MAL-22). The expected values were taken from Ceph 16.2; where ours differ on
-//! purpose, the test says so: reads see own writes, writing calls have output, budgets.
+//! Scripts written for Ceph's `lua` class answer here as they do there (MAL-22). The expected
+//! values were taken from Ceph 16.2; where ours differ on purpose, the test says so: reads see own
+//! writes, writing calls have output, budgets.
 
 use crate::model::{Caller, Model};
 use nacre_policy::{Kind, Severity, errno};

@@ -1,8 +1,9 @@
 //! A host's clock ends calls from outside: by the stop switch, at any moment of a call or of the clearing up after it.
 //!
-//! F16: the switch stayed set after the call that it ended. When that call left more than a MiB of garbage, the collection that follows runs a function
-//! of the prelude, whose first safepoint found the switch set and raised: the `expect` behind it panicked the evaluator's thread, and every long
-//! call of that OSD waited for ever, with nothing in health.
+//! F16: the switch stayed set after the call that it ended. When that call left more than a MiB of
+//! garbage, the collection that follows runs a function of the prelude, whose first safepoint found
+//! the switch set and raised: the `expect` behind it panicked the evaluator's thread, and every
+//! long call of that OSD waited for ever, with nothing in health.
 
 use crate::model::{Caller, Model};
 use bytes::Bytes;
@@ -62,11 +63,13 @@ fn a_clock_that_comes_too_late_ends_nothing() {
     assert_eq!(at.on(object, "function f() end objclass.register(f)", "f", b"").status, 0);
 }
 
-/// F33: what a step costs must grow with what it works on, or a script takes hours within its budget. The bytes per instruction are at most these.
+/// F33: what a step costs must grow with what it works on, or a script takes hours within its
+/// budget. The bytes per instruction are at most these.
 #[test]
 fn every_step_pays_by_the_size_of_what_it_works_on() {
     const N: usize = 256 << 10;
-    // What is done once to strings `s` and `t` of N bytes that differ in their last byte, a buffer `b`, a bufferlist `l`; bytes per instruction at most.
+    // What is done once to strings `s` and `t` of N bytes that differ in their last byte, a buffer
+    // `b`, a bufferlist `l`; bytes per instruction at most.
     let steps = [
         ("objclass.checksum()", 1024),
         ("s:sub(1, -2)", 1024),

@@ -195,7 +195,8 @@ fn a_native_class_cannot_swallow_a_wait() {
     assert_eq!(call(&mut at, &mut object, "user", "run", "careless").output, "5");
 }
 
-/// When wrappers of natives lost a function in between, the place of a refused call was one of the sandbox's own lines, and so was not shown.
+/// When wrappers of natives lost a function in between, the place of a refused call was one of the
+/// sandbox's own lines, and so was not shown.
 #[test]
 fn a_refused_call_of_another_class_is_told_at_the_scripts_line() {
     let mut at = Caller::new();

@@ -1,5 +1,5 @@
-//! Nothing a call did is visible to the next one (invariant 3): every way we could think of to leave something behind, in one VM, with one chunk
-//! that runs again and again.
+//! Nothing a call did is visible to the next one (invariant 3): every way we could think of to
+//! leave something behind, in one VM, with one chunk that runs again and again.
 
 use crate::model::{Caller, Model};
 use nacre_policy::*;
@@ -109,8 +109,9 @@ fn waiting_gives_the_object_back_and_the_second_run_starts_over() {
     assert_eq!((outcome.status, &outcome.output[..]), (0, &b"1false"[..]));
 }
 
-/// A call that waits yields where it can. Where Luau does not let it (comparators, metamethods, handlers of errors), it unwinds; no `pcall` and no handler on
-/// the way keeps it, and the VM is as good as before.
+/// A call that waits yields where it can. Where Luau does not let it (comparators, metamethods,
+/// handlers of errors), it unwinds; no `pcall` and no handler on the way keeps it, and the VM is as
+/// good as before.
 #[test]
 fn waiting_ends_a_call_wherever_it_happens() {
     let mut at = Caller::new();

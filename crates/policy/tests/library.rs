@@ -33,7 +33,8 @@ impl Desk {
         Self { at, object: Model::default(), class }
     }
 
-    /// A call: its output, or its errno. An error that is no errno, or a failed call that left something, is a fault of the class.
+    /// A call: its output, or its errno. An error that is no errno, or a failed call that left
+    /// something, is a fault of the class.
     pub fn call(&mut self, method: &str, input: impl AsRef<[u8]>) -> Result<Vec<u8>, i32> {
         self.call_of(self.class, method, input.as_ref())
     }

@@ -164,7 +164,8 @@ fn a_run_says_where_its_entry_begins() {
     assert_eq!((line(Some("f")), line(Some("g")), line(None)), (Some(3), None, None));
 }
 
-/// What works long within one step is charged by its size, above a size where its time is that of a step. Each line went red without its charge.
+/// What works long within one step is charged by its size, above a size where its time is that of a
+/// step. Each line went red without its charge.
 #[test]
 fn what_works_long_in_one_step_is_charged_by_its_size() {
     let cost = |setup: &str, call: &str| {

@@ -3,8 +3,9 @@
 use nacre_policy::regimes::*;
 use nacre_policy::*;
 
-/// A run as the paper's: (second, gets/s, keys). Fitted to published figures of a 15,000 s run: 610 gets/s in the first ten minutes, about 210 after
-/// 5,400 s, keys put between 600 and 5,400 s, 55,398 in the end. `speed` compresses time, as a faster growth rate does.
+/// A run as the paper's: (second, gets/s, keys). Fitted to published figures of a 15,000 s run: 610
+/// gets/s in the first ten minutes, about 210 after 5,400 s, keys put between 600 and 5,400 s,
+/// 55,398 in the end. `speed` compresses time, as a faster growth rate does.
 fn keyspace(speed: f64, noise_seed: u64) -> Vec<(f64, f64, f64)> {
     let mut state = noise_seed;
     (0..900)
@@ -76,7 +77,8 @@ fn the_stream_decides_within_minutes_of_the_last_change() {
     let mut settled = None;
     for (time, rate, _) in &run {
         stream.push(*time, *rate, Sensitivity::default());
-        // As the library's regime_cache decides: ten minutes without a new regime, at most 60 % of the first one's rate.
+        // As the library's regime_cache decides: ten minutes without a new regime, at most 60 % of
+        // the first one's rate.
         if settled.is_none() && time - stream.start >= 600.0 && stream.rate <= 0.6 * stream.first_rate {
             settled = Some((*time, stream.start));
         }

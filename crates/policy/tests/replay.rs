@@ -74,7 +74,8 @@ proptest! {
     }
 }
 
-/// The bytes themselves, so that a change of Luau or of our environment that replicas of two versions would disagree about is noticed.
+/// The bytes themselves, so that a change of Luau or of our environment that replicas of two
+/// versions would disagree about is noticed.
 #[test]
 fn the_bytes_are_these() {
     let mut at = Caller::new();

@@ -1,5 +1,6 @@
-//! Hostile scripts, a file each (`zoo/NN-name.lua`; the first line says what must come of it). After each one the same VM does honest work, its memory
-//! is back, and a second run ends in the same way after the same number of instructions (MAL-24, invariants 1 to 3).
+//! Hostile scripts, a file each (`zoo/NN-name.lua`; the first line says what must come of it).
+//! After each one the same VM does honest work, its memory is back, and a second run ends in the
+//! same way after the same number of instructions (MAL-24, invariants 1 to 3).
 
 use crate::model::{Caller, Model};
 use nacre_policy::{Budget, CallEnd, Chunk, Target};

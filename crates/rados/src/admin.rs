@@ -1,5 +1,6 @@
-//! Commands in Nacre's dialect (`docs/formats/commands.md`) that a Ceph cluster's monitors can answer: what services and the commands about objects need.
-//! A Ceph cluster is administered with its own tools.
+//! Commands in Nacre's dialect (`docs/formats/commands.md`) that a Ceph cluster's monitors can
+//! answer: what services and the commands about objects need. A Ceph cluster is administered with
+//! its own tools.
 
 use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::handle::{Rados, To};
@@ -53,7 +54,8 @@ fn pools(cluster: &Rados) -> Result<Vec<Value>, RadosError> {
     Ok(rows(&dump, "pools").iter().map(pool).collect())
 }
 
-/// Makes a pool with the cluster's defaults, or what is asked for, and says whose it is: a pool of no application is a health warning.
+/// Makes a pool with the cluster's defaults, or what is asked for, and says whose it is: a pool of
+/// no application is a health warning.
 fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     let name = request.get("name").and_then(Value::as_str).unwrap_or_default();
     if pools(cluster)?.iter().any(|pool| pool["name"] == name) {

@@ -1,7 +1,8 @@
 //! Operations in flight on a Ceph cluster.
 //!
-//! Operations of several stages (`plan`) hold back later ones on the same object, so that those take effect in the order of submission; of single-stage ones
-//! librados and the OSDs keep the order.
+//! Operations of several stages (`plan`) hold back later ones on the same object, so that those
+//! take effect in the order of submission; of single-stage ones librados and the OSDs keep the
+//! order.
 
 mod calls;
 mod locks;

@@ -1,7 +1,8 @@
 //! Compound operations, and where librados writes what they read.
 //!
-//! What librados writes to has to stay where it is until the operation has ended: it lives in allocations of its own ([`Out`]), which only the owner of
-//! an operation that has ended opens. What is to be written librados copies at once.
+//! What librados writes to has to stay where it is until the operation has ended: it lives in
+//! allocations of its own ([`Out`]), which only the owner of an operation that has ended opens.
+//! What is to be written librados copies at once.
 
 use crate::ffi::{
     self, Functions, rados_completion_t, rados_omap_iter_t, rados_read_op_t, rados_write_op_t, rados_xattrs_iter_t,
@@ -49,7 +50,8 @@ pub struct Out {
     functions: &'static Functions,
     cell: NonNull<Cell>,
 }
-// SAFETY: it is the only owner of the allocation; librados writes to it from its own threads, before the operation ends.
+// SAFETY: it is the only owner of the allocation; librados writes to it from its own threads,
+// before the operation ends.
 unsafe impl Send for Out {}
 
 impl Out {
@@ -111,7 +113,8 @@ impl Out {
 
 impl Drop for Out {
     fn drop(&mut self) {
-        // SAFETY: it was made by a box, and nobody uses it any more: operations in flight are never dropped, but leaked.
+        // SAFETY: it was made by a box, and nobody uses it any more: operations in flight are never
+        // dropped, but leaked.
         let cell = unsafe { Box::from_raw(self.cell.as_ptr()) };
         match cell.kind {
             // SAFETY: made by librados for this part, and not given back yet.

@@ -43,7 +43,8 @@ pub struct Context {
     cluster: Rados,
     raw: rados_ioctx_t,
 }
-// SAFETY: contexts are made to be used by several threads; what would not be (setting namespace and snapshots) happens before it is shared.
+// SAFETY: contexts are made to be used by several threads; what would not be (setting namespace and
+// snapshots) happens before it is shared.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -118,7 +119,8 @@ impl Context {
         Ok(context)
     }
 
-    /// Allocates the number of a snapshot for clients that say themselves what their writes preserve. Waits for the monitors.
+    /// Allocates the number of a snapshot for clients that say themselves what their writes
+    /// preserve. Waits for the monitors.
     ///
     /// # Errors
     /// As they say.

@@ -1,7 +1,8 @@
-//! What is used of `librados.so.2`, found at run time: Nacre is built and runs without it (`layers.toml` keeps it a library of this crate alone).
+//! What is used of `librados.so.2`, found at run time: Nacre is built and runs without it
+//! (`layers.toml` keeps it a library of this crate alone).
 //!
-//! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but for none. Nothing outside this crate's
-//! wrappers calls them.
+//! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but
+//! for none. Nothing outside this crate's wrappers calls them.
 
 #![allow(non_camel_case_types, clippy::type_complexity, clippy::upper_case_acronyms)]
 

@@ -30,7 +30,8 @@ impl Drop for Completion {
 }
 
 impl Completion {
-    /// One that appends `event` to the queue when its operation has ended. If it is never sent, [`Self::unsent`] takes that back.
+    /// One that appends `event` to the queue when its operation has ended. If it is never sent,
+    /// [`Self::unsent`] takes that back.
     pub fn telling<E: Send + 'static>(functions: &'static Functions, queue: &Arc<Queue<E>>, event: E) -> Unsent<E> {
         let tag = Box::into_raw(Box::new(Tag { queue: queue.clone(), event }));
         let mut raw = ptr::null_mut();

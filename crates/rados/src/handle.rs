@@ -1,4 +1,5 @@
-//! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, for no longer than [`Bounds`] say.
+//! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, for no
+//! longer than [`Bounds`] say.
 
 use crate::error::{EINVAL, RadosError};
 use crate::ffi::{Functions, functions, rados_t};

@@ -1,7 +1,9 @@
-//! What an operation would do to an object whose state was read: results, the first part that fails, and what is to be written.
+//! What an operation would do to an object whose state was read: results, the first part that
+//! fails, and what is to be written.
 //!
-//! It is `crates/osd`'s evaluation in small, without what Ceph cannot do. What it decides on is one version of the object; whoever writes afterwards sees to
-//! it that the object is still of that version.
+//! It is `crates/osd`'s evaluation in small, without what Ceph cannot do. What it decides on is one
+//! version of the object; whoever writes afterwards sees to it that the object is still of that
+//! version.
 
 use crate::compound::Found;
 use crate::plan::{Input, Step, lacks, lock_step, write_step};

@@ -1,4 +1,5 @@
-//! The third implementation of [`nacre_client::ObjectCluster`]: an existing Ceph cluster, through `librados.so.2` loaded at run time (DESIGN §9; UNI-06).
+//! The third implementation of [`nacre_client::ObjectCluster`]: an existing Ceph cluster, through
+//! `librados.so.2` loaded at run time (DESIGN §9; UNI-06).
 //!
 //! ```text
 //!  submit ─▶ plan: read · write · read-judge-write ─▶ compound ─▶ librados ─▶ OSDs of Ceph
@@ -12,8 +13,10 @@
 //! * [`meta`]: service metadata in an object;
 //! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
-//! *Invariants.* Operations on one object take effect in the order of their submission. What fails had no effect; what has no answer in time is
-//! [`Failure::Unknown`](nacre_client::Failure::Unknown). No call but [`handle`]'s waits for the cluster.
+//! *Invariants.* Operations on one object take effect in the order of their submission. What fails
+//! had no effect; what has no answer in time is
+//! [`Failure::Unknown`](nacre_client::Failure::Unknown). No call but [`handle`]'s waits for the
+//! cluster.
 //!
 //! *Boundary*: answers come from librados, which has checked them; `unsafe` is in this crate alone.
 

@@ -1,4 +1,5 @@
-//! Listings. Ceph lists a pool in the order of its objects' hashes; the range of hashes is cut into [`GROUPS`] parts that are listed by themselves.
+//! Listings. Ceph lists a pool in the order of its objects' hashes; the range of hashes is cut into
+//! [`GROUPS`] parts that are listed by themselves.
 //!
 //! librados does not say what is in a cursor, so a page's end is kept here, and the caller gets a number for it.
 

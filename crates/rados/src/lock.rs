@@ -1,9 +1,12 @@
 //! Locks as Ceph's class `lock` keeps them (`rados lock …` sees the same): requests to it, and what it answers.
 //!
 //! Ours and its differ where they say so here:
-//! * a holder's cookie is text there; ours is a number, written in decimal. Other clients' cookies become numbers by a hash, so that they can be named;
-//! * there are no fencing tokens there; the object's version at the grant serves, and a renewal gets a new, greater one;
-//! * a lease ends by itself there, by the OSD's clock, and does not fence its holder: what must not happen after it is to be guarded with the lock.
+//! * a holder's cookie is text there; ours is a number, written in decimal. Other clients' cookies
+//!   become numbers by a hash, so that they can be named;
+//! * there are no fencing tokens there; the object's version at the grant serves, and a renewal
+//!   gets a new, greater one;
+//! * a lease ends by itself there, by the OSD's clock, and does not fence its holder: what must not
+//!   happen after it is to be guarded with the lock.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use nacre_types::{ClientId, Epoch, Instance, Name, Version};

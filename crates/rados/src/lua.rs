@@ -1,7 +1,7 @@
 //! How scripts travel to `cls_lua`: with every call, which compiles them anew.
 //!
-//! A script of the caller's own goes as it is. An installed class goes inside another script, `prelude.lua`, which gives it what a class finds on our own
-//! engine, and says where it failed.
+//! A script of the caller's own goes as it is. An installed class goes inside another script,
+//! `prelude.lua`, which gives it what a class finds on our own engine, and says where it failed.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::fmt::Write as _;
@@ -33,7 +33,8 @@ pub fn input(script: &[u8], handler: &[u8], data: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The script that calls a method of an installed class; without a method, one that only tries whether the class loads: what is wrong is its output.
+/// The script that calls a method of an installed class; without a method, one that only tries
+/// whether the class loads: what is wrong is its output.
 #[must_use]
 pub fn installed(class: &[u8], method: Option<&[u8]>, source: &[u8]) -> Bytes {
     let mut head = String::from("local CLASS, METHOD, SOURCE = ");

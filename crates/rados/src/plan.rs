@@ -1,4 +1,5 @@
-//! How an operation is carried out on Ceph, which has reads or writes in one operation, but not both, and other ideas of guards.
+//! How an operation is carried out on Ceph, which has reads or writes in one operation, but not
+//! both, and other ideas of guards.
 //!
 //! ```text
 //!  only reads, guards        one read ── judged here (judge.rs) ──▶ answer
@@ -9,8 +10,9 @@
 //!                                 └─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! *Invariants.* An operation that fails had no effect: what Ceph refuses it does not apply, and what is judged here has not been sent. The third way is
-//! the reference; the second is only quicker where it succeeds. Nothing here waits or sends.
+//! *Invariants.* An operation that fails had no effect: what Ceph refuses it does not apply, and
+//! what is judged here has not been sent. The third way is the reference; the second is only
+//! quicker where it succeeds. Nothing here waits or sends.
 
 use bytes::Bytes;
 use nacre_types::{Name, ObjectId};
@@ -268,7 +270,8 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
             // Nothing has this version, and Ceph takes it for a mistake.
             SubOp::AssertVersion { version } if version.number == 0 => return None,
             SubOp::AssertVersion { version } => steps.push(Step::AssertVersion(version.number)),
-            // An absent attribute equals the empty value; of that, and of objects that are not there, Ceph has opinions of its own.
+            // An absent attribute equals the empty value; of that, and of objects that are not
+            // there, Ceph has opinions of its own.
             SubOp::CompareAttr { name, value } if !value.is_empty() => {
                 steps.push(Step::CompareAttr(name.clone(), value.clone()))
             }

@@ -1,6 +1,8 @@
-//! Watches, as librados keeps them: it registers them anew after failures by itself, and says when something may have been missed.
+//! Watches, as librados keeps them: it registers them anew after failures by itself, and says when
+//! something may have been missed.
 //!
-//! Weaker than on our own engine: a watcher that does not acknowledge in time is reported as one that missed the notify, but keeps its watch.
+//! Weaker than on our own engine: a watcher that does not acknowledge in time is reported as one
+//! that missed the notify, but keeps its watch.
 
 use crate::context::Context;
 use crate::ffi::Functions;
@@ -22,7 +24,8 @@ pub enum Heard {
     Broken,
 }
 
-/// What callbacks get. It is never given back: callbacks may be under way when a watch ends, and nobody says when the last has returned.
+/// What callbacks get. It is never given back: callbacks may be under way when a watch ends, and
+/// nobody says when the last has returned.
 pub struct Ear<E> {
     queue: Arc<Queue<E>>,
     watch: WatchId,

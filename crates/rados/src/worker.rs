@@ -1,4 +1,5 @@
-//! What librados can only do while one waits: listings, rollbacks, registrations. A few threads wait, so that nobody else has to.
+//! What librados can only do while one waits: listings, rollbacks, registrations. A few threads
+//! wait, so that nobody else has to.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};

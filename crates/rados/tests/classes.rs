@@ -1,5 +1,6 @@
-//! Lua classes on Ceph: the library's portable classes keep the promises that they keep in the sandbox and on our own engine (`crates/classcases`); what is not
-//! portable is refused; versions are told, and change within the bounded time.
+//! Lua classes on Ceph: the library's portable classes keep the promises that they keep in the
+//! sandbox and on our own engine (`crates/classcases`); what is not portable is refused; versions
+//! are told, and change within the bounded time.
 
 use crate::{OwnPool, ceph};
 use bytes::Bytes;
@@ -247,8 +248,8 @@ fn a_call_is_a_part_of_its_operation() {
     assert_eq!(all(&mut client, vec![read]).remove(0).result.expect("there").payload.concat(), b"new");
 }
 
-/// The first call waits until it is known what is installed: what was submitted after it on its object waits with it, what was submitted before does not let
-/// that go.
+/// The first call waits until it is known what is installed: what was submitted after it on its
+/// object waits with it, what was submitted before does not let that go.
 #[test]
 fn calls_keep_their_place_among_other_operations() {
     let Some(place) = Place::find("the order of calls", "order") else { return };
@@ -291,7 +292,8 @@ fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_
     class.install(&says("two"));
     let two_is = class.activation;
     assert!(two_is > one_is);
-    // A client that has not looked yet sees the new one at once; the other may take the old one for a while, and then never again.
+    // A client that has not looked yet sees the new one at once; the other may take the old one for
+    // a while, and then never again.
     assert_eq!(say(&mut second, &class), Ok(called(two_is, 0, "two")));
     std::thread::sleep(YOUNG);
     for _ in 0..5 {

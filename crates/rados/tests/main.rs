@@ -1,4 +1,5 @@
-//! Against a real Ceph cluster: the one whose `ceph.conf` the variable `NACRE_TEST_CEPH` names. `./x test` brings one up.
+//! Against a real Ceph cluster: the one whose `ceph.conf` the variable `NACRE_TEST_CEPH` names.
+//! `./x test` brings one up.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests of a host")]
 
 mod classes;

@@ -1,4 +1,5 @@
-//! Service metadata on a real cluster: races, watches, leases, histories. Each test has an object of its own; one uses the cluster's.
+//! Service metadata on a real cluster: races, watches, leases, histories. Each test has an object
+//! of its own; one uses the cluster's.
 
 use crate::OwnPool;
 use crate::outage::Stopped;

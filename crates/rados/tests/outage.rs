@@ -1,4 +1,5 @@
-//! A Ceph cluster that stands still, in the middle of work: everything ends in bounded time, says why, and goes on when the cluster does.
+//! A Ceph cluster that stands still, in the middle of work: everything ends in bounded time, says
+//! why, and goes on when the cluster does.
 
 use crate::OwnPool;
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};

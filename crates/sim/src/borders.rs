@@ -1,4 +1,5 @@
-//! Rare paths that are the simulator's own, counted as those of the roles are ([`nacre_types::borders`], `docs/faults.md`).
+//! Rare paths that are the simulator's own, counted as those of the roles are
+//! ([`nacre_types::borders`], `docs/faults.md`).
 
 nacre_types::borders! {
     /// Fences that operators lifted while the instance that they had shut out went on.

@@ -1,9 +1,12 @@
 //! Clients that watch, notify and lock, beside what they do to registers; and what must be true of that.
 //!
-//! What is written down is when things were asked for and answered, in virtual time. Checked at the end ([`Notices::check`]):
+//! What is written down is when things were asked for and answered, in virtual time. Checked at the
+//! end ([`Notices::check`]):
 //! 1. who is said to have acknowledged a notify was told of it;
-//! 2. a watch that was registered before a notify was begun, and known to be there after it was answered, was told of it;
-//! 3. who is said to have missed a notify was not known to have a watch after that was said: he has lost it, and heard so;
+//! 2. a watch that was registered before a notify was begun, and known to be there after it was
+//!    answered, was told of it;
+//! 3. who is said to have missed a notify was not known to have a watch after that was said: he has
+//!    lost it, and heard so;
 //! 4. every write under a lock carries the token of the lock's last grant before it: no two holders' writes overlap;
 //! 5. what was begun ends, once the faults have.
 
@@ -343,7 +346,8 @@ impl Chores {
                 // The answer may be about a watch that is gone already: only a ping's answer says that it is there.
                 match result {
                     Ok(_) => log.registered = Some(now),
-                    // Nobody knows any more whether it was registered: what it was told meanwhile is acknowledged by nobody.
+                    // Nobody knows any more whether it was registered: what it was told meanwhile
+                    // is acknowledged by nobody.
                     Err(_) => {
                         self.watch = None;
                         self.acks.retain(|(_, of, _)| *of != watch);

@@ -1,6 +1,8 @@
-//! A daemon's monotonic clock: its own start, its own rate, and a rate that may change while it runs (± 500 ppm, DESIGN §3).
+//! A daemon's monotonic clock: its own start, its own rate, and a rate that may change while it
+//! runs (± 500 ppm, DESIGN §3).
 //!
-//! Wall clocks are read by nobody who decides; monitors stamp log lines with one, and each of their lives finds another.
+//! Wall clocks are read by nobody who decides; monitors stamp log lines with one, and each of their
+//! lives finds another.
 
 use crate::rng::Rng;
 use nacre_types::Time;

@@ -5,10 +5,11 @@
 //!                               └──▶ Store ─▶ TestDevice      operations and jobs finish a few at a time, in any order
 //!  crash ─▶ RamStore: a prefix of what was not committed      Store: any part of what was not flushed, in sectors
 //! ```
-//! Pages of a running store's index may rot ([`Disk::rot_index`]): it ends when it meets one, does not open again, or nobody ever looks there.
+//! Pages of a running store's index may rot ([`Disk::rot_index`]): it ends when it meets one, does
+//! not open again, or nobody ever looks there.
 //!
-//! A crash may fall into a job (a checkpoint of the index) or into the opening of the store: then some prefix of what that wrote is what the
-//! next life finds, as far as it was flushed.
+//! A crash may fall into a job (a checkpoint of the index) or into the opening of the store: then
+//! some prefix of what that wrote is what the next life finds, as far as it was flushed.
 
 use crate::plan::{Disks, Plan};
 use crate::rng::Rng;
@@ -85,7 +86,8 @@ fn options(plan: &Plan) -> OpenOptions {
         deferred_bytes: 96 << 10,
         queue_bytes_max: plan.queue_bytes_max,
         salt: 0x6e61_6372_6531_3337,
-        // So small that workloads cross them: omaps are cloned in slices, ranges leave the index in several checkpoints.
+        // So small that workloads cross them: omaps are cloned in slices, ranges leave the index in
+        // several checkpoints.
         clone_slice_bytes: 256,
         removals_max: 16,
         write_back_depth: 4,
@@ -132,7 +134,8 @@ impl Real {
     }
 }
 
-/// Opens the store on an image; crashes a few times while doing so, if the dice say so. If it does not open: what lies there now, and why.
+/// Opens the store on an image; crashes a few times while doing so, if the dice say so. If it does
+/// not open: what lies there now, and why.
 fn open(
     length: u64,
     mut image: Image,
@@ -196,8 +199,8 @@ fn checked(length: u64, image: Image) -> nacre_store::Report {
     nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device")
 }
 
-/// A page after a fault: with a flipped bit, as it was `before` (its writes since were lost), or with the content of the
-/// page at `other` (a misdirected write).
+/// A page after a fault: with a flipped bit, as it was `before` (its writes since were lost), or
+/// with the content of the page at `other` (a misdirected write).
 fn damaged(image: &Image, before: &Image, at: u64, other: u64, rng: &mut Rng) -> [u8; 4096] {
     let mut page = [0; 4096];
     match rng.below(3) {
@@ -291,8 +294,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Damages pages of the index of a store at work: flipped bits, what another page has, or (for one of them: who loses a page and the checksum of it cannot
-    /// know, F7) what lay there when the daemon started. Says how many.
+    /// Damages pages of the index of a store at work: flipped bits, what another page has, or (for
+    /// one of them: who loses a page and the checksum of it cannot know, F7) what lay there when
+    /// the daemon started. Says how many.
     pub fn rot_index(&mut self, rng: &mut Rng) -> usize {
         let Kind::Real(real) = &mut self.kind else { return 0 };
         real.feed();
@@ -321,7 +325,8 @@ impl Disk {
         self.damages.is_empty()
     }
 
-    /// Pages of the index that are still as they were damaged are as before: a cable was at fault, or a sector is read at the third attempt.
+    /// Pages of the index that are still as they were damaged are as before: a cable was at fault,
+    /// or a sector is read at the third attempt.
     pub fn mend_index(&mut self) {
         // A page may have been damaged twice: the last damage goes first.
         for Damage { at, before, after } in std::mem::take(&mut self.damages).into_iter().rev() {
@@ -431,7 +436,8 @@ impl Disk {
         }
     }
 
-    /// Whether the disk has something to do; if so, a turn is to be scheduled, and this is no longer true until it is over.
+    /// Whether the disk has something to do; if so, a turn is to be scheduled, and this is no
+    /// longer true until it is over.
     pub fn wants_turn(&mut self) -> bool {
         let busy = match &self.kind {
             Kind::Ram(store) => {
@@ -504,9 +510,9 @@ impl Disk {
         true
     }
 
-    /// Damages a device that is not open, in its roots, log and index, but not in objects' data. Returns whether the store
-    /// notices: it does not open, or its check says so, and is of no use then. What neither notices stays, and has to be
-    /// harmless.
+    /// Damages a device that is not open, in its roots, log and index, but not in objects' data.
+    /// Returns whether the store notices: it does not open, or its check says so, and is of no use
+    /// then. What neither notices stays, and has to be harmless.
     pub fn spoil(&mut self, rng: &mut Rng) -> bool {
         let Kind::Off(image) = &mut self.kind else { return false };
         let replayed = checked(self.length, image.clone()).replayed;
@@ -520,8 +526,8 @@ impl Disk {
             // Where one copy of the root is damaged the other serves.
             let is_noticed = |finding: &Finding| !is_data(finding) && *finding != Finding::RootCopy;
             let noticed = report.findings.iter().any(is_noticed);
-            // Damage to the log's last group looks like a torn write (docs/formats/store.md): what such a replica has lost, it
-            // cannot know.
+            // Damage to the log's last group looks like a torn write (docs/formats/store.md): what
+            // such a replica has lost, it cannot know.
             if noticed || !report.findings.iter().any(is_data) && report.replayed == replayed {
                 *image = spoilt;
             }

@@ -1,4 +1,5 @@
-//! Early answers (CEPH-46): an update was told to be applied in memory on the whole acting set. Until its answer proper comes, when may it be lost?
+//! Early answers (CEPH-46): an update was told to be applied in memory on the whole acting set.
+//! Until its answer proper comes, when may it be lost?
 //!
 //! ```text
 //!  OpApplied is sent ─▶ holders: the acting members whose logs have it   all that are in the interval must
@@ -92,8 +93,9 @@ impl World {
             let head = member.local.log.head();
             let has = (head.interval == version.interval && head >= version)
                 || member.local.log.entries().iter().any(|entry| entry.version == version);
-            // Who has not left the interval since has it in memory at the least. One that lost power since it said so and has no instance yet still names
-            // the interval on its disk (seed 146).
+            // Who has not left the interval since has it in memory at the least. One that lost
+            // power since it said so and has no instance yet still names the interval on its disk
+            // (seed 146).
             let is_live = self
                 .processes
                 .get(&Entity::Osd(osd))

@@ -1,7 +1,8 @@
 //! What goes wrong, and when: one fault at a time is begun, many may last at once, until all end.
 //!
-//! Some are aimed: at a primary that is deposed and does not hear of it, at a leader that is cut off, at everybody who has not yet flushed what he
-//! acknowledged. Blind faults find those windows too, but one would wait long for it.
+//! Some are aimed: at a primary that is deposed and does not hear of it, at a leader that is cut
+//! off, at everybody who has not yet flushed what he acknowledged. Blind faults find those windows
+//! too, but one would wait long for it.
 
 use crate::network::Network;
 use crate::plan::{MS, SECOND};
@@ -161,8 +162,8 @@ impl World {
         }
     }
 
-    /// A few blocks of the first OSD's objects; not of the only complete copy of a group, which nobody could heal (an operator's word gives such an object
-    /// up, and that comes with scrub).
+    /// A few blocks of the first OSD's objects; not of the only complete copy of a group, which
+    /// nobody could heal (an operator's word gives such an object up, and that comes with scrub).
     fn rot(&mut self) {
         let who = Entity::Osd(OsdId(0));
         if !self.others_are_complete(OsdId(0)) {
@@ -279,8 +280,9 @@ impl World {
         self.after(1, Event::WakeClient(client));
     }
 
-    /// Prepares to take a group from its primary while that cannot hear of it, and some clients cannot either: everybody reads one of its
-    /// registers for a moment, so that no update is under way when it happens.
+    /// Prepares to take a group from its primary while that cannot hear of it, and some clients
+    /// cannot either: everybody reads one of its registers for a moment, so that no update is under
+    /// way when it happens.
     fn prepare_to_depose(&mut self) {
         let Some((pg, acting)) = self.some_group() else { return };
         let Some(primary) = acting.first().copied() else { return };
@@ -300,11 +302,14 @@ impl World {
 
     /// The deed, in one of three ways.
     ///
-    /// * What the old primary may still say, and for how long, is what *leases* are about: the others write what those with the old primary read,
-    ///   and the other members start anew at once.
-    /// * What it takes for acknowledged is what *intervals* are about: those with the old primary write, and after a while the others hear it
-    ///   again, but it hears only what is short: no map.
-    /// * What it brings back is what activations are about: its *log* gets longer than that of the others, who are answered and write little.
+    /// * What the old primary may still say, and for how long, is what *leases* are about: the
+    ///   others write what those with the old primary read, and the other members start anew at
+    ///   once.
+    /// * What it takes for acknowledged is what *intervals* are about: those with the old primary
+    ///   write, and after a while the others hear it again, but it hears only what is short: no
+    ///   map.
+    /// * What it brings back is what activations are about: its *log* gets longer than that of the
+    ///   others, who are answered and write little.
     pub(crate) fn depose(&mut self, pg: PgId, primary: OsdId, alone: &[Entity]) {
         if !self.faults {
             return;
@@ -346,8 +351,8 @@ impl World {
         }
     }
 
-    /// A group's members lose power while the others' disks are slow; the primary, whose disk is not, stays away for long. What the others
-    /// acknowledged must be there.
+    /// A group's members lose power while the others' disks are slow; the primary, whose disk is
+    /// not, stays away for long. What the others acknowledged must be there.
     fn die_before_flush(&mut self) {
         let Some((pg, members)) = self.some_group() else { return };
         self.note(|| format!("the members of {pg} will lose power"));
@@ -367,8 +372,9 @@ impl World {
         self.after(wait, Event::Blackout { members, away });
     }
 
-    /// A group's members have slow disks, answer early what they have not flushed, and then all of them lose power, or all but one. Some clients cannot send
-    /// again for a while what was lost, and the others read meanwhile.
+    /// A group's members have slow disks, answer early what they have not flushed, and then all of
+    /// them lose power, or all but one. Some clients cannot send again for a while what was lost,
+    /// and the others read meanwhile.
     fn die_after_early_answers(&mut self) {
         let Some((pg, mut members)) = self.some_group().filter(|(_, members)| !members.is_empty()) else { return };
         let wait = self.rng.between(100 * MS, SECOND);
@@ -434,8 +440,8 @@ impl World {
         self.after(16 * SECOND, Event::Calm);
     }
 
-    /// The OSD with the least room goes away until others have deleted nearly everything: it comes back full of what is gone, and its host has no more room either,
-    /// for a while.
+    /// The OSD with the least room goes away until others have deleted nearly everything: it comes
+    /// back full of what is gone, and its host has no more room either, for a while.
     pub(crate) fn fullest_misses_the_deletions(&mut self) {
         let used = |osd: &OsdId| self.processes[&Entity::Osd(*osd)].osd().map(|role| role.last_words().0.used);
         let fullest = self.osds().into_iter().filter_map(|osd| Some((used(&osd)?, osd))).max();

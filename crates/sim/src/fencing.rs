@@ -6,17 +6,19 @@
 //!     ▼
 //!  refused                       witnesses, whose map has the fence, read the object ─▶ always the same
 //! ```
-//! A primary that answers a witness has the witness's map or a newer one. So whatever the victim sent, and whenever it arrives (late, doubled, sent again to
-//! another primary): from the first answer to a witness on the object does not change any more, and what the victim was answered before is there. The lock
-//! that it took with its first write is free.
+//! A primary that answers a witness has the witness's map or a newer one. So whatever the victim
+//! sent, and whenever it arrives (late, doubled, sent again to another primary): from the first
+//! answer to a witness on the object does not change any more, and what the victim was answered
+//! before is there. The lock that it took with its first write is free.
 //!
 //! ```text
 //!  operator ──fence rm──▶ monitors     the same instance goes on: what it asks from then on works
 //!     └──fence add── now and then, once more
 //! ```
-//! Where fences are lifted ([`Plan::lifts`](crate::Plan::lifts)): who asks under a map without the fence is not refused for it; the object goes through its
-//! values in the order in which they were written; what was refused for good never happens, however late a copy of it arrives; and what rests on a lock that
-//! a witness took over meanwhile is refused.
+//! Where fences are lifted ([`Plan::lifts`](crate::Plan::lifts)): who asks under a map without the
+//! fence is not refused for it; the object goes through its values in the order in which they were
+//! written; what was refused for good never happens, however late a copy of it arrives; and what
+//! rests on a lock that a witness took over meanwhile is refused.
 
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;

@@ -1,9 +1,12 @@
-//! Clients that fill devices which are really small ([`Plan::small_disks`](crate::Plan::small_disks)), and what must be true of that (DESIGN §3, full).
+//! Clients that fill devices which are really small
+//! ([`Plan::small_disks`](crate::Plan::small_disks)), and what must be true of that (DESIGN §3,
+//! full).
 //!
 //! ```text
 //!  writes of up to 400 KB, now and then a deletion ─▶ Full ─▶ again and again … faults end ─▶ everything is deleted ─▶ the cluster heals
 //! ```
-//! 1. what an OSD orders its store takes: the OSD's account of room (`osd/src/room.rs`) refuses before the store would (`disk.rs` panics when that refuses);
+//! 1. what an OSD orders its store takes: the OSD's account of room (`osd/src/room.rs`) refuses
+//!    before the store would (`disk.rs` panics when that refuses);
 //! 2. a deletion is never refused for want of room, and is answered;
 //! 3. an object whose write was answered is there to be deleted.
 

@@ -20,7 +20,8 @@ impl World {
             for group in osd.pgs() {
                 let Some(primary) = group.as_primary() else { continue };
                 for (peer, state) in &primary.peers {
-                    // Nobody has acknowledged what it does not have. Who is not up yet may have a new store, and not know what was acknowledged under its name.
+                    // Nobody has acknowledged what it does not have. Who is not up yet may have a
+                    // new store, and not know what was acknowledged under its name.
                     let other = self.processes[&Entity::Osd(*peer)].osd().filter(|osd| osd.is_live());
                     let other = other.and_then(|role| role.pgs().find(|other| other.id() == group.id()));
                     let Some(other) = other.filter(|other| other.interval.since == group.interval.since) else {
@@ -35,8 +36,9 @@ impl World {
         self.at_most_one_leader_serves();
     }
 
-    /// The last fault is a while ago, and neither restarts nor orders of the operator have cured anything: every group that has the members
-    /// it needs serves. From now on it is put in order for good.
+    /// The last fault is a while ago, and neither restarts nor orders of the operator have cured
+    /// anything: every group that has the members it needs serves. From now on it is put in order
+    /// for good.
     pub(crate) fn calm_down(&mut self) {
         self.must_answer();
         self.must_answer_from = u64::MAX;
@@ -54,8 +56,8 @@ impl World {
         self.put_in_order();
     }
 
-    /// Groups whose interval is old enough that it ought to serve, and has enough members, or could have: OSDs that are up and were members when the group
-    /// last served, out or not.
+    /// Groups whose interval is old enough that it ought to serve, and has enough members, or could
+    /// have: OSDs that are up and were members when the group last served, out or not.
     fn groups_that_can_serve(&self) -> Vec<PgId> {
         let Some(map) = self.ledger.map() else { return Vec::new() };
         let enough = |pg: &PgId, members: usize| {
@@ -146,7 +148,8 @@ impl World {
             })
     }
 
-    /// As many as its pool wants. The one of the programs may want fewer than the plan: it is as wide as the cluster was when it was made.
+    /// As many as its pool wants. The one of the programs may want fewer than the plan: it is as
+    /// wide as the cluster was when it was made.
     fn has_copies(map: &nacre_wire::ClusterMap, pg: PgId, members: usize) -> bool {
         map.pools.get(&pg.pool).is_some_and(|pool| members >= usize::from(pool.size))
     }

@@ -4,7 +4,8 @@
 //! 1. never two different maps of one epoch, whoever shows them, in whatever life;
 //! 2. the deltas make the maps: applied here, one after the other, they give the same digests;
 //! 3. an interval is activated once; a second activation of it only adds members;
-//! 4. of two successive activations of a group, the later has a member of the earlier: somebody who knows every answered write.
+//! 4. of two successive activations of a group, the later has a member of the earlier: somebody who
+//!    knows every answered write.
 
 use nacre_mon::Mon;
 use nacre_types::{Entity, Epoch, PgId};

@@ -10,14 +10,17 @@
 //!  all faults end ─▶ everything must become clean ─▶ copies identical · stores sound · every register's history linearizable
 //! ```
 //! * [`rng`]: the only source of chance; [`plan`]: what a seed means;
-//! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`], [`clock`], [`disk`], [`process`]: its parts;
-//! * `faults`: what goes wrong; `survey`: members compared with primaries all the while; `health`: invariants, and when all is well; [`ledger`]: every map that was ever committed;
-//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw; [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of
-//!   methods; [`propagation`]: how soon new versions are live;
-//!   [`snapshots`]: for snapshots, rollback, appends and copies;
-//!   [`spanning`]: for writes of several objects under locks;
-//!   [`streams`]: for many operations in flight on one object, and for listings; [`early`]: for what was answered before it was durable;
-//!   [`fencing`]: for clients that are fenced; [`filling`]: for devices that are full; [`operator`]: the same with commands;
+//! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`],
+//!   [`clock`], [`disk`], [`process`]: its parts;
+//! * `faults`: what goes wrong; `survey`: members compared with primaries all the while; `health`:
+//!   invariants, and when all is well; [`ledger`]: every map that was ever committed;
+//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw;
+//!   [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of methods;
+//!   [`propagation`]: how soon new versions are live; [`snapshots`]: for snapshots, rollback,
+//!   appends and copies; [`spanning`]: for writes of several objects under locks; [`streams`]: for
+//!   many operations in flight on one object, and for listings; [`early`]: for what was answered
+//!   before it was durable; [`fencing`]: for clients that are fenced; [`filling`]: for devices that
+//!   are full; [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.

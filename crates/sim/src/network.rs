@@ -1,16 +1,19 @@
 //! Which messages arrive, and when.
 //!
-//! Between daemons of one kind messages are delayed, lost, doubled and overtake each other; on the connection of a client, or of an OSD with
-//! its monitor, they are delayed, lost and doubled, and overtake nothing. Between a client and an OSD nothing arrives any more after a loss, until
-//! the client has noticed that the connection is gone: as TCP has it, what arrives is the beginning of what was sent. Across a cut nothing arrives; through a narrow path only what is
-//! short (a path whose largest packet somebody has set too small loses every long message, and no short one).
+//! Between daemons of one kind messages are delayed, lost, doubled and overtake each other; on the
+//! connection of a client, or of an OSD with its monitor, they are delayed, lost and doubled, and
+//! overtake nothing. Between a client and an OSD nothing arrives any more after a loss, until the
+//! client has noticed that the connection is gone: as TCP has it, what arrives is the beginning of
+//! what was sent. Across a cut nothing arrives; through a narrow path only what is short (a path
+//! whose largest packet somebody has set too small loses every long message, and no short one).
 
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
 use nacre_types::Entity;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest message, in bytes, that a narrow path lets through: an acknowledgement is shorter, a map's change is longer.
+/// The longest message, in bytes, that a narrow path lets through: an acknowledgement is shorter, a
+/// map's change is longer.
 const SHORT: usize = 60;
 
 /// Names a cut or narrow path, to end it.

@@ -1,9 +1,11 @@
 //! People at the cluster's commands.
 //!
-//! * [`Operator`] wants some things to be true (a pool, everybody in) and asks whenever they are not: an order given long before may arrive late.
-//!   What faults need it orders once, without looking back.
-//! * [`Registrar`] treats one option of the configuration database as a register and writes down what it saw: the same judge as for objects
-//!   then says whether what a command was answered is ever lost, and whether reads see every earlier answer.
+//! * [`Operator`] wants some things to be true (a pool, everybody in) and asks whenever they are
+//!   not: an order given long before may arrive late. What faults need it orders once, without
+//!   looking back.
+//! * [`Registrar`] treats one option of the configuration database as a register and writes down
+//!   what it saw: the same judge as for objects then says whether what a command was answered is
+//!   ever lost, and whether reads see every earlier answer.
 
 use crate::plan::MS;
 use crate::rng::Rng;

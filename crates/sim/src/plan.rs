@@ -65,11 +65,13 @@ pub struct Plan {
     pub capacity: u64,
     /// OSDs' devices are really small, and clients fill them.
     pub small_disks: bool,
-    /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged copies there would be nothing to heal from.
+    /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged
+    /// copies there would be nothing to heal from.
     pub rot: bool,
     /// Pages of the index of one OSD's store may rot while it is at work: of the first one's.
     pub index_rot: bool,
-    /// How often OSDs send beacons, and after how long without one they are down, in milliseconds: often so short that faults alone do it.
+    /// How often OSDs send beacons, and after how long without one they are down, in milliseconds:
+    /// often so short that faults alone do it.
     pub beacons_ms: (u64, u64),
     /// Clients watch, notify and lock beside their registers.
     pub claims: bool,
@@ -89,10 +91,12 @@ pub struct Plan {
     pub client_ops: usize,
     /// Registers take one of a few values, again and again: a guard that failed may hold later.
     pub recur: bool,
-    /// Clients collide: many of them on one or two registers of recurring values, most of their guards fail, and every other of their requests comes
-    /// once more, while they wait with the next.
+    /// Clients collide: many of them on one or two registers of recurring values, most of their
+    /// guards fail, and every other of their requests comes once more, while they wait with the
+    /// next.
     pub contend: bool,
-    /// Groups lose power between early answers and durability, but for one member or not, and the writers are away for a while.
+    /// Groups lose power between early answers and durability, but for one member or not, and the
+    /// writers are away for a while.
     pub early: bool,
     /// One more client is fenced, goes on, and comes again as a new instance, again and again.
     pub fences: bool,
@@ -110,7 +114,8 @@ pub struct Plan {
     pub lives: bool,
 }
 
-/// Page sizes and bounds: so small in half of the seeds that pages end within the few objects of a simulated group, and faults fall between them.
+/// Page sizes and bounds: so small in half of the seeds that pages end within the few objects of a
+/// simulated group, and faults fall between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages(pub nacre_osd::Limits);
 
@@ -155,7 +160,8 @@ impl Plan {
         let log = rng.between(3, 60) as usize;
         let min_size = if rng.one_in(8) { 1 } else { 2 };
         let aimed = rng.one_in(4);
-        // Detecting a failure and recovering from it takes seconds: where faults come faster, the cluster hardly ever serves.
+        // Detecting a failure and recovering from it takes seconds: where faults come faster, the
+        // cluster hardly ever serves.
         let fault_every_ms = match rng.below(3) {
             _ if aimed => rng.between(1500, 4000),
             0 => rng.between(150, 1000),
@@ -272,8 +278,8 @@ impl Plan {
         self
     }
 
-    /// Groups remember a handful of clients, logs and messages are short, and every other client lives briefly. Not part of any
-    /// seed yet.
+    /// Groups remember a handful of clients, logs and messages are short, and every other client
+    /// lives briefly. Not part of any seed yet.
     #[must_use]
     pub fn forgetful(mut self) -> Self {
         let mut rng = Rng::new(self.seed ^ 0x666f_7267_6574);

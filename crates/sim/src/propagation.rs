@@ -1,9 +1,12 @@
-//! How long it takes until a new version of a program is live on every OSD (Malacology, EuroSys 2017, §6.1.2, Fig. 8; MAL-E8, MAL-73).
+//! How long it takes until a new version of a program is live on every OSD (Malacology, EuroSys
+//! 2017, §6.1.2, Fig. 8; MAL-E8, MAL-73).
 //!
-//! The real roles on a simulated network without faults. The model: a message takes 20 to 200 µs one way (round trip 0.04 to 0.4 ms, mean 0.22), a
-//! daemon is busy for [`SERVICE_NS`] with every input, a flush takes 0.05 to 2 ms. The latency of an update at an OSD is from the moment the first
-//! monitor has applied the commit until the OSD can run the new version: the news came through other OSDs, the source was read from its object's
-//! primary, checked and compiled. The proposal is apart, as in the paper, and reported beside it.
+//! The real roles on a simulated network without faults. The model: a message takes 20 to 200 µs
+//! one way (round trip 0.04 to 0.4 ms, mean 0.22), a daemon is busy for [`SERVICE_NS`] with every
+//! input, a flush takes 0.05 to 2 ms. The latency of an update at an OSD is from the moment the
+//! first monitor has applied the commit until the OSD can run the new version: the news came
+//! through other OSDs, the source was read from its object's primary, checked and compiled. The
+//! proposal is apart, as in the paper, and reported beside it.
 
 use crate::plan::{MS, Plan, SECOND};
 use crate::process::Role;
@@ -170,8 +173,8 @@ mod tests {
         assert!(many.live_ns[299] < 80 * MS, "{} ms", many.live_ns[299] / MS);
     }
 
-    /// MAL-17: the interval is obeyed, and it is what a commit takes long for, not the disk. The paper's monitors on hard disks took 222 ms on average at
-    /// the least.
+    /// MAL-17: the interval is obeyed, and it is what a commit takes long for, not the disk. The
+    /// paper's monitors on hard disks took 222 ms on average at the least.
     #[test]
     fn a_commit_takes_two_flushes_and_the_interval() {
         let disks = Setup { flush_ms: Some((8, 25)), ..Setup::of(3, 3, 20) };

@@ -1,11 +1,14 @@
-//! Disks that are lost for good, and what an operator does then: removes the OSD, and makes a new store under the same id or under a new one.
+//! Disks that are lost for good, and what an operator does then: removes the OSD, and makes a new
+//! store under the same id or under a new one.
 //!
 //! ```text
 //!  dies, its disk is gone ─▶ osd rm (force) ─▶ same id: osd add ─▶ a new store starts     the cluster fills it
 //!                                           └▶ new id: a new OSD starts, the old one never again
 //! ```
-//! A disk is lost only where the promise holds that nothing is lost with it: of each group's last activation, another member has the store that it had then.
-//! So disks may be lost one after the other, also before groups have been filled, but never the last copy, and none while an object is missing anywhere.
+//! A disk is lost only where the promise holds that nothing is lost with it: of each group's last
+//! activation, another member has the store that it had then. So disks may be lost one after the
+//! other, also before groups have been filled, but never the last copy, and none while an object is
+//! missing anywhere.
 
 use crate::disk::{DEVICE_LENGTH, Disk};
 use crate::plan::{Disks, MS, SECOND};
@@ -77,8 +80,9 @@ impl World {
         self.give_up_disk(osd, instance);
     }
 
-    /// A daemon's store has ended, or does not open, because its index has rotted. Its disk is replaced if it may be; else what is still damaged is mended:
-    /// it could be read at the third attempt.
+    /// A daemon's store has ended, or does not open, because its index has rotted. Its disk is
+    /// replaced if it may be; else what is still damaged is mended: it could be read at the third
+    /// attempt.
     pub(crate) fn index_failed(&mut self, who: Entity, why: &str) {
         self.note(|| format!("{who}'s index has rotted: {why}"));
         let Entity::Osd(osd) = who else { panic!("{who} halts: {why}") };
@@ -141,8 +145,9 @@ impl World {
         })
     }
 
-    /// Whether anybody lacks an object, or may: then the only one that has it could be lost. An update that was never answered stays wanted once others have
-    /// adopted its log entry, though nobody has its data any more (`docs/faults.md`).
+    /// Whether anybody lacks an object, or may: then the only one that has it could be lost. An
+    /// update that was never answered stays wanted once others have adopted its log entry, though
+    /// nobody has its data any more (`docs/faults.md`).
     fn is_owed(&self) -> bool {
         self.osds().into_iter().any(|osd| self.lacks(osd))
     }
@@ -156,7 +161,8 @@ impl World {
         })
     }
 
-    /// Some of the others are away while it starts: it may be the only one of a group's last members that is there, and has nothing.
+    /// Some of the others are away while it starts: it may be the only one of a group's last
+    /// members that is there, and has nothing.
     fn leave_alone(&mut self, osd: OsdId) {
         for other in self.osds() {
             if self.faults && other != osd && !self.rng.one_in(3) {

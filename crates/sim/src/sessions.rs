@@ -1,5 +1,5 @@
-//! Who is connected to which monitor. An OSD, client or operator has one connection to any of them; when it breaks, the next one is tried,
-//! as `nacre_node` does it.
+//! Who is connected to which monitor. An OSD, client or operator has one connection to any of them;
+//! when it breaks, the next one is tried, as `nacre_node` does it.
 //!
 //! ```text
 //!  none ──seek: the next monitor, if it lives and is reached──▶ up ──it dies, or a cut lasts──▶ none

@@ -1,7 +1,8 @@
 //! Makes a failing plan smaller: what is left over still fails, and is what one has to look at.
 //!
-//! Each step takes something away (a workload, a kind of fault, half of the time) and is kept if the plan still fails, whatever it then fails with: a smaller
-//! plan draws other dice, so it may meet the same bug at another place. The result is a list of settings beside the seed, which
+//! Each step takes something away (a workload, a kind of fault, half of the time) and is kept if
+//! the plan still fails, whatever it then fails with: a smaller plan draws other dice, so it may
+//! meet the same bug at another place. The result is a list of settings beside the seed, which
 //! `sim --seed N --set …` takes again.
 
 use crate::plan::{Disks, Plan, SECOND};

@@ -1,14 +1,16 @@
-//! Clients that write objects in a pool of which snapshots come and go, read them at snapshots, roll back and copy; and what must be true of that.
+//! Clients that write objects in a pool of which snapshots come and go, read them at snapshots,
+//! roll back and copy; and what must be true of that.
 //!
-//! Every object has one writer, who does one thing after the other, so its states are known, in order. A snapshot is named by the time when it
-//! was ordered. Checked with every answer:
+//! Every object has one writer, who does one thing after the other, so its states are known, in
+//! order. A snapshot is named by the time when it was ordered. Checked with every answer:
 //! 1. the live object is its last state, byte for byte: an append that happened twice, or in another order, shows;
-//! 2. an object at a snapshot is one of the states from the last that was complete when the snapshot was ordered to the last before the first write
-//!    whose client knew the snapshot;
+//! 2. an object at a snapshot is one of the states from the last that was complete when the
+//!    snapshot was ordered to the last before the first write whose client knew the snapshot;
 //! 3. once a write that knew it is complete, it is the same for ever;
 //! 4. after a rollback the object is what it is at the snapshot; after a copy, what its source is.
 //!
-//! An operation that failed in a way that leaves open whether it happened ends its object: the client goes on with another.
+//! An operation that failed in a way that leaves open whether it happened ends its object: the
+//! client goes on with another.
 
 use crate::rng::Rng;
 use bytes::Bytes;

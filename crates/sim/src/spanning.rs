@@ -1,9 +1,10 @@
 //! Clients that write three objects as one under locks, and clients that read them under locks (CHECKLIST CEPH-09).
 //!
-//! A write ([`SpanningWrite`]) puts one number into all; it may lose its locks to a contender when it is silent for longer than its lease, and end with
-//! some objects written: it says so then. A reader takes the locks shared, in order, and reads each object in one operation with the guard.
-//! Checked: a reader who held all locks sees one number everywhere, or one of a write that did not end well (of a writer who gave up or lost
-//! a lock). A write that was answered is never seen torn.
+//! A write ([`SpanningWrite`]) puts one number into all; it may lose its locks to a contender when
+//! it is silent for longer than its lease, and end with some objects written: it says so then. A
+//! reader takes the locks shared, in order, and reads each object in one operation with the guard.
+//! Checked: a reader who held all locks sees one number everywhere, or one of a write that did not
+//! end well (of a writer who gave up or lost a lock). A write that was answered is never seen torn.
 
 use crate::rng::Rng;
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! Clients that keep several operations on one object in flight, and what must be true of that (DESIGN §3, Order; FINDINGS §8).
+//! Clients that keep several operations on one object in flight, and what must be true of that
+//! (DESIGN §3, Order; FINDINGS §8).
 //!
 //! ```text
 //!  its one writer ─▶ op 1, op 2, op 3 … without waiting     values recur: a guard that held once holds again later
@@ -8,14 +9,17 @@
 //!  other clients ──▶ read it, list its group
 //! ```
 //! An object, here a stream, has one writer, so its states are known. Checked with every answer:
-//! 1. an update is answered as its place in the writer's order demands: data, omap, guards, existence; a doubled, lost, overtaken or forgotten
-//!    one shows in the next. A read may have been executed again, and see later ones: never earlier ones;
+//! 1. an update is answered as its place in the writer's order demands: data, omap, guards,
+//!    existence; a doubled, lost, overtaken or forgotten one shows in the next. A read may have
+//!    been executed again, and see later ones: never earlier ones;
 //! 2. versions grow in that order;
-//! 3. others read a state that is not older than what was answered, or read, when they asked, and not newer than what had been sent when they were answered;
+//! 3. others read a state that is not older than what was answered, or read, when they asked, and
+//!    not newer than what had been sent when they were answered;
 //! 4. an update that was answered early counts as answered there, unless all who had it have lost it (`early.rs`);
 //! 5. a listing of all groups names each stream that was there all the while, and none that was not, each once.
 //!
-//! An operation whose end cannot be known ends its stream: nothing is said about it any more, and its writer goes on with another.
+//! An operation whose end cannot be known ends its stream: nothing is said about it any more, and
+//! its writer goes on with another.
 
 use crate::early::{self, EarlyAnswers};
 use crate::rng::Rng;
@@ -100,8 +104,9 @@ pub struct Stream {
     reached: usize,
     /// Everything up to here is answered, and nothing was refused.
     answered: usize,
-    /// Reads that found none of the states, and the last state that was sent by then: they are wrong once all up to that is answered. If an operation before it
-    /// was refused (which is told later than what came after it is seen), nobody knows.
+    /// Reads that found none of the states, and the last state that was sent by then: they are
+    /// wrong once all up to that is answered. If an operation before it was refused (which is told
+    /// later than what came after it is seen), nobody knows.
     odd: Vec<(usize, String)>,
     /// The latest state that was answered early, and by which answer.
     applied: Option<(usize, early::Name)>,
@@ -263,7 +268,8 @@ pub struct Streamer {
     depth: usize,
     stream: Option<usize>,
     flying: BTreeMap<OpId, Flight>,
-    /// Answers that overtook those of earlier operations. They are judged in order: an operation that was refused makes all later ones say nothing.
+    /// Answers that overtook those of earlier operations. They are judged in order: an operation
+    /// that was refused makes all later ones say nothing.
     early: BTreeMap<OpId, (Flight, Result<Done, Failure>)>,
     reads: BTreeMap<OpId, Reading>,
     listing: Option<(Option<OpId>, Listing)>,
@@ -555,7 +561,8 @@ impl Streamer {
 
     fn listed(&mut self, result: &Result<Done, Failure>, role: &Client, all: &mut Streams) {
         let (_, mut listing) = self.listing.take().expect("just seen");
-        // Objects have moved between groups while it went through them: a walk over pages of groups does not promise anything then.
+        // Objects have moved between groups while it went through them: a walk over pages of groups
+        // does not promise anything then.
         if role.map().and_then(|map| map.pools.get(&POOL)).is_none_or(|pool| pool.pg_num != listing.groups) {
             return;
         }
@@ -599,7 +606,8 @@ impl Streamer {
     }
 }
 
-/// Whether it leaves open whether the operation happened, or was refused for a reason of the moment: what came after it may have happened.
+/// Whether it leaves open whether the operation happened, or was refused for a reason of the
+/// moment: what came after it may have happened.
 fn says_nothing(failure: &Failure) -> bool {
     failure.may_have_happened()
         || matches!(failure, Failure::Refused(OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {}))

@@ -5,8 +5,9 @@
 //!                    ├─ that lies inside both backfill cursors,
 //!  member's store ───┘ and whose last update the member's log has: the same version on both
 //! ```
-//! A client's reads go to primaries, and recovery, restarts and backfill cure what was wrong before anybody asks the member alone. So each member
-//! that goes by the primary's log is compared with it while the faults go on. Only RAM stores can be looked into without disturbing them.
+//! A client's reads go to primaries, and recovery, restarts and backfill cure what was wrong before
+//! anybody asks the member alone. So each member that goes by the primary's log is compared with it
+//! while the faults go on. Only RAM stores can be looked into without disturbing them.
 
 use crate::world::World;
 use bytes::Bytes;

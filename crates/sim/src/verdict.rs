@@ -73,8 +73,10 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
     copies
 }
 
-/// Whether all that keeps the cluster from healing are objects of which the only copy of the newest version has rotted: no client was ever answered for that
-/// version, and which older one is to be taken is an operator's word, which comes with scrub (simulator, seed 2668). The damage is looked up on the disk.
+/// Whether all that keeps the cluster from healing are objects of which the only copy of the newest
+/// version has rotted: no client was ever answered for that version, and which older one is to be
+/// taken is an operator's word, which comes with scrub (simulator, seed 2668). The damage is looked
+/// up on the disk.
 pub fn wants_an_operators_word(world: &mut World) -> bool {
     let stuck = world.unclean_groups();
     let mut lost: Vec<(PgId, OsdId, ObjectId)> = Vec::new();
@@ -104,8 +106,9 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
     !stuck.is_empty() && lost.into_iter().all(is_damaged)
 }
 
-/// Whether what keeps the group from healing are objects that all of its acting members miss at a version of which a copy has rotted; or clones of them, which shared its
-/// blocks. Who had that copy may have forgotten it when it started over (simulator, seed 1121).
+/// Whether what keeps the group from healing are objects that all of its acting members miss at a
+/// version of which a copy has rotted; or clones of them, which shared its blocks. Who had that
+/// copy may have forgotten it when it started over (simulator, seed 1121).
 fn misses_what_rotted(world: &World, pg: PgId, acting: &[OsdId]) -> bool {
     let Some((first, others)) = acting.split_first() else { return false };
     let missed = world.missed_by(*first, pg);
@@ -165,8 +168,8 @@ pub fn copies_agree(world: &mut World) {
     }
 }
 
-/// Oracle: any survivor. Each replica alone must give what was acknowledged: what its store has of every register goes into the history as a read,
-/// as if everybody else had died.
+/// Oracle: any survivor. Each replica alone must give what was acknowledged: what its store has of
+/// every register goes into the history as a read, as if everybody else had died.
 ///
 /// # Panics
 /// When what it has is no value.
@@ -238,7 +241,8 @@ pub fn streams_survive(world: &mut World) {
     }
 }
 
-/// Every clone is named by the live object of its name and preserves a snapshot that exists; whiteouts are there for clones only.
+/// Every clone is named by the live object of its name and preserves a snapshot that exists;
+/// whiteouts are there for clones only.
 ///
 /// # Panics
 /// When that is not so.
@@ -279,8 +283,9 @@ pub fn stores_are_sound(world: &World) {
     }
 }
 
-/// What an OSD keeps for answers of its store is bounded by those that are under way: one that is never taken off the list keeps all that come after it
-/// there (`./x show growth` found 200 B for every update, for ever).
+/// What an OSD keeps for answers of its store is bounded by those that are under way: one that is
+/// never taken off the list keeps all that come after it there (`./x show growth` found 200 B for
+/// every update, for ever).
 pub(crate) fn nothing_piles_up(world: &World) {
     for osd in world.processes.values().filter_map(|process| process.osd()) {
         let (awaited, most) = (osd.awaited(), 512);

@@ -1,7 +1,9 @@
-//! Clients that read, write, delete, compare and set registers, one operation at a time each, and write down what they saw.
+//! Clients that read, write, delete, compare and set registers, one operation at a time each, and
+//! write down what they saw.
 //!
-//! A register is an object; its value is repeated through the object's data, whose length follows from the value, so that a torn or mixed
-//! object cannot be mistaken for a value. A client that has waited too long gives up on its operation and goes on as somebody else.
+//! A register is an object; its value is repeated through the object's data, whose length follows
+//! from the value, so that a torn or mixed object cannot be mistaken for a value. A client that has
+//! waited too long gives up on its operation and goes on as somebody else.
 
 use crate::claims::{Chores, Notices};
 use crate::fencing::{Fencer, Fencing};
@@ -215,7 +217,8 @@ impl Workload {
         self.next_name += 1;
         // Who does other things as well has one life: locks and watches are an instance's.
         let lives = self.lives && index % 2 == 1;
-        // Who is slow says for long that nothing newer was answered: a late copy of what was is then not told by that from a first request.
+        // Who is slow says for long that nothing newer was answered: a late copy of what was is
+        // then not told by that from a first request.
         let slow = self.contend && !index.is_multiple_of(4);
         let fencer = Fencer::new(self.fences, index, self.clients);
         let only = lives || slow || fencer.is_victim();
@@ -291,7 +294,8 @@ impl SimClient {
             && self.filler.is_settled()
     }
 
-    /// Takes what has ended; gives up on what takes too long; begins something new. `now` is virtual, `local` the client's clock.
+    /// Takes what has ended; gives up on what takes too long; begins something new. `now` is
+    /// virtual, `local` the client's clock.
     pub fn advance(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
         let mut ended = Vec::new();
         self.role.completions(&mut ended);

@@ -1,10 +1,12 @@
 //! The simulated cluster: one queue of events, and what each event leads to.
 //!
-//! Faults ([`crate::faults`]) last until [`Plan::faults_ns`]; then all is repaired, the clients stop a little later, and everything must become
-//! clean ([`crate::health`]).
+//! Faults ([`crate::faults`]) last until [`Plan::faults_ns`]; then all is repaired, the clients
+//! stop a little later, and everything must become clean ([`crate::health`]).
 //!
-//! What can happen, and what cannot, is the fault model (`docs/faults.md`): messages as [`crate::network`] says, and none to a later life of its
-//! receiver; disks as [`crate::disk`] says; clocks as [`crate::clock`] says. A daemon may stand still between reading its clock and acting on it.
+//! What can happen, and what cannot, is the fault model (`docs/faults.md`): messages as
+//! [`crate::network`] says, and none to a later life of its receiver; disks as [`crate::disk`]
+//! says; clocks as [`crate::clock`] says. A daemon may stand still between reading its clock and
+//! acting on it.
 
 use crate::clock::Clock;
 use crate::disk::{DEVICE_LENGTH, Disk};
@@ -85,7 +87,8 @@ pub(crate) enum Event {
     Heal(CutId),
     /// Members are compared with primaries.
     Survey,
-    /// So long after the last fault everything must serve: what was wrong has had its time, and nothing has been done about it yet.
+    /// So long after the last fault everything must serve: what was wrong has had its time, and
+    /// nothing has been done about it yet.
     Calm,
     /// A primary is deposed by those who are not alone with it.
     Depose {
@@ -176,7 +179,8 @@ enum Ended {
 /// Runs a plan to its end.
 ///
 /// # Panics
-/// When something is found: an invariant, a history that is not linearizable, copies that differ, a cluster that does not heal.
+/// When something is found: an invariant, a history that is not linearizable, copies that differ, a
+/// cluster that does not heal.
 #[must_use]
 pub fn run(plan: &Plan, verbose: bool) -> Report {
     let mut world = World::new(plan.clone(), verbose);
@@ -770,7 +774,8 @@ impl World {
             self.index_failed(who, why);
             return;
         }
-        // The operator's word for a new store may come later than its first start, and an order that is late may remove it again.
+        // The operator's word for a new store may come later than its first start, and an order
+        // that is late may remove it again.
         let replaced = process.store > 0 && why.contains("osd add");
         assert!(process.broken || replaced, "{who} halts: {why}");
         self.note(|| format!("{who} halts: {why}"));
@@ -1018,7 +1023,8 @@ impl World {
         self.deliver(at, from, to, epoch, message);
     }
 
-    /// What is lost between a client and an OSD is lost with its connection: nothing sent later on it arrives either. Both ends notice some time later.
+    /// What is lost between a client and an OSD is lost with its connection: nothing sent later on
+    /// it arrives either. Both ends notice some time later.
     fn break_path(&mut self, from: Entity, to: Entity) {
         let (client, osd) = match (from, to) {
             (Entity::Client(_), Entity::Osd(osd)) => (from, osd),
@@ -1060,8 +1066,8 @@ impl World {
     }
 }
 
-/// What an OSD hears of its store: how much it has, and how much of that is used. Of one that counts as full a little is left: recovery gets nothing any more,
-/// deletions do.
+/// What an OSD hears of its store: how much it has, and how much of that is used. Of one that
+/// counts as full a little is left: recovery gets nothing any more, deletions do.
 fn room(plan: &Plan, disk: &mut Disk, counts_as_full: bool) -> (u64, u64) {
     let (all, used) = match plan.small_disks {
         true => disk.fullness(),

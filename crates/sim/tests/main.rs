@@ -7,7 +7,8 @@ fn sim(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stdout).expect("prints text"))
 }
 
-/// Two processes, one seed: the same digest over every event. Anything that iterates at random, reads a clock or an address shows here.
+/// Two processes, one seed: the same digest over every event. Anything that iterates at random,
+/// reads a clock or an address shows here.
 #[test]
 fn the_same_seed_gives_the_same_bytes_in_two_processes() {
     for seed in ["3", "26", "77"] {
@@ -20,8 +21,8 @@ fn the_same_seed_gives_the_same_bytes_in_two_processes() {
     assert_ne!(sim(&["--seed", "3"]).1, sim(&["--seed", "26"]).1);
 }
 
-/// Seeds that found something once; what they found is told where it was mended. Kept because they are cheap, not because they still
-/// lead to the same place.
+/// Seeds that found something once; what they found is told where it was mended. Kept because they
+/// are cheap, not because they still lead to the same place.
 #[test]
 fn seeds_that_found_something() {
     for seed in ["6", "35", "268", "439"] {
@@ -30,7 +31,8 @@ fn seeds_that_found_something() {
     }
 }
 
-/// The checks of watches and locks say nothing where nobody watches or locks: faults and all, there is something of everything.
+/// The checks of watches and locks say nothing where nobody watches or locks: faults and all, there
+/// is something of everything.
 #[test]
 fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::claims::Counts::default();
@@ -117,7 +119,8 @@ fn spanning_writes_meet_all_that_can_happen_to_them() {
     assert!(sum.writes > 20 && sum.torn > 0 && sum.reads > 20 && sum.mixed > 0, "{sum}");
 }
 
-/// As above, of fences that operators lift: who was shut out goes on, is fenced once more, finds its lock taken over, and hears of writes that may have happened.
+/// As above, of fences that operators lift: who was shut out goes on, is fenced once more, finds
+/// its lock taken over, and hears of writes that may have happened.
 #[test]
 fn lifted_fences_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::borders::Borders::default();

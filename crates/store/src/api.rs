@@ -15,9 +15,10 @@
 //! 2. A read sees every transaction submitted before it, whole.
 //! 3. After a power cut the store holds a prefix of the submitted transactions, each whole, at least up to the last
 //!    Committed.
-//! 4. A transaction that `submit` took is applied. What operations do to absent objects is defined below, so that
-//!    applying cannot fail and every replica does the same. What it takes is counted once, by `submit`: in blocks, not in the bytes
-//!    it carries. How much log it takes never matters: what the log is too small for goes past it (`store`).
+//! 4. A transaction that `submit` took is applied. What operations do to absent objects is defined
+//!    below, so that applying cannot fail and every replica does the same. What it takes is counted
+//!    once, by `submit`: in blocks, not in the bytes it carries. How much log it takes never
+//!    matters: what the log is too small for goes past it (`store`).
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -341,7 +342,8 @@ impl Transaction {
         self.ops.iter().map(Op::size).sum()
     }
 
-    /// Of [`Self::size`], what goes through the log whatever the store does: all but written data. See [`ObjectStore::logged_bytes_max`].
+    /// Of [`Self::size`], what goes through the log whatever the store does: all but written data.
+    /// See [`ObjectStore::logged_bytes_max`].
     #[must_use]
     pub fn logged_size(&self) -> usize {
         self.ops.iter().filter(|op| op.is_logged_whole()).map(Op::size).sum()
@@ -443,7 +445,8 @@ pub enum Read {
         /// At most so many keys.
         limit: usize,
     },
-    /// What a clone of the object takes in space at most: [`ReadReply::Weight`]. Blocks are shared, but not the omap, attributes and records of blocks.
+    /// What a clone of the object takes in space at most: [`ReadReply::Weight`]. Blocks are shared,
+    /// but not the omap, attributes and records of blocks.
     Weight(ObjectKey),
     /// The ranges that hold data, in blocks cut at the object's end: everything outside reads as zeros.
     Extents {
@@ -527,8 +530,8 @@ pub enum SubmitError {
         /// Bytes left for it.
         available: u64,
     },
-    /// Too much is unfinished, or has to be looked up first: submit again (kick first) after the next [`Event::Committed`], and after
-    /// every job that was handed back.
+    /// Too much is unfinished, or has to be looked up first: submit again (kick first) after the
+    /// next [`Event::Committed`], and after every job that was handed back.
     Busy,
     /// Larger than the store can ever take in one piece: split it.
     TooLarge {
@@ -584,7 +587,8 @@ pub enum StoreFailure {
     Device(DeviceError),
     /// The index failed its checksums or cannot be read: run the offline check.
     IndexCorrupt,
-    /// The index, or a transaction that was taken, found no room although the reserve was kept. A bug, or a device that shrank.
+    /// The index, or a transaction that was taken, found no room although the reserve was kept. A
+    /// bug, or a device that shrank.
     IndexFull,
     /// The caller removed a collection that still holds objects.
     CollectionNotEmpty(CollectionId),
@@ -608,8 +612,9 @@ pub enum Event {
     Applied(Token),
     /// The transaction survives a power cut.
     Committed(Token),
-    /// The transaction overwrote a part of a block of this object, and the rest of the block could not be read: that block is an error to
-    /// read from now on, also after a restart, until it is overwritten whole or the object is replaced. Comes before [`Self::Applied`].
+    /// The transaction overwrote a part of a block of this object, and the rest of the block could
+    /// not be read: that block is an error to read from now on, also after a restart, until it is
+    /// overwritten whole or the object is replaced. Comes before [`Self::Applied`].
     Lost(Token, ObjectKey),
     /// The answer to a read.
     Read(Token, Result<ReadReply, ReadError>),
@@ -677,7 +682,8 @@ pub trait ObjectStore {
     fn read(&mut self, read: Read, token: Token);
     /// Groups everything submitted since the last call into one log write and one flush. Call once per wake-up.
     fn kick(&mut self);
-    /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index records, may go to its place now.
+    /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index
+    /// records, may go to its place now.
     fn rest(&mut self) {}
     /// Appends what happened since the last call. Never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);
@@ -688,7 +694,8 @@ pub trait ObjectStore {
     fn on_job(&mut self, done: JobDone);
     /// Space and work so far.
     fn usage(&self) -> Usage;
-    /// The largest [`Transaction::logged_size`] that is taken; a larger transaction is [`SubmitError::TooLarge`]. It never changes.
+    /// The largest [`Transaction::logged_size`] that is taken; a larger transaction is
+    /// [`SubmitError::TooLarge`]. It never changes.
     fn logged_bytes_max(&self) -> u64 {
         u64::MAX
     }

@@ -182,8 +182,9 @@ impl<'a> Attempt<'a> {
         let mut result = Ok(());
         for (at, op) in transaction.ops.iter().enumerate() {
             attempt.at = at;
-            // What is missing for one operation stops the attempt, but not the search: a transaction of a thousand small writes to cold
-            // blocks would be begun a thousand times.
+            // What is missing for one operation stops the attempt, but not the search: a
+            // transaction of a thousand small writes to cold blocks would be begun a thousand
+            // times.
             result = match attempt.op(op) {
                 Err(Stop::Keys(more)) => {
                     keys.extend(more);
@@ -335,9 +336,11 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// Works on the omap of the object with this number, creating the object if `fills` says whether it gets entries, skipping it if it is absent or
-    /// has no omap otherwise. Its head stays as it is unless this gives it its first entry: a group's log grows at every update, and
-    /// rewriting the head of its object each time would be half of the records, looking at it a fifth of the work.
+    /// Works on the omap of the object with this number, creating the object if `fills` says
+    /// whether it gets entries, skipping it if it is absent or has no omap otherwise. Its head
+    /// stays as it is unless this gives it its first entry: a group's log grows at every update,
+    /// and rewriting the head of its object each time would be half of the records, looking at it a
+    /// fifth of the work.
     fn with_omap(&mut self, object: &ObjectKey, fills: Option<bool>, work: impl FnOnce(&mut Self, u64)) -> Step<()> {
         if let Some(&number) = self.world.tables.omap_numbers.get(object)
             && self.objects.get(object).is_none()

@@ -102,8 +102,9 @@ pub struct CheckOptions {
     pub data: bool,
 }
 
-/// Checks the store on a device that nobody has open. Memory: a byte and a quarter per unit of the device (320 MiB per TiB), eight bytes
-/// per object, and what the log and ranges still to be removed change in the index.
+/// Checks the store on a device that nobody has open. Memory: a byte and a quarter per unit of the
+/// device (320 MiB per TiB), eight bytes per object, and what the log and ranges still to be
+/// removed change in the index.
 ///
 /// # Errors
 /// The device failed. Damage is in the report, not here.

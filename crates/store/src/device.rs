@@ -10,8 +10,9 @@
 //! 3. A write that was not made durable may, after a power cut, be there wholly, partly or not at all; its parts are
 //!    512-byte sectors, and a sector is never a mixture.
 //! 4. A write never changes bytes outside its range.
-//! 5. After a write or flush has failed, nothing is known about the medium: the store stops and never retries. The next start
-//!    calls [`BlockingDevice::forget_cached`] before it reads: a system that failed to write a page may go on to show it.
+//! 5. After a write or flush has failed, nothing is known about the medium: the store stops and
+//!    never retries. The next start calls [`BlockingDevice::forget_cached`] before it reads: a
+//!    system that failed to write a page may go on to show it.
 //! 6. A range that was discarded reads as anything until it is written again. Nothing else changes.
 
 use bytes::Bytes;
@@ -40,8 +41,8 @@ pub enum IoKind {
     },
     /// Makes every write completed so far durable.
     Flush,
-    /// Nobody needs these bytes any more: their space may go back to the host. Whether it does is the device's business; a failure
-    /// means that it did not.
+    /// Nobody needs these bytes any more: their space may go back to the host. Whether it does is
+    /// the device's business; a failure means that it did not.
     Discard {
         /// First byte.
         offset: u64,
@@ -128,8 +129,8 @@ pub trait BlockingDevice: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the device reported; never to be retried.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// From now on reads return what the medium holds, not what a cache before it believes. Called once, after a flush, before a store
-    /// is read.
+    /// From now on reads return what the medium holds, not what a cache before it believes. Called
+    /// once, after a flush, before a store is read.
     ///
     /// # Errors
     /// What the system reported.

@@ -5,20 +5,25 @@
 //!  host ─kick_at, kick─▶ Feed ─kick───────▶ ObjectStore       one group under way; the next when its company is here, or after a while
 //!  ObjectStore ─events─▶ Feed::took                           commits are counted, what waits is offered again
 //! ```
-//! A group for the log is started when as many transactions are in hand as were there when the last group ended, written or waiting, or after a few
-//! times as long as a group takes. Writers that are answered together write again together, and a wake-up, a message and a flush for all of them cost
-//! what they do for one. Without the waiting ones, two halves of the writers would take turns for ever, at twice the cost (`bench/README.md`).
-//! A single writer never waits, nor do so few that a group is over before the next of them comes.
+//! A group for the log is started when as many transactions are in hand as were there when the last
+//! group ended, written or waiting, or after a few times as long as a group takes. Writers that are
+//! answered together write again together, and a wake-up, a message and a flush for all of them
+//! cost what they do for one. Without the waiting ones, two halves of the writers would take turns
+//! for ever, at twice the cost (`bench/README.md`). A single writer never waits, nor do so few that
+//! a group is over before the next of them comes.
 //!
-//! Invariants: the store sees submissions and reads in the order in which the role made them; as long as anything is in hand there is a group under way,
-//! or a time ([`Feed::kick_at`]) at which one is started, or the store is busy with work of its own. Both hosts run this, the simulator too.
+//! Invariants: the store sees submissions and reads in the order in which the role made them; as
+//! long as anything is in hand there is a group under way, or a time ([`Feed::kick_at`]) at which
+//! one is started, or the store is busy with work of its own. Both hosts run this, the simulator
+//! too.
 
 use crate::api::{Event, ObjectStore, Op, Read, SubmitError, Token, Transaction, Usage};
 use nacre_types::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Company comes after its last answer has gone to its client, and its next write to the primary and from there to us: some times what a flush takes.
+/// Company comes after its last answer has gone to its client, and its next write to the primary
+/// and from there to us: some times what a flush takes.
 const COMPANY_GROUPS: u32 = 3;
 /// A group waits for company at most this long, however long groups take.
 const COMPANY_MAX: Duration = Duration::from_micros(1200);
@@ -44,7 +49,8 @@ struct Room {
 }
 
 impl Room {
-    /// A transaction of so many bytes was taken: a small write may cost a whole block, and records in the index. What a clone costs only the store knows.
+    /// A transaction of so many bytes was taken: a small write may cost a whole block, and records
+    /// in the index. What a clone costs only the store knows.
     fn take(&mut self, size: usize, clones: bool) {
         self.taken += if clones { self.free } else { 4 * size as u64 + (16 << 10) };
     }
@@ -164,7 +170,8 @@ impl Feed {
         self.touched = false;
     }
 
-    /// What the store said when it was polled; the clock is asked if a group has ended. Now there may be room for what waits: after commits, and after jobs, for a checkpoint makes room too.
+    /// What the store said when it was polled; the clock is asked if a group has ended. Now there
+    /// may be room for what waits: after commits, and after jobs, for a checkpoint makes room too.
     ///
     /// # Errors
     /// As for [`Self::submit`].
@@ -190,11 +197,13 @@ impl Feed {
         self.offer_waiting(store)
     }
 
-    /// One log write and one flush for everything submitted, now or when it has company: see the module head. To be called at the end of every wake-up, and
-    /// at [`Self::kick_at`]. Whether the store was kicked: it may have jobs.
+    /// One log write and one flush for everything submitted, now or when it has company: see the
+    /// module head. To be called at the end of every wake-up, and at [`Self::kick_at`]. Whether the
+    /// store was kicked: it may have jobs.
     pub fn kick(&mut self, store: &mut dyn ObjectStore, now: Time) -> bool {
         if std::mem::take(&mut self.busy) && self.handed == self.unkicked {
-            // Nothing is under way whose end would be noticed: what it is busy with, perhaps a checkpoint, must be begun now.
+            // Nothing is under way whose end would be noticed: what it is busy with, perhaps a
+            // checkpoint, must be begun now.
             if self.unkicked > 0 {
                 self.kick_now(store, now);
             } else {
@@ -243,8 +252,9 @@ impl Feed {
         }
     }
 
-    /// To be called twice a second: a store that nobody has written to since the last time may rest. Blocks that wait in the log for their place keep the
-    /// buffers in memory that they were received in, many megabytes. Whether it rests now: it may have jobs.
+    /// To be called twice a second: a store that nobody has written to since the last time may
+    /// rest. Blocks that wait in the log for their place keep the buffers in memory that they were
+    /// received in, many megabytes. Whether it rests now: it may have jobs.
     pub fn rest(&mut self, store: &mut dyn ObjectStore) -> bool {
         self.looks = if self.handed == 0 { self.looks.saturating_add(1) } else { 1 };
         let rests = self.looks == RESTS_AFTER;
@@ -255,7 +265,8 @@ impl Feed {
         rests
     }
 
-    /// What the store said of its room, and of how many bytes in all and still free its own host has them, if that has fewer.
+    /// What the store said of its room, and of how many bytes in all and still free its own host
+    /// has them, if that has fewer.
     pub fn note_room(&mut self, usage: &Usage, limited: Option<(u64, u64)>) {
         let (total, free) = limited.unwrap_or((usage.total, usage.free));
         self.room = Room { total, used: usage.used, inside: usage.free, free, taken: 0 };
@@ -273,8 +284,9 @@ impl Feed {
         self.room.free < self.room.inside
     }
 
-    /// Total and used bytes, as of [`Self::note_room`]. Near the end it counts what may still be asked for: what is kept for deletes, or may be needed by
-    /// what is under way, is as good as used.
+    /// Total and used bytes, as of [`Self::note_room`]. Near the end it counts what may still be
+    /// asked for: what is kept for deletes, or may be needed by what is under way, is as good as
+    /// used.
     #[must_use]
     pub fn fullness(&self) -> (u64, u64) {
         let Room { total, used, free, .. } = self.room;
@@ -444,8 +456,9 @@ mod tests {
         assert_eq!(bench.commit(), 16);
     }
 
-    /// A store's group takes everything that is applied when it begins, also what was not kicked. The host then waited for the commit of
-    /// a group that had nothing left to commit, and never kicked again.
+    /// A store's group takes everything that is applied when it begins, also what was not kicked.
+    /// The host then waited for the commit of a group that had nothing left to commit, and never
+    /// kicked again.
     #[test]
     fn what_committed_without_a_kick_is_not_waited_for() {
         let mut bench = bench();
@@ -458,7 +471,8 @@ mod tests {
         assert_eq!(bench.kicks(3), 2);
     }
 
-    /// A read of what was just written, behind a store that was busy: it must not overtake the write, nor a later write an earlier one.
+    /// A read of what was just written, behind a store that was busy: it must not overtake the
+    /// write, nor a later write an earlier one.
     #[test]
     fn what_waits_for_a_busy_store_keeps_its_order() {
         let mut bench = bench();
@@ -496,7 +510,8 @@ mod tests {
         assert_eq!(seen, [0, 1, 2, 3]);
     }
 
-    /// Blocks that wait in the log keep the buffers that they were received in. A store that had rested once never rested again.
+    /// Blocks that wait in the log keep the buffers that they were received in. A store that had
+    /// rested once never rested again.
     #[test]
     fn a_store_rests_after_each_time_it_was_written_to() {
         let mut bench = bench();
@@ -515,7 +530,8 @@ mod tests {
         }
     }
 
-    /// A store that is busy with nothing of ours, a checkpoint that has not been begun: nobody else kicks it, and what waits would wait for ever.
+    /// A store that is busy with nothing of ours, a checkpoint that has not been begun: nobody else
+    /// kicks it, and what waits would wait for ever.
     #[test]
     fn a_busy_store_with_nothing_in_hand_is_kicked() {
         let mut bench = bench();
@@ -528,7 +544,8 @@ mod tests {
         assert_eq!((taken, bench.kicks(2)), (1, 2));
     }
 
-    /// Near its end a store is asked after every few writes, not twice a second: a fast writer fills the rest in between.
+    /// Near its end a store is asked after every few writes, not twice a second: a fast writer
+    /// fills the rest in between.
     #[test]
     fn a_store_that_fills_is_asked_how_much_room_it_has() {
         const MIB: u64 = 1 << 20;

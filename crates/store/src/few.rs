@@ -6,8 +6,9 @@ use std::ops::Bound;
 /// So many entries are kept in a row; more of them in a tree.
 const ROW_MAX: usize = 16;
 
-/// A transaction changes two records and one block: to make, walk and drop trees for these costs several times what a row of them does.
-/// Nothing bounds a transaction's records, though, and a long row would take a time that grows with its square.
+/// A transaction changes two records and one block: to make, walk and drop trees for these costs
+/// several times what a row of them does. Nothing bounds a transaction's records, though, and a
+/// long row would take a time that grows with its square.
 ///
 /// Invariant: one of the two is empty.
 #[derive(Debug)]

@@ -76,12 +76,13 @@ pub(crate) struct Scanned {
     pub(crate) more: bool,
 }
 
-/// What a checkpoint merges: ranges removed by earlier checkpoints' changes, then `changes`, then `extra`. Transactions of redb have
-/// at most `batch_max` records, the last of them all of `extra`; or, if `atomic`, there is one.
+/// What a checkpoint merges: ranges removed by earlier checkpoints' changes, then `changes`, then
+/// `extra`. Transactions of redb have at most `batch_max` records, the last of them all of `extra`;
+/// or, if `atomic`, there is one.
 pub(crate) struct Merge<'a> {
     pub(crate) changes: &'a MemTable,
-    /// Ranges that earlier checkpoints did not come to the end of. What the index holds in them does not exist any more, and
-    /// nothing newer is there.
+    /// Ranges that earlier checkpoints did not come to the end of. What the index holds in them
+    /// does not exist any more, and nothing newer is there.
     pub(crate) leftovers: &'a [(Bytes, Bytes)],
     pub(crate) extra: &'a [(Bytes, Option<Bytes>)],
     pub(crate) batch_max: usize,
@@ -116,8 +117,9 @@ struct Ranges {
 
 impl Ranges {
     fn new(merge: &Merge<'_>) -> Self {
-        // Disjoint and not adjacent, as memory will know what is left over: what is written down must bear the same keys, or a part of it
-        // would stay there when its range is done, and take away what was set since.
+        // Disjoint and not adjacent, as memory will know what is left over: what is written down
+        // must bear the same keys, or a part of it would stay there when its range is done, and
+        // take away what was set since.
         let mut all = MemTable::default();
         for (from, to) in merge.leftovers {
             all.remove_range(from.clone(), to.clone());
@@ -239,7 +241,8 @@ impl Index {
         })
     }
 
-    /// Bytes of the keys and values between `from` and `to`, up to a little more than `max`. In memory: one page at a time.
+    /// Bytes of the keys and values between `from` and `to`, up to a little more than `max`. In
+    /// memory: one page at a time.
     pub(crate) fn weigh(&self, from: &[u8], to: &[u8], max: u64) -> Result<u64, IndexError> {
         self.with(|database| {
             let read = database.begin_read()?;
@@ -260,10 +263,10 @@ impl Index {
         })
     }
 
-    /// Makes a memtable durable: see [`Merge`]. After a crash between two transactions of redb the log is replayed from
-    /// the position before: its records are results, so applying some of them twice changes nothing. Small transactions
-    /// bound redb's memory, and let a nearly full index get by with few free pages, since what one transaction frees the
-    /// next but one can use.
+    /// Makes a memtable durable: see [`Merge`]. After a crash between two transactions of redb the
+    /// log is replayed from the position before: its records are results, so applying some of them
+    /// twice changes nothing. Small transactions bound redb's memory, and let a nearly full index
+    /// get by with few free pages, since what one transaction frees the next but one can use.
     pub(crate) fn commit(&self, merge: &Merge<'_>) -> Result<Merged, IndexError> {
         let bytes = self.get_many(&[Bytes::from_static(keys::INDEX_BYTES)])?.pop().flatten();
         let mut bytes = match bytes.map(|b| b[..].try_into()) {

@@ -24,9 +24,9 @@ pub(crate) enum Known {
 /// Memory charged per entry besides key and value.
 const OVERHEAD: usize = 128;
 
-/// A key with its beginning in place: nearly every comparison on the way down the tree ends there, without a visit to memory elsewhere.
-/// That beginning is the key's first bytes as two big numbers, followed by zeros, so it orders as the bytes do; where it is equal the bytes
-/// decide.
+/// A key with its beginning in place: nearly every comparison on the way down the tree ends there,
+/// without a visit to memory elsewhere. That beginning is the key's first bytes as two big numbers,
+/// followed by zeros, so it orders as the bytes do; where it is equal the bytes decide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     beginning: (u128, u128),

@@ -1,4 +1,5 @@
-//! Plausible bugs of a store, switched on one at a time at run time to prove that the tests notice (`./x mutants`; `tests/mutants.rs`).
+//! Plausible bugs of a store, switched on one at a time at run time to prove that the tests notice
+//! (`./x mutants`; `tests/mutants.rs`).
 
 nacre_types::planted_bugs! {
     /// The objects whose blocks stay unreadable because a part of them was overwritten are not told.

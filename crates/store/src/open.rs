@@ -59,14 +59,16 @@ pub struct OpenOptions {
     pub index_batch_max: usize,
     /// Bytes of transactions taken but not in the log after which `submit` says busy.
     pub queue_bytes_max: usize,
-    /// 64 random bits, drawn anew for every opening: what clients write cannot be a group of a log that bears them. See `format::log`.
+    /// 64 random bits, drawn anew for every opening: what clients write cannot be a group of a log
+    /// that bears them. See `format::log`.
     pub salt: u64,
     /// Largest transaction in bytes.
     pub transaction_bytes_max: usize,
-    /// Bytes of blocks that a transaction may change in the log; all writes of a larger one go to fresh units. By default an eighth of the
-    /// log, at most 1 MiB.
+    /// Bytes of blocks that a transaction may change in the log; all writes of a larger one go to
+    /// fresh units. By default an eighth of the log, at most 1 MiB.
     pub deferred_transaction_max: Option<u64>,
-    /// Entries of a memtable after which a checkpoint starts; by default a 64th of the device's units, from 256 to 32,768.
+    /// Entries of a memtable after which a checkpoint starts; by default a 64th of the device's
+    /// units, from 256 to 32,768.
     pub memtable_records: Option<usize>,
     /// Records that a checkpoint takes away for removed ranges: the rest is left to later ones.
     pub removals_max: usize,
@@ -78,7 +80,8 @@ pub struct OpenOptions {
     pub write_back_depth: usize,
     /// Blocks in one write of those that go to fresh units.
     pub direct_run_blocks: u64,
-    /// Fewest bytes of free space that are given back to the host in one piece; at most [`Self::discard_bytes_max`] counts.
+    /// Fewest bytes of free space that are given back to the host in one piece; at most
+    /// [`Self::discard_bytes_max`] counts.
     pub discard_bytes_min: u64,
     /// Most bytes in one piece. 0: nothing is given back.
     pub discard_bytes_max: u64,
@@ -366,7 +369,8 @@ pub(crate) fn take_chunks(allocator: &mut Allocator, index: &Index) -> Result<()
     Ok(())
 }
 
-/// Ranges that are still to be removed. Copies of omaps that were never finished are removed from what replay found, too.
+/// Ranges that are still to be removed. Copies of omaps that were never finished are removed from
+/// what replay found, too.
 pub(crate) fn leftovers(index: &Index, changes: &mut MemTable) -> Result<Vec<(Bytes, Bytes)>, OpenError> {
     let scan = |tag: u8| index.scan(&[tag], &[tag + 1], usize::MAX, usize::MAX);
     let ranges = scan(keys::TAG_LEFTOVER)?.entries.into_iter().map(|(from, to)| (from.slice(1..), to)).collect();
@@ -408,9 +412,11 @@ impl<D: Device> Store<D> {
         if read_only.ro_compat != 0 {
             return Err(OpenError::ReadOnly(read_only));
         }
-        // What a killed process wrote may still be in the page cache: make it durable before anyone acts on it. What a failed flush left
-        // there is not on the medium, and no flush will write it any more, but reads would still show it: forget what is cached, always,
-        // since a mark that a flush has failed might not have become durable either. It costs the first reads of a warm start.
+        // What a killed process wrote may still be in the page cache: make it durable before anyone
+        // acts on it. What a failed flush left there is not on the medium, and no flush will write
+        // it any more, but reads would still show it: forget what is cached, always, since a mark
+        // that a flush has failed might not have become durable either. It costs the first reads of
+        // a warm start.
         blocking.flush().map_err(OpenError::Device)?;
         blocking.forget_cached().map_err(OpenError::Device)?;
         let root = Root::read(&*blocking).map_err(OpenError::Root)?;
@@ -447,8 +453,9 @@ impl<D: Device> Store<D> {
         let holes = index.backend().bytes_placed().saturating_sub(4 * merged.bytes);
         let reserve = limits.reserve_units * BLOCK_U64;
         if holes > reserve && space.free() * BLOCK_U64 > reserve / 4 && merged.bytes <= COMPACT_BYTES_MAX {
-            // Most of it is holes: give chunks back to data. It writes a little first, so with no room at all it must wait. Nobody is served
-            // meanwhile: a large index keeps its holes, and fills them.
+            // Most of it is holes: give chunks back to data. It writes a little first, so with no
+            // room at all it must wait. Nobody is served meanwhile: a large index keeps its holes,
+            // and fills them.
             index.compact()?;
         }
 
@@ -483,7 +490,8 @@ mod tests {
     use crate::alloc::GROUP_UNITS;
     use crate::testing::TestDevice;
 
-    /// A device of more than 16 GiB has more allocation groups than are read at once. Those behind were taken for free, and what lay there was written over.
+    /// A device of more than 16 GiB has more allocation groups than are read at once. Those behind
+    /// were taken for free, and what lay there was written over.
     #[test]
     fn all_allocation_groups_of_a_large_device_are_loaded() {
         let device = TestDevice::new(64 << 30);

@@ -11,8 +11,9 @@
 //! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it is in `building`.
 //! * A *group* is everything in `building` at a kick: one log write, one flush ([`commit`]). Large writes have gone to
 //!   fresh units before; they are flushed before the log refers to them.
-//! * What the log is too small for goes past it: once the log is empty, its large writes go to fresh units and its records into the
-//!   index in one transaction of redb, which commits it. An omap is cloned in steps before ([`filling`]).
+//! * What the log is too small for goes past it: once the log is empty, its large writes go to
+//!   fresh units and its records into the index in one transaction of redb, which commits it. An
+//!   omap is cloned in steps before ([`filling`]).
 //! * A *cycle* ([`cycle`]) writes blocks that are in the log only to their place, and, when the log or the memtable has
 //!   filled up, freezes the memtable and hands it to a job that merges it into the index; then that part of the log is
 //!   free.
@@ -145,7 +146,8 @@ pub struct Store<D> {
     index_spare: u64,
     /// Bytes in the index below the objects of transactions being weighed, as of the last checkpoint.
     weights: BTreeMap<u64, u64>,
-    /// A transaction was refused until the records of what it clones have been looked up: they stay until it is offered again.
+    /// A transaction was refused until the records of what it clones have been looked up: they stay
+    /// until it is offered again.
     weighing: bool,
     discards: Discards,
     /// Space was refused that a checkpoint may show to be there.
@@ -536,7 +538,8 @@ impl<D: Device> Store<D> {
             // Whether the host got its space back or not.
             (Purpose::Discard { unit, count }, _) => self.discarded(unit, count),
             (Purpose::Read { read, part }, result) => self.read_part_done(read, part, result),
-            // Its transaction did without, and may have freed the unit: what is there is not what a later one would overwrite.
+            // Its transaction did without, and may have freed the unit: what is there is not what a
+            // later one would overwrite.
             (Purpose::Old { applied, .. }, _) if applied != self.applied => {}
             (Purpose::Old { unit, crc, .. }, result) => {
                 let (bytes, whole) = match result {

@@ -19,7 +19,8 @@ pub(crate) struct Tables {
     /// Ranges whose removal no checkpoint has finished: what the index holds in them does not exist.
     pub(crate) leftovers: MemTable,
     pub(crate) staged: Staged,
-    /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is here is what the heads say.
+    /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is
+    /// here is what the heads say.
     pub(crate) omap_numbers: IndexMap<ObjectKey, u64, FixedState>,
     /// Objects numbered from here on have nothing in the index.
     pub(crate) indexed_numbers: u64,

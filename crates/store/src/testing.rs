@@ -91,7 +91,8 @@ pub enum Completion {
     AtOnce,
     /// Some at every poll, in any order; the number is the seed.
     Shuffled(u64),
-    /// Each at its own time: most soon, some so many polls later that all that began meanwhile is over; the number is the seed.
+    /// Each at its own time: most soon, some so many polls later that all that began meanwhile is
+    /// over; the number is the seed.
     Uneven(u64),
     /// Only when [`TestDevice::complete`] says so: the simulator's clock decides.
     Held,
@@ -122,7 +123,8 @@ struct State {
     blocks: VecDeque<u64>,
     /// Bytes discarded.
     discarded: u64,
-    /// What is on the medium, and whether a failed flush made the cache before it lie. See [`TestDevice::cache_writes`].
+    /// What is on the medium, and whether a failed flush made the cache before it lie. See
+    /// [`TestDevice::cache_writes`].
     medium: Option<(Image, bool)>,
 }
 
@@ -355,8 +357,8 @@ impl TestDevice {
     pub fn make_unreadable(&self, offset: u64) {
         self.lock().unreadable.insert(offset / PAGE as u64);
     }
-    /// From now on there is a cache before the medium: what a flush failed to write stays readable, and is not on the medium, as on
-    /// Linux after a failed `fsync`.
+    /// From now on there is a cache before the medium: what a flush failed to write stays readable,
+    /// and is not on the medium, as on Linux after a failed `fsync`.
     pub fn cache_writes(&self) {
         let mut state = self.lock();
         state.medium = Some((state.live.clone(), false));

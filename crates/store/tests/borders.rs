@@ -1,8 +1,10 @@
-//! Every limit of a store drawn small, so that all of them are crossed: by a store whose operations on the device take their own time each,
-//! whose power fails now and then, and whose answers are compared with the model's.
+//! Every limit of a store drawn small, so that all of them are crossed: by a store whose operations
+//! on the device take their own time each, whose power fails now and then, and whose answers are
+//! compared with the model's.
 //!
-//! A read, a write to a block's place or a flush may last as long as dozens of transactions. A unit that is freed and used again too early, a
-//! block that is written under a reader or before its log is durable, shows as a checksum that does not match.
+//! A read, a write to a block's place or a flush may last as long as dozens of transactions. A unit
+//! that is freed and used again too early, a block that is written under a reader or before its log
+//! is durable, shows as a checksum that does not match.
 
 use crate::crash::first_difference;
 use crate::rig::*;
@@ -94,7 +96,8 @@ fn whole(read: &Read) -> Read {
     }
 }
 
-/// Whether an answer is right where the whole of it is this: what stops early says so. (It may say so where nothing follows.)
+/// Whether an answer is right where the whole of it is this: what stops early says so. (It may say
+/// so where nothing follows.)
 fn is_right(found: &Result<ReadReply, ReadError>, all: &Result<ReadReply, ReadError>) -> bool {
     match (found, all) {
         (Ok(ReadReply::List { keys, more: true }), Ok(ReadReply::List { keys: all, .. })) => {

@@ -24,7 +24,8 @@ fn small() -> OpenOptions {
         memtable_bytes: 6 << 10,
         deferred_bytes: 48 << 10,
         index_batch_max: 12,
-        // A slice of an omap is two or three entries; a checkpoint leaves most of a range; freed blocks are discarded one by one.
+        // A slice of an omap is two or three entries; a checkpoint leaves most of a range; freed
+        // blocks are discarded one by one.
         clone_slice_bytes: 60,
         removals_max: 2,
         write_back_depth: 2,

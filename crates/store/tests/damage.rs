@@ -231,8 +231,9 @@ fn seal(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// F6: a newer release wrote the superblock last, or went on with the log. The older copy of the one must not win, the other is not the
-/// log's end: what was acknowledged since would be gone without a word.
+/// F6: a newer release wrote the superblock last, or went on with the log. The older copy of the
+/// one must not win, the other is not the log's end: what was acknowledged since would be gone
+/// without a word.
 #[test]
 fn what_a_newer_release_wrote_is_refused() {
     let mut rig = Rig::fresh(1);
@@ -297,8 +298,8 @@ fn what_a_newer_release_wrote_is_refused() {
     }
 }
 
-/// F5: a flush failed, the daemon stopped, and was started again. The page cache still had what is not on the medium, and no flush
-/// writes it any more: the store must not go on from there.
+/// F5: a flush failed, the daemon stopped, and was started again. The page cache still had what is
+/// not on the medium, and no flush writes it any more: the store must not go on from there.
 #[test]
 fn what_a_failed_flush_lost_is_not_believed() {
     for fuse in 0..12 {
@@ -330,8 +331,8 @@ fn what_a_failed_flush_lost_is_not_believed() {
     }
 }
 
-/// F25: a block of an index chunk's checksums reads as zeros. Zero was "never written", so the index's pages read as zeros too, and redb
-/// panicked.
+/// F25: a block of an index chunk's checksums reads as zeros. Zero was "never written", so the
+/// index's pages read as zeros too, and redb panicked.
 #[test]
 fn zeroed_checksums_of_the_index_are_noticed() {
     let mut rig = Rig::fresh(1);
@@ -456,13 +457,15 @@ fn a_failing_device_stops_the_store() {
     }
 }
 
-/// What a store does by itself and for others: log, large writes, blocks to their place, checkpoints. Every few transactions one of each.
+/// What a store does by itself and for others: log, large writes, blocks to their place,
+/// checkpoints. Every few transactions one of each.
 fn busy() -> OpenOptions {
     OpenOptions { memtable_bytes: 6 << 10, deferred_bytes: 32 << 10, ..options() }
 }
 
-/// One write or flush fails, each in turn, and those behind it succeed. Whatever it was for, the store says so and stops: an error that was passed over is
-/// data that exists nowhere but in memory, once the log is cut. And all that was committed is on the medium.
+/// One write or flush fails, each in turn, and those behind it succeed. Whatever it was for, the
+/// store says so and stops: an error that was passed over is data that exists nowhere but in
+/// memory, once the log is cut. And all that was committed is on the medium.
 #[test]
 fn no_write_or_flush_that_fails_is_passed_over() {
     let start = Rig::fresh(1).device.live();

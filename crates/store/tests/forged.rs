@@ -27,8 +27,9 @@ fn newest(rig: &Rig, before: u64) -> Vec<u8> {
     headers.max_by_key(|block| (u64_at(block, 8), u64_at(block, 16))).expect("a group was written")
 }
 
-/// F3: a client that knows the format writes a block which holds a group for the log: right place one lap later, right epoch, right
-/// number, right checksum. Then the power fails when the log has come to it. Replay removed somebody else's object.
+/// F3: a client that knows the format writes a block which holds a group for the log: right place
+/// one lap later, right epoch, right number, right checksum. Then the power fails when the log has
+/// come to it. Replay removed somebody else's object.
 #[test]
 fn a_group_in_somebodys_payload_is_never_replayed() {
     let mut rig = Rig::fresh(1);

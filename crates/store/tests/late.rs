@@ -149,8 +149,9 @@ fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index
     }
 }
 
-/// Weighing an omap of 10⁷ entries takes longer than checkpoints are apart beside a large removal. What came from before a
-/// checkpoint was thrown away and asked for again: a clone, and each write behind it, waited as long as they went on.
+/// Weighing an omap of 10⁷ entries takes longer than checkpoints are apart beside a large removal.
+/// What came from before a checkpoint was thrown away and asked for again: a clone, and each write
+/// behind it, waited as long as they went on.
 #[test]
 fn a_weight_from_before_a_checkpoint_counts_with_what_came_since() {
     let mut rig = Rig::fresh(1);

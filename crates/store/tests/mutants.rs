@@ -1,5 +1,5 @@
-//! Every planted bug of a store is caught by its story. Run by `./x mutants`, with the feature `mutants`; one at a time, since the switch is
-//! one for all.
+//! Every planted bug of a store is caught by its story. Run by `./x mutants`, with the feature
+//! `mutants`; one at a time, since the switch is one for all.
 #![allow(missing_docs, dead_code, unused_imports, reason = "tests; of what the tests share only a part is used here")]
 
 mod crash;

@@ -1,5 +1,6 @@
-//! A transaction can be refused when it is submitted; once it was taken it never fails the store. Devices here are small, full or
-//! fragmented, and what is written is larger than the log, or costs more than it carries.
+//! A transaction can be refused when it is submitted; once it was taken it never fails the store.
+//! Devices here are small, full or fragmented, and what is written is larger than the log, or costs
+//! more than it carries.
 
 use crate::rig::*;
 use bytes::Bytes;
@@ -33,8 +34,8 @@ fn with_omap(rig: &mut Rig, object: &ObjectKey, count: u64, token: &mut u64) {
     rig.settle();
 }
 
-/// F12: 4,000 single bytes carry 100 KB and change 16 MiB of blocks. The store chose the log for them by what they carry, and stopped
-/// because its log of 1 MiB does not take 16.
+/// F12: 4,000 single bytes carry 100 KB and change 16 MiB of blocks. The store chose the log for
+/// them by what they carry, and stopped because its log of 1 MiB does not take 16.
 #[test]
 fn scattered_bytes_are_counted_as_the_blocks_they_change() {
     let mut rig = Rig::open(Rig::format(96 << 20), &options(), 1);
@@ -75,7 +76,8 @@ fn large_values_fit_the_index_of_a_nearly_empty_store() {
     }
 }
 
-/// F13: every second block is free, so no whole chunk of the index is: the store said full, and with less luck did not open.
+/// F13: every second block is free, so no whole chunk of the index is: the store said full, and
+/// with less luck did not open.
 #[test]
 fn a_fragmented_store_takes_data_and_opens() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options(), 3);
@@ -201,8 +203,9 @@ fn records_larger_than_the_log_are_taken() {
     assert!(matches!(rig.ask(Read::Stat(key("after"))), Ok(ReadReply::Stat(Some(_)))));
 }
 
-/// F38: removing a large omap was one checkpoint of as many transactions of the index as it took; the log was not cut meanwhile, and
-/// everybody waited. Now each checkpoint removes a slice, and others go on.
+/// F38: removing a large omap was one checkpoint of as many transactions of the index as it took;
+/// the log was not cut meanwhile, and everybody waited. Now each checkpoint removes a slice, and
+/// others go on.
 #[test]
 fn a_large_omap_is_removed_in_slices() {
     let options = OpenOptions { removals_max: 200, ..options() };
@@ -260,7 +263,8 @@ fn a_large_omap_is_removed_in_slices() {
     assert_eq!(report.omap_entries, 203);
 }
 
-/// F54: what was deleted goes back to the host, and nobody writes there meanwhile. A host that does not want it keeps nobody from using it again.
+/// F54: what was deleted goes back to the host, and nobody writes there meanwhile. A host that does
+/// not want it keeps nobody from using it again.
 #[test]
 fn freed_space_goes_back_to_the_host() {
     for refused in [false, true] {
@@ -322,8 +326,9 @@ fn give_back(refused: bool) {
     drop(reopen(rig, &options));
 }
 
-/// A primary asks what a clone will take before it orders one: what was ordered cannot be refused any more. The answer covers what the store takes for it,
-/// wherever the omap is (memory, index, both), and there are as many bytes left afterwards.
+/// A primary asks what a clone will take before it orders one: what was ordered cannot be refused
+/// any more. The answer covers what the store takes for it, wherever the omap is (memory, index,
+/// both), and there are as many bytes left afterwards.
 #[test]
 fn what_a_clone_takes_is_known_before() {
     let mut rig = Rig::open(Rig::format(96 << 20), &options(), 1).shuffled(5);

@@ -1,5 +1,5 @@
-//! What planted bugs break ([`nacre_store::Mutant`]), where chance alone would take long to meet it: each story passes, and fails with its bug
-//! (`mutants.rs`).
+//! What planted bugs break ([`nacre_store::Mutant`]), where chance alone would take long to meet
+//! it: each story passes, and fails with its bug (`mutants.rs`).
 
 use crate::rig::*;
 use nacre_store::testing::{Completion, Image, TestDevice};
@@ -20,7 +20,8 @@ fn checkpoint(rig: &mut Rig, first: u64) {
     assert!(rig.store.usage().checkpoints > before);
 }
 
-/// Runs of units that reach from one group of the allocator into others are taken and freed in all of them: in checkpoints and by replay.
+/// Runs of units that reach from one group of the allocator into others are taken and freed in all
+/// of them: in checkpoints and by replay.
 pub fn runs_go_over_the_borders_of_allocation_groups() {
     // In the log only.
     let late = OpenOptions { memtable_bytes: 1 << 20, ..options() };
@@ -172,7 +173,8 @@ pub fn large_values_fill_the_index() {
     }
 }
 
-/// Lets everything that is under way on the device end but its first three operations, reads, until nothing more happens.
+/// Lets everything that is under way on the device end but its first three operations, reads, until
+/// nothing more happens.
 fn all_but_the_reads(rig: &mut Rig) {
     for _ in 0..200 {
         rig.store.kick();
@@ -270,8 +272,8 @@ fn opens(length: u64, image: Image, options: &OpenOptions) -> Result<(), OpenErr
     Store::open(device.clone(), device.blocking(), options).map(drop)
 }
 
-/// A log that has wrapped: the last group before the ring's end is damaged, and those behind it, at the ring's beginning, prove that it
-/// was acknowledged.
+/// A log that has wrapped: the last group before the ring's end is damaged, and those behind it, at
+/// the ring's beginning, prove that it was acknowledged.
 pub fn damage_just_before_the_wrap_is_no_end_of_the_log() {
     let options = OpenOptions { memtable_bytes: 1 << 20, memtable_records: Some(256), ..options() };
     let device = TestDevice::new(16 << 20);
@@ -333,7 +335,8 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     assert_eq!(opens(32 << 20, image, &options), Err(OpenError::LogDamaged { at: LOG + at }));
 }
 
-/// A block that cannot be read is overwritten in part: the owner of the object hears of it before anybody may read, of that object only.
+/// A block that cannot be read is overwritten in part: the owner of the object hears of it before
+/// anybody may read, of that object only.
 pub fn what_an_overwrite_loses_is_told() {
     let mut rig = Rig::fresh(1);
     rig.must(Transaction::new().write(key("a"), 0, vec![1; 20_000]).write(key("b"), 0, vec![2; 20_000]), 1);

@@ -1,6 +1,7 @@
-//! Little room, in pieces, and everything at once: reads under way while units are freed, discarded and used again; checkpoints and
-//! openings on a device that is full and fragmented; more blocks on their way to their place than go at once, replaced meanwhile; a
-//! log of few groups that wraps; the process killed now and then.
+//! Little room, in pieces, and everything at once: reads under way while units are freed, discarded
+//! and used again; checkpoints and openings on a device that is full and fragmented; more blocks on
+//! their way to their place than go at once, replaced meanwhile; a log of few groups that wraps;
+//! the process killed now and then.
 //!
 //! A discarded block reads as nonsense, so a unit that is given away too early shows at once.
 

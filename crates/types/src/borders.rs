@@ -1,7 +1,8 @@
 //! [`borders!`](crate::borders): how often a part of Nacre came to each of its limits and rare paths.
 //!
-//! A limit is a border between two ways through the code. A border that no test crosses is code that nothing tests: the simulator draws limits small,
-//! counts, and fails when one stays at zero (`docs/faults.md`). What is counted is rare, so counting costs nothing that matters.
+//! A limit is a border between two ways through the code. A border that no test crosses is code
+//! that nothing tests: the simulator draws limits small, counts, and fails when one stays at zero
+//! (`docs/faults.md`). What is counted is rare, so counting costs nothing that matters.
 
 /// Makes the struct `Borders`: a counter per border, each with a line that says what happened.
 #[macro_export]

@@ -367,9 +367,9 @@ macro_rules! wire_fields {
     };
 }
 
-/// A struct that may grow: see the module head. `since N { … }` lists fields that version N added; an older writer's
-/// record gives them their default. `verify method` names a method that says what is wrong with a decoded value, if anything: such bytes
-/// do not decode.
+/// A struct that may grow: see the module head. `since N { … }` lists fields that version N added;
+/// an older writer's record gives them their default. `verify method` names a method that says what
+/// is wrong with a decoded value, if anything: such bytes do not decode.
 #[macro_export]
 macro_rules! wire_record {
     ($t:ident version $version:literal compat $compat:literal { $($field:ident),* $(,)? } $(since $n:literal { $($newer:ident),* $(,)? })* $(verify $verify:ident)?) => {
@@ -414,8 +414,8 @@ macro_rules! wire_record {
     };
 }
 
-/// An enum of struct-like variants behind a one-byte tag. Tags are never reused. `VARIANTS` lists what there is, so that golden
-/// tests cannot forget a new one.
+/// An enum of struct-like variants behind a one-byte tag. Tags are never reused. `VARIANTS` lists
+/// what there is, so that golden tests cannot forget a new one.
 #[macro_export]
 macro_rules! wire_enum {
     ($t:ident { $($tag:literal => $variant:ident { $($field:ident),* $(,)? }),* $(,)? }) => {

@@ -10,9 +10,11 @@
 //! 16    sender's map epoch  u64
 //! ```
 //!
-//! A frame is written as its header and meta section (one small buffer, encoded here) followed by the payload's pieces as they are;
-//! it is read by cutting both sections out of the receive buffer without copying the payload; a large payload is received to memory of its
-//! own ([`FrameReader`]). Lengths are bounded before anything is reserved; each section has its own checksum, so a flipped bit is an error of one connection, never wrong data.
+//! A frame is written as its header and meta section (one small buffer, encoded here) followed by
+//! the payload's pieces as they are; it is read by cutting both sections out of the receive buffer
+//! without copying the payload; a large payload is received to memory of its own ([`FrameReader`]).
+//! Lengths are bounded before anything is reserved; each section has its own checksum, so a flipped
+//! bit is an error of one connection, never wrong data.
 
 use crate::codec::Malformed;
 use crate::msg::{Message, Payload, payload_len};
@@ -26,7 +28,8 @@ pub const HEADER_LEN: usize = 40;
 pub const META_LEN_MAX: usize = 64 << 20;
 /// Longest payload: the largest operation, with room for its framing.
 pub const PAYLOAD_LEN_MAX: usize = 64 << 20;
-/// Longest frame, header not counted, of somebody who has not said who it is: a [`Hello`](crate::msg::monitor::Hello) or a refusal takes some hundred bytes.
+/// Longest frame, header not counted, of somebody who has not said who it is: a
+/// [`Hello`](crate::msg::monitor::Hello) or a refusal takes some hundred bytes.
 pub const STRANGER_LEN_MAX: usize = 4 << 10;
 const MAGIC: u32 = u32::from_le_bytes(*b"NCR1");
 
@@ -213,9 +216,11 @@ impl Header {
     }
 }
 
-/// A payload of at least this many bytes gets memory of its own: it is received to where it stays, and begins where a disk wants it.
+/// A payload of at least this many bytes gets memory of its own: it is received to where it stays,
+/// and begins where a disk wants it.
 const LARGE_MIN: usize = 64 << 10;
-/// Where a large payload begins in memory: at a multiple of this, which is what disks want of memory that they read by themselves.
+/// Where a large payload begins in memory: at a multiple of this, which is what disks want of
+/// memory that they read by themselves.
 pub const PAYLOAD_ALIGN: usize = 4096;
 /// Room made in the receive buffer at a time.
 const CHUNK: usize = 256 << 10;
@@ -264,7 +269,8 @@ fn aligned(length: usize) -> BytesMut {
 }
 
 impl FrameReader {
-    /// Reads frames of somebody unknown: longer ones than [`STRANGER_LEN_MAX`] are refused by their header, before anything is reserved for them.
+    /// Reads frames of somebody unknown: longer ones than [`STRANGER_LEN_MAX`] are refused by their
+    /// header, before anything is reserved for them.
     #[must_use]
     pub fn of_stranger() -> Self {
         Self { stranger: true, ..Self::default() }
@@ -372,7 +378,8 @@ impl FrameReader {
         self.large.as_ref().map_or(head, |large| large.payload.capacity()).max(self.buffer.len())
     }
 
-    /// Bytes that had to be moved in memory since the last call: of frames that began at a buffer's end, and of large payloads' beginnings.
+    /// Bytes that had to be moved in memory since the last call: of frames that began at a buffer's
+    /// end, and of large payloads' beginnings.
     pub fn take_copied(&mut self) -> u64 {
         std::mem::take(&mut self.copied)
     }
@@ -439,8 +446,8 @@ mod tests {
         Frame { epoch: Epoch(9), message: Message::OpReply(reply, vec![payload.into()]) }
     }
 
-    /// A socket gives at most what is asked for, often less. Four mebibytes used to be received to wherever the buffer was, and a third of
-    /// them moved once more when it was full.
+    /// A socket gives at most what is asked for, often less. Four mebibytes used to be received to
+    /// wherever the buffer was, and a third of them moved once more when it was full.
     #[test]
     fn large_payloads_are_received_to_aligned_memory_of_their_own() {
         let sizes = [100, 4 << 20, 70_000, 1, 1 << 20, 1 << 20, 1 << 20, 300_000, LARGE_MIN, LARGE_MIN - 1, 50];

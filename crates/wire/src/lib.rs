@@ -7,9 +7,10 @@
 //! * [`map`]: the cluster map, its deltas, and the placement derived from them;
 //! * [`meta`]: what transactions on service metadata mean.
 //!
-//! Invariants: decoding is total and trusts no length; every message and record carries its version and an older or newer
-//! program reads it or says that it cannot (`tests/golden/` keeps the bytes of every version); the same map and delta give the same
-//! next map everywhere. `docs/formats/wire.md` describes the bytes.
+//! Invariants: decoding is total and trusts no length; every message and record carries its version
+//! and an older or newer program reads it or says that it cannot (`tests/golden/` keeps the bytes
+//! of every version); the same map and delta give the same next map everywhere.
+//! `docs/formats/wire.md` describes the bytes.
 #![forbid(unsafe_code)]
 
 pub mod codec;

@@ -1,7 +1,8 @@
 //! Looks every second: does health say so while somebody waits; and does a daemon's memory stay within its bound.
 //!
-//! An operation that has waited for longer than the bound, all the while without anything in `health` that could explain it, is a finding. (What health
-//! said before counts: where all OSDs were away for 8 s, what waited for them is not answered in the moment that they are back.)
+//! An operation that has waited for longer than the bound, all the while without anything in
+//! `health` that could explain it, is a finding. (What health said before counts: where all OSDs
+//! were away for 8 s, what waited for them is not answered in the moment that they are back.)
 
 use crate::bounded;
 use serde_json::Value;
@@ -86,7 +87,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// A look at a time in seconds; whether what waits longest, for so many milliseconds, has waited for too long without a word.
+    /// A look at a time in seconds; whether what waits longest, for so many milliseconds, has
+    /// waited for too long without a word.
     fn look(&mut self, at: f64, quiet: bool, oldest: &(u64, String)) -> bool {
         self.since = if quiet { self.since.or(Some(at)) } else { None };
         let bound = BOUND.as_secs_f64();
@@ -180,8 +182,8 @@ mod tests {
         assert!(!says_nothing(&["MON_DOWN".to_owned(), "SLOW_OPS".to_owned()]));
     }
 
-    /// All OSDs were killed, health said so until they were back, and a put of before was called a finding 1.6 s later (seed 52, on a machine that
-    /// was busy ten times over).
+    /// All OSDs were killed, health said so until they were back, and a put of before was called a
+    /// finding 1.6 s later (seed 52, on a machine that was busy ten times over).
     #[test]
     fn waiting_is_a_finding_once_health_has_been_silent_for_as_long() {
         let op = |ms: u64| (ms, "put".to_owned());

@@ -1,4 +1,5 @@
-//! After the faults: everything is in order, answers in time, is what was acknowledged, from every member alone, and every store is whole.
+//! After the faults: everything is in order, answers in time, is what was acknowledged, from every
+//! member alone, and every store is whole.
 
 use super::load::POOLS;
 use super::plan::{OSDS, Who};

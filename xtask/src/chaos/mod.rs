@@ -1,4 +1,5 @@
-//! `./x chaos`: a cluster of processes under load, mistreated as a seed says, and asked afterwards whether anything was lost, stale, hollow or silent.
+//! `./x chaos`: a cluster of processes under load, mistreated as a seed says, and asked afterwards
+//! whether anything was lost, stale, hollow or silent.
 //!
 //! ```text
 //!  seed ─▶ plan ─▶ faults ─▶ town (daemons) · net (namespaces) · disks           finding: the folder stays, exit code 1

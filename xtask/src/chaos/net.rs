@@ -5,8 +5,8 @@
 //!  mon.0   127.77.0.1 ───┤ bridge nc23000      a cut: the one that sends has a neighbour's address that nobody bears,
 //!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
 //! ```
-//! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`). Without root everything is on one loopback,
-//! and no cut is possible.
+//! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`).
+//! Without root everything is on one loopback, and no cut is possible.
 
 use super::plan::{MONS, OSDS, Who};
 use crate::bounded;

@@ -1,4 +1,5 @@
-//! Which faults when: drawn from the seed and the number of the turn, nothing else, so that a run can be repeated and a part of it can be asked for.
+//! Which faults when: drawn from the seed and the number of the turn, nothing else, so that a run
+//! can be repeated and a part of it can be asked for.
 //!
 //! ```text
 //!  turn 0 ─ pause ─ faults (1 to 3 at once) ─ last so long ─ undone │ turn 1 ─ … │ turn 3: one that needs calm before it │ …

@@ -41,7 +41,8 @@ pub struct Town {
 /// For so long a fault that is over may still end a daemon.
 const HEALED: Duration = Duration::from_secs(15);
 
-/// By how much the wall clock is wrong that the daemon of this start finds: a minute to and fro, and every fourth time years.
+/// By how much the wall clock is wrong that the daemon of this start finds: a minute to and fro,
+/// and every fourth time years.
 fn skew_ms(start: u64) -> i64 {
     const MINUTE: i64 = 60_000;
     const YEAR: i64 = 365 * 24 * 60 * MINUTE;

@@ -1,7 +1,8 @@
-//! Under load: an OSD killed and started again, two stopped and one of them once more within half a minute each, the leading monitor killed.
+//! Under load: an OSD killed and started again, two stopped and one of them once more within half a
+//! minute each, the leading monitor killed.
 //!
-//! Every fault has a load of its own, so that its longest time without an answer is the fault's. Two pools take turns: a
-//! load prepares its objects while the one before reads back.
+//! Every fault has a load of its own, so that its longest time without an answer is the fault's.
+//! Two pools take turns: a load prepares its objects while the one before reads back.
 
 use super::load::{Load, field, overwrite};
 use super::site::Site;
@@ -76,7 +77,8 @@ fn killed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.await_health(HEALED_MAX)
 }
 
-/// What is said of a stop, the OSD that is stopped, and its load's pool. One that was called down and came back is given more time.
+/// What is said of a stop, the OSD that is stopped, and its load's pool. One that was called down
+/// and came back is given more time.
 const STOPS: [(&str, u32, &str); 3] =
     [("stopped OSD", 1, "even"), ("another one stopped", 2, "odd"), ("the same stopped again", 2, "even")];
 

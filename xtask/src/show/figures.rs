@@ -1,6 +1,7 @@
 //! What a scenario found: figures against limits, and facts.
 //!
-//! A figure that is worse than its limit is said and counted. A fact that does not hold never gets here: it is the scenario's error.
+//! A figure that is worse than its limit is said and counted. A fact that does not hold never gets
+//! here: it is the scenario's error.
 
 use serde_json::{Value, json};
 

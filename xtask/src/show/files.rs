@@ -13,7 +13,8 @@ const SIZES: [usize; 8] = [0, 1, 300, 4096, 4097, 20_000, 60_000, 100_000];
 const SPECIAL: usize = 100;
 const IN_FOLDER: usize = 50;
 
-/// Makes a tree of `small` files of mixed sizes and `large` ones of 16 MiB, which are stored in pieces; gives files and bytes.
+/// Makes a tree of `small` files of mixed sizes and `large` ones of 16 MiB, which are stored in
+/// pieces; gives files and bytes.
 ///
 /// # Errors
 /// When it cannot be written.

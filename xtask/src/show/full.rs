@@ -1,5 +1,5 @@
-//! Stores filled to the last byte under load: what grows is refused at once, deleting goes on, everything starts again, and health is
-//! good after deleting (F10 to F15, F24).
+//! Stores filled to the last byte under load: what grows is refused at once, deleting goes on,
+//! everything starts again, and health is good after deleting (F10 to F15, F24).
 //!
 //! ```text
 //!  stores of 1 GiB ──────────────────────────────┐

@@ -1,4 +1,5 @@
-//! What must not add up: clients that come and go, and objects of one group with snapshots that are taken and removed (F18, F52).
+//! What must not add up: clients that come and go, and objects of one group with snapshots that are
+//! taken and removed (F18, F52).
 //!
 //! ```text
 //!  one group: 20,000 clients ─▶ measure ─▶ 193,000 more ─▶ measure    memory · bytes to bring a replica back · time until it is
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const WORK_MAX: Duration = Duration::from_mins(60);
 const HANG: Duration = Duration::from_mins(2);
-/// What F18 was found with: a client a second for two and a half days. The first are enough to fill what a group remembers.
+/// What F18 was found with: a client a second for two and a half days. The first are enough to fill
+/// what a group remembers.
 const LIVES: [u64; 2] = [20_000, 193_000];
 /// Until what was written is at its place and reported.
 const SETTLED: Duration = Duration::from_secs(10);

@@ -5,9 +5,9 @@
 //!     │ ends, in whatever way: the pipe closes
 //!     ✕                 └─▶ programs of the folder: loads killed, stopped ones resumed ─▶ `nacre down` ─▶ killed ─▶ folder removed
 //! ```
-//! Ceph clusters in the folder end the same way; `./x bench versus` and `./x test` have guards, too.
-//! Whose processes are meant is read from `/proc`: ours name the scenario's folder on their command lines. So nobody has to keep a list,
-//! and none can be wrong.
+//! Ceph clusters in the folder end the same way; `./x bench versus` and `./x test` have guards,
+//! too. Whose processes are meant is read from `/proc`: ours name the scenario's folder on their
+//! command lines. So nobody has to keep a list, and none can be wrong.
 
 use crate::bounded;
 use crate::ceph;
@@ -124,8 +124,8 @@ pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
         .collect()
 }
 
-/// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those, at work in the folder. An editor with a file of it
-/// open is not meant.
+/// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those, at
+/// work in the folder. An editor with a file of it open is not meant.
 fn is_ours(words: &[String], folder: &Path) -> bool {
     let is_nacre = program_of(words) == "nacre" || is_script(words);
     let inside = |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);

@@ -1,4 +1,5 @@
-//! Hostile scripts sent to a running cluster, one after the other without a pause: each is stopped with a clear error, and others hardly notice (MAL-24).
+//! Hostile scripts sent to a running cluster, one after the other without a pause: each is stopped
+//! with a clear error, and others hardly notice (MAL-24).
 
 use super::load::{Load, Work};
 use super::site::Site;
@@ -13,7 +14,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 const HANG: Duration = Duration::from_mins(5);
-/// Longest that one script may keep its caller: the evaluator's clock ends it after three seconds, and it may wait for the one before.
+/// Longest that one script may keep its caller: the evaluator's clock ends it after three seconds,
+/// and it may wait for the one before.
 const ENDS: Duration = Duration::from_secs(20);
 /// Times that peace and the scripts come in turn.
 const ROUNDS: u32 = 3;

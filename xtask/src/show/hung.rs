@@ -1,5 +1,6 @@
-//! A flush of a minute in one of three OSDs, under load of one client and of many: clients wait for a moment, health names the disk, and
-//! what was acknowledged is there when the disk works again (F30).
+//! A flush of a minute in one of three OSDs, under load of one client and of many: clients wait for
+//! a moment, health names the disk, and what was acknowledged is there when the disk works again
+//! (F30).
 
 use super::load::{Load, Work, field, overwrite};
 use super::site::Site;

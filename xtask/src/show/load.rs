@@ -64,7 +64,8 @@ impl Load {
     /// # Errors
     /// When it does not start, or its objects do not come to be.
     pub fn begin(cluster: &Cluster, work: Work) -> Result<Self> {
-        // The load before may have removed its objects a moment ago, and they still count: they must not be taken for ours.
+        // The load before may have removed its objects a moment ago, and they still count: they
+        // must not be taken for ours.
         let there = || objects(cluster, work.pool)?.with_context(|| format!("there is no pool {}", work.pool));
         bounded::until("the pool has what it had before the load", SHOWN_MAX, || {
             Ok((there()? == work.kept).then_some(()))

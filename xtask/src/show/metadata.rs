@@ -1,7 +1,9 @@
-//! What clients and watchers see of metadata while leading monitors are killed and stand still can be explained by one order (MAL-10, -11, -16).
+//! What clients and watchers see of metadata while leading monitors are killed and stand still can
+//! be explained by one order (MAL-10, -11, -16).
 //!
-//! A monitor that stands still and goes on believes that it leads: as long as nobody told it otherwise it must answer no read. Some stops are so
-//! short that clients stay with it, some so long that they go.
+//! A monitor that stands still and goes on believes that it leads: as long as nobody told it
+//! otherwise it must answer no read. Some stops are so short that clients stay with it, some so
+//! long that they go.
 
 use super::site::Site;
 use crate::cluster::Cluster;

@@ -5,10 +5,12 @@
 //!                                 │                            │              facts: proved, or the scenario is an error
 //!                                 └── guard.rs: a process that cleans up however this one ends
 //! ```
-//! A limit that is missed is a line, since machines differ. Wrong data, a history that cannot be, a refusal or a hang is an error: exit code 1.
+//! A limit that is missed is a line, since machines differ. Wrong data, a history that cannot be, a
+//! refusal or a hang is an error: exit code 1.
 //!
 //! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
-//! * [`load`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the machine; `crate::cluster`: the daemons;
+//! * [`load`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the
+//!   machine; `crate::cluster`: the daemons;
 //! * the others: a scenario each.
 
 mod degraded;

@@ -4,7 +4,8 @@
 //!  embedded ─▶ processes ─▶ embedded ─▶ processes: 1 ─▶ 3 monitors, the first killed ─▶ groups split
 //!                             a monitor away for 1,500 changes comes back ◀─ OSD out, in, added ◀─┘
 //! ```
-//! A tree imported in the beginning is exported and compared after each step; loads read back what they wrote themselves.
+//! A tree imported in the beginning is exported and compared after each step; loads read back what
+//! they wrote themselves.
 
 use super::files;
 use super::load::{Load, field, overwrite};
@@ -179,7 +180,8 @@ fn placement(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A monitor misses more changes than are kept one by one (`mon.compact_entries`, 1,000); the others compact. All are started again.
+/// A monitor misses more changes than are kept one by one (`mon.compact_entries`, 1,000); the
+/// others compact. All are started again.
 fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.kill("mon.2")?;
     let begun = Instant::now();

@@ -1,4 +1,5 @@
-//! A class is installed, upgraded and rolled back under load: nobody restarts, no cache is lost, no call fails, every answer says what ran (MAL-01, -02, -06).
+//! A class is installed, upgraded and rolled back under load: nobody restarts, no cache is lost, no
+//! call fails, every answer says what ran (MAL-01, -02, -06).
 
 use super::load::{self, Load};
 use super::site::Site;

@@ -1,5 +1,6 @@
-//! Rolling restarts of fresh clusters under load: every member in a random order, told to end or killed, with `osd down` between; then every
-//! group of the pool is written, called, read and deleted within 5 s, and what was acknowledged is there (F29).
+//! Rolling restarts of fresh clusters under load: every member in a random order, told to end or
+//! killed, with `osd down` between; then every group of the pool is written, called, read and
+//! deleted within 5 s, and what was acknowledged is there (F29).
 
 use super::site::Site;
 use crate::bounded;

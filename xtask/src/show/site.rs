@@ -82,7 +82,8 @@ impl Site {
     }
 }
 
-/// Copies logs, histories and what loads printed of a folder and those below, without telling their folders apart by more than the name.
+/// Copies logs, histories and what loads printed of a folder and those below, without telling their
+/// folders apart by more than the name.
 fn copy_texts(from: &Path, to: &Path) -> io::Result<usize> {
     let mut count = 0;
     for entry in fs::read_dir(from)? {

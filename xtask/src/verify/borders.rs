@@ -1,7 +1,9 @@
-//! Every limit and rare path that is counted is in the table of `docs/faults.md`, with the seeds that cross it, and none of them never.
+//! Every limit and rare path that is counted is in the table of `docs/faults.md`, with the seeds
+//! that cross it, and none of them never.
 //!
-//! Those of a store are drawn and counted by its own tests (`crates/store/tests/borders.rs`), which fail on a zero.
-//! How often those of an OSD are crossed says `./x sim --seeds 200`, which `./x test` runs: it fails on a zero. Here only the table is looked at.
+//! Those of a store are drawn and counted by its own tests (`crates/store/tests/borders.rs`), which
+//! fail on a zero. How often those of an OSD are crossed says `./x sim --seeds 200`, which
+//! `./x test` runs: it fails on a zero. Here only the table is looked at.
 
 use super::report;
 use crate::workspace::Workspace;

@@ -131,7 +131,8 @@ impl Cluster {
         bounded::until("all OSDs are up and all groups clean", CLEAN_MAX, || Ok(self.is_clean()?.then_some(())))
     }
 
-    /// Ends all daemons, lets the kernel forget what it has read, and starts them again; gives the seconds from there until all is clean.
+    /// Ends all daemons, lets the kernel forget what it has read, and starts them again; gives the
+    /// seconds from there until all is clean.
     ///
     /// # Errors
     /// When they do not come up.

@@ -8,7 +8,8 @@
 //! * [`cluster`]: the systems, driven alike; [`rows`]: what is measured, and how much; [`turn`]: one system's turn;
 //! * [`figures`]: samples; [`goals`]: what is asked; [`report`]: the table.
 //!
-//! A goal that is missed is a line of the table. A measurement that fails is an error, told at once and again in the end.
+//! A goal that is missed is a line of the table. A measurement that fails is an error, told at once
+//! and again in the end.
 
 mod cluster;
 mod figures;

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 const MEASURE_MAX: Duration = Duration::from_mins(3);
 /// Until memory that starting, or a load, took is given back.
 pub const IDLE: Duration = Duration::from_secs(2);
-/// A load in which something happens: so long altogether, and so long before it does. It lasts longer until operations are answered again.
+/// A load in which something happens: so long altogether, and so long before it does. It lasts
+/// longer until operations are answered again.
 const FAULT_SECONDS: f64 = 6.0;
 const FAULT_AFTER: Duration = Duration::from_secs(2);
 /// Until the objects of such a load are made.
@@ -140,7 +141,8 @@ impl Turn<'_> {
         cluster.signal("osd.1", "CONT")
     }
 
-    /// Overwrites at depth 16 while a daemon is sent a signal; gives the longest time in which none of them was answered, in milliseconds.
+    /// Overwrites at depth 16 while a daemon is sent a signal; gives the longest time in which none
+    /// of them was answered, in milliseconds.
     fn under_load(&self, cluster: &Cluster, who: &str, signal: &str) -> Result<f64> {
         let begun = cluster.dir().join(format!("{signal}.begun"));
         let said = cluster.dir().join(format!("{signal}.said"));

@@ -1,4 +1,5 @@
-//! `lock`, as one caller sees it; who holds what for how long is seen where callers and times are given (`crates/policy`).
+//! `lock`, as one caller sees it; who holds what for how long is seen where callers and times are
+//! given (`crates/policy`).
 
 use super::Promise;
 use crate::{Desk, Host};

@@ -1,4 +1,5 @@
-//! `nacre bench call`: methods of classes at a depth; and what Lua costs over Rust, beside plain operations, in one run (MAL-06, MAL-28).
+//! `nacre bench call`: methods of classes at a depth; and what Lua costs over Rust, beside plain
+//! operations, in one run (MAL-06, MAL-28).
 //!
 //! ```text
 //!  --class C --method M   one method until the time is up: rate, latency, CPU, which activations answered, and that none of an object's went back

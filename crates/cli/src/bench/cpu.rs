@@ -10,7 +10,8 @@ pub type Used = BTreeMap<String, u64>;
 /// A clock tick of `/proc`, in microseconds: Linux shows 100 a second to programs on every machine Rust runs on.
 const TICK_US: u64 = 10_000;
 
-/// CPU time so far of this process (`client`) and of every process with a pid file below `run`. Daemons that share a process are one entry.
+/// CPU time so far of this process (`client`) and of every process with a pid file below `run`.
+/// Daemons that share a process are one entry.
 ///
 /// # Errors
 /// When `/proc` cannot be read.

@@ -1,7 +1,7 @@
 //! `nacre bench disk`: what the disk does without us, for comparison in the same run (DESIGN §10).
 //!
-//! * Three log appends at once: three files, preallocated as a store's log is, each 4 KiB and a flush; what a replicated
-//!   write has to wait for is the last of the three.
+//! * Three log appends at once: three files, preallocated as a store's log is, each 4 KiB and a
+//!   flush; what a replicated write has to wait for is the last of the three.
 //! * The same with one file: what a write and a flush take when nobody else wants the disk.
 //! * Sequential writes of 4 MiB past the page cache, a few in flight, and a flush at the end.
 

@@ -76,7 +76,8 @@ const SHOWN: usize = 20;
 /// Runs it on a pool that exists.
 ///
 /// # Errors
-/// When the cluster cannot be reached, refuses for another reason than want of space, or an object is not what was written.
+/// When the cluster cannot be reached, refuses for another reason than want of space, or an object
+/// is not what was written.
 pub fn run(arguments: &Arguments, cluster: &mut dyn Objects, pool: PoolId, out: &mut Out) -> Result<()> {
     let Arguments { mode, size, objects, .. } = *arguments;
     ensure!(size <= OP_BYTES_MAX, "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more");

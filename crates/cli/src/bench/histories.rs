@@ -1,4 +1,5 @@
-//! What runs that write a history have in common: a clock, unique values, numbers of clients, dice, and the file (`docs/formats/history.md`).
+//! What runs that write a history have in common: a clock, unique values, numbers of clients, dice,
+//! and the file (`docs/formats/history.md`).
 
 use anyhow::{Context, Result, ensure};
 use nacre_history::Record;

@@ -1,4 +1,5 @@
-//! `nacre bench keys`: what many clients and watchers see of a few keys of metadata, and whether it can be (MAL-10, -11, -16).
+//! `nacre bench keys`: what many clients and watchers see of a few keys of metadata, and whether it
+//! can be (MAL-10, -11, -16).
 //!
 //! ```text
 //!  client ─ one request at a time ─▶ get, put, compare-and-set, two keys at once, a pair that is always written together
@@ -6,8 +7,9 @@
 //!     └─▶ a revision older than one that anybody was told before it asked: stale, an error
 //!  watcher ─▶ every change of the keys: those that clients were told of are in it, once and in order; all watchers were told the same
 //! ```
-//! Each client and each watcher has a connection of its own. What has no answer in time is `unknown`, and its client goes on under a new number.
-//! A watcher that was away for too many changes is told so (`compacted`), and begins again: what it is held to begins there.
+//! Each client and each watcher has a connection of its own. What has no answer in time is
+//! `unknown`, and its client goes on under a new number. A watcher that was away for too many
+//! changes is told so (`compacted`), and begins again: what it is held to begins there.
 
 use super::histories::{self, Run};
 use crate::cluster::{Place, host};

@@ -1,5 +1,6 @@
-//! `nacre bench lives`: clients that connect, put one object and are gone, one after the other, as a job that runs every second does for
-//! months (F18). What a group remembers of each must not add up.
+//! `nacre bench lives`: clients that connect, put one object and are gone, one after the other, as
+//! a job that runs every second does for months (F18). What a group remembers of each must not add
+//! up.
 //!
 //! ```text
 //!  thread 0:  connect ─▶ put ─▶ gone ─▶ connect ─▶ put ─▶ gone ─▶ …     each a client of its own

@@ -3,7 +3,8 @@
 //! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU; [`workset`]: the objects;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
-//! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from those that are left;
+//! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from
+//!   those that are left;
 //! * [`fill`]: objects until there is no space; [`lives`]: clients that come, put one object and go;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`scripts`]: scripts that mean no good, one after the other;

@@ -4,7 +4,8 @@
 //!  prefill, --warm-up ─▶ measured: `depth` in flight until the time is up ─▶ drained ─▶ --settle ─▶ --verify: all read back and compared
 //!                        └──────────────── CPU is counted from here to there ─────────────────┘
 //! ```
-//! A set of objects with a name (`--set`, `--keep`, `--prepared`) serves several runs: what is read cold was written before the daemons started.
+//! A set of objects with a name (`--set`, `--keep`, `--prepared`) serves several runs: what is read
+//! cold was written before the daemons started.
 
 use super::cpu::{self, Used};
 use super::workset::{Part, Workset, draw, shuffled};
@@ -135,8 +136,8 @@ struct Measured {
     moved: Option<Moved>,
 }
 
-/// When an operation was given up, the benchmark goes on for so much longer at most, until one is answered again: how long nobody was answered is not known
-/// otherwise.
+/// When an operation was given up, the benchmark goes on for so much longer at most, until one is
+/// answered again: how long nobody was answered is not known otherwise.
 const STUCK_MAX: Duration = Duration::from_mins(2);
 
 /// Daemons write down what they moved once a second.

@@ -1,8 +1,10 @@
-//! `nacre bench propagation`: how soon a new version of a class is live on every OSD (MAL-E8, MAL-73), as numbers and as a curve (SVG).
+//! `nacre bench propagation`: how soon a new version of a class is live on every OSD (MAL-E8,
+//! MAL-73), as numbers and as a curve (SVG).
 //!
-//! Two clusters: a simulated one of as many OSDs as the paper's (the model is in `sim::propagation`), and real daemons on real stores, all in this
-//! process on one thread. There the news, the sources and everything else still go from daemon to daemon; what is missing are sockets, and what is
-//! there besides is that one processor does the work of all.
+//! Two clusters: a simulated one of as many OSDs as the paper's (the model is in
+//! `sim::propagation`), and real daemons on real stores, all in this process on one thread. There
+//! the news, the sources and everything else still go from daemon to daemon; what is missing are
+//! sockets, and what is there besides is that one processor does the work of all.
 
 use crate::clock;
 use crate::cluster::host;

@@ -1,8 +1,9 @@
 //! `nacre bench register`: a history of registers, for `nacre history check` (`docs/formats/history.md`).
 //!
-//! A register is an object whose content is a number. A write replaces it; a compare-and-set compares the content, or that there is no
-//! object, and replaces it in one operation. Every client has a connection of its own and one operation in flight. One whose answer does
-//! not come is `unknown`, and its client goes on under a new number, since it may yet happen.
+//! A register is an object whose content is a number. A write replaces it; a compare-and-set
+//! compares the content, or that there is no object, and replaces it in one operation. Every client
+//! has a connection of its own and one operation in flight. One whose answer does not come is
+//! `unknown`, and its client goes on under a new number, since it may yet happen.
 
 use super::histories::{self, Run};
 use crate::cluster::Session;

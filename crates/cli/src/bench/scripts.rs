@@ -1,4 +1,5 @@
-//! `nacre bench scripts`: scripts run on objects one after the other without a pause, as one client that means no good would send them (MAL-24).
+//! `nacre bench scripts`: scripts run on objects one after the other without a pause, as one client
+//! that means no good would send them (MAL-24).
 //!
 //! ```text
 //!  FOLDER/*.lua ─▶ Eval on object 0, 1, … 7, 0, … ─▶ how each ended, and after how long ─▶ again from the first until the time is up

@@ -1,7 +1,7 @@
 //! The objects of a benchmark: their names, what is written to them, and what may be read of them.
 //!
-//! What is written is derived from (run, object, sequence) in every block, so that a block of another object, of another time, or torn
-//! between two writes is recognised.
+//! What is written is derived from (run, object, sequence) in every block, so that a block of
+//! another object, of another time, or torn between two writes is recognised.
 
 use crate::objects::operation;
 use bytes::{Bytes, BytesMut};
@@ -44,8 +44,9 @@ static NOISE: [u64; WORDS] = {
     noise
 };
 
-/// The content of an object after its write number `sequence`: in every block the same noise under another mask, which costs next to nothing beside
-/// the operation (a number drawn for every word was 5 % of a write of 4 MiB).
+/// The content of an object after its write number `sequence`: in every block the same noise under
+/// another mask, which costs next to nothing beside the operation (a number drawn for every word
+/// was 5 % of a write of 4 MiB).
 fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
     let size = usize::try_from(size).expect("at most an operation's bytes");
     let mut data = BytesMut::with_capacity(size);

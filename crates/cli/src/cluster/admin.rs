@@ -446,8 +446,9 @@ pub fn show_df(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     ask(cluster, out, &json!({ "command": "df" }), df).map(drop)
 }
 
-/// Waits until nothing is wrong; `seen` is given every answer. Monitors do not miss OSDs that never reported: the caller says how many the
-/// cluster's configuration has, so that a cluster that is just being started is not called healthy for the daemons that were first.
+/// Waits until nothing is wrong; `seen` is given every answer. Monitors do not miss OSDs that never
+/// reported: the caller says how many the cluster's configuration has, so that a cluster that is
+/// just being started is not called healthy for the daemons that were first.
 ///
 /// # Errors
 /// When it takes longer than `limit`, with what is still wrong.

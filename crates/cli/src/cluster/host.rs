@@ -1,6 +1,8 @@
-//! The only place that knows how daemons and connections are made: everything else in this crate sees [`Session`] and [`Running`].
+//! The only place that knows how daemons and connections are made: everything else in this crate
+//! sees [`Session`] and [`Running`].
 //!
-//! A connection is a client of its own that is turned by the caller's thread (`nacre_node::Pipelined`), and beside it one for commands.
+//! A connection is a client of its own that is turned by the caller's thread
+//! (`nacre_node::Pipelined`), and beside it one for commands.
 
 use super::{Commands, Metadata, Place, Session};
 use crate::objects::{Ended, Failed, Objects};
@@ -215,8 +217,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the map knows the pool: it may have been made a moment ago, and the map may come from a monitor that lags behind. That it
-    /// was removed is the monitors' majority's word.
+    /// Waits until the map knows the pool: it may have been made a moment ago, and the map may come
+    /// from a monitor that lags behind. That it was removed is the monitors' majority's word.
     fn await_pool(&mut self, pool: PoolId) -> Result<u32> {
         let begun = Instant::now();
         let mut asked = false;

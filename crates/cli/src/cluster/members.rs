@@ -30,7 +30,8 @@ pub struct Where {
     /// IP:PORT where it will listen; the port after the last one without.
     #[arg(long)]
     address: Option<String>,
-    /// Its store: a file that does not exist yet, or an empty block device; KIND.ID/store in the cluster's folder without.
+    /// Its store: a file that does not exist yet, or an empty block device; KIND.ID/store in the
+    /// cluster's folder without.
     #[arg(long)]
     path: Option<PathBuf>,
     /// Size of the store, if it is a file, such as 10GiB.
@@ -74,7 +75,8 @@ pub enum Mon {
         id: u32,
         /// IP:PORT where it will listen; the port after the last one without.
         address: Option<String>,
-        /// Its store: a file that does not exist yet, or an empty block device; mon.ID/store in the cluster's folder without.
+        /// Its store: a file that does not exist yet, or an empty block device; mon.ID/store in the
+        /// cluster's folder without.
         #[arg(long)]
         path: Option<PathBuf>,
         /// Size of the store, if it is a file, such as 256MiB.

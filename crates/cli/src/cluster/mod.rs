@@ -81,14 +81,15 @@ pub trait Metadata {
 pub trait Session: Objects + Commands {}
 impl<T: Objects + Commands> Session for T {}
 
-/// What makes a name that of a Ceph cluster's configuration.
-/// How long a command waits for another that changes the cluster's file: longer than `mon rm` waits for the monitor to leave.
+/// What makes a name that of a Ceph cluster's configuration. How long a command waits for another
+/// that changes the cluster's file: longer than `mon rm` waits for the monitor to leave.
 const CHANGING_MAX: std::time::Duration = std::time::Duration::from_secs(45);
 /// How long a command waits for a cluster that is not there to start.
 const STARTING: std::time::Duration = std::time::Duration::from_secs(1);
 const CEPH: &[u8] = b"ceph:";
 
-/// A cluster, as the command line names it: its folder, or its file; or `ceph:` and the configuration of a Ceph cluster.
+/// A cluster, as the command line names it: its folder, or its file; or `ceph:` and the
+/// configuration of a Ceph cluster.
 pub struct Place {
     path: PathBuf,
     /// Of a Ceph cluster: its configuration.

@@ -5,8 +5,9 @@
 //!     │◀── one ends: said, the others go on; `nacre osd run` by hand brings it back
 //!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the folder, OSDs first
 //! ```
-//! The daemons are in process groups of their own, so that Ctrl-C reaches the keeper only and they end in order. They do not depend on
-//! it: when it is killed they go on, and `nacre down` finds them by their locks.
+//! The daemons are in process groups of their own, so that Ctrl-C reaches the keeper only and they
+//! end in order. They do not depend on it: when it is killed they go on, and `nacre down` finds
+//! them by their locks.
 
 use super::host::{Running, open_log};
 use anyhow::{Context, Result, bail};

@@ -1,7 +1,8 @@
 //! `nacre pool snap …`: snapshots of a pool (CHECKLIST CEPH-09).
 //!
-//! A write preserves what the map of its OSD says. So `create` ends when the primaries of all groups have the map with the snapshot: what is
-//! written after it has ended is not in the snapshot, whoever writes it.
+//! A write preserves what the map of its OSD says. So `create` ends when the primaries of all
+//! groups have the map with the snapshot: what is written after it has ended is not in the
+//! snapshot, whoever writes it.
 
 use super::Session;
 use crate::object::pool_id;

@@ -31,7 +31,8 @@ pub struct NewCluster {
     /// Number of monitors in a new cluster [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=5))]
     pub mons: Option<u32>,
-    /// First port of 127.0.0.1 in a new cluster, whose daemons take the following ones [default: the first free ones from 7400 on].
+    /// First port of 127.0.0.1 in a new cluster, whose daemons take the following ones [default:
+    /// the first free ones from 7400 on].
     #[arg(long)]
     pub base_port: Option<u16>,
     /// Size of each OSD's store in a new cluster, such as 10GiB [default: what fits on the disk, at most 10GiB].

@@ -1,7 +1,8 @@
 //! `nacre object watch|notify|watchers|lock|unlock|locks|break-lock`: clients' claims on an object.
 //!
-//! A command is a client of its own, and ends: a watch lives as long as its command, a lock outlives it. Whoever takes a lock here gives it back by
-//! its owner's name, which `lock` prints and `locks` lists.
+//! A command is a client of its own, and ends: a watch lives as long as its command, a lock
+//! outlives it. Whoever takes a lock here gives it back by its owner's name, which `lock` prints
+//! and `locks` lists.
 
 use super::{Target, found, pool_id};
 use crate::cluster::Session;

@@ -3,9 +3,10 @@
 //! ```text
 //!  SOURCE ──CopyFrom──▶ a temporary object ── in pieces? pieces copied, the description says which ──▶ CopyFrom ──▶ NEW
 //! ```
-//! The temporary object is all of the source's own data, attributes and map at one time; its name is one that a piece of NEW could have, so nobody
-//! else has it. What NEW was is replaced by one operation, guarded by which pieces it had; those go afterwards. A crash in between leaves
-//! pieces that nothing points at, never a torn object.
+//! The temporary object is all of the source's own data, attributes and map at one time; its name
+//! is one that a piece of NEW could have, so nobody else has it. What NEW was is replaced by one
+//! operation, guarded by which pieces it had; those go afterwards. A crash in between leaves pieces
+//! that nothing points at, never a torn object.
 
 use super::stripe::{self, MANIFEST, Manifest, PIECES_MAX, REPLACED, TRIES};
 use super::{found, missing};

@@ -12,8 +12,9 @@ const PAGE: u32 = 1000;
 
 /// Gives every object of a pool to `each`, in no order a caller may rely on.
 ///
-/// While others write, what is there all the time is given at least once. Should the pool be split meanwhile, groups that are new are
-/// listed too, so that an object which moved to one may come twice.
+/// While others write, what is there all the time is given at least once. Should the pool be split
+/// meanwhile, groups that are new are listed too, so that an object which moved to one may come
+/// twice.
 ///
 /// # Errors
 /// When the cluster refuses, and what `each` says.

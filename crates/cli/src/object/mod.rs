@@ -92,7 +92,8 @@ pub enum Command {
         #[arg(long)]
         snap: Option<String>,
     },
-    /// Copy an object within its pool, with attributes and map, replacing what was there; no data comes by this machine.
+    /// Copy an object within its pool, with attributes and map, replacing what was there; no data
+    /// comes by this machine.
     Cp {
         #[command(flatten)]
         target: Target,
@@ -355,7 +356,8 @@ fn get(target: &Target, snap: Option<&str>, file: &Path, cluster: &mut dyn Sessi
     if quiet { Ok(()) } else { out.value(&json!({ "object": object.to_string(), "bytes": size })) }
 }
 
-/// Fills a file that appears under its name only when it is complete: what was there before is not lost to a failed read.
+/// Fills a file that appears under its name only when it is complete: what was there before is not
+/// lost to a failed read.
 fn into_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     if file.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_symlink()) {
         // A pipe or a device: there is no name to give later.

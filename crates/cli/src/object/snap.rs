@@ -1,8 +1,10 @@
 //! `nacre object snaps|rollback`: what a pool's snapshots preserve of an object.
 //!
-//! An object in pieces is, at a snapshot, its description at that snapshot and the pieces that this names. Pieces of one content never change; they
-//! are removed when the content is replaced. So a rollback brings back those that are gone, then the description, guarded by what it was,
-//! and removes the pieces of what it replaced: whoever reads meanwhile sees the one content or the other.
+//! An object in pieces is, at a snapshot, its description at that snapshot and the pieces that this
+//! names. Pieces of one content never change; they are removed when the content is replaced. So a
+//! rollback brings back those that are gone, then the description, guarded by what it was, and
+//! removes the pieces of what it replaced: whoever reads meanwhile sees the one content or the
+//! other.
 
 use super::stripe::{self, MANIFEST, Manifest, TRIES};
 use super::{Target, found, missing, one, pool_id};
@@ -75,7 +77,8 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
 /// Makes an object what it was.
 ///
 /// # Errors
-/// When there is no such snapshot, it was not there then and is not now, or the cluster refuses; then it is what it was before.
+/// When there is no such snapshot, it was not there then and is not now, or the cluster refuses;
+/// then it is what it was before.
 pub fn rollback(target: &Target, what: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, target.pool())?;
     let (snap, name) = snap::find(cluster, target.pool(), what)?;

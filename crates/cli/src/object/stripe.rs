@@ -1,17 +1,17 @@
-//! One object for its users, many for the cluster: large files in pieces (`docs/formats/striping.md`; OSDI 2006 §2, "file data striped
-//! onto objects").
+//! One object for its users, many for the cluster: large files in pieces
+//! (`docs/formats/striping.md`; OSDI 2006 §2, "file data striped onto objects").
 //!
 //! ```text
 //!  NAME                     no data; attribute nacre.stripes = "1 size=… unit=… series=S"
 //!   ├─ NAME.S……00000000     the first `unit` bytes, in the namespace of pieces
 //!   ├─ NAME.S……00000001     …
 //! ```
-//! Replacing is atomic, striped or not: the pieces of a new series are complete before NAME points at them, in one operation that is
-//! guarded by what NAME pointed at before; only then do the old pieces go. A crash in between leaves pieces that nobody points at, never a
-//! torn object.
+//! Replacing is atomic, striped or not: the pieces of a new series are complete before NAME points
+//! at them, in one operation that is guarded by what NAME pointed at before; only then do the old
+//! pieces go. A crash in between leaves pieces that nobody points at, never a torn object.
 //!
-//! Invariants (tests below): a reader sees the old content or the new one; two writers never share a series; after a replacement or
-//! removal that succeeded no piece of the old content is left.
+//! Invariants (tests below): a reader sees the old content or the new one; two writers never share
+//! a series; after a replacement or removal that succeeded no piece of the old content is left.
 
 use crate::objects::{Failed, Head, Objects, Window, call, head_of, operation, read_head};
 use anyhow::{Context, Result, bail, ensure};
@@ -333,7 +333,8 @@ pub fn rest_of(
     // Pieces end in any order and are written in theirs.
     let (mut arrived, mut next) = (std::collections::BTreeMap::new(), 0_u32);
     let mut window = Window::new(cluster, PIECES_MAX, PIECES_MAX as u64 * manifest.unit);
-    // A piece never changes. One whose OSD knew of the snapshot before the object's own did is not in it, and is here as long as the object is.
+    // A piece never changes. One whose OSD knew of the snapshot before the object's own did is not
+    // in it, and is here as long as the object is.
     let (past, live) = (object.snapshot != SnapId::HEAD, RefCell::new(Vec::new()));
     let mut ended = |(index, past): (u32, bool), result: crate::objects::Ended| -> Result<()> {
         let data = match result {

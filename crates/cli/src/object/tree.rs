@@ -7,8 +7,8 @@
 //! ```
 //! Names are bytes, as the file system has them.
 //!
-//! Invariant (tests below): exporting what was imported gives the same tree; and no object, whatever its name, is written outside of the
-//! folder that was asked for.
+//! Invariant (tests below): exporting what was imported gives the same tree; and no object,
+//! whatever its name, is written outside of the folder that was asked for.
 
 use super::stripe::{self, Manifest, WHOLE_MAX};
 use crate::objects::{Ended, Failed, Head, Objects, Window, head_of, read_head};

@@ -40,7 +40,8 @@ fn rest(mut pipe: impl Read + Send + 'static) -> String {
     receiver.recv_timeout(Duration::from_secs(60)).expect("it ends within a minute").expect("text")
 }
 
-/// A command that stands still misses a notify: the notifier is told who, and the watcher, when it goes on, that it may have missed something.
+/// A command that stands still misses a notify: the notifier is told who, and the watcher, when it
+/// goes on, that it may have missed something.
 #[test]
 fn watchers_hear_notifies_and_whoever_missed_one_ends_with_an_error() {
     let site = Site::new("watch", 8);

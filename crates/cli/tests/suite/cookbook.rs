@@ -1,7 +1,10 @@
-//! `docs/program.md` and `docs/metadata.md` are true: their commands are run, in order, on an embedded cluster, and print what they show.
+//! `docs/program.md` and `docs/metadata.md` are true: their commands are run, in order, on an
+//! embedded cluster, and print what they show.
 //!
-//! A block ```` ```lua NAME ```` is a file to save. A block ```` ```sh ```` is run by `sh`, and must succeed; ```` ```sh fails ```` must not; ```` ```sh soon ```` may fail for a
-//! minute before it does. A block ```` ```text ```` after it is all it prints, both streams together; `...` in it stands for anything, over lines too.
+//! A block ```` ```lua NAME ```` is a file to save. A block ```` ```sh ```` is run by `sh`, and
+//! must succeed; ```` ```sh fails ```` must not; ```` ```sh soon ```` may fail for a minute before
+//! it does. A block ````
+//! ```text ```` after it is all it prints, both streams together; `...` in it stands for anything, over lines too.
 
 use super::nacre;
 use super::operator::Site;

@@ -1,5 +1,5 @@
-//! Sources of programs are objects like any others: they outlive daemons and disks that rot (MAL-70), and what is committed of them outlives all
-//! monitors (MAL-15).
+//! Sources of programs are objects like any others: they outlive daemons and disks that rot
+//! (MAL-70), and what is committed of them outlives all monitors (MAL-15).
 
 use super::operator::Site;
 use rustix::fs::{SeekFrom, seek};
@@ -16,7 +16,8 @@ fn source(version: u32) -> String {
     text + &remark.repeat(200)
 }
 
-/// Flips a bit of everything in a stopped store that looks like the source; how many places there were. A store's file is large and mostly holes.
+/// Flips a bit of everything in a stopped store that looks like the source; how many places there
+/// were. A store's file is large and mostly holes.
 fn rot(store: &Path, version: u32) -> usize {
     let mark = format!("MARK-OF-VERSION-{version} ");
     let file = std::fs::File::options().read(true).write(true).open(store).expect("writable");
@@ -77,8 +78,9 @@ fn a_class_outlives_daemons_monitors_and_rot() {
     let primary = primary.as_u64().or_else(|| primary.as_str()?.strip_prefix("osd.")?.parse().ok()).expect("a primary");
     site.stop();
 
-    // The copy that others read rots on its disk. Every OSD starts anew, so it has to read the source again. Some of it may lie in the store's log,
-    // still: then that OSD is left out, and says so.
+    // The copy that others read rots on its disk. Every OSD starts anew, so it has to read the
+    // source again. Some of it may lie in the store's log, still: then that OSD is left out, and
+    // says so.
     assert!(rot(&site.dir().join(format!("osd.{primary}/store")), 2) >= 200, "osd.{primary} has a copy of the source");
     site.up(&[]);
     site.until("served", |site| {

@@ -1,4 +1,5 @@
-//! One class of the library, installed and called on both engines: our own, and the Ceph cluster whose `ceph.conf` NACRE_TEST_CEPH names.
+//! One class of the library, installed and called on both engines: our own, and the Ceph cluster
+//! whose `ceph.conf` NACRE_TEST_CEPH names.
 
 use super::nacre;
 use super::operator::Site;

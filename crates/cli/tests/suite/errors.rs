@@ -76,7 +76,8 @@ fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
     let flat = std::fs::read_to_string(golden().join("flat10.crush")).expect("readable");
     let file = scratch("damaged.crush");
     let name = file.to_str().expect("readable");
-    // Cut off in the middle of a bucket and between two sections, a word and a weight that are none, bytes that are no text.
+    // Cut off in the middle of a bucket and between two sections, a word and a weight that are
+    // none, bytes that are no text.
     let middle = flat.rfind("item ").expect("items") + 3;
     let between = flat.rfind("rule ").expect("rules");
     let broken = [

@@ -1,4 +1,5 @@
-//! Daemons on machines as they are: disks that hang or are full, logs that cannot be written, processes that end in between.
+//! Daemons on machines as they are: disks that hang or are full, logs that cannot be written,
+//! processes that end in between.
 
 use super::operator::Site;
 use super::{nacre, scratch};
@@ -21,8 +22,8 @@ fn log(site: &Site, who: &str) -> String {
     std::fs::read_to_string(site.dir().join(format!("run/{who}.log"))).expect("a log")
 }
 
-/// F30: a flush that hung for 60 s was never noticed: 25 s without an answer, HEALTH_OK. Now the OSD steps down, the others serve, health names the disk, and
-/// the daemon ends.
+/// F30: a flush that hung for 60 s was never noticed: 25 s without an answer, HEALTH_OK. Now the
+/// OSD steps down, the others serve, health names the disk, and the daemon ends.
 #[test]
 fn a_disk_that_hangs_is_named_and_its_osd_steps_down() {
     let (site, faults) = (Site::new("hang", 30), scratch("operator-hang.faults"));
@@ -58,7 +59,8 @@ fn a_daemon_without_any_space_says_that_nothing_is_lost() {
     std::fs::remove_file(&faults).expect("ours");
 }
 
-/// F15 for real, where the test may mount: three OSDs promise more than their file system has, and somebody else takes the rest.
+/// F15 for real, where the test may mount: three OSDs promise more than their file system has, and
+/// somebody else takes the rest.
 #[test]
 fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     struct Mounted(PathBuf);

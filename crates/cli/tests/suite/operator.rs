@@ -1,4 +1,5 @@
-//! The life of a cluster through the command line: up and down in all forms, members that come and go, damage, mistakes.
+//! The life of a cluster through the command line: up and down in all forms, members that come and
+//! go, damage, mistakes.
 //!
 //! Each test has its folder and its ports; whatever it starts ends with it, also when it fails.
 
@@ -246,7 +247,8 @@ fn members_come_and_go_while_the_cluster_runs() {
     let gone = site.json(&["osd", "rm", "3"]);
     assert_eq!(gone["lost_groups"], 0, "{gone}");
     assert!(!std::fs::read_to_string(&own).expect("readable").contains("id = 3"));
-    // Its store is still there and is not overwritten; without it the number can be used again, and its new life is not fenced.
+    // Its store is still there and is not overwritten; without it the number can be used again, and
+    // its new life is not fenced.
     assert!(site.fails(&["osd", "add"]).contains("the store of osd.3"));
     std::fs::remove_file(site.dir.join("osd.3/store")).expect("there");
     assert_eq!(site.json(&["osd", "add", "--size", "64MiB"])["id"], 3);
@@ -308,7 +310,8 @@ fn damage_is_found_named_and_survived() {
     assert!(String::from_utf8_lossy(&report.stdout).contains("no Nacre store"));
 }
 
-/// A script that started its daemons and waited for HEALTH_OK got it as soon as the first OSD was there, and could then not make a pool.
+/// A script that started its daemons and waited for HEALTH_OK got it as soon as the first OSD was
+/// there, and could then not make a pool.
 #[test]
 fn a_cluster_is_not_healthy_before_its_osds_have_reported() {
     let mut site = Site::new("reported", 9);

@@ -1,8 +1,8 @@
 //! `osd balance`: exceptions to CRUSH that bring every OSD close to its share (CEPH-E8).
 //!
-//! It is worked out here, on the latest map, in the batch that commits it: exceptions that were found on another map could break what
-//! the placement rule promises. That costs the leader what any change of the hierarchy costs (CRUSH over all groups), plus the swaps,
-//! which are bounded.
+//! It is worked out here, on the latest map, in the batch that commits it: exceptions that were
+//! found on another map could break what the placement rule promises. That costs the leader what
+//! any change of the hierarchy costs (CRUSH over all groups), plus the swaps, which are bounded.
 
 use nacre_crush::balance::{BalanceLimits, balance as even_out};
 use nacre_crush::map::RuleKind;

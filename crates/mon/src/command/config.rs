@@ -1,4 +1,5 @@
-//! `config …`: the configuration database. Names and values are checked against [`crate::options`] before they are proposed.
+//! `config …`: the configuration database. Names and values are checked against [`crate::options`]
+//! before they are proposed.
 
 use nacre_types::Name;
 use nacre_wire::map::Change;

@@ -3,9 +3,9 @@
 //! ```text
 //!  {"command": "osd out", "osd": 3} ─▶ parse ─▶ spec ─▶ run(view, fields) ─▶ Done { reply, changes, lines } or a sentence
 //! ```
-//! A command that reads is run once this monitor has proven that it leads; one that writes is checked as the first request of its
-//! batch, so on the latest map there is. Unknown commands and fields are errors that name what is known: a misspelt field must not
-//! be silently ignored.
+//! A command that reads is run once this monitor has proven that it leads; one that writes is
+//! checked as the first request of its batch, so on the latest map there is. Unknown commands and
+//! fields are errors that name what is known: a misspelt field must not be silently ignored.
 
 mod balance;
 mod cluster;
@@ -280,8 +280,8 @@ pub fn run(view: &View<'_>, ask: &Ask) -> Result<Done, String> {
     (ask.spec.run)(view, &Fields(fields))
 }
 
-/// Runs `program ls`, `show`, `install`, `activate` or `rm` on a map that no monitor keeps: what the registry of another engine holds. Sources are its own
-/// affair.
+/// Runs `program ls`, `show`, `install`, `activate` or `rm` on a map that no monitor keeps: what
+/// the registry of another engine holds. Sources are its own affair.
 ///
 /// # Errors
 /// One sentence for people, as for [`run`].

@@ -1,4 +1,5 @@
-//! `mon …`: who takes part in consensus. The map says who should; [`crate::live`] brings consensus in line, one member at a time.
+//! `mon …`: who takes part in consensus. The map says who should; [`crate::live`] brings consensus
+//! in line, one member at a time.
 
 use nacre_types::MonId;
 use nacre_wire::map::{Address, Change, MonInfo};

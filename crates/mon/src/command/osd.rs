@@ -148,7 +148,8 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     }
     let weight = hierarchy::weight_of_capacity(capacity);
     let place = Place { osd, class: class.to_owned(), weight, host: host.to_owned() };
-    // Without its name: whichever store boots first under this id owns it. Out until then, so that no group waits for it.
+    // Without its name: whichever store boots first under this id owns it. Out until then, so that
+    // no group waits for it.
     let store = fields.text("store")?.map(parse_store).transpose()?.unwrap_or(0);
     if let Some((other, _)) = map.osds.iter().find(|(_, info)| store != 0 && info.store == store) {
         return Err(format!("that is the store of {other}"));

@@ -1,7 +1,10 @@
-//! `program …` and `client …`: classes and policies, and who may do what with them (MAL-13, MAL-14, MAL-24; `wire::map::programs`).
+//! `program …` and `client …`: classes and policies, and who may do what with them (MAL-13, MAL-14,
+//! MAL-24; `wire::map::programs`).
 //!
-//! A source is stored as an object before its program is installed: `program prepare` makes the pool, the client writes the object, `program install` checks
-//! the same source once more and puts its digest into the map. What does not compile is refused here, whatever the client thought of it.
+//! A source is stored as an object before its program is installed: `program prepare` makes the
+//! pool, the client writes the object, `program install` checks the same source once more and puts
+//! its digest into the map. What does not compile is refused here, whatever the client thought of
+//! it.
 
 use nacre_types::Name;
 use nacre_wire::map::programs::{PROGRAM_NAME_MAX, PROGRAM_POOL, PROGRAMS_MAX, SOURCE_BYTES_MAX};

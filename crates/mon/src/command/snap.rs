@@ -1,5 +1,5 @@
-//! `pool snap …`: snapshots of a pool (CHECKLIST CEPH-09). With names, all writes preserve them; without, clients allocate ids for contexts of
-//! their own. A pool has the one kind or the other.
+//! `pool snap …`: snapshots of a pool (CHECKLIST CEPH-09). With names, all writes preserve them;
+//! without, clients allocate ids for contexts of their own. A pool has the one kind or the other.
 
 use nacre_types::{Name, SnapId};
 use nacre_wire::map::snaps::{SNAP_NAME_MAX, SNAPS_MAX};

@@ -4,8 +4,9 @@
 //!  mon add ─▶ map: expected ─▶ learner ─▶ caught up? voter
 //!  mon rm  ─▶ map: leaving  ─▶ no member of consensus ─▶ no longer in the map: now, and not before, its process may end
 //! ```
-//! Removing a voter takes a majority of the voters, and of two its own vote. Found by simulation (seed 1291): the map forgot a
-//! monitor at once, its operator was told to end it and did, and the other one waited for its vote for ever.
+//! Removing a voter takes a majority of the voters, and of two its own vote. Found by simulation
+//! (seed 1291): the map forgot a monitor at once, its operator was told to end it and did, and the
+//! other one waited for its vote for ever.
 
 use super::Live;
 use crate::command::Quorum;

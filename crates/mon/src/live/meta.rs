@@ -149,8 +149,8 @@ impl Live {
         }
     }
 
-    /// Whether triggers have something to do that this monitor must see to. Asked after every entry: a new leader's first one, the line that it
-    /// leads, wakes what its predecessor left.
+    /// Whether triggers have something to do that this monitor must see to. Asked after every
+    /// entry: a new leader's first one, the line that it leads, wakes what its predecessor left.
     pub(super) fn triggers_wait(&self) -> bool {
         self.consensus.is_leader() && !self.state.meta().pending().is_empty()
     }

@@ -1,8 +1,10 @@
-//! The leader's judgement of a request: does it make sense, may this client, what do the namespaces' settings and validators say?
+//! The leader's judgement of a request: does it make sense, may this client, what do the
+//! namespaces' settings and validators say?
 //!
-//! It judges by the state applied so far and writes down what it looked at (guards); where that has moved when the entry is applied, the entry
-//! does nothing and is judged again. Validators see the branch that the compares choose now: the compared keys are guarded wherever either branch
-//! has something to judge.
+//! It judges by the state applied so far and writes down what it looked at (guards); where that has
+//! moved when the entry is applied, the entry does nothing and is judged again. Validators see the
+//! branch that the compares choose now: the compared keys are guarded wherever either branch has
+//! something to judge.
 
 use super::access::{ADMIN, Verb, may, may_read};
 use super::overruns::{OVERRUNS_MAX, Overruns};
@@ -23,7 +25,8 @@ pub const PENDING_MAX: usize = 1_000;
 const KEPT_MAX: usize = 64;
 /// Bytes of keys and values, after which no more are.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// Texts that one transaction may have checked for being programs, its own and those that its settings name: each takes a machine of its own.
+/// Texts that one transaction may have checked for being programs, its own and those that its
+/// settings name: each takes a machine of its own.
 const CHECKS_MAX: usize = 32;
 /// A key has so many bytes of all metadata's, however short it is: it takes 54 in the monitors' snapshots
 /// beside what is in it.
@@ -154,8 +157,9 @@ impl Judge<'_> {
         }
     }
 
-    /// A lease that ran out: its end, with what follows from its keys' going. Validators judge that as any deletion. Keys that they do not let go stay and have
-    /// no lease any more: first those are set free, and when the lease is found to have run out again, the others go with it.
+    /// A lease that ran out: its end, with what follows from its keys' going. Validators judge that
+    /// as any deletion. Keys that they do not let go stay and have no lease any more: first those
+    /// are set free, and when the lease is found to have run out again, the others go with it.
     ///
     /// # Errors
     /// Triggers are busy.
@@ -343,7 +347,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// What is to become a program must be one, and must go on being what namespaces use it as; what namespaces use must be there and stay.
+    /// What is to become a program must be one, and must go on being what namespaces use it as;
+    /// what namespaces use must be there and stay.
     fn check_programs(&mut self, ops: &[MetaOp], found: &mut Found) -> Result<(), MetaError> {
         let text = |name: &str, value: &[u8]| {
             let text = std::str::from_utf8(value).map(str::to_owned);

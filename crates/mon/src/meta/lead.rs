@@ -1,7 +1,7 @@
 //! The leader's part: requests wait here until they are judged and proposed.
 //!
-//! Soft: it dies with the leadership; its requesters ask the next leader. Leases' times begin anew there, triggers' work is in the replicated
-//! state.
+//! Soft: it dies with the leadership; its requesters ask the next leader. Leases' times begin anew
+//! there, triggers' work is in the replicated state.
 
 use super::MetaAsk;
 use super::admit::Judge;
@@ -26,7 +26,8 @@ pub const QUEUE_MAX: usize = 20_000;
 const ENTRIES_MAX: usize = 500;
 /// Bytes of one proposal's entries; one that is longer goes alone.
 const BYTES_MAX: usize = 256 << 10;
-/// Bytes of one entry: a request of half a MiB with what it was judged by. With what a proposal has besides it fits into one.
+/// Bytes of one entry: a request of half a MiB with what it was judged by. With what a proposal has
+/// besides it fits into one.
 pub const ENTRY_BYTES_MAX: usize = 800 << 10;
 /// Lines that a trigger of the kind `log` writes for one transaction; the last of more says how many more.
 const LOG_LINES_MAX: usize = 100;
@@ -197,7 +198,8 @@ impl MetaLead {
     }
 }
 
-/// The entry, or what stands for one that no proposal can hold: validators and triggers may make more of a request than it was.
+/// The entry, or what stands for one that no proposal can hold: validators and triggers may make
+/// more of a request than it was.
 fn fitting(entry: MetaEntry) -> MetaEntry {
     let length = entry.to_bytes().len();
     if length <= ENTRY_BYTES_MAX {
@@ -226,7 +228,8 @@ pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
-/// Whose turn it is: the namespaces' oldest first, then their next ones. One that has a thousand runs waiting holds up itself.
+/// Whose turn it is: the namespaces' oldest first, then their next ones. One that has a thousand
+/// runs waiting holds up itself.
 fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> {
     let mut ranks: BTreeMap<Name, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::with_capacity(pending.len());
@@ -253,7 +256,8 @@ fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
     (MetaAct::Fired { trigger: trigger.clone(), revision: *revision, ops, lines }, terms)
 }
 
-/// What it is to do, or why nothing; without a reason where the log is told elsewhere: a program that fails does so for every revision.
+/// What it is to do, or why nothing; without a reason where the log is told elsewhere: a program
+/// that fails does so for every revision.
 fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerActions, Option<String>> {
     let text = pending.trigger.to_string();
     let (namespace, name) = text.split_once('/').unwrap_or((&text, ""));
@@ -269,7 +273,8 @@ fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerAction
                 let filled = text.replace("{key}", &event.key().to_string()).replace("{what}", what);
                 cut(&filled.replace("{revision}", &pending.revision.to_string()), LOG_LINE_BYTES_MAX).to_owned()
             };
-            // One deletion may be of very many keys: their lines were more than a proposal holds, and the leader tried again for ever.
+            // One deletion may be of very many keys: their lines were more than a proposal holds,
+            // and the leader tried again for ever.
             let more = pending.events.len().saturating_sub(LOG_LINES_MAX);
             let mut lines: Vec<String> = pending.events.iter().take(LOG_LINES_MAX).map(line).collect();
             lines.extend((more > 0).then(|| format!("trigger {}: and {more} keys more", pending.trigger)));

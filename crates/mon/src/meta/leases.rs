@@ -4,7 +4,8 @@
 //!  granted, or this monitor became leader ─▶ full time ─▶ ran out ─▶ Revoke proposed ─▶ gone
 //!                                               ▲ keep-alive, once it is proven that this monitor still leads
 //! ```
-//! Never early: a new leader gives every lease its whole time again, and time in which this process did not run does not count.
+//! Never early: a new leader gives every lease its whole time again, and time in which this process
+//! did not run does not count.
 
 use crate::state::meta::Meta;
 use nacre_types::Time;

@@ -1,8 +1,10 @@
 //! Programs that the leader's clock ended, and those it does not run any more.
 //!
-//! Instructions bound what a program does everywhere alike; what they do not count is bounded by the host's clock. A program that runs into the clock
-//! again and again would take the leader from everybody else: it is suspended until another text is installed, another monitor leads, or its namespace
-//! names it no more. Changes that it should judge are refused meanwhile, with a sentence that says so; what it should follow passes without it.
+//! Instructions bound what a program does everywhere alike; what they do not count is bounded by
+//! the host's clock. A program that runs into the clock again and again would take the leader from
+//! everybody else: it is suspended until another text is installed, another monitor leads, or its
+//! namespace names it no more. Changes that it should judge are refused meanwhile, with a sentence
+//! that says so; what it should follow passes without it.
 
 use std::collections::BTreeMap;
 

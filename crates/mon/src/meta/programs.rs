@@ -1,4 +1,5 @@
-//! Programs that namespaces name: validators and triggers (MAL-13). What the leader asks of them, whatever they are written in; `scripts.rs` runs Lua.
+//! Programs that namespaces name: validators and triggers (MAL-13). What the leader asks of them,
+//! whatever they are written in; `scripts.rs` runs Lua.
 
 use bytes::Bytes;
 use nacre_types::Name;
@@ -43,7 +44,8 @@ impl fmt::Display for Fault {
 /// A fault for the cluster log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultLine {
-    /// Program, revision, use and line: what the log has once. The message may tell of keys and values, of which there is no end.
+    /// Program, revision, use and line: what the log has once. The message may tell of keys and
+    /// values, of which there is no end.
     pub key: String,
     /// The line.
     pub text: String,
@@ -98,7 +100,8 @@ pub struct TriggerRequest<'a> {
 pub struct TriggerOp {
     /// A put, or the deletion of one key.
     pub op: MetaOp,
-    /// Only if the revision that changed the key last is this; 0: only if it does not exist. Otherwise this change is left out.
+    /// Only if the revision that changed the key last is this; 0: only if it does not exist.
+    /// Otherwise this change is left out.
     pub if_revision: Option<u64>,
 }
 impl From<MetaOp> for TriggerOp {
@@ -116,7 +119,8 @@ pub struct TriggerActions {
     pub lines: Vec<String>,
 }
 
-/// Runs programs. Only the leader asks, and what comes out is what is replicated: a program need not give the same twice.
+/// Runs programs. Only the leader asks, and what comes out is what is replicated: a program need
+/// not give the same twice.
 pub trait Programs: Send {
     /// Whether a text is a program, and what for: asked before it is stored, and before a namespace names it.
     ///
@@ -130,9 +134,11 @@ pub trait Programs: Send {
     /// # Errors
     /// What went wrong, for the cluster log. The trigger is not run again for this revision.
     fn trigger(&mut self, program: Program<'_>, request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault>;
-    /// Steps done so far, to bound what one turn of the leader does; whatever a step is, [`TURN_STEPS_MAX`] take some milliseconds.
+    /// Steps done so far, to bound what one turn of the leader does; whatever a step is,
+    /// [`TURN_STEPS_MAX`] take some milliseconds.
     fn steps(&self) -> u64;
-    /// A turn of the leader begins: for a host's clock. Steps bound the same everywhere; a clock, only on the leader, what takes longer than its steps say.
+    /// A turn of the leader begins: for a host's clock. Steps bound the same everywhere; a clock,
+    /// only on the leader, what takes longer than its steps say.
     fn begin_turn(&mut self) {}
     /// A request or a trigger's run begins, within the turn.
     fn begin_request(&mut self) {}

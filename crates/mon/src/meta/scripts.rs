@@ -1,12 +1,15 @@
-//! Validators and triggers in Lua (MAL-13; Malacology, Sevilla et al., EuroSys 2017, §4.1 "Service Metadata": "service-specific logic").
+//! Validators and triggers in Lua (MAL-13; Malacology, Sevilla et al., EuroSys 2017, §4.1 "Service
+//! Metadata": "service-specific logic").
 //!
 //! ```text
 //!  validate(key, old, new, who, revision) ─▶ nothing, true: as it is │ a string: this instead │ error(why), false, why: rejected
 //!  trigger(name, revision, events)        ─▶ nothing │ { {put = {key, value}}, {delete = key}, "a line for the log", … }
 //! ```
-//! A script is run from top to bottom in an environment of its own for each call: it keeps nothing from one to the next, and there is no clock,
-//! no file, no other key. It runs on the leader's loop, between two proposals: hence small budgets. One that spends its budget is ended, and its change
-//! refused: what cannot be judged does not happen. Budgets are counted; a host gives clocks besides, for what takes longer than its count says ([`Clocks`]).
+//! A script is run from top to bottom in an environment of its own for each call: it keeps nothing
+//! from one to the next, and there is no clock, no file, no other key. It runs on the leader's
+//! loop, between two proposals: hence small budgets. One that spends its budget is ended, and its
+//! change refused: what cannot be judged does not happen. Budgets are counted; a host gives clocks
+//! besides, for what takes longer than its count says ([`Clocks`]).
 
 use super::lead::{LOG_LINE_BYTES_MAX, cut};
 use super::programs::{
@@ -40,7 +43,8 @@ const CACHE: usize = 64;
 /// Runs a script and says what it is for.
 const CHECK: &str = "local main = ... main() return type(validate) == 'function', type(trigger) == 'function'";
 
-/// A host's clocks: of what one request or trigger may take, all its programs together, and of what a turn of the leader may.
+/// A host's clocks: of what one request or trigger may take, all its programs together, and of what
+/// a turn of the leader may.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     /// Of one request: the program that runs when it is over is ended.

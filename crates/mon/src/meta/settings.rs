@@ -1,11 +1,12 @@
-//! What a namespace allows. Settings are metadata themselves: `nacre/namespace/NAME` is a JSON object that only `admin` writes.
+//! What a namespace allows. Settings are metadata themselves: `nacre/namespace/NAME` is a JSON
+//! object that only `admin` writes.
 //!
 //! ```text
 //!  {"readers": ["*"], "writers": ["alice"], "quota_bytes": 1048576, "keys_max": 1000, "value_bytes_max": 65536,
 //!   "validator": "positive", "triggers": [{"name": "tell", "prefix": "classes/", "log": "{key} changed in {revision}"}]}
 //! ```
-//! Programs are `nacre/program/NAME`. A field that is left out has its default; one that is not known is refused when it is written, and ignored
-//! when it is read: a newer monitor wrote it.
+//! Programs are `nacre/program/NAME`. A field that is left out has its default; one that is not
+//! known is refused when it is written, and ignored when it is read: a newer monitor wrote it.
 
 use crate::state::meta::Meta;
 use nacre_types::Name;

@@ -6,11 +6,13 @@
 //!            oldest      told                              revision
 //!                         └── the watch's next message covers (told, revision]
 //! ```
-//! Watches of the same keys are a group: a change's events are put into bytes once for all of them, and each costs one small message. Which
-//! groups a key concerns is looked up: the key itself, its prefixes, and the few groups with two ends.
+//! Watches of the same keys are a group: a change's events are put into bytes once for all of them,
+//! and each costs one small message. Which groups a key concerns is looked up: the key itself, its
+//! prefixes, and the few groups with two ends.
 //!
-//! Invariant: all events after `told` that concern a watch are in the history or it ended; nothing up to `told` is sent again. The next
-//! message may start behind this monitor: a client comes from one that was ahead, and waits until this one has caught up.
+//! Invariant: all events after `told` that concern a watch are in the history or it ended; nothing
+//! up to `told` is sent again. The next message may start behind this monitor: a client comes from
+//! one that was ahead, and waits until this one has caught up.
 
 use super::access::may_read;
 use crate::state::meta::Meta;
@@ -25,8 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Watches of one client.
 pub const WATCHES_MAX: usize = 20_000;
 
-/// Bytes of events that a monitor puts together at once for its watches, each group's counted once. A deletion of all keys is some MiB, and may concern
-/// a thousand groups: of every prefix of one long key.
+/// Bytes of events that a monitor puts together at once for its watches, each group's counted once.
+/// A deletion of all keys is some MiB, and may concern a thousand groups: of every prefix of one
+/// long key.
 const TOLD_BYTES_MAX: usize = 64 << 20;
 
 /// So many watches are looked at one by one at each step of a test.
@@ -125,8 +128,8 @@ impl Watchers {
         }
     }
 
-    /// What each group is to be told, in the events' order. A key's groups are looked up, and the keys of a group with two ends: so that it costs what
-    /// is told, not events times groups.
+    /// What each group is to be told, in the events' order. A key's groups are looked up, and the
+    /// keys of a group with two ends: so that it costs what is told, not events times groups.
     fn sorted<'a>(&self, events: &[&'a MetaEvent]) -> BTreeMap<MetaSpan, Vec<&'a MetaEvent>> {
         let mut sorted: BTreeMap<MetaSpan, Vec<&MetaEvent>> = BTreeMap::new();
         for event in events {
@@ -198,7 +201,8 @@ impl Watchers {
         }
     }
 
-    /// More is to be told at once than is told: who watches `span` reads its keys again, as if the history did not reach back so far.
+    /// More is to be told at once than is told: who watches `span` reads its keys again, as if the
+    /// history did not reach back so far.
     fn overrun(&mut self, span: &MetaSpan, now: u64, mail: &mut Mail) {
         let behind = self.groups.get(span).into_iter().flatten().filter(|(_, at)| **at < now).map(|(who, _)| *who);
         for who in behind.collect::<Vec<Who>>() {
@@ -240,7 +244,8 @@ impl Watchers {
         }
     }
 
-    /// Tells watches whose keys rest how far they are, so that they need not be told of old times when they go on elsewhere.
+    /// Tells watches whose keys rest how far they are, so that they need not be told of old times
+    /// when they go on elsewhere.
     pub fn progress(&mut self, meta: &Meta, mail: &mut Mail) {
         let now = meta.revision();
         for group in self.groups.values_mut() {
@@ -251,7 +256,8 @@ impl Watchers {
         }
     }
 
-    /// Asserts what holds between any two steps: every watch is known by its keys and by its client, and nobody watches what it may not read.
+    /// Asserts what holds between any two steps: every watch is known by its keys and by its
+    /// client, and nobody watches what it may not read.
     pub fn check(&self, meta: &Meta) {
         let by_keys: usize = self.groups.values().map(BTreeMap::len).sum();
         let by_client: usize = self.by_client.values().map(BTreeMap::len).sum();

@@ -1,8 +1,9 @@
 //! Who takes part: a monitor together with its store.
 //!
-//! Consensus counts votes and acknowledgements by member. A monitor that is removed and let in again under its number has a new
-//! store that knows of none of them: it is another member. A late message (a heartbeat of a stale leader, a request for a vote)
-//! names the former member, and the new one does not take it. Members that founded the cluster have store 0.
+//! Consensus counts votes and acknowledgements by member. A monitor that is removed and let in
+//! again under its number has a new store that knows of none of them: it is another member. A late
+//! message (a heartbeat of a stale leader, a request for a vote) names the former member, and the
+//! new one does not take it. Members that founded the cluster have store 0.
 //!
 //! ```text
 //!  raft id (u64):   0 │ store, 43 bits │ monitor + 1, 20 bits

@@ -1,8 +1,9 @@
 //! Consensus: raft-rs behind a small door.
 //!
-//! Implements what Weil et al. (OSDI 2006 §5.2, "Failure Detection") ask of monitors — elections, peer monitoring, short leases,
-//! two-phase commits (CEPH-49) — with Raft: pre-vote, check-quorum, read-index (never leases), learners before voters. The library is
-//! a state machine; this module gives it a log in memory, mirrors that in the store, and puts its one impurity, the random
+//! Implements what Weil et al. (OSDI 2006 §5.2, "Failure Detection") ask of monitors — elections,
+//! peer monitoring, short leases, two-phase commits (CEPH-49) — with Raft: pre-vote, check-quorum,
+//! read-index (never leases), learners before voters. The library is a state machine; this module
+//! gives it a log in memory, mirrors that in the store, and puts its one impurity, the random
 //! election timeout, out of action ([`timeout`]).
 //!
 //! ```text
@@ -12,7 +13,8 @@
 //!                             └────────────── on_persist_ready ◀───────────── Committed ◀───┘──▶ out
 //! ```
 //! Invariants (checked by [`Consensus::check`] after every step in tests and simulation):
-//! 1. A promise (vote, append) leaves only after the store committed it; a leader counts itself only then (`held` is in order).
+//! 1. A promise (vote, append) leaves only after the store committed it; a leader counts itself
+//!    only then (`held` is in order).
 //! 2. Applied ≤ committed ≤ last; everything after `trimmed` is in memory and, once committed there, in the store.
 //! 3. A monitor whose store does not answer does not tick: it neither stands for election nor keeps followers loyal.
 
@@ -43,8 +45,8 @@ const LEASE_TICKS: usize = 8;
 const TRIM_MARGIN: u64 = 256;
 /// And bytes of them.
 const TRIM_MARGIN_BYTES: usize = 4 << 20;
-/// Bytes of log, besides those of the margin, that are worth a snapshot however few entries they are; or as many as the last image has, up to
-/// [`LOG_BYTES_MAX`].
+/// Bytes of log, besides those of the margin, that are worth a snapshot however few entries they
+/// are; or as many as the last image has, up to [`LOG_BYTES_MAX`].
 const LOG_BYTES: usize = 8 << 20;
 const LOG_BYTES_MAX: usize = 16 << 20;
 /// A snapshot that was not answered after so many ticks is taken to be lost.
@@ -199,8 +201,9 @@ impl Consensus {
         Ok(())
     }
 
-    /// raft-rs panics when a leader's knowledge contradicts our log below what we acknowledged. It means that this store is an older
-    /// copy, or lost what it reported committed; going on would let the cluster forget what it promised.
+    /// raft-rs panics when a leader's knowledge contradicts our log below what we acknowledged. It
+    /// means that this store is an older copy, or lost what it reported committed; going on would
+    /// let the cluster forget what it promised.
     fn notice_amnesia(&self, message: &Message) -> Result<(), Amnesia> {
         let raft = &self.node.raft;
         if message.term < raft.term {
@@ -236,7 +239,8 @@ impl Consensus {
         }
     }
 
-    /// The clock went on. At most one tick per call however late it is: whoever was starved itself must not accuse the leader.
+    /// The clock went on. At most one tick per call however late it is: whoever was starved itself
+    /// must not accuse the leader.
     pub fn tick(&mut self, now: Time) {
         let stuck = self.held.iter().any(|held| {
             // A follower's append drains before it may stand (the library relies on it); a leader gets one lease.
@@ -355,7 +359,8 @@ impl Consensus {
 
     // ── decisions out ─────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Takes what the library decided. Handle all of it, then call [`Self::offer_snapshot`] if [`Self::wants_snapshot`].
+    /// Takes what the library decided. Handle all of it, then call [`Self::offer_snapshot`] if
+    /// [`Self::wants_snapshot`].
     pub fn poll(&mut self, now: Time, out: &mut Vec<Decision>) {
         while self.node.has_ready() {
             let mut ready = self.node.ready();
@@ -387,7 +392,8 @@ impl Consensus {
             record::put_entries(&mut transaction, &entries);
             let messages = ready.take_persisted_messages();
             let number = ready.number();
-            // A commit index alone is not worth a write: it goes along with the next one, and the leader tells it again after a restart.
+            // A commit index alone is not worth a write: it goes along with the next one, and the
+            // leader tells it again after a restart.
             let token = ready.must_sync().then(|| {
                 record::put_hard(&mut transaction, &self.hard);
                 number
@@ -471,8 +477,9 @@ impl Consensus {
         self.node.mut_store().offer(snapshot);
     }
 
-    /// Whether the log is worth a snapshot: it is longer than `entries`, and larger than the last image was; or it is large. (Entries of half a MiB filled
-    /// the monitors' stores before they were a thousand, all at the same entry.)
+    /// Whether the log is worth a snapshot: it is longer than `entries`, and larger than the last
+    /// image was; or it is large. (Entries of half a MiB filled the monitors' stores before they
+    /// were a thousand, all at the same entry.)
     #[must_use]
     pub fn should_compact(&self, entries: u64, image_bytes: usize) -> bool {
         let (fresh, bytes) = (self.applied.saturating_sub(self.snapshot_index), self.node.store().bytes());
@@ -480,7 +487,8 @@ impl Consensus {
         (fresh >= entries && bytes >= image) || (fresh > 0 && bytes >= TRIM_MARGIN_BYTES + image.max(LOG_BYTES))
     }
 
-    /// Makes the state machine after the applied entry the new start of the log. The transaction goes to the store like any other.
+    /// Makes the state machine after the applied entry the new start of the log. The transaction
+    /// goes to the store like any other.
     pub fn compact(&mut self, state: Bytes) -> Transaction {
         let log = self.node.mut_store();
         let term = log.term_at(self.applied).expect("the applied entry is still in the log");
@@ -497,8 +505,8 @@ impl Consensus {
             state,
         };
         record::put_snapshot(&mut transaction, &record);
-        // The restored commit index must not lie below the snapshot; the vote and term are those of the last write or newer ones
-        // that were submitted before this transaction.
+        // The restored commit index must not lie below the snapshot; the vote and term are those of
+        // the last write or newer ones that were submitted before this transaction.
         self.hard.commit = self.hard.commit.max(self.applied);
         record::put_hard(&mut transaction, &self.hard);
         record::trim_entries(&mut transaction, trimmed.0);
@@ -609,8 +617,8 @@ impl Consensus {
 
 /// What a new monitor's store holds before it first starts.
 ///
-/// `members` are the first voters, the same list for each of them with the same `state`. A monitor that is to be let in by a running cluster
-/// (`mon add`) begins with nobody and nothing.
+/// `members` are the first voters, the same list for each of them with the same `state`. A monitor
+/// that is to be let in by a running cluster (`mon add`) begins with nobody and nothing.
 #[must_use]
 pub fn founding(who: record::Identity, members: &[Member], state: Option<Bytes>) -> Transaction {
     let first = if state.is_some() { 1 } else { 0 };

@@ -1,5 +1,6 @@
-//! Election timeouts that replay: raft-rs draws them from the thread's own generator, so the drawn value is overwritten after
-//! every step, tick and campaign (`DEPENDENCIES.md` §4) with a pure function of what the replay knows too.
+//! Election timeouts that replay: raft-rs draws them from the thread's own generator, so the drawn
+//! value is overwritten after every step, tick and campaign (`DEPENDENCIES.md` §4) with a pure
+//! function of what the replay knows too.
 //!
 //! ```text
 //!   ticks  10        13        16        19

@@ -1,10 +1,12 @@
 //! The cluster log: few lines, from everybody, in one order (MAL-56).
 //!
-//! Senders number their lines densely per life and repeat what may have been lost; a line is taken once. Of lines with a key (`once`), the first of a
-//! key is taken, whoever says it, as long as that one is kept.
+//! Senders number their lines densely per life and repeat what may have been lost; a line is taken
+//! once. Of lines with a key (`once`), the first of a key is taken, whoever says it, as long as
+//! that one is kept.
 //!
-//! Invariants, checked by [`ClusterLog::check`]: numbers of kept lines are dense; at most [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept; `keys` are those
-//! of the kept lines that have one, and no two of these are equal.
+//! Invariants, checked by [`ClusterLog::check`]: numbers of kept lines are dense; at most
+//! [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept; `keys` are those of the kept lines
+//! that have one, and no two of these are equal.
 
 use nacre_types::{Entity, Instance};
 use nacre_wire::msg::monitor::LogLine;
@@ -185,7 +187,8 @@ mod tests {
         LogLine { once: key.to_owned(), text: format!("{key} of {osd}/{number}"), ..line(osd, 1, number) }
     }
 
-    // Went red when `keys` was not asked, when it was not made from an image, and when it was not emptied with the lines.
+    // Went red when `keys` was not asked, when it was not made from an image, and when it was not
+    // emptied with the lines.
     #[test]
     fn what_many_say_stands_once_as_long_as_it_stands() {
         let mut log = ClusterLog::default();

@@ -8,7 +8,8 @@
 //! Service metadata (generic keys, DESIGN §4) is a state machine of its own beside the map: [`meta`].
 //!
 //! Invariants (checked by [`State::check`]):
-//! 1. Applying is total and the same everywhere: a proposal made on another epoch than the map's changes nothing but the log.
+//! 1. Applying is total and the same everywhere: a proposal made on another epoch than the map's
+//!    changes nothing but the log.
 //! 2. `history` is dense and ends at the map's epoch with the map's digest.
 
 pub mod cluster_log;
@@ -54,7 +55,8 @@ pub struct Proposal {
 // A monitor that left the metadata out would hold another state than the rest: it must stop instead.
 wire_record!(Proposal version 2 compat 2 { base, changes, lines, clean_to, commands, unix_ms } since 2 { meta });
 
-/// A command that was carried out: asked again (its monitor lost the leader it had sent it to), it is answered, not repeated.
+/// A command that was carried out: asked again (its monitor lost the leader it had sent it to), it
+/// is answered, not repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandDone {
     /// The monitor that passed it on.
@@ -224,7 +226,8 @@ impl State {
         let proposal = Proposal::from_bytes(data).map_err(Unfollowable::Malformed)?;
         let mut applied = Applied::default();
         if !proposal.changes.is_empty() {
-            // The leader's preconditions were checked on `base`. A leader that was replaced meanwhile must not hit a later map.
+            // The leader's preconditions were checked on `base`. A leader that was replaced
+            // meanwhile must not hit a later map.
             if proposal.base == self.map.epoch {
                 self.advance(proposal.changes, proposal.clean_to, &mut applied).map_err(Unfollowable::Apply)?;
                 self.commands.extend(proposal.commands.into_iter().map(|done| (self.map.epoch, done)));
@@ -294,7 +297,8 @@ impl State {
         self.meta.check();
     }
 
-    /// Whoever is given this state as a snapshot has the same, with all that is counted and looked up beside it. Looks at everything.
+    /// Whoever is given this state as a snapshot has the same, with all that is counted and looked
+    /// up beside it. Looks at everything.
     pub fn check_image(&self) {
         let mut other = Self::from_image(&self.to_image()).expect("a state reads its own image");
         other.meta.count_leases_like(&self.meta);

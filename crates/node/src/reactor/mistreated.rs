@@ -234,8 +234,9 @@ fn a_daemon_that_is_killed_is_gone_for_the_others() {
     assert_eq!(rig.waiting(), ["message of osd.5", gone.as_str()]);
 }
 
-/// A client hears of its session's monitor only, and has no session then: a monitor that is started again at once is another one. It took the end of
-/// any monitor for its session's, and had none from then on.
+/// A client hears of its session's monitor only, and has no session then: a monitor that is started
+/// again at once is another one. It took the end of any monitor for its session's, and had none
+/// from then on.
 #[test]
 fn of_monitors_that_are_killed_only_the_sessions_is_gone() {
     let mut rig = Rig::new();
@@ -263,8 +264,8 @@ fn a_daemon_that_halted_leaves_no_connection() {
     assert_eq!(rustix::io::read(&theirs, &mut [0; 16]), Ok(0), "its peer sees the end");
 }
 
-/// In an embedded cluster the others go on beside a daemon that halted: news for it, which nobody took, kept the reactor awake for ever, and a stop
-/// from being done.
+/// In an embedded cluster the others go on beside a daemon that halted: news for it, which nobody
+/// took, kept the reactor awake for ever, and a stop from being done.
 #[test]
 fn a_daemon_that_halted_has_no_work() {
     let mut rig = Rig::new();
@@ -312,7 +313,8 @@ fn a_peer_that_does_not_read_loses_its_connection() {
     assert_eq!(rig.waiting(), ["osd.5 is gone"]);
 }
 
-/// A daemon that stops has not said everything as long as something lies in its queues: the monitors would not hear that it goes.
+/// A daemon that stops has not said everything as long as something lies in its queues: the
+/// monitors would not hear that it goes.
 #[test]
 fn who_stops_waits_for_what_is_not_sent() {
     let mut rig = Rig::new();
@@ -328,8 +330,8 @@ fn who_stops_waits_for_what_is_not_sent() {
     assert!(rig.reactor.is_drained());
 }
 
-/// The session's connection went without a word of its own (its monitor was removed from this process, say): the role hears it, or what it asked there is
-/// never asked again.
+/// The session's connection went without a word of its own (its monitor was removed from this
+/// process, say): the role hears it, or what it asked there is never asked again.
 #[test]
 fn a_session_whose_connection_is_gone_is_over() {
     let mut rig = Rig::new();
@@ -343,8 +345,8 @@ fn a_session_whose_connection_is_gone_is_over() {
     assert_eq!(rig.node().links.mon.current(), None);
 }
 
-/// A group waits for company for at most a millisecond or so: the reactor sleeps no longer than that. It slept until its housekeeping, and a lone writer
-/// after many waited for half a second.
+/// A group waits for company for at most a millisecond or so: the reactor sleeps no longer than
+/// that. It slept until its housekeeping, and a lone writer after many waited for half a second.
 #[test]
 fn a_group_that_waits_for_company_wakes_the_reactor() {
     let mut rig = Rig::new();
@@ -366,8 +368,9 @@ fn a_group_that_waits_for_company_wakes_the_reactor() {
     assert!(rig.reactor.next_deadline() <= at);
 }
 
-/// Messages of a peer that come faster than they are handed on: all that were received whole are handed on, also when the turn's share was used up with
-/// the last of them. Nothing would wake the reactor for those that are left.
+/// Messages of a peer that come faster than they are handed on: all that were received whole are
+/// handed on, also when the turn's share was used up with the last of them. Nothing would wake the
+/// reactor for those that are left.
 #[test]
 fn what_was_received_in_a_full_turn_is_handed_on() {
     let mut rig = Rig::new();
@@ -399,7 +402,8 @@ fn what_was_received_in_a_full_turn_is_handed_on() {
     drop(sender.join());
 }
 
-/// More than a socket takes at once: the rest follows as its peer reads. Whoever is not told that there is room again keeps it for ever.
+/// More than a socket takes at once: the rest follows as its peer reads. Whoever is not told that
+/// there is room again keeps it for ever.
 #[test]
 fn what_a_socket_does_not_take_follows_when_it_does() {
     let mut rig = Rig::new();
@@ -424,8 +428,9 @@ fn what_a_socket_does_not_take_follows_when_it_does() {
     panic!("{} bytes are left", rig.reactor.conns[id].as_ref().map_or(0, Conn::queue_bytes));
 }
 
-/// Operations of a client that were received before it was paused: nothing more comes that would make its socket readable. They were handed on only when it
-/// sent something else, which it does when it gives up waiting.
+/// Operations of a client that were received before it was paused: nothing more comes that would
+/// make its socket readable. They were handed on only when it sent something else, which it does
+/// when it gives up waiting.
 #[test]
 fn what_was_received_before_a_pause_is_handed_on_after_it() {
     let mut rig = Rig::new();
@@ -438,7 +443,8 @@ fn what_was_received_before_a_pause_is_handed_on_after_it() {
     assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| !conn.paused && conn.interest.0));
 }
 
-/// A client went while its connection was paused: nothing was read from it, so nobody noticed, and epoll woke the reactor for it again and again.
+/// A client went while its connection was paused: nothing was read from it, so nobody noticed, and
+/// epoll woke the reactor for it again and again.
 #[test]
 fn a_client_that_goes_while_it_is_paused_is_lost() {
     let mut rig = Rig::new();

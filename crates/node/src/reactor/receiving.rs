@@ -1,7 +1,8 @@
 //! What comes in: readiness, new connections, frames, and when to stop taking more from a client.
 //!
-//! Strangers are heard before acquaintances (`links.rs` on simultaneous dialing). A connection whose daemon has enough to do is paused: its
-//! bytes stay in the kernel, which slows the client down.
+//! Strangers are heard before acquaintances (`links.rs` on simultaneous dialing). A connection
+//! whose daemon has enough to do is paused: its bytes stay in the kernel, which slows the client
+//! down.
 
 use super::{CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER};
 use crate::conn::{Conn, Received, State};
@@ -62,7 +63,8 @@ impl Reactor {
         } else if flags.contains(epoll::EventFlags::OUT) {
             self.mark_dirty(id);
         }
-        // Nothing is read from a paused one, so its end would not be met there; and epoll, which tells of these unasked, would do so again at once.
+        // Nothing is read from a paused one, so its end would not be met there; and epoll, which
+        // tells of these unasked, would do so again at once.
         if self.conns[id].as_ref().is_some_and(|conn| conn.paused)
             && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
@@ -105,8 +107,8 @@ impl Reactor {
         }
     }
 
-    /// No descriptor is left for a connection. Who waits at the listeners would wake us again and again: they are not looked at until the next
-    /// housekeeping, when perhaps some are free.
+    /// No descriptor is left for a connection. Who waits at the listeners would wake us again and
+    /// again: they are not looked at until the next housekeeping, when perhaps some are free.
     fn stop_listening(&mut self, why: Errno) {
         self.deaf = true;
         for node in self.nodes.iter_mut().flatten() {

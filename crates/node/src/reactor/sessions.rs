@@ -1,7 +1,7 @@
 //! Connections that are open and carry nothing: sessions with monitors that hang, peers whose machine is gone.
 //!
-//! Monitors are asked ([`crate::vigil`]). Between OSDs the roles ping each other. What is left to the kernel is a peer that does not even
-//! acknowledge: [`net::watch`].
+//! Monitors are asked ([`crate::vigil`]). Between OSDs the roles ping each other. What is left to
+//! the kernel is a peer that does not even acknowledge: [`net::watch`].
 
 use super::Reactor;
 use crate::clock;
@@ -76,7 +76,8 @@ impl Reactor {
         }
     }
 
-    /// Looks whether the monitors at the other ends of the daemons' sessions still work. Those in this process need no looking at.
+    /// Looks whether the monitors at the other ends of the daemons' sessions still work. Those in
+    /// this process need no looking at.
     pub(super) fn watch_sessions(&mut self) {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else { continue };

@@ -7,9 +7,11 @@
 //!                                               ▼     fenced by the map, or silent for longer than its lease
 //!                                            held by the other: a greater token
 //! ```
-//! A lock protects what is written under [`SubOp::AssertLock`]: the guard and the write are one operation, so whoever has lost the lock cannot
-//! write, however late his request comes. Writes to other objects are protected by the fence: the grant says an epoch, the holder's
-//! requests carry it, and an OSD that knows that epoch refuses those who were fenced before the lock was taken over.
+//! A lock protects what is written under [`SubOp::AssertLock`]: the guard and the write are one
+//! operation, so whoever has lost the lock cannot write, however late his request comes. Writes to
+//! other objects are protected by the fence: the grant says an epoch, the holder's requests carry
+//! it, and an OSD that knows that epoch refuses those who were fenced before the lock was taken
+//! over.
 //!
 //! Invariant: tokens of one lock's grants only grow: they are versions of the object, and these do.
 
@@ -111,7 +113,8 @@ fn grant(
     if let Some(other) = others.iter().find(|other| !compatible && !scene.free.contains(&other.owner)) {
         return Err(OpFailure::LockHeld { owner: other.owner, description: other.description.clone() });
     }
-    // A renewal is the same grant. To go from shared to exclusive is another one: what was guarded by the shared lock was not by this.
+    // A renewal is the same grant. To go from shared to exclusive is another one: what was guarded
+    // by the shared lock was not by this.
     if let Some(before) = before.filter(|_| record.shared == shared) {
         (holder.token, holder.granted) = (before.token, before.granted);
     }

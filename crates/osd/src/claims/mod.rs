@@ -4,8 +4,9 @@
 //!  attribute  w | client u64 BE | instance u64 BE | cookie u64 BE  ─▶ WatchRecord
 //!             l | name of the lock                                 ─▶ LockRecord
 //! ```
-//! Claims are replicated state of the object like its attributes: they survive the primary, follow recovery and backfill, and go with the
-//! object when it is deleted. No clock is in them: when somebody was last heard only the primary knows, and forgets ([`crate::pg::watch`]).
+//! Claims are replicated state of the object like its attributes: they survive the primary, follow
+//! recovery and backfill, and go with the object when it is deleted. No clock is in them: when
+//! somebody was last heard only the primary knows, and forgets ([`crate::pg::watch`]).
 
 pub mod lock;
 pub mod watch;

@@ -1,4 +1,5 @@
-//! What the parts of an operation that are about watches do to an object. Notifies change nothing: see [`crate::pg::watch`].
+//! What the parts of an operation that are about watches do to an object. Notifies change nothing:
+//! see [`crate::pg::watch`].
 
 use super::{Scene, watch_attr};
 use crate::pg::object::Context;

@@ -125,7 +125,8 @@ impl Osd {
                 return;
             }
             (Phase::Taking { instance }, Some(granted)) if *instance == granted => return,
-            // A number that the store has had before was granted by monitors that forgot it: they are told of it with the next boot.
+            // A number that the store has had before was granted by monitors that forgot it: they
+            // are told of it with the next boot.
             (_, Some(instance)) if instance > self.instance() => {
                 self.leave_live();
                 let ops = self.sh.record_of(instance).save().ops;
@@ -260,8 +261,8 @@ impl Osd {
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
-    /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats what finds none. A fence or an epoch of the far future must not
-    /// fill our memory.
+    /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats
+    /// what finds none. A fence or an epoch of the far future must not fill our memory.
     pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
         let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload()) + message.meta_len() as usize;
         let (mut all, mut theirs, mut count) = (0, 0, 0);

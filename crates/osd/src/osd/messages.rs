@@ -35,8 +35,8 @@ impl Osd {
                 return;
             }
             Message::Refused(refused) if to_mon => {
-                // Not what a process before us asked (simulator, seed 1464: the first boot of a store that was replaced was late, and its refusal stopped the
-                // new one).
+                // Not what a process before us asked (simulator, seed 1464: the first boot of a
+                // store that was replaced was late, and its refusal stopped the new one).
                 if refused.process == 0 || refused.process == self.sh.config.process {
                     self.halt(refused.why.clone());
                 }
@@ -135,7 +135,8 @@ impl Osd {
         } else if let Some(why) = denied(map, name, &request) {
             Some(OpFailure::Denied { why })
         } else {
-            // A copy from before this interval is not taken whatever comes: it says nothing of what was turned away since.
+            // A copy from before this interval is not taken whatever comes: it says nothing of what
+            // was turned away since.
             let current = self.pgs.get(&request.pg).is_some_and(|pg| epoch >= pg.interval.since);
             if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client && current) {
                 if away.must_wait(&id, request.answered_below) {
@@ -269,7 +270,8 @@ impl Osd {
     }
 }
 
-/// Why the client may not do that, if it may not. Only calls are asked about: who may read and write comes with authentication.
+/// Why the client may not do that, if it may not. Only calls are asked about: who may read and
+/// write comes with authentication.
 fn denied(map: &ClusterMap, name: &Name, request: &nacre_wire::msg::client::OpRequest) -> Option<String> {
     use nacre_wire::msg::client::SubOp;
     let is_call = |op: &&SubOp| matches!(op, SubOp::Call { .. } | SubOp::Eval { .. });

@@ -1,13 +1,16 @@
 //! Operations that might have changed something and did not: what they were answered in this interval.
 //!
-//! A client believes the answer it got. A copy of the request that arrives later, when the object has changed, must not be executed: it gets the
-//! same answer. Updates are remembered with the group (`dedup.rs`); these need not be, because copies of an older interval are refused.
+//! A client believes the answer it got. A copy of the request that arrives later, when the object
+//! has changed, must not be executed: it gets the same answer. Updates are remembered with the
+//! group (`dedup.rs`); these need not be, because copies of an older interval are refused.
 //!
-//! What there is no room for is forgotten, and its client's mark raised above it: whatever is below the mark is refused. But for what was in hand and unknown
-//! when the mark was raised: it was not executed before, and is spared once (F39: a write that waited for recovery was refused although nobody had ever
-//! executed it, since its client got many other answers meanwhile).
+//! What there is no room for is forgotten, and its client's mark raised above it: whatever is below
+//! the mark is refused. But for what was in hand and unknown when the mark was raised: it was not
+//! executed before, and is spared once (F39: a write that waited for recovery was refused although
+//! nobody had ever executed it, since its client got many other answers meanwhile).
 //!
-//! Invariant: what is forgotten here is below its client's mark, and whatever is below the mark and was not spared is refused.
+//! Invariant: what is forgotten here is below its client's mark, and whatever is below the mark and
+//! was not spared is refused.
 
 use nacre_types::{ClientId, Instance, Version};
 use nacre_wire::Wire;
@@ -102,7 +105,8 @@ impl Answers {
         self.bytes > bytes_max
     }
 
-    /// Forgets the oldest answers, down to three quarters of `bytes_max`. `in_hand`: operations here that were not executed.
+    /// Forgets the oldest answers, down to three quarters of `bytes_max`. `in_hand`: operations
+    /// here that were not executed.
     pub fn shrink(&mut self, bytes_max: usize, in_hand: impl Iterator<Item = RequestId>) {
         let unknown: Vec<RequestId> = in_hand.filter(|id| matches!(self.known(id), Known::Nothing)).collect();
         while self.bytes > bytes_max / 4 * 3 {
@@ -150,8 +154,9 @@ mod tests {
         Answered { failure: None, results, seen: Version::NONE }
     }
 
-    /// What was spared when older answers were forgotten is answered below its client's mark. Forgetting went by the mark, which stands beyond it already,
-    /// so it stayed for ever and the next round found nothing more in the order (simulator, seed 53).
+    /// What was spared when older answers were forgotten is answered below its client's mark.
+    /// Forgetting went by the mark, which stands beyond it already, so it stayed for ever and the
+    /// next round found nothing more in the order (simulator, seed 53).
     #[test]
     fn an_answer_below_the_mark_is_forgotten_too() {
         let mut answers = Answers::default();
@@ -178,7 +183,8 @@ mod tests {
         assert!(matches!(answers.known(&id(2, 5)), Known::Answered(_)));
     }
 
-    /// A client that never confirms costs no more than the bound; what had to be forgotten for that is refused, not executed.
+    /// A client that never confirms costs no more than the bound; what had to be forgotten for that
+    /// is refused, not executed.
     #[test]
     fn memory_is_bounded_and_what_is_forgotten_is_refused() {
         let mut answers = Answers::default();
@@ -193,7 +199,8 @@ mod tests {
         assert!(matches!(answers.known(&id(1, 100)), Known::Answered(_)));
     }
 
-    /// An operation waits while its client gets so many other answers that some have to be forgotten. It was never executed: it is spared, once.
+    /// An operation waits while its client gets so many other answers that some have to be
+    /// forgotten. It was never executed: it is spared, once.
     #[test]
     fn what_was_in_hand_and_unknown_is_executed_once() {
         let mut answers = Answers::default();

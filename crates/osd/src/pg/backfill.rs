@@ -5,17 +5,21 @@
 //!  target has  everything, and     │ being    │ whatever it had; nobody counts on it
 //!              gets updates        │ compared │ gets only log entries
 //! ```
-//! A range is compared at a time: the primary lists its objects, the target lists its own; what differs is pushed, what the target has too
-//! much is removed. Objects of the range are held meanwhile. Then the target stores the new cursor, and only then does the primary count on it.
-//! When all targets are complete the monitors are asked to end the temporary acting set. Several targets are compared with one listing each,
-//! one after the other; a new interval goes on at the target's stored cursor.
+//! A range is compared at a time: the primary lists its objects, the target lists its own; what
+//! differs is pushed, what the target has too much is removed. Objects of the range are held
+//! meanwhile. Then the target stores the new cursor, and only then does the primary count on it.
+//! When all targets are complete the monitors are asked to end the temporary acting set. Several
+//! targets are compared with one listing each, one after the other; a new interval goes on at the
+//! target's stored cursor.
 //!
-//! Each comparison has a number, in one order with those of transfers: what is late of an earlier one counts for nothing, at either side. (A target had fallen
-//! behind and started over within an interval; then the cursor came again that it had been told before. It counted as having what had been deleted since:
-//! simulator, seed 2651.)
+//! Each comparison has a number, in one order with those of transfers: what is late of an earlier
+//! one counts for nothing, at either side. (A target had fallen behind and started over within an
+//! interval; then the cursor came again that it had been told before. It counted as having what had
+//! been deleted since: simulator, seed 2651.)
 //!
-//! A range ends between two names, never between two objects of one name: an update that makes a clone of its live object, or the live object of a
-//! clone, goes to targets that have both or neither.
+//! A range ends between two names, never between two objects of one name: an update that makes a
+//! clone of its live object, or the live object of a clone, goes to targets that have both or
+//! neither.
 
 use super::local::Ops;
 use super::transfer::version_of;
@@ -364,13 +368,13 @@ impl Pg {
             self.start_backfill(sh);
             return;
         };
-        // An update that still reads what it will change was let through before the range was held. What clients do to other objects
-        // meanwhile keeps nobody waiting.
+        // An update that still reads what it will change was let through before the range was held.
+        // What clients do to other objects meanwhile keeps nobody waiting.
         let stands = work.ours.is_some() && work.ordered.is_none();
         if stands && !primary.objects.is_about_to_change(|object| work.is_inside(object)) {
             work.ordered = Some(head);
-            // Nothing is ordered any more. What has been since our listing may not be in it: an update that was still reading made a clone, or
-            // the object itself.
+            // Nothing is ordered any more. What has been since our listing may not be in it: an
+            // update that was still reading made a clone, or the object itself.
             let fresh = std::mem::take(&mut work.fresh);
             let fresh: Vec<ObjectId> = fresh.into_iter().filter(|object| work.is_inside(object)).collect();
             for object in fresh.into_iter().filter(|object| !work.listed.contains(object)).collect::<Vec<_>>() {
@@ -395,8 +399,9 @@ impl Pg {
             return;
         }
         if !work.compared {
-            // What we miss ourselves may be with somebody who is away for long: nobody's writes wait for that (simulator, seed 310: an object that only an OSD
-            // that was down had kept all the objects of the range from being written).
+            // What we miss ourselves may be with somebody who is away for long: nobody's writes
+            // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
+            // all the objects of the range from being written).
             if missing_here && again {
                 self.abandon_range(sh);
                 return;
@@ -438,7 +443,8 @@ impl Pg {
         }
     }
 
-    /// What of the range is not on its way: it could not be read when it was to be sent, and may have been healed since.
+    /// What of the range is not on its way: it could not be read when it was to be sent, and may
+    /// have been healed since.
     fn push_what_is_left(&mut self, sh: &mut Shared) {
         let head = self.local.log.head();
         let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
@@ -558,7 +564,8 @@ impl Pg {
         self.process_all_objects(sh);
     }
 
-    /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that nobody can read becomes whole.
+    /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that
+    /// nobody can read becomes whole.
     fn abandon_range(&mut self, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * 25;
         let Some(primary) = self.primary() else { return };
@@ -574,7 +581,8 @@ impl Pg {
         self.release_range(work.held, sh);
     }
 
-    /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be read. Nobody's writes wait for that.
+    /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be
+    /// read. Nobody's writes wait for that.
     fn give_range_up(&mut self, sh: &mut Shared) {
         let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
         let (target, left) = (work.target, work.pushing.clone());
@@ -624,8 +632,8 @@ impl Pg {
     }
 }
 
-/// The positions of a listing without those of its last name, if there may be more of that, and where it ends then. If it has only that one name: how
-/// many to list instead.
+/// The positions of a listing without those of its last name, if there may be more of that, and
+/// where it ends then. If it has only that one name: how many to list instead.
 fn whole_names(mut keys: Vec<Bytes>, more: bool) -> Result<(Vec<Bytes>, Option<Bytes>), usize> {
     let last = keys.last().filter(|_| more).map(|last| last.slice(..last.len().saturating_sub(key::NUMBERS_LEN)));
     let Some(end) = last else { return Ok((keys, None)) };

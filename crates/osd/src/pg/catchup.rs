@@ -6,10 +6,12 @@
 //!    its log reaches back to there ─▶ all entries after it, without effects: what they wrote is missing there, and recovery brings it
 //!    it does not                   ─▶ the target starts over
 //! ```
-//! Nobody waits for such receivers, so an update is forgotten as soon as the acting set has it. A target that missed one took no later one either: the gap
-//! stayed for the rest of the interval, and a busy group never became clean.
+//! Nobody waits for such receivers, so an update is forgotten as soon as the acting set has it. A
+//! target that missed one took no later one either: the gap stayed for the rest of the interval,
+//! and a busy group never became clean.
 //!
-//! What the target misses is noted at once, so that no later update of these objects counts on them; it is pushed when the target has the entries.
+//! What the target misses is noted at once, so that no later update of these objects counts on
+//! them; it is pushed when the target has the entries.
 
 use super::{Pg, Role, peering::PeerState};
 use crate::key;
@@ -62,8 +64,8 @@ impl Pg {
         }
     }
 
-    /// An update was still reading when it was noted that its object is missing somewhere, and has been ordered since: that is what is missing now.
-    /// (Otherwise updates of such objects wait.)
+    /// An update was still reading when it was noted that its object is missing somewhere, and has
+    /// been ordered since: that is what is missing now. (Otherwise updates of such objects wait.)
     pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
         let Self { role: Role::Primary(primary), interval, .. } = self else { return };
         let outside = primary.peers.iter_mut().filter(|(osd, _)| !interval.acting.contains(osd));

@@ -1,7 +1,8 @@
 //! What must be true of a group between any two inputs: whatever is counted in one place is there in another.
 //!
-//! A counter that is not given back, or a note that nobody takes off, harms much later and somewhere else: an object that is held for ever, a daemon
-//! that takes no more operations, a trimmer that has no room. Simulation and tests ask for all of this all the time.
+//! A counter that is not given back, or a note that nobody takes off, harms much later and
+//! somewhere else: an object that is held for ever, a daemon that takes no more operations, a
+//! trimmer that has no room. Simulation and tests ask for all of this all the time.
 
 use super::watch::Own;
 use super::{Pg, Role, erase::Erasing};

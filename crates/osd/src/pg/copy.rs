@@ -1,11 +1,13 @@
-//! Copies: the primary of the target reads the source from the source's primary, as a client would, and makes it one update (CHECKLIST CEPH-09).
+//! Copies: the primary of the target reads the source from the source's primary, as a client would,
+//! and makes it one update (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  target's queue   CopyFrom: waits ──▶ ReadWhole ──▶ source's queue, at its front ──▶ OpReply ──▶ one update of the target
 //! ```
-//! One read brings all of the source, so all of it is of one version. It goes to the front of the source's queue: it waits for updates
-//! that have their place in the log, and for nothing that waits itself. So two objects can be copied into each other, and an object into itself.
-//! What is copied is what the source was at some time between the copy's beginning and its end.
+//! One read brings all of the source, so all of it is of one version. It goes to the front of the
+//! source's queue: it waits for updates that have their place in the log, and for nothing that
+//! waits itself. So two objects can be copied into each other, and an object into itself. What is
+//! copied is what the source was at some time between the copy's beginning and its end.
 
 use super::Pg;
 use crate::key;
@@ -105,7 +107,8 @@ impl Pg {
         if before.as_ref().is_some_and(|(_, asked)| waits(asked)) {
             return;
         }
-        // A source that does not answer leaves its place to others meanwhile, and asks again when it is its turn: places go to those who have waited longest.
+        // A source that does not answer leaves its place to others meanwhile, and asks again when
+        // it is its turn: places go to those who have waited longest.
         copies.turned_away.retain(|_, (_, seen)| now.since(*seen) < retry * 2);
         let waited = copies.turned_away.get(&(pg, request)).map(|(since, _)| *since);
         let since = before.as_ref().map(|(_, asked)| asked.at).or(waited).unwrap_or(now);

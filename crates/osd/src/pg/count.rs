@@ -1,7 +1,8 @@
 //! Exact totals after a split.
 //!
-//! A split knows how much the whole held, not how much each part does: the parts begin with estimates, marked as such in every log entry
-//! ([`Totals::estimated`]). The primary of a clean group with an estimate counts its objects, a page at a time, while clients go on writing:
+//! A split knows how much the whole held, not how much each part does: the parts begin with
+//! estimates, marked as such in every log entry ([`Totals::estimated`]). The primary of a clean
+//! group with an estimate counts its objects, a page at a time, while clients go on writing:
 //!
 //! ```text
 //!  positions  first ────────── from ──── end ─────────── last
@@ -9,8 +10,9 @@
 //!             are added        │ updates │ updates do not matter
 //!                              │ replace what was read
 //! ```
-//! When it is through, the next update carries exact totals, and so does every one after it. A new primary whose log ends with an estimate
-//! counts again. One page per [`crate::Timing::retry_interval`]: nobody waits for a count.
+//! When it is through, the next update carries exact totals, and so does every one after it. A new
+//! primary whose log ends with an estimate counts again. One page per
+//! [`crate::Timing::retry_interval`]: nobody waits for a count.
 //!
 //! Invariant: when the count ends, its sum is what the store holds after the last update ordered.
 
@@ -169,7 +171,8 @@ impl Pg {
         }
     }
 
-    /// An update is ordered that makes an object of one size (or none) one of another; returns the group's totals after it.
+    /// An update is ordered that makes an object of one size (or none) one of another; returns the
+    /// group's totals after it.
     pub(super) fn totals_after(&mut self, object: &ObjectId, before: Option<u64>, after: Option<u64>) -> Totals {
         let step = |totals: Totals| Totals {
             objects: (totals.objects + u64::from(after.is_some())).saturating_sub(u64::from(before.is_some())),

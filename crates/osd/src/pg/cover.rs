@@ -1,5 +1,5 @@
-//! OSDs that cover for missing members: they have all data, and the map does not name them, because they are out or because
-//! another OSD is to be backfilled.
+//! OSDs that cover for missing members: they have all data, and the map does not name them, because
+//! they are out or because another OSD is to be backfilled.
 //!
 //! ```text
 //!  peering    chooses among those who are up       (peering.rs)
@@ -7,9 +7,11 @@
 //!  full       a member lacks something, and has no room for it  ─▶ the others act without it, until it has everything
 //!  complete   all that the map names have everything   ─▶ they act, with those that it takes besides
 //! ```
-//! Who has no room for what it lacks stands aside, if enough others are left: it still gets every update, like a target of backfill, but nobody waits for what
-//! it lacks. Otherwise the deletions and the trimming that would make room waited for recovery, which waited for room (simulator, small devices, seed 3761: old
-//! versions filled the member that the others had left behind while it was down, and every name lacked something there).
+//! Who has no room for what it lacks stands aside, if enough others are left: it still gets every
+//! update, like a target of backfill, but nobody waits for what it lacks. Otherwise the deletions
+//! and the trimming that would make room waited for recovery, which waited for room (simulator,
+//! small devices, seed 3761: old versions filled the member that the others had left behind while
+//! it was down, and every name lacked something there).
 //!
 //! The next interval's peering judges its members again. The look at the log here only avoids asking in vain.
 

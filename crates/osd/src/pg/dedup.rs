@@ -1,27 +1,34 @@
-//! A placement group's memory of operations, so that a resend is answered and not executed again (DESIGN §3, Exactly once).
+//! A placement group's memory of operations, so that a resend is answered and not executed again
+//! (DESIGN §3, Exactly once).
 //!
-//! Every writing operation is remembered from its log entry until its client confirms the answer (`answered_below`). While the entry
-//! is in the log, the log is the memory; when the log forgets it before the client confirms, a record takes its place. An operation
-//! below the mark that nobody remembers is refused: it may have been executed.
+//! Every writing operation is remembered from its log entry until its client confirms the answer
+//! (`answered_below`). While the entry is in the log, the log is the memory; when the log forgets
+//! it before the client confirms, a record takes its place. An operation below the mark that nobody
+//! remembers is refused: it may have been executed.
 //!
-//! Clients are forgotten, too (F18): of more than so many, those whose last update is oldest, in the order of the log, so that members agree. Whoever forgets
-//! keeps a *horizon*: the time, by its own clock, when it last saw something of any client that it forgot; for what was loaded or adopted, the time
-//! of that. An operation of a client that is not known here was not executed before if it was first sent after the horizon: its update would have been
-//! seen here later than it was sent, and forgotten with its client.
+//! Clients are forgotten, too (F18): of more than so many, those whose last update is oldest, in
+//! the order of the log, so that members agree. Whoever forgets keeps a *horizon*: the time, by its
+//! own clock, when it last saw something of any client that it forgot; for what was loaded or
+//! adopted, the time of that. An operation of a client that is not known here was not executed
+//! before if it was first sent after the horizon: its update would have been seen here later than
+//! it was sent, and forgotten with its client.
 //!
 //! ```text
 //!  OSD's clock ──── E of X is logged ──── horizon (X and others are forgotten) ───────────────▶
 //!                ▲ X sends R                          ▲ R again: first sent before the horizon, refused
 //!                                                     ▲ Y asks for the first time: first sent after it, executed
 //! ```
-//! A client that was forgotten and comes again is known, but not all that it did: an operation of it that nobody remembers is judged by the horizon of the time
-//! when it came again, until one has been (simulator, seed 42: a compare-and-set was executed, its client forgotten, known again by another
-//! operation in flight beside it, and the resend executed once more).
+//! A client that was forgotten and comes again is known, but not all that it did: an operation of
+//! it that nobody remembers is judged by the horizon of the time when it came again, until one has
+//! been (simulator, seed 42: a compare-and-set was executed, its client forgotten, known again by
+//! another operation in flight beside it, and the resend executed once more).
 //!
-//! When it was first sent is said by the client (`OpRequest::dated`) in terms of *this* clock: an earliest moment, counted from a reading that the client had
-//! from here. How long the request said nothing, in a queue or in the socket of a daemon that stood still, does not matter then; an age that the client
-//! writes into its request would begin to count only when the request is read. Who has no reading yet is given one and asks again (`OpFailure::Undated`),
-//! but only in groups that have forgotten somebody. A horizon is never stored or sent; that there is one is both.
+//! When it was first sent is said by the client (`OpRequest::dated`) in terms of *this* clock: an
+//! earliest moment, counted from a reading that the client had from here. How long the request said
+//! nothing, in a queue or in the socket of a daemon that stood still, does not matter then; an age
+//! that the client writes into its request would begin to count only when the request is read. Who
+//! has no reading yet is given one and asks again (`OpFailure::Undated`), but only in groups that
+//! have forgotten somebody. A horizon is never stored or sent; that there is one is both.
 
 use super::log::results_bytes;
 use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
@@ -112,7 +119,8 @@ struct Client {
     last: Version,
     /// When that came here, or was loaded or adopted.
     seen: Time,
-    /// It may have been forgotten before it was here again: what it sent below `from`, and nobody remembers, was executed at `gap` at the latest.
+    /// It may have been forgotten before it was here again: what it sent below `from`, and nobody
+    /// remembers, was executed at `gap` at the latest.
     from: u64,
     gap: Time,
 }
@@ -250,8 +258,9 @@ impl DedupTable {
         self.horizon.is_some() && matches!(self.seen(request), Seen::Stranger(_))
     }
 
-    /// An operation of a known client was first sent at `at`, by our clock, at the earliest. A client begins its operations in the order of their numbers: if this
-    /// one is newer than what may have been forgotten of it, so are those after it.
+    /// An operation of a known client was first sent at `at`, by our clock, at the earliest. A
+    /// client begins its operations in the order of their numbers: if this one is newer than what
+    /// may have been forgotten of it, so are those after it.
     pub fn dated(&mut self, request: &RequestId, at: Time) {
         if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
             && at > client.gap
@@ -280,8 +289,9 @@ impl DedupTable {
         matches!(self.seen(request), Seen::Done(_) | Seen::Superseded)
     }
 
-    /// Whether a later operation of the same client changed the object: one that is unknown has had its turn then, and changed nothing (what it was
-    /// answered went with its interval). Executed now it would come after what its client sent later: a guard that did not hold might hold.
+    /// Whether a later operation of the same client changed the object: one that is unknown has had
+    /// its turn then, and changed nothing (what it was answered went with its interval). Executed
+    /// now it would come after what its client sent later: a guard that did not hold might hold.
     #[must_use]
     pub fn is_overtaken(&self, request: &RequestId, object: &ObjectId) -> bool {
         let Some(client) = self.clients.get(&(request.client, request.instance)) else { return false };
@@ -306,8 +316,9 @@ impl DedupTable {
         client.confirm(entry.answered_below, &mut self.bytes)
     }
 
-    /// Of more than so many bytes of records forgets the oldest, and says which, with their clients' marks afterwards: what a client sent before is
-    /// refused, as if it had confirmed the answer. In batches of a quarter, so that each costs little.
+    /// Of more than so many bytes of records forgets the oldest, and says which, with their
+    /// clients' marks afterwards: what a client sent before is refused, as if it had confirmed the
+    /// answer. In batches of a quarter, so that each costs little.
     pub fn forget_records(&mut self, most: usize) -> Vec<(RequestId, (u64, Version))> {
         if self.bytes <= most {
             return Vec::new();
@@ -332,7 +343,8 @@ impl DedupTable {
         gone
     }
 
-    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
+    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten
+    /// now and have stored records.
     #[cfg(test)]
     fn confirm(&mut self, who: &RequestId, below: u64) -> Vec<u64> {
         let client = self.clients.entry((who.client, who.instance)).or_default();
@@ -423,8 +435,9 @@ mod tests {
         assert_eq!(table.seen(&RequestId { instance: Instance(2), ..request(1) }), Seen::New);
     }
 
-    /// Every update used to remove a stored record for each answer that its client confirmed, though hardly any is ever stored: one
-    /// write to the store's tables per operation, for nothing.
+    /// Every update used to remove a stored record for each answer that its client confirmed,
+    /// though hardly any is ever stored: one write to the store's tables per operation, for
+    /// nothing.
     #[test]
     fn only_confirmed_requests_with_a_record_of_their_own_have_something_to_remove() {
         let mut table = DedupTable::default();
@@ -440,7 +453,8 @@ mod tests {
         assert_eq!(table.confirm(&request(0), 5), [4]);
     }
 
-    /// Of three clients, the one whose last update is oldest goes; whether that was loaded, adopted or seen, what it sent by then is refused for ever.
+    /// Of three clients, the one whose last update is oldest goes; whether that was loaded, adopted
+    /// or seen, what it sent by then is refused for ever.
     #[test]
     fn the_client_with_the_oldest_update_is_forgotten_and_leaves_a_horizon() {
         let who = |client: u64, sequence| RequestId { client: ClientId(client), instance: Instance(1), sequence };
@@ -456,7 +470,8 @@ mod tests {
         assert_eq!(gone, [Forgotten { client: ClientId(2), instance: Instance(1), stored: vec![2] }]);
         assert_eq!(table.seen(&who(2, 2)), Seen::Stranger(Time(20)));
         assert!(matches!(table.seen(&who(1, 1)), Seen::Done(_)), "it did something later");
-        // It comes again, with number 9: what it did before may have been executed and forgotten, what it begins after that not.
+        // It comes again, with number 9: what it did before may have been executed and forgotten,
+        // what it begins after that not.
         let mut again = table.clone();
         let mut update = entry("a", v(1, 4), v(1, 5));
         (update.request, update.answered_below) = (who(2, 9), 0);

@@ -4,10 +4,12 @@
 //!  begin ─▶ mark: backfill cursor at the group's beginning, nothing counts any more ── durable before anything else
 //!        ─▶ page ─▶ durable ─▶ pause ─▶ page … ─▶ metadata object
 //! ```
-//! Erasing takes many transactions. An interval change, a crash or a split may come between any two of them, and the map may want this member again: the mark
-//! says that it has nothing, so it is backfilled. Without it a group that had lost half of its objects called itself complete (F2).
+//! Erasing takes many transactions. An interval change, a crash or a split may come between any two
+//! of them, and the map may want this member again: the mark says that it has nothing, so it is
+//! backfilled. Without it a group that had lost half of its objects called itself complete (F2).
 //!
-//! One page at a time in the whole daemon, with pauses: clients go first. (Removing a pool of 60,000 objects stopped a cluster for 2.5 s, F41.)
+//! One page at a time in the whole daemon, with pauses: clients go first. (Removing a pool of
+//! 60,000 objects stopped a cluster for 2.5 s, F41.)
 
 use super::{Awaited, Pg, Role};
 use crate::key;

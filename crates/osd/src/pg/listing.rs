@@ -4,9 +4,11 @@
 //!  store's listing and what is missing here ─▶ without clones ─▶ those whose name has clones may be whiteouts: read what they are
 //!                                                             ─▶ and list again, knowing that ─▶ answer
 //! ```
-//! What is listed is answered when every update that it may show, or whose removal it may hide, is committed on the whole acting set.
+//! What is listed is answered when every update that it may show, or whose removal it may hide, is
+//! committed on the whole acting set.
 //!
-//! Clones come before the live object of their name. So a live object with no clone before it in the page needs no look, but for the page's first.
+//! Clones come before the live object of their name. So a live object with no clone before it in
+//! the page needs no look, but for the page's first.
 
 use super::object::Listing;
 use super::replication::Answer;
@@ -35,7 +37,8 @@ impl Pg {
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let listing = self.primary().and_then(|primary| primary.objects.listings.get_mut(&number)).expect("just seen");
         let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else { return };
-        // As the store is now: what is brought before it answers is not in what it answers, and not missing any more by then.
+        // As the store is now: what is brought before it answers is not in what it answers, and not
+        // missing any more by then.
         listing.missing = Some(missing);
         let from = if after.is_empty() { first } else { after.clone().max(first) };
         let collection = key::collection(id.pool, id.shard);
@@ -84,8 +87,9 @@ impl Pg {
         let (request, attempt) = (op.request.request, op.request.attempt);
         let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt };
         let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
-        // The store has applied what is ordered and not yet committed: names that may vanish again, and the absence of some that may come back. The
-        // listing is said when all of it is committed, as reads are (F4).
+        // The store has applied what is ordered and not yet committed: names that may vanish again,
+        // and the absence of some that may come back. The listing is said when all of it is
+        // committed, as reads are (F4).
         match self.as_primary().is_some_and(|primary| primary.in_flight.is_empty()) {
             true => self.answer(answer, Some(lease), sh),
             false => self.answer_when_committed(self.local.log.head(), answer, sh),

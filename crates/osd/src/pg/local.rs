@@ -1,5 +1,6 @@
-//! What one OSD has of a placement group, in memory and in its store; every change of the first comes with the store operations
-//! that make the second follow, in one transaction with the objects it is about.
+//! What one OSD has of a placement group, in memory and in its store; every change of the first
+//! comes with the store operations that make the second follow, in one transaction with the objects
+//! it is about.
 //!
 //! ```text
 //!  metadata object   attr "info"   PgMeta: activated, tail, head, backfill cursor, pg_num, totals at the tail
@@ -8,10 +9,11 @@
 //!                         x…       objects whose copy here has lost data
 //!                         u…       missing objects whose copy here has undone updates on it
 //! ```
-//! `docs/formats/osd.md` has the bytes. Log entries are set and soon removed again; the store's memtable absorbs most of that.
+//! `docs/formats/osd.md` has the bytes. Log entries are set and soon removed again; the store's
+//! memtable absorbs most of that.
 //!
-//! Invariants ([`Local::check`]): those of the log; a missing object's needed version is not newer than the head; what is missing lies
-//! inside the backfill cursor.
+//! Invariants ([`Local::check`]): those of the log; a missing object's needed version is not newer
+//! than the head; what is missing lies inside the backfill cursor.
 
 use super::ByObject;
 use super::dedup::DedupTable;
@@ -31,7 +33,8 @@ pub const VERSION_ATTR: &[u8] = b"_";
 /// What methods of classes keep beside an object's omap.
 pub const HEADER_ATTR: &[u8] = b"h";
 
-/// The value of [`VERSION_ATTR`]: the version of the last update, and when that was by its client's clock, in milliseconds since 1970.
+/// The value of [`VERSION_ATTR`]: the version of the last update, and when that was by its client's
+/// clock, in milliseconds since 1970.
 #[must_use]
 pub fn version_value(version: Version, modified_ms: u64) -> Bytes {
     [&version.to_bytes()[..], &modified_ms.to_le_bytes()].concat().into()
@@ -409,8 +412,9 @@ impl Local {
         ops.push(Op::Remove(key::store_key(self.pg, object)));
     }
 
-    /// Makes the log end at `from` and go on with `entries` (CEPH-52): the authoritative log's, as the primary merges it, or the primary's, as
-    /// a replica adopts it. Objects change accordingly: they are gone, or missing until recovery brings them.
+    /// Makes the log end at `from` and go on with `entries` (CEPH-52): the authoritative log's, as
+    /// the primary merges it, or the primary's, as a replica adopts it. Objects change accordingly:
+    /// they are gone, or missing until recovery brings them.
     ///
     /// # Panics
     /// When `from` is not a position of both logs; the caller found it with [`super::log::common`].
@@ -477,8 +481,9 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from its `tail` to ours, and `totals` what the group
-    /// held before them. Objects have them already. [`Self::adopt`] is to follow: it says who asked for what.
+    /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from
+    /// its `tail` to ours, and `totals` what the group held before them. Objects have them already.
+    /// [`Self::adopt`] is to follow: it says who asked for what.
     pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<Arc<LogEntry>>, ops: &mut Ops) {
         self.set(ops, entries.iter().map(|entry| (log_key(entry.version), entry.to_bytes().into())).collect());
         self.log.reach_back(tail, entries);
@@ -516,8 +521,9 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Takes over the authoritative memory: whoever has every answered update knows everybody who matters. Usually ours is the same. It has records of all that
-    /// we may have trimmed, and more: what our log still has is remembered there.
+    /// Takes over the authoritative memory: whoever has every answered update knows everybody who
+    /// matters. Usually ours is the same. It has records of all that we may have trimmed, and more:
+    /// what our log still has is remembered there.
     fn adopt_dedup(&mut self, dedup: &Dedup, now: Time, ops: &mut Ops) {
         let mut dedup = dedup.clone();
         dedup.records.retain(|record| record.version <= self.log.tail());
@@ -574,7 +580,8 @@ impl Local {
         self.rewrite(ops);
     }
 
-    /// Its share of what `old` groups of the pool held that are `new` ones now; the primary counts what it really is (`count.rs`).
+    /// Its share of what `old` groups of the pool held that are `new` ones now; the primary counts
+    /// what it really is (`count.rs`).
     fn estimate_totals(&mut self, whole: Totals, old: u32, new: u32) {
         let share = |n: u64| (u128::from(n) * u128::from(old) / u128::from(new)) as u64;
         let nothing = whole.objects == 0 && !whole.estimated;
@@ -604,7 +611,8 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Copies known to be damaged go with the notes that say so: a backfill compares versions only, and would take them for good ones.
+    /// Copies known to be damaged go with the notes that say so: a backfill compares versions only,
+    /// and would take them for good ones.
     fn drop_damaged(&self, ops: &mut Ops) {
         let unreadable =
             self.missing.iter().filter(|(_, missing)| missing.have == missing.need).map(|(object, _)| object);

@@ -5,8 +5,9 @@
 //!         │ 4'7   4'9   4'10 │ 6'11   6'12        │        numbers grow; a split leaves gaps
 //! spans:  4'6 ………………… 4'10    ……………… 6'12
 //! ```
-//! Two logs of one group agree on everything up to some entry and on nothing after it: a version names one update by one primary, who
-//! put it behind one predecessor. So the last version of each interval is enough to find where they part ([`common`]).
+//! Two logs of one group agree on everything up to some entry and on nothing after it: a version
+//! names one update by one primary, who put it behind one predecessor. So the last version of each
+//! interval is enough to find where they part ([`common`]).
 //!
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
 
@@ -17,7 +18,9 @@ use nacre_wire::msg::replication::{LogEntry, PgInfo, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The log, oldest first; what is under way to others and the memory of operations (`dedup.rs`) hold the same entries. `head` may lie behind the last entry: after a split the other half has that one.
+/// The log, oldest first; what is under way to others and the memory of operations (`dedup.rs`)
+/// hold the same entries. `head` may lie behind the last entry: after a split the other half has
+/// that one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PgLog {
     tail: Version,
@@ -230,8 +233,9 @@ pub fn common(a: &[Version], b: &[Version]) -> Version {
     Version::NONE
 }
 
-/// The position from which a member can follow a log with these spans and this tail: the last one that both share, if neither
-/// has trimmed what comes after it. A member that has nothing follows from the beginning, if the log is the whole history.
+/// The position from which a member can follow a log with these spans and this tail: the last one
+/// that both share, if neither has trimmed what comes after it. A member that has nothing follows
+/// from the beginning, if the log is the whole history.
 #[must_use]
 pub fn follows_from(info: &PgInfo, spans: &[Version], tail: Version) -> Option<Version> {
     let shared = common(&info.spans, spans);

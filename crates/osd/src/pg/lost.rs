@@ -7,9 +7,10 @@
 //!                                                                                │
 //!                        no longer noted ◀── a good copy is here, or the object is gone
 //! ```
-//! The store keeps such a block unreadable, so nobody is given wrong bytes; but nobody would hear of it either before a client happens to read there, and by
-//! then the other copies may be gone. (Chaos, seeds 9 and 10: a passing read error of one device; health said that all was well.) The update itself is
-//! applied: refusing it would stop the group, and the others have all of it.
+//! The store keeps such a block unreadable, so nobody is given wrong bytes; but nobody would hear
+//! of it either before a client happens to read there, and by then the other copies may be gone.
+//! (Chaos, seeds 9 and 10: a passing read error of one device; health said that all was well.) The
+//! update itself is applied: refusing it would stop the group, and the others have all of it.
 //!
 //! The note follows the object's updates: a good copy is sent at the version that the object has by then.
 //!
@@ -68,7 +69,8 @@ impl Local {
         }
     }
 
-    /// The objects that an event of the store about an object is about, at their versions: itself, and copies made of it since, before the event came.
+    /// The objects that an event of the store about an object is about, at their versions: itself,
+    /// and copies made of it since, before the event came.
     fn lost_since(&self, object: &ObjectId, since: Version) -> Vec<(ObjectId, Version)> {
         let same_name = |entry: &LogEntry| ObjectId { snapshot: object.snapshot, ..entry.object.clone() } == *object;
         let last = self.log.last_of(object);
@@ -85,7 +87,8 @@ impl Local {
 }
 
 impl Pg {
-    /// Our store has overwritten a part of a block of the object that it could not read; `since` is the version that did it, if it is known.
+    /// Our store has overwritten a part of a block of the object that it could not read; `since` is
+    /// the version that did it, if it is known.
     pub(crate) fn on_lost(&mut self, object: &ObjectId, since: Version, sh: &mut Shared) {
         if !self.local.exists {
             return;

@@ -20,12 +20,14 @@
 //! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
 //! * `undone` copies with more on them than they should have; `redo` objects of which there are no others;
 //! * [`watch`] who watches an object, and notifies;
-//! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more; [`copy`] copies of other objects.
+//! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more;
+//!   [`copy`] copies of other objects.
 //!
 //! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was under way.
 //!
-//! Invariants ([`Pg::check`]): those of `Local`; a reply for version `v` implies that `v` is durable on the whole acting set of an
-//! activated interval; `committed ≤ acked[m] ≤ head` for every acting member `m`.
+//! Invariants ([`Pg::check`]): those of `Local`; a reply for version `v` implies that `v` is
+//! durable on the whole acting set of an activated interval; `committed ≤ acked[m] ≤ head` for
+//! every acting member `m`.
 
 pub mod answered;
 pub mod backfill;
@@ -305,8 +307,9 @@ impl Pg {
     pub fn on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Some(interval) = Interval::of(map, self.id()) else {
-            // A daemon that starts may be told an old map first, by a monitor that has just started too. Only a map that has known the
-            // pool and knows it no longer says that the data may go.
+            // A daemon that starts may be told an old map first, by a monitor that has just started
+            // too. Only a map that has known the pool and knows it no longer says that the data may
+            // go.
             let pool = self.id().pool;
             if map.pool_last >= pool && !map.pools.contains_key(&pool) {
                 self.begin_erase(sh);
@@ -328,7 +331,8 @@ impl Pg {
         self.trim_on_map(sh);
     }
 
-    /// The daemon's instance is over, and what the map says of the group now is not to be acted on yet: nothing of the interval goes on.
+    /// The daemon's instance is over, and what the map says of the group now is not to be acted on
+    /// yet: nothing of the interval goes on.
     pub fn stand_down(&mut self, sh: &mut Shared) {
         self.begin_interval(Interval::default(), sh);
     }
@@ -550,8 +554,8 @@ impl Pg {
     }
 }
 
-/// By object, in an order that replays: that of insertions, but for what a removal moved. Names of one pool often begin alike, which makes
-/// a tree of them slow.
+/// By object, in an order that replays: that of insertions, but for what a removal moved. Names of
+/// one pool often begin alike, which makes a tree of them slow.
 pub type ByObject<T> = indexmap::IndexMap<ObjectId, T, foldhash::fast::FixedState>;
 
 #[cfg(test)]

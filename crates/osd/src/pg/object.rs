@@ -5,8 +5,9 @@
 //!                        │                                          └─▶ reply
 //!                        └─ waits while: context is loaded · object is missing or held · for reads: updates in flight, no lease
 //! ```
-//! Updates follow each other without waiting for commits; a read waits for the updates before it, and everything behind it waits for
-//! the read. So one client's operations on one object happen in the order they came.
+//! Updates follow each other without waiting for commits; a read waits for the updates before it,
+//! and everything behind it waits for the read. So one client's operations on one object happen in
+//! the order they came.
 
 use crate::fetched::{Fetched, Want};
 use crate::snaps::{is_clone, live};
@@ -80,11 +81,13 @@ pub struct Pending {
     pub snapshot: Option<nacre_types::SnapId>,
     /// Methods of it asked to roll the object back to these snapshots.
     pub back: Vec<nacre_types::SnapId>,
-    /// Bytes that the clones which it makes or takes the object back to take of a store's room; none as long as that was not asked.
+    /// Bytes that the clones which it makes or takes the object back to take of a store's room;
+    /// none as long as that was not asked.
     pub clone_bytes: Option<u64>,
     /// What it copies, when that is here.
     pub source: Option<Result<std::sync::Arc<super::copy::Source>, OpFailure>>,
-    /// It called a class that was not here, when classes were as of that moment ([`crate::programs::Programs::moment`]).
+    /// It called a class that was not here, when classes were as of that moment
+    /// ([`crate::programs::Programs::moment`]).
     pub awaits_since: Option<u64>,
     /// It came while the group did not serve ([`crate::shared::Shared::blocked_load`]).
     pub blocked: bool,
@@ -111,7 +114,8 @@ impl Pending {
     pub fn is_write(&self) -> bool {
         self.own.as_ref().map_or(self.writes, super::watch::Own::is_write)
     }
-    /// Whether it counts as work of clients ([`crate::shared::Shared::client_load`]): pings of watchers have a bound of their own.
+    /// Whether it counts as work of clients ([`crate::shared::Shared::client_load`]): pings of
+    /// watchers have a bound of their own.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         !matches!(self.own, Some(super::watch::Own::Probe { .. }))
@@ -204,12 +208,14 @@ pub struct Listing {
 
 /// All objects of a group with operations in hand, and a cache of others.
 ///
-/// A table by hash: every operation looks its object up several times. Its order is that of insertions and removals, so a replay
-/// iterates as the first run did. Invariant: `queued` is the sum of the queues' lengths.
+/// A table by hash: every operation looks its object up several times. Its order is that of
+/// insertions and removals, so a replay iterates as the first run did. Invariant: `queued` is the
+/// sum of the queues' lengths.
 #[derive(Debug, Default)]
 pub struct Objects {
     states: IndexMap<ObjectId, ObjectState, FixedState>,
-    /// Where the object was that was looked up last, to be looked at first: an operation looks its object up a dozen times in a row.
+    /// Where the object was that was looked up last, to be looked at first: an operation looks its
+    /// object up a dozen times in a row.
     last: usize,
     queued: usize,
     clock: u64,
@@ -280,7 +286,8 @@ impl Objects {
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
         self.existing(object)?.queue.iter_mut().find(|op| op.request.request == *request)
     }
-    /// As [`Self::queued_mut`], in the queues of the object and of all its clones: it may have been told which one it reads.
+    /// As [`Self::queued_mut`], in the queues of the object and of all its clones: it may have been
+    /// told which one it reads.
     pub fn queued_by_name_mut(&mut self, live: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
         let of_name = self.states.iter_mut().filter(|(object, _)| crate::snaps::live(object) == *live);
         of_name.flat_map(|(_, state)| &mut state.queue).find(|op| op.request.request == *request)
@@ -396,8 +403,9 @@ impl Objects {
         if self.states.len() <= keep {
             return;
         }
-        // What an operation on the live object needs to know of several clones must be here at one time, also while the operation reads: one that
-        // found a clone forgotten afterwards read everything anew, and found it forgotten again.
+        // What an operation on the live object needs to know of several clones must be here at one
+        // time, also while the operation reads: one that found a clone forgotten afterwards read
+        // everything anew, and found it forgotten again.
         let waits = |state: &ObjectState| state.has_queue() || state.reads > 0;
         let needed = |object: &ObjectId| is_clone(object) && self.states.get(&live(object)).is_some_and(waits);
         let idle = self.states.iter().filter(|(object, state)| state.is_idle() && !needed(object));

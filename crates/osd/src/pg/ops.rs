@@ -1,4 +1,5 @@
-//! Client operations at the primary: admission, order, reads. `evaluate.rs` decides what an operation does; `replication.rs` makes it last.
+//! Client operations at the primary: admission, order, reads. `evaluate.rs` decides what an
+//! operation does; `replication.rs` makes it last.
 
 use super::answered::{Answered, Known};
 use super::local::{HEADER_ATTR, VERSION_ATTR, version_of};
@@ -87,7 +88,8 @@ impl Pg {
                 OpReply { request: id, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
             sh.reply(from, Message::OpReply(reply, Payload::new()), None);
         };
-        // A client that does not know this interval will send again when it does: its order is then that of its resends.
+        // A client that does not know this interval will send again when it does: its order is then
+        // that of its resends.
         if self.as_primary().is_none() || epoch < self.interval.since {
             refuse(OpFailure::WrongTarget {}, sh);
             return;
@@ -186,8 +188,9 @@ impl Pg {
         }
     }
 
-    /// Whether the operation waits here already: a client asks again every two seconds, and each copy would take room until nobody's operations are
-    /// read any more (F17). The copy that waits keeps its place and is answered as the newest attempt.
+    /// Whether the operation waits here already: a client asks again every two seconds, and each
+    /// copy would take room until nobody's operations are read any more (F17). The copy that waits
+    /// keeps its place and is answered as the newest attempt.
     fn is_waiting(&mut self, from: Entity, request: &OpRequest) -> bool {
         let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
         let live = ObjectId { snapshot: SnapId::HEAD, ..request.object.clone() };
@@ -202,9 +205,11 @@ impl Pg {
         true
     }
 
-    /// Why the operation has to come again. A group that does not serve has no room for it: it may hold a share of what the daemon holds for clients, and the
-    /// other groups go on. Or the client may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`). What a client sends
-    /// after an operation that was refused is refused too, until that one is here: all come again, in order.
+    /// Why the operation has to come again. A group that does not serve has no room for it: it may
+    /// hold a share of what the daemon holds for clients, and the other groups go on. Or the client
+    /// may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`).
+    /// What a client sends after an operation that was refused is refused too, until that one is
+    /// here: all come again, in order.
     fn comes_again(
         &mut self,
         from: Entity,
@@ -240,8 +245,8 @@ impl Pg {
         };
         sh.counters.borders.share_refused += u64::from(why == Why::NoRoom);
         sh.counters.borders.undated += u64::from(why == Why::Undated);
-        // Who only has to say when it asked does so at once, in order. Others wait until there may be room; but nobody can say when it asked without a
-        // reading of our clock.
+        // Who only has to say when it asked does so at once, in order. Others wait until there may
+        // be room; but nobody can say when it asked without a reading of our clock.
         let at_once = primary.turned_away.refuse(sh.now, &request.request, why);
         Some(if at_once || why == Why::Undated { OpFailure::Undated { now } } else { OpFailure::WrongTarget {} })
     }
@@ -499,17 +504,20 @@ impl Pg {
         sh.is_full(self.id().pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd))
     }
 
-    /// Whether the store of everybody who gets the update takes it in one transaction: what was ordered cannot be refused any more, and a store that
-    /// does not take it stops its daemon. Half of what they take is for the group's own log, which grows and is trimmed in the same transaction.
+    /// Whether the store of everybody who gets the update takes it in one transaction: what was
+    /// ordered cannot be refused any more, and a store that does not take it stops its daemon. Half
+    /// of what they take is for the group's own log, which grows and is trimmed in the same
+    /// transaction.
     fn fits_stores(&self, update: &Update, sh: &Shared) -> bool {
         let theirs = |osd: OsdId| self.as_primary().map_or(u64::MAX, |primary| primary.logged_max(osd));
         let most = self.interval.receivers().map(theirs).fold(sh.logged_max, u64::min);
         evaluate::small_bytes(&update.effects) as u64 <= most / 2
     }
 
-    /// Whether the members could bear the update beside as large ones of other primaries. One that is not larger than what a primary may always have under way
-    /// was looked at before; what an operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it, a deletion too: as long as
-    /// there is enough.
+    /// Whether the members could bear the update beside as large ones of other primaries. One that
+    /// is not larger than what a primary may always have under way was looked at before; what an
+    /// operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it,
+    /// a deletion too: as long as there is enough.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
         let bytes = super::replication::room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
         let fits = !sh.under_way.is_too_much(&self.interval.acting, bytes);
@@ -580,7 +588,8 @@ impl Pg {
         };
         if let Some(Answered { failure, results, seen }) = known {
             sh.counters.borders.answered_again += 1;
-            // What it saw may still be lost: like the first answer, this one waits until that is committed (simulator, seed 202).
+            // What it saw may still be lost: like the first answer, this one waits until that is
+            // committed (simulator, seed 202).
             let attempt = op.request.attempt;
             let reply = OpReply { request: id, failure, version: Version::NONE, results, attempt };
             let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };

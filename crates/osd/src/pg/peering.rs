@@ -10,10 +10,11 @@
 //!  Down        no member of the last activated interval is up and complete: wait for the map
 //!  Remap       the acting set should be another one: ask the monitors, wait for the map
 //! ```
-//! Whom to believe: a write is answered when every acting member of an *activated* interval has it. So each member of the last
-//! activated interval has every answered write, and no one else is sure to. Among them the highest head wins: what it has beyond the
-//! others was never answered, and keeping it is allowed. Nobody who answers us will acknowledge an older interval again, so nothing
-//! can be answered behind our back.
+//! Whom to believe: a write is answered when every acting member of an *activated* interval has it.
+//! So each member of the last activated interval has every answered write, and no one else is sure
+//! to. Among them the highest head wins: what it has beyond the others was never answered, and
+//! keeping it is allowed. Nobody who answers us will acknowledge an older interval again, so
+//! nothing can be answered behind our back.
 
 use super::answered::Answers;
 use super::cover::full_last;
@@ -233,7 +234,8 @@ impl Primary {
         for (osd, peer) in &self.peers {
             assert!(peer.acked <= head, "{}: {osd} acknowledged {} beyond {head}", pg.id(), peer.acked);
             let acting = pg.interval.acting.contains(osd);
-            // Backfill looks after those who do not serve yet only. (The mutant lets the others in; its harm is to be seen.)
+            // Backfill looks after those who do not serve yet only. (The mutant lets the others in;
+            // its harm is to be seen.)
             let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
             assert!(!acting || complete, "{}: {osd} serves, and is to be backfilled", pg.id());
             assert!(
@@ -310,7 +312,8 @@ impl Pg {
                 if new {
                     self.look_again(sh);
                 }
-                // What nobody could read may be whole at the one who is new here, if only in an older version: he keeps it.
+                // What nobody could read may be whole at the one who is new here, if only in an
+                // older version: he keeps it.
                 let damage = self.as_primary().map(|primary| &primary.damage);
                 let wanted = damage.is_some_and(|damage| damage.has_suspects() || damage.lost_count() > 0);
                 if !wanted && self.local.lost.is_empty() {
@@ -329,9 +332,10 @@ impl Pg {
         }
     }
 
-    /// The map changed without ending the interval: who is down need not be waited for, and nothing is decided any more by what somebody said in a life that is
-    /// over. (Simulator, seed 1880: a member of the last activation that was neither up nor acting by CRUSH was to serve again. It died before the monitors had
-    /// taken that, and was asked for without an end.)
+    /// The map changed without ending the interval: who is down need not be waited for, and nothing
+    /// is decided any more by what somebody said in a life that is over. (Simulator, seed 1880: a
+    /// member of the last activation that was neither up nor acting by CRUSH was to serve again. It
+    /// died before the monitors had taken that, and was asked for without an end.)
     pub(super) fn peering_on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Role { primary } = Role::of(self);
@@ -378,8 +382,9 @@ impl Pg {
         let best = if mutant(Mutant::LongestLogWins) {
             candidates.max_by_key(|(osd, info)| (info.head.number, info.exists, **osd == sh.me()))
         } else {
-            // Of several with all there is, the one whose log goes back farthest: from whoever judges, the same members can then follow by
-            // log. Otherwise two primaries, each by its own shorter or longer log, hand the group to each other for ever (seed 268).
+            // Of several with all there is, the one whose log goes back farthest: from whoever
+            // judges, the same members can then follow by log. Otherwise two primaries, each by its
+            // own shorter or longer log, hand the group to each other for ever (seed 268).
             candidates.max_by_key(|(osd, info)| (info.head, Reverse(info.tail), **osd == sh.me(), Reverse(**osd)))
         };
         let Some((authority, best)) = best.map(|(osd, info)| (*osd, info.clone())) else {
@@ -396,8 +401,9 @@ impl Pg {
         if mutant(Mutant::BackfillTargetComplete) {
             want.clone_from(&self.interval.up);
         }
-        // Others who have everything cover for those who must be backfilled; and where the map gives fewer members than it takes to serve, because OSDs
-        // are out, those who are out serve until others have their data: all of it is there.
+        // Others who have everything cover for those who must be backfilled; and where the map
+        // gives fewer members than it takes to serve, because OSDs are out, those who are out serve
+        // until others have their data: all of it is there.
         let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
         let mut others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
         let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty());
@@ -416,9 +422,10 @@ impl Pg {
         if same && lacks(want[0]) && !lacks(acting[0]) {
             want.clone_from(acting);
         }
-        // Whoever takes over serves beside somebody of the last activated interval first: the monitors commit no activation without one.
-        // So members that are all replaced at once are replaced in two steps (simulator with real monitors, seed 6: activation was refused
-        // for ever).
+        // Whoever takes over serves beside somebody of the last activated interval first: the
+        // monitors commit no activation without one. So members that are all replaced at once are
+        // replaced in two steps (simulator with real monitors, seed 6: activation was refused for
+        // ever).
         let knows = |osd: &OsdId| fresh || activated.members.contains(osd);
         if !want.is_empty() && !want.iter().any(knows) {
             let stays = |osd: &&OsdId| infos.get(osd).is_some_and(|info| may_know(osd, info) && by_log(info));
@@ -445,8 +452,9 @@ impl Pg {
 
     /// After what we want the authority's log: after what we share, if everybody can then follow by ours.
     ///
-    /// Somebody may follow by the authority's log and not by ours, which begins later: then we need all of it. With the last part only, he would
-    /// start over in an acting set, where nobody brings him up to date (simulator with snapshots, seed 1486).
+    /// Somebody may follow by the authority's log and not by ours, which begins later: then we need
+    /// all of it. With the last part only, he would start over in an acting set, where nobody
+    /// brings him up to date (simulator with snapshots, seed 1486).
     fn wanted_after(&self, authority: OsdId) -> Option<Version> {
         let infos = &self.as_primary()?.infos;
         let best = infos.get(&authority)?;
@@ -540,8 +548,9 @@ impl Pg {
         let log = &self.local.log;
         let primary = self.as_primary().expect("the primary sends it");
         let info = primary.infos.get(&to).cloned().unwrap_or_default();
-        // By the authority's log, as it was judged. Ours says the same by now, but its spans may say less: where it had parted from the authority's
-        // there is a position that is no entry, if the other half of a split has that one (simulator, `--set library=1`, seed 74).
+        // By the authority's log, as it was judged. Ours says the same by now, but its spans may
+        // say less: where it had parted from the authority's there is a position that is no entry,
+        // if the other half of a split has that one (simulator, `--set library=1`, seed 74).
         self.send_adopt_from(to, follows_from(&info, &primary.truth, log.tail()), sh);
     }
 
@@ -769,8 +778,9 @@ impl Pg {
                     self.send_adopt(osd, sh);
                 }
             }
-            // Not before the old primary's leases have run out. The next interval looks at the last activated one's primary only: were ours
-            // activated now and over at once, nobody would wait for those leases any more (simulator, seed 445: a stale read).
+            // Not before the old primary's leases have run out. The next interval looks at the last
+            // activated one's primary only: were ours activated now and over at once, nobody would
+            // wait for those leases any more (simulator, seed 445: a stale read).
             Phase::Activating if primary.serve_after > sh.now => {
                 primary.retry_at = primary.retry_at.min(primary.serve_after);
                 sh.wake_at(primary.serve_after);

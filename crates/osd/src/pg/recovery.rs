@@ -1,9 +1,10 @@
 //! Recovery by log: objects that a member's log has and its store has not (CEPH-51, -53, -54).
 //!
-//! The primary first gets what it misses itself (`Pull` from whoever has it), then gives the others what they miss. A few objects at a
-//! time per group, and not many more in all groups of a daemon together: whoever comes back would otherwise have thousands of objects
-//! before every client's update in its queue. A group that finds no room is woken when there is some ([`Shared::recovery_waits`]). An
-//! object that a client waits for goes first, and is not counted.
+//! The primary first gets what it misses itself (`Pull` from whoever has it), then gives the others
+//! what they miss. A few objects at a time per group, and not many more in all groups of a daemon
+//! together: whoever comes back would otherwise have thousands of objects before every client's
+//! update in its queue. A group that finds no room is woken when there is some
+//! ([`Shared::recovery_waits`]). An object that a client waits for goes first, and is not counted.
 
 use super::Pg;
 use super::peering::{PeerState, Primary};
@@ -25,8 +26,9 @@ pub struct Recovery {
     urgent: VecDeque<ObjectId>,
     /// Who said that he cannot send an object.
     refused: BTreeMap<ObjectId, BTreeSet<OsdId>>,
-    /// Who did not answer in time when asked for an object: others are asked first. (A member of the last activation that is neither up nor
-    /// acting by CRUSH was asked again and again after it had died, though another had the object.)
+    /// Who did not answer in time when asked for an object: others are asked first. (A member of
+    /// the last activation that is neither up nor acting by CRUSH was asked again and again after
+    /// it had died, though another had the object.)
     unanswered: BTreeMap<ObjectId, BTreeSet<OsdId>>,
     /// Objects that no reachable OSD had when they were last asked for.
     unfound: BTreeSet<ObjectId>,
@@ -81,8 +83,9 @@ impl Pg {
         primary.into_iter().flat_map(|p| p.infos.iter()).filter_map(knows)
     }
 
-    /// Whoever is being backfilled may still have what he had before: where no member has an object (he alone did, when his log fell behind), he is asked for that very
-    /// version. A version names one update; if he has another one, he says so.
+    /// Whoever is being backfilled may still have what he had before: where no member has an object
+    /// (he alone did, when his log fell behind), he is asked for that very version. A version names
+    /// one update; if he has another one, he says so.
     fn last_resort(&self, object: &ObjectId) -> Option<OsdId> {
         let refused = self.as_primary().and_then(|primary| primary.recovery.refused.get(object));
         let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
@@ -241,8 +244,9 @@ impl Pg {
         self.process_object(object, sh);
     }
 
-    /// We do not have, at that version, what we meant to push; or have it and cannot read it: then we need it from somebody else first. A
-    /// backfill's range is given up or goes on when we have it: its cursor must not pass an object that the target lacks.
+    /// We do not have, at that version, what we meant to push; or have it and cannot read it: then
+    /// we need it from somebody else first. A backfill's range is given up or goes on when we have
+    /// it: its cursor must not pass an object that the target lacks.
     pub(super) fn on_push_failed(
         &mut self,
         to: OsdId,

@@ -1,5 +1,5 @@
-//! Read repair: a copy that cannot be read is brought anew from a member that can read its own (DESIGN §3, Scrub: the good copy is the one
-//! whose checksum is valid).
+//! Read repair: a copy that cannot be read is brought anew from a member that can read its own
+//! (DESIGN §3, Scrub: the good copy is the one whose checksum is valid).
 //!
 //! ```text
 //!  read fails ─▶ suspect ──nothing under way on it──▶ missing, durably ──recovery: Pull or Push──▶ read again
@@ -7,12 +7,14 @@
 //!  a source cannot  │                                     ▼
 //!  read what we ask ┘                       lost: served as far as it can be read, `Corrupt` beyond
 //! ```
-//! Only the primary decides. A member that cannot read what it should send says so (`PushAck::damaged`) and remembers the version: a push of
-//! just that version replaces its copy. A damaged copy is a missing object whose store has the version that is needed (`have == need`): it
-//! stays where it is until a good one is there, so that what can be read of it is not given up for what nobody has.
+//! Only the primary decides. A member that cannot read what it should send says so
+//! (`PushAck::damaged`) and remembers the version: a push of just that version replaces its copy. A
+//! damaged copy is a missing object whose store has the version that is needed (`have == need`): it
+//! stays where it is until a good one is there, so that what can be read of it is not given up for
+//! what nobody has.
 //!
-//! Invariants: an object becomes missing here or at a member only while no update of it is under way; a lost object is not missing
-//! for being damaged.
+//! Invariants: an object becomes missing here or at a member only while no update of it is under
+//! way; a lost object is not missing for being damaged.
 
 use super::local::Ops;
 use super::{Awaited, Pg};
@@ -25,7 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Copies known to be damaged, and what becomes of them.
 #[derive(Debug, Default)]
 pub struct Damage {
-    /// Whose copies, at which version, were found damaged: to be marked missing as soon as nothing is under way on the object.
+    /// Whose copies, at which version, were found damaged: to be marked missing as soon as nothing
+    /// is under way on the object.
     suspects: BTreeMap<ObjectId, BTreeMap<OsdId, Version>>,
     /// Whose copies are marked missing for it.
     marked: BTreeMap<ObjectId, BTreeSet<OsdId>>,
@@ -138,7 +141,8 @@ impl Pg {
         self.abandon_range_of(object, sh);
     }
 
-    /// Nobody can send an object that we miss. What we have of it, if it is at the version that counts, is better than nothing.
+    /// Nobody can send an object that we miss. What we have of it, if it is at the version that
+    /// counts, is better than nothing.
     pub(super) fn on_no_source(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(missing) = self.local.missing.get(object) else { return };
         let version = missing.need;
@@ -170,7 +174,8 @@ impl Pg {
         self.process_object(object, sh);
     }
 
-    /// An OSD is here that was not asked for what no other could read: it is asked at once. If a client had to read the object first, it might be erased before.
+    /// An OSD is here that was not asked for what no other could read: it is asked at once. If a
+    /// client had to read the object first, it might be erased before.
     pub(super) fn look_again(&mut self, sh: &mut Shared) {
         let Some(primary) = self.primary() else { return };
         for (object, (version, damaged)) in std::mem::take(&mut primary.damage.lost) {

@@ -6,15 +6,17 @@
 //!                 ▼ Logged                 ▼ Logged
 //!  client ◀reply── once logged here and acknowledged by every acting member ◀──ReplicateAck──
 //! ```
-//! One log write carries entry and data. Updates flow without waiting for each other; they commit in order. Backfill targets get every
-//! entry, and the data of objects inside their cursor; nobody waits for them. What is not acknowledged is sent again by timer: a member
-//! takes entries only in order, so a gap shows.
+//! One log write carries entry and data. Updates flow without waiting for each other; they commit
+//! in order. Backfill targets get every entry, and the data of objects inside their cursor; nobody
+//! waits for them. What is not acknowledged is sent again by timer: a member takes entries only in
+//! order, so a gap shows.
 //!
-//! What belongs together (a clone and the write that wants it) is ordered one after the other and goes into one transaction here; members take it
-//! one by one.
+//! What belongs together (a clone and the write that wants it) is ordered one after the other and
+//! goes into one transaction here; members take it one by one.
 //!
-//! A client may ask to hear when its update is applied in memory everywhere (CEPH-46): members then say so (`ReplicateApplied`) as soon as
-//! their stores do, before the log's flush, and the primary passes it on (`OpApplied`). The answer proper comes when it is durable.
+//! A client may ask to hear when its update is applied in memory everywhere (CEPH-46): members then
+//! say so (`ReplicateApplied`) as soon as their stores do, before the log's flush, and the primary
+//! passes it on (`OpApplied`). The answer proper comes when it is durable.
 
 use super::local::Ops;
 use super::object::{Context, Pending};
@@ -77,7 +79,8 @@ pub struct Member {
     pub logged: Version,
     /// The primary wants to hear when we have applied what it sent, up to here.
     tell_applied: Version,
-    /// The newest comparison of a range that we were asked for. After we have started over, none that began before counts.
+    /// The newest comparison of a range that we were asked for. After we have started over, none
+    /// that began before counts.
     pub(super) round: u64,
     /// Copies at these versions that we could not read and that the primary may replace.
     pub(super) damaged: ByObject<Version>,
@@ -144,8 +147,9 @@ fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
     })
 }
 
-/// Bytes that an update takes of a store, about: no less than what the store counts for the usual ones. Attributes and entries of omaps are records of its
-/// index, of which a byte takes more than one.
+/// Bytes that an update takes of a store, about: no less than what the store counts for the usual
+/// ones. Attributes and entries of omaps are records of its index, of which a byte takes more than
+/// one.
 pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
     let records = nacre_store::INDEX_COST * crate::evaluate::small_bytes(effects) as u64;
     nacre_wire::msg::payload_len(payload) as u64 + records + UPDATE_BESIDE
@@ -201,7 +205,8 @@ impl Pg {
         }
     }
 
-    /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes before it, if a snapshot wants one.
+    /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes
+    /// before it, if a snapshot wants one.
     pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
         let Update { mut effects, payload, mut context, results } = update;
         let mut ops = Ops::new();
@@ -209,7 +214,8 @@ impl Pg {
         let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
         let mut clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
         if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object, sh) {
-            // Nobody needs more than the entry to remove what it has, and who lacks the object can take no more (`unseen.rs`).
+            // Nobody needs more than the entry to remove what it has, and who lacks the object can
+            // take no more (`unseen.rs`).
             effects.clear();
             sh.counters.borders.deleted_lacking += 1;
         }
@@ -378,7 +384,8 @@ impl Pg {
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
         let absent = (!effects.is_empty() && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
-        // An entry without effects: recovery brings the object (`redo.rs`). So it does where, outside of the acting set, something was lost before (`catchup.rs`).
+        // An entry without effects: recovery brings the object (`redo.rs`). So it does where,
+        // outside of the acting set, something was lost before (`catchup.rs`).
         let acts = self.interval.acting.contains(&sh.config.id);
         // (An older primary does not say what it takes.)
         if !acts && !effects.is_empty() && !entry.deleted && !sh.take_part(takes.max(room_of(&effects, &payload))) {

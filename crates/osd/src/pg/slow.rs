@@ -1,7 +1,8 @@
 //! Operations that have waited for long, in words for health (`SLOW_OPS`).
 //!
-//! Two places hold an operation: its object's queue, and the updates that are not durable on all members. What an update waits for is known: the members
-//! whose acknowledgement is missing. Both are in order of age, so a look costs what is slow, not what is there.
+//! Two places hold an operation: its object's queue, and the updates that are not durable on all
+//! members. What an update waits for is known: the members whose acknowledgement is missing. Both
+//! are in order of age, so a look costs what is slow, not what is there.
 
 use super::Pg;
 use nacre_types::{OsdId, Time};

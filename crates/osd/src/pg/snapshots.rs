@@ -1,19 +1,23 @@
-//! Snapshots at the primary: clones before writes, reads at snapshots, what a rollback goes back to (CHECKLIST CEPH-09).
+//! Snapshots at the primary: clones before writes, reads at snapshots, what a rollback goes back to
+//! (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  write that knows a newer snapshot ─▶ log:  n    :7    CloneFrom live          ┐ one transaction here;
 //!                                             n+1  live  the write, and SnapSet  ┘ members take them one by one
 //!  read at snapshot 6 ─▶ live object's queue ─ SnapSet says :7 ─▶ :7's queue ─▶ as any read
 //! ```
-//! Members apply `CloneFrom` to copies of their own. So a write that clones waits until nobody who gets it lacks the live object or what is in
-//! the clone's place; and a backfill's cursor never lies between two objects of one name (`backfill.rs`). If the interval ends between the two
-//! updates, the clone is an orphan: nobody's SnapSet names it, so nobody reads it; the next write puts its own clone in its place, and the
-//! trimmer (`trim.rs`) removes what is left. What a write's client is answered is the second update's, and a resend finds that one.
+//! Members apply `CloneFrom` to copies of their own. So a write that clones waits until nobody who
+//! gets it lacks the live object or what is in the clone's place; and a backfill's cursor never
+//! lies between two objects of one name (`backfill.rs`). If the interval ends between the two
+//! updates, the clone is an orphan: nobody's SnapSet names it, so nobody reads it; the next write
+//! puts its own clone in its place, and the trimmer (`trim.rs`) removes what is left. What a
+//! write's client is answered is the second update's, and a resend finds that one.
 //!
-//! Extents are shared where a clone is made. An object that is recovered or backfilled comes by itself, with extents of its own.
+//! Extents are shared where a clone is made. An object that is recovered or backfilled comes by
+//! itself, with extents of its own.
 //!
-//! Invariants: a clone named by a SnapSet has the state of the live object before the first write that knew of its snapshots, on every member
-//! that has both; no client's write changes a clone.
+//! Invariants: a clone named by a SnapSet has the state of the live object before the first write
+//! that knew of its snapshots, on every member that has both; no client's write changes a clone.
 
 use super::Pg;
 use super::local::Ops;
@@ -64,7 +68,8 @@ impl Pg {
         snaps::preserve(before, &self.snap_context(op, before, sh)?).0
     }
 
-    /// What the operation makes clones of, as far as it is known before it is evaluated: of the object as it is, and of those that it takes the object back to.
+    /// What the operation makes clones of, as far as it is known before it is evaluated: of the
+    /// object as it is, and of those that it takes the object back to.
     pub(super) fn cloned_from(&self, op: &Pending, before: &Context, sh: &Shared) -> Vec<ObjectId> {
         let source = |(id, touch)| match touch {
             Touch::Writes => op.request.object.clone(),
@@ -202,8 +207,8 @@ impl Pg {
         Change { object, before, context, effects, payload, request, answered_below: 0, results }
     }
 
-    /// The operation and what it is about, if that is the live object or nothing; otherwise the operation is in the queue of the object that is
-    /// returned.
+    /// The operation and what it is about, if that is the live object or nothing; otherwise the
+    /// operation is in the queue of the object that is returned.
     pub(super) fn at_snapshot(
         &mut self,
         mut op: Pending,

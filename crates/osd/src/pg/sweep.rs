@@ -1,13 +1,17 @@
-//! Targets of backfill that have no room: what the group no longer has is removed from them, wherever it lies (DESIGN §3, full: recovery that frees space always works).
+//! Targets of backfill that have no room: what the group no longer has is removed from them,
+//! wherever it lies (DESIGN §3, full: recovery that frees space always works).
 //!
 //! ```text
 //!  positions   first ──── cursor ── range ── range ── range ── last
 //!                            └ compared one after the other; what the primary has not is removed from the target. The cursor stays
 //! ```
-//! Backfill towards a nearly full member stops. One that had been away, and had objects that were deleted meanwhile, was full of them and stayed so: only
-//! backfill would have removed them (simulator, small devices, seeds 2851, 2955 and 3033). A sweep is a comparison (`backfill.rs`) that pushes nothing.
+//! Backfill towards a nearly full member stops. One that had been away, and had objects that were
+//! deleted meanwhile, was full of them and stayed so: only backfill would have removed them
+//! (simulator, small devices, seeds 2851, 2955 and 3033). A sweep is a comparison (`backfill.rs`)
+//! that pushes nothing.
 //!
-//! A sweep that found nothing to remove is repeated after longer and longer pauses: it looks at every object of the group.
+//! A sweep that found nothing to remove is repeated after longer and longer pauses: it looks at
+//! every object of the group.
 
 use super::Pg;
 use super::backfill::Work;

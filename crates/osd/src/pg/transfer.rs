@@ -5,12 +5,15 @@
 //!  receiver          part 0 of several: into the incoming area; the last one renames it into place
 //!            ◀─ PushAck n ─ when part n is durable
 //! ```
-//! One part is under way per object and receiver; a part that is not acknowledged is sent again, a part that came already is acknowledged
-//! again. A receiver that has the whole object does not remember how it came: if the last acknowledgements are lost, it is sent from the beginning.
-//! The object does not change meanwhile: at a primary it is held, at another member the primary lets nobody write what it misses.
-//! Parts of two transfers need not be cut at the same places: options change, and omaps are read in pages whose length depends on what the store
-//! holds where. So a transfer has a number, and a receiver that is sent an object from the beginning takes it from the beginning.
-//! Attributes are taken with the first part; the last part makes the object appear, whole, together with the note that it is no longer missing.
+//! One part is under way per object and receiver; a part that is not acknowledged is sent again, a
+//! part that came already is acknowledged again. A receiver that has the whole object does not
+//! remember how it came: if the last acknowledgements are lost, it is sent from the beginning. The
+//! object does not change meanwhile: at a primary it is held, at another member the primary lets
+//! nobody write what it misses. Parts of two transfers need not be cut at the same places: options
+//! change, and omaps are read in pages whose length depends on what the store holds where. So a
+//! transfer has a number, and a receiver that is sent an object from the beginning takes it from
+//! the beginning. Attributes are taken with the first part; the last part makes the object appear,
+//! whole, together with the note that it is no longer missing.
 
 use super::local::Ops;
 use super::{Awaited, ByObject, Pg};
@@ -27,8 +30,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of omap of one part.
 const OMAP_BYTES: usize = 1 << 20;
 
-/// A part that was sent again so often without an answer may be one that its receiver no longer remembers, or of a version that is over: an
-/// update that was under way when the transfer began has been ordered since, and its receiver knows what it misses now.
+/// A part that was sent again so often without an answer may be one that its receiver no longer
+/// remembers, or of a version that is over: an update that was under way when the transfer began
+/// has been ordered since, and its receiver knows what it misses now.
 const REPEATS_MAX: u32 = 2;
 /// See [`Outgoing::patience`]: half a minute.
 const PATIENCE_MAX: u32 = 64;
@@ -61,8 +65,8 @@ struct Outgoing {
     retry_at: Time,
     /// How often the part under way was sent again.
     repeats: u32,
-    /// How often it may be, before the object is sent from the beginning: each time twice as often, or a store that takes longer for a part than
-    /// that would never have a whole object.
+    /// How often it may be, before the object is sent from the beginning: each time twice as often,
+    /// or a store that takes longer for a part than that would never have a whole object.
     patience: u32,
     /// Whether our own queue holds the object for this.
     holds: bool,
@@ -161,7 +165,8 @@ impl Transfers {
 }
 
 impl Pg {
-    /// Nothing of what is on its way arrives any more. What came of it takes no room for longer: nobody would take it away before the daemon's next start.
+    /// Nothing of what is on its way arrives any more. What came of it takes no room for longer:
+    /// nobody would take it away before the daemon's next start.
     pub(super) fn end_transfers(&mut self, sh: &mut Shared) {
         let staged = std::mem::take(&mut self.transfers).staged;
         if !staged.is_empty() {
@@ -171,8 +176,10 @@ impl Pg {
         }
     }
 
-    /// The object changes: whoever is sent it from here no longer needs it as it was, or asks again. (Its receiver had it from somebody else, and it was written
-    /// anew, shorter: parts without data followed each other for ever, as fast as they were acknowledged. Simulator, seed 2227.)
+    /// The object changes: whoever is sent it from here no longer needs it as it was, or asks
+    /// again. (Its receiver had it from somebody else, and it was written anew, shorter: parts
+    /// without data followed each other for ever, as fast as they were acknowledged. Simulator,
+    /// seed 2227.)
     pub(super) fn end_outdated(&mut self, object: &ObjectId, sh: &mut Shared) {
         for to in self.transfers.receivers_of(object) {
             self.end_outgoing(to, object, sh);
@@ -188,7 +195,8 @@ impl Pg {
         }
     }
 
-    /// Members that lack the object are no longer sent it, since it is about to change: all of them if it is to be deleted, otherwise those that nobody waits for.
+    /// Members that lack the object are no longer sent it, since it is about to change: all of them
+    /// if it is to be deleted, otherwise those that nobody waits for.
     pub(super) fn stop_pushing(&mut self, object: &ObjectId, all: bool, sh: &mut Shared) {
         for to in self.transfers.receivers_of(object) {
             if self.lacks(to, object) && (all || !self.is_waited_for(to, sh)) {
@@ -443,8 +451,8 @@ impl Pg {
             && (self.local.lost.get(&push.object) == Some(&push.version)
                 || self.member().is_some_and(|member| member.damaged.get(&push.object) == Some(&push.version)));
         if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled && !damaged) {
-            // It came already, and the acknowledgement was lost; or it is of no use here. Every part is acknowledged: who sends does not know
-            // that the last would do.
+            // It came already, and the acknowledgement was lost; or it is of no use here. Every
+            // part is acknowledged: who sends does not know that the last would do.
             if wanted.is_none() {
                 self.send_push_ack(from, &push.object, push.version, (push.transfer, push.part), sh);
             }
@@ -472,12 +480,14 @@ impl Pg {
         let small: usize = push.omap.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
         let bytes = (nacre_wire::msg::payload_len(&payload) + small) as u64 + UPDATE_BESIDE;
         if !push.absent && !sh.take_part(bytes) {
-            // As if it had been lost: it comes again, and finds room or does not. A store that is filled to its end cannot even delete.
+            // As if it had been lost: it comes again, and finds room or does not. A store that is
+            // filled to its end cannot even delete.
             return;
         }
         incoming.next += 1;
         if damaged && let Some(member) = self.member() {
-            // Not before it is taken: without this note the next copy of this message would be acknowledged as one that came already.
+            // Not before it is taken: without this note the next copy of this message would be
+            // acknowledged as one that came already.
             member.damaged.swap_remove(&push.object);
         }
         let mut ops = Ops::new();
@@ -497,8 +507,9 @@ impl Pg {
             self.drop_object(&push.object, ops);
             return;
         }
-        // What fits into one part goes straight into its place; otherwise it is not seen before it is whole. A replica with undone
-        // updates takes its place when all its parts are here, with its note: without that, its clones would be orphans.
+        // What fits into one part goes straight into its place; otherwise it is not seen before it
+        // is whole. A replica with undone updates takes its place when all its parts are here, with
+        // its note: without that, its clones would be orphans.
         let single = push.part == 0 && push.last && !undone;
         let staging = key::incoming_key(self.id(), &push.object);
         if !single {

@@ -16,7 +16,8 @@
 //! of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with clones,
 //! not with objects (F52).
 //!
-//! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out of the one that does.
+//! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out
+//! of the one that does.
 
 use super::local::Ops;
 use super::object::{Context, Pending};

@@ -41,7 +41,8 @@ pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &LogEntry> {
 }
 
 impl Local {
-    /// What our copy of the object is, which is to go back to `base`, when the log has just lost `entries` of its name; nothing if that is of no use.
+    /// What our copy of the object is, which is to go back to `base`, when the log has just lost
+    /// `entries` of its name; nothing if that is of no use.
     pub(super) fn copy_with_undone(
         &self,
         object: &ObjectId,
@@ -64,7 +65,8 @@ impl Local {
         self.undone.insert(undone.object.clone(), undone);
     }
 
-    /// Our copy of the object is no use any more, or is an object like others again: then its clones stay, otherwise they go.
+    /// Our copy of the object is no use any more, or is an object like others again: then its
+    /// clones stay, otherwise they go.
     pub(super) fn forget_undone(&mut self, object: &ObjectId, clones_stay: bool, ops: &mut Ops) {
         let Some(undone) = self.undone.swap_remove(object) else { return };
         self.unset(ops, vec![undone_key(object)]);

@@ -4,8 +4,9 @@
 //!  a member lacks it      the entry goes without effects: who has the object removes it, who lacks it has nothing more to get
 //!  the primary lacks it   it asks somebody who has it; the first part says what the object is (attributes, size), and a deletion wants no more
 //! ```
-//! A nearly full member has no room for what recovery brings, and the deletion that waited for that was the one that would have made room: where everybody only
-//! deleted, everybody waited for ever (simulator, seed 1824).
+//! A nearly full member has no room for what recovery brings, and the deletion that waited for that
+//! was the one that would have made room: where everybody only deleted, everybody waited for ever
+//! (simulator, seed 1824).
 //!
 //! What leaves something, a clone or what its clones need, waits like every update.
 
@@ -39,7 +40,8 @@ impl Pg {
         primary.recovery.forget(object);
     }
 
-    /// The front of a queue waits until the object has been copied to others. What only deletes it does not, and nothing waits for who stands aside.
+    /// The front of a queue waits until the object has been copied to others. What only deletes it
+    /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
         let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
@@ -66,8 +68,9 @@ impl Pg {
         here.into_iter().chain(others).find(|osd| sh.has_no_room_at(*osd))
     }
 
-    /// Writes that would wait until recovery has room are told so: who is full refuses growth soon (DESIGN §3). Others of the same object go on. Reads wait, and
-    /// deletions of other clients go before them.
+    /// Writes that would wait until recovery has room are told so: who is full refuses growth soon
+    /// (DESIGN §3). Others of the same object go on. Reads wait, and deletions of other clients go
+    /// before them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
         let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return };
@@ -102,7 +105,8 @@ impl Pg {
         self.without_room(&copy, sh).map(|_| writes)
     }
 
-    /// Whether what is next only deletes the object that begins to come, and was executed: then the object need not come.
+    /// Whether what is next only deletes the object that begins to come, and was executed: then the
+    /// object need not come.
     pub(super) fn delete_by_first_part(&mut self, push: &Push, undone: bool, sh: &mut Shared) -> bool {
         let object = &push.object;
         let is_first = push.part == 0 && !push.absent && !undone && self.local.missing.contains_key(object);

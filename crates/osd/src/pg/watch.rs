@@ -6,15 +6,18 @@
 //!                                                                 └ timeout, silence, fence: missed
 //!                                                                     └▶ update: their watches go ─▶ committed ─▶ answer names them
 //! ```
-//! The watches themselves are replicated ([`crate::claims`]). What is here is soft: a new primary knows nobody's silence and gives every
-//! watcher a full timeout from when it first looks at the object. A watcher's ping is a read of the object, so it is answered in order
-//! and under a lease, and says for certain whether the watch is there.
+//! The watches themselves are replicated ([`crate::claims`]). What is here is soft: a new primary
+//! knows nobody's silence and gives every watcher a full timeout from when it first looks at the
+//! object. A watcher's ping is a read of the object, so it is answered in order and under a lease,
+//! and says for certain whether the watch is there.
 //!
-//! Delivery is at least once while watcher and notifier live: a notifier's client sends its operation again after a failure, and watchers may see the
-//! same name twice. An answer that somebody missed it is remembered like any update's, in every member: a resend hears the same.
+//! Delivery is at least once while watcher and notifier live: a notifier's client sends its
+//! operation again after a failure, and watchers may see the same name twice. An answer that
+//! somebody missed it is remembered like any update's, in every member: a resend hears the same.
 //!
-//! Invariants: a notify is answered only when everyone in its list has acknowledged or his watch is durably gone; what is told as gone is
-//! durably gone ([`Watching::farewells`] wait for the commit).
+//! Invariants: a notify is answered only when everyone in its list has acknowledged or his watch is
+//! durably gone; what is told as gone is durably gone ([`Watching::farewells`] wait for the
+//! commit).
 
 use super::Pg;
 use super::object::{Context, Pending};
@@ -35,7 +38,8 @@ use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Watchers of a group whose pings may wait for their objects' queues: more are not heard until there is room, and ask again.
+/// Watchers of a group whose pings may wait for their objects' queues: more are not heard until
+/// there is room, and ask again.
 const PROBES_MAX: usize = 1024;
 
 /// What the primary wants of an object itself.
@@ -250,7 +254,8 @@ impl Pg {
         scene
     }
 
-    /// What waited for an object that nobody can read is answered and gone: a watcher among it may ask again, and the trimmer goes on with other names.
+    /// What waited for an object that nobody can read is answered and gone: a watcher among it may
+    /// ask again, and the trimmer goes on with other names.
     pub(super) fn forget_own(&mut self, op: &Pending) {
         match &op.own {
             Some(Own::Probe { watcher, .. }) => {
@@ -306,7 +311,8 @@ impl Pg {
         self.process_object(object, sh);
     }
 
-    /// The front of an object's queue, when it is about watchers. Reads among these stand here under a lease, behind commits.
+    /// The front of an object's queue, when it is about watchers. Reads among these stand here
+    /// under a lease, behind commits.
     pub(super) fn execute_watch(&mut self, op: Pending, context: Context, sh: &mut Shared) {
         match op.own.clone() {
             Some(Own::Drop { watchers, acked }) => self.drop_watches(op, &watchers, &acked, context, sh),
@@ -428,7 +434,8 @@ impl Pg {
         self.process_object(&object, sh);
     }
 
-    /// The update that takes watches away. With a notify, it is that operation's: a resend of it is answered from memory by whoever serves then.
+    /// The update that takes watches away. With a notify, it is that operation's: a resend of it is
+    /// answered from memory by whoever serves then.
     fn drop_watches(
         &mut self,
         op: Pending,
@@ -472,7 +479,8 @@ impl Pg {
         let watching = self.watching();
         watching.hear_watcher(&object, &watcher, now);
         watching.hear(&object, watcher.client, watcher.instance, now);
-        // Who waits is answered once. A group that does not serve, or an object that nobody can read, holds up nobody else's.
+        // Who waits is answered once. A group that does not serve, or an object that nobody can
+        // read, holds up nobody else's.
         let watching = self.watching();
         if !serving || watching.probing.contains(&watcher) || watching.probing.len() >= PROBES_MAX {
             return;

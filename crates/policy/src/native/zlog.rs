@@ -1,5 +1,6 @@
-//! `zlog` of the library (`library/classes/zlog.lua`) in Rust: same methods, same encodings, same bytes stored. The tests run both, and `docs/program.md`
-//! compares their sizes. Whatever is said there about methods and state holds here.
+//! `zlog` of the library (`library/classes/zlog.lua`) in Rust: same methods, same encodings, same
+//! bytes stored. The tests run both, and `docs/program.md` compares their sizes. Whatever is said
+//! there about methods and state holds here.
 
 use crate::{Context, MethodFlags, NativeClass, Object, Stop, errno};
 use bytes::Bytes;

@@ -1,7 +1,8 @@
 //! K-means after Lloyd, started by k-means++ (Arthur, Vassilvitskii, SODA 2007), the best of a few starts.
 //!
-//! Every dimension is scaled to 0 to 1 first: "we weight the timestamp and ops/second equally". Clusters are numbered by their centre's first
-//! coordinate, so that with time in front cluster 3 is the third regime.
+//! Every dimension is scaled to 0 to 1 first: "we weight the timestamp and ops/second equally".
+//! Clusters are numbered by their centre's first coordinate, so that with time in front cluster 3
+//! is the third regime.
 
 use std::fmt;
 
@@ -61,7 +62,8 @@ pub struct Regime {
 /// `spend` is told the work before it is done, in units of about 16 multiplications; it refuses by returning false.
 ///
 /// # Errors
-/// No points, fewer points than clusters, too many of either, unequal dimensions, a coordinate that is not finite; or `spend` refused.
+/// No points, fewer points than clusters, too many of either, unequal dimensions, a coordinate that
+/// is not finite; or `spend` refused.
 pub fn kmeans(
     points: &[Vec<f64>],
     k: usize,
@@ -99,7 +101,8 @@ pub fn kmeans(
 
 /// The regimes of a workload given as (time, rate) points in order of time.
 ///
-/// A regime starts where the longest unbroken run of its points starts: single points of another regime do not move its border.
+/// A regime starts where the longest unbroken run of its points starts: single points of another
+/// regime do not move its border.
 ///
 /// # Errors
 /// As [`kmeans`].

@@ -1,5 +1,6 @@
-//! Where a workload changes its behaviour: regimes, by K-means (Sevilla et al., "Towards Dynamic Load Balancing Policies in Software-Defined Storage",
-//! §6 "Using ML for the keyspace"; PAR-11, PAR-15, UNI-06).
+//! Where a workload changes its behaviour: regimes, by K-means (Sevilla et al., "Towards Dynamic
+//! Load Balancing Policies in Software-Defined Storage", §6 "Using ML for the keyspace"; PAR-11,
+//! PAR-15, UNI-06).
 //!
 //! ```text
 //!  ops/s ▲ ··                          offline (kmeans)    all points at once: (timestamp, ops/s), equal weight, K = 4;
@@ -8,8 +9,9 @@
 //!        │             ········ ····
 //!        └──1──┴──2──┴──3──┴──4──▶ t
 //! ```
-//! Both are plain functions of what they are given, with the same result in every process. Scripts call them as `nacre.kmeans`, `nacre.regimes` and
-//! `nacre.regime`; the work is charged to the script's budget.
+//! Both are plain functions of what they are given, with the same result in every process. Scripts
+//! call them as `nacre.kmeans`, `nacre.regimes` and `nacre.regime`; the work is charged to the
+//! script's budget.
 
 mod kmeans;
 mod stream;

@@ -1,9 +1,11 @@
 //! Regimes while they happen (PAR-15): one point at a time, constant memory.
 //!
-//! Offline K-means needs the whole run: the border of its third regime moves as points come in. This is its sequential form (MacQueen 1967) with the
-//! rule of DP-means for opening clusters (Kulis, Jordan, ICML 2012): a point joins the current regime when it lies within a distance of its mean,
-//! and moves the mean; when `confirm` points in a row lie outside and on one side, a new regime began at the first of them. Regimes follow each
-//! other and never come back, as they do in a run.
+//! Offline K-means needs the whole run: the border of its third regime moves as points come in.
+//! This is its sequential form (MacQueen 1967) with the rule of DP-means for opening clusters
+//! (Kulis, Jordan, ICML 2012): a point joins the current regime when it lies within a distance of
+//! its mean, and moves the mean; when `confirm` points in a row lie outside and on one side, a new
+//! regime began at the first of them. Regimes follow each other and never come back, as they do in
+//! a run.
 //!
 //! ```text
 //!   current ──point near──▶ current (mean moves)
@@ -63,7 +65,8 @@ impl Stream {
         let away = rate - self.rate;
         if away.abs() <= how.distance.max(0.0) * self.rate.abs() {
             self.doubtful = 0.0;
-            // The mean of all its points: one that followed the last few would drift along with a slow decline and never call it over.
+            // The mean of all its points: one that followed the last few would drift along with a
+            // slow decline and never call it over.
             self.points += 1.0;
             self.rate += away / self.points;
             if self.regime == 1 {

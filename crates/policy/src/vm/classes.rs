@@ -5,7 +5,8 @@
 //!      └─▶ native class: under the same guard, without a VM
 //!  objclass.call in Lua:  enter ─▶ push rules ─▶ callee (Lua: same VM, same budget; native: at once) ─▶ leave: pop rules
 //! ```
-//! There are no savepoints: a callee that fails after it wrote ends the whole call, caught or not. Half of its work must not be kept.
+//! There are no savepoints: a callee that fails after it wrote ends the whole call, caught or not.
+//! Half of its work must not be kept.
 
 use super::buffer::Buffer;
 use super::cache::Cache;
@@ -39,7 +40,8 @@ impl<O> fmt::Debug for ClassVm<O> {
 }
 
 impl<O: Object + Send + 'static> ClassVm<O> {
-    /// A VM that keeps up to `cache` compiled chunks, those of installed classes and of scripts that come with calls together.
+    /// A VM that keeps up to `cache` compiled chunks, those of installed classes and of scripts
+    /// that come with calls together.
     #[must_use]
     pub fn new(cache: usize) -> Self {
         let engine = Engine::new(cache, |lua, meter, natives| {
@@ -51,8 +53,8 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         Self { engine, input, output, object: std::marker::PhantomData }
     }
 
-    /// Runs a method on an object, and gives the object back. If the end is [`CallEnd::Wait`] or the status is negative, the host drops what the
-    /// call did to it.
+    /// Runs a method on an object, and gives the object back. If the end is [`CallEnd::Wait`] or
+    /// the status is negative, the host drops what the call did to it.
     pub fn call(&mut self, object: O, call: &Call<'_>) -> (O, CallEnd) {
         let (chunk, activation) = match call.target {
             Target::Eval(chunk) => (chunk, 0),
@@ -149,8 +151,9 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         (object, CallEnd::Done(finished(facts, result)))
     }
 
-    /// Whether a class compiles and runs from top to bottom, and the methods it registers: what an installation checks first. There is no object: a
-    /// class that uses one outside its methods fails.
+    /// Whether a class compiles and runs from top to bottom, and the methods it registers: what an
+    /// installation checks first. There is no object: a class that uses one outside its methods
+    /// fails.
     ///
     /// # Errors
     /// Why not.
@@ -174,8 +177,9 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         methods
     }
 
-    /// Ends the running call at its next safepoint once it is set ([`Kind::Clock`]), from any thread; a call begins with it cleared. For hosts with a
-    /// clock: what a program does must not depend on one.
+    /// Ends the running call at its next safepoint once it is set ([`Kind::Clock`]), from any
+    /// thread; a call begins with it cleared. For hosts with a clock: what a program does must not
+    /// depend on one.
     #[must_use]
     pub fn stop_switch(&self) -> Arc<AtomicBool> {
         self.engine.meter.stop().clone()
@@ -260,7 +264,8 @@ fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &
 /// Longest name of a class or method that is looked for.
 const NAME_MAX: usize = 4096;
 
-/// What the prelude gets: an error; or nothing and the callee's function; or nothing, nothing, status and output of a native callee.
+/// What the prelude gets: an error; or nothing and the callee's function; or nothing, nothing,
+/// status and output of a native callee.
 fn enter<O: Object + Send + 'static>(
     lua: &Lua,
     meter: &Arc<Meter>,

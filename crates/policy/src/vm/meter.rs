@@ -6,8 +6,9 @@
 //!                    └── held: bounded by memory ────────────────────────────────────────┘
 //!                                                    └ at memory/4: collect; the sum of these is the churn, bounded
 //! ```
-//! Luau's own collector stands still during a call: it would fall behind on large strings, and what a script may hold would depend on where it
-//! stood when the call began. Instructions never depend on memory.
+//! Luau's own collector stands still during a call: it would fall behind on large strings, and what
+//! a script may hold would depend on where it stood when the call began. Instructions never depend
+//! on memory.
 
 use super::Trouble;
 use crate::budget::Budget;
@@ -35,14 +36,16 @@ pub(super) struct Meter {
     external: AtomicUsize,
     /// Set by a host whose clock says that it is enough, on any thread.
     stop: Arc<AtomicBool>,
-    /// A call runs. Outside of one nothing is charged and the switch is not heeded: what clears up after a call must not fail.
+    /// A call runs. Outside of one nothing is charged and the switch is not heeded: what clears up
+    /// after a call must not fail.
     running: AtomicBool,
     /// The host's patience, and charges until it is asked again.
     patience: OnceLock<Arc<dyn Patience>>,
     asks_in: AtomicU64,
 }
 
-/// How long a host lets a call run, by a clock that this crate does not have. What ends so had no effects, and is begun again elsewhere or refused.
+/// How long a host lets a call run, by a clock that this crate does not have. What ends so had no
+/// effects, and is begun again elsewhere or refused.
 pub trait Patience: Send + Sync {
     /// A piece of work begins, of one call or several. Whoever has the work says so: a VM does not know.
     fn begin(&self);
@@ -55,8 +58,9 @@ impl std::fmt::Debug for dyn Patience {
     }
 }
 
-/// Charges between two questions to the host's clock: reading it takes as long as a few steps. The longest single step within an inline budget takes some
-/// tens of microseconds, so that the clock is overrun by a millisecond at most.
+/// Charges between two questions to the host's clock: reading it takes as long as a few steps. The
+/// longest single step within an inline budget takes some tens of microseconds, so that the clock
+/// is overrun by a millisecond at most.
 const ASK_EVERY: u64 = 32;
 
 /// Raised to unwind Lua; what it means is in [`Trouble`].
@@ -200,7 +204,8 @@ impl Meter {
         self.running.load(Relaxed) && self.used.load(Relaxed).saturating_add(units) > self.limit.load(Relaxed)
     }
 
-    /// Collects garbage when a quarter of the budget was allocated since the last time, and ends the call if that does not help.
+    /// Collects garbage when a quarter of the budget was allocated since the last time, and ends
+    /// the call if that does not help.
     pub(super) fn watch_memory(&self, lua: &Lua) -> mlua::Result<()> {
         let heap = self.heap(lua);
         let memory = self.memory.load(Relaxed);

@@ -1,7 +1,8 @@
 //! The natives behind `objclass` and `nacre`: Ceph's cls_lua interface, and ours on top of it (MAL-20, MAL-21).
 //!
-//! Every native charges [`API_COST`] and a unit per KiB moved, asks the object under the rules of the running method ([`Guard`]), and answers with
-//! its results, or nothing and an error. The object lies in [`Slot`] for the duration of a call.
+//! Every native charges [`API_COST`] and a unit per KiB moved, asks the object under the rules of
+//! the running method ([`Guard`]), and answers with its results, or nothing and an error. The
+//! object lies in [`Slot`] for the duration of a call.
 
 use super::Trouble;
 use super::buffer::Buffer;
@@ -148,8 +149,8 @@ struct Api<'a, O> {
     object: std::marker::PhantomData<O>,
 }
 
-/// What a native gives to Lua: nothing, one value, or two with the place of the error between them. None of it goes through a list of values: it is
-/// pushed onto Luau's stack as it is.
+/// What a native gives to Lua: nothing, one value, or two with the place of the error between them.
+/// None of it goes through a list of values: it is pushed onto Luau's stack as it is.
 trait Results: Sized {
     const COUNT: u8;
     type Out: IntoLuaMulti;

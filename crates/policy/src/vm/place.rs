@@ -31,7 +31,8 @@ pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
     (script, line, frames)
 }
 
-/// Whether the script called `error` or `assert` to end itself. Asked while the handler of its error runs: what called that is what failed.
+/// Whether the script called `error` or `assert` to end itself. Asked while the handler of its
+/// error runs: what called that is what failed.
 pub(super) fn is_raised(lua: &Lua) -> bool {
     let text = lua.traceback(None, 0).map(|text| text.to_string_lossy()).unwrap_or_default();
     let mut frames = text.lines().skip_while(|line| !line.ends_with("in function 'failed'")).skip(1).map(str::trim);

@@ -56,9 +56,10 @@ impl Vm {
         self.run_with(None, run)
     }
 
-    /// Runs a script under a driver: Luau of ours that gets the script as a function, then [`Run::args`], and calls it when and how it likes. Both
-    /// see the same fresh environment; the driver's results count, [`Run::entry`] does not. A driver's chunk is called `[nacre.NAME]`: its
-    /// frames are left out of positions, so that errors are at the script's lines.
+    /// Runs a script under a driver: Luau of ours that gets the script as a function, then
+    /// [`Run::args`], and calls it when and how it likes. Both see the same fresh environment; the
+    /// driver's results count, [`Run::entry`] does not. A driver's chunk is called `[nacre.NAME]`:
+    /// its frames are left out of positions, so that errors are at the script's lines.
     pub fn drive(&mut self, driver: &Chunk, run: &Run<'_>) -> Ran {
         self.run_with(Some(driver), run)
     }

@@ -14,7 +14,8 @@ impl Running {
     fn installed(&self, index: usize) -> Option<&Installed> {
         self.installed.as_ref().and_then(|installed| installed.get(&index))
     }
-    /// Whether output of a call is asked for also if it writes: what a portable class promises leaves nothing to return then.
+    /// Whether output of a call is asked for also if it writes: what a portable class promises
+    /// leaves nothing to return then.
     pub(super) fn returning(&self) -> bool {
         self.installed(0).is_none()
     }
@@ -29,8 +30,8 @@ impl Running {
 }
 
 impl Ceph {
-    /// Whether an operation may go on: its calls, if it has any, are put together. Otherwise it waits for what is installed, and those after it on its object
-    /// wait for it.
+    /// Whether an operation may go on: its calls, if it has any, are put together. Otherwise it
+    /// waits for what is installed, and those after it on its object wait for it.
     pub(super) fn calls_are_known(&mut self, id: u64) -> Result<bool, Failure> {
         let Running { operation, installed, .. } = &self.running[&id];
         if installed.is_some() || classes::called(operation).next().is_none() {
@@ -91,7 +92,8 @@ impl Ceph {
         returning: bool,
     ) -> Option<Result<Done, Failure>> {
         if -result == error::EOVERFLOW && returning {
-            // A call that writes has more output than the cluster keeps for resends. Without asking for it, there is none at all.
+            // A call that writes has more output than the cluster keeps for resends. Without asking
+            // for it, there is none at all.
             let Operation { ops, payload, .. } = &self.running[&id].operation;
             return match way(ops, payload, false) {
                 Ok(Way::Call(class, method, input)) => {

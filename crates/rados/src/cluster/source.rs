@@ -1,4 +1,5 @@
-//! Reading all of an object, for copies and rollbacks: data at once, the map in the pages that OSDs give, all of one version.
+//! Reading all of an object, for copies and rollbacks: data at once, the map in the pages that OSDs
+//! give, all of one version.
 
 use super::{Ceph, Stage, name};
 use crate::compound::{Found, Out, ReadOp};

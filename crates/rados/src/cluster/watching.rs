@@ -41,7 +41,8 @@ impl Ceph {
         let seconds = u32::try_from(timeout.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
         let mut kept = Watch { context: context.clone(), object, handle: Box::new(0), registered: false };
         let unsent = Ending::telling(functions, &self.queue, Event::Ended(id));
-        // SAFETY: the handle is in a box that stays until the watch is forgotten, after its registration has ended; the ear stays for ever.
+        // SAFETY: the handle is in a box that stays until the watch is forgotten, after its
+        // registration has ended; the ear stays for ever.
         let sent = unsafe {
             (functions.rados_aio_watch2)(
                 context.raw(),

@@ -44,7 +44,8 @@ impl Cursor {
         self.ended
     }
 
-    /// What was read. `None`: nothing is new. The first news are there at once, without events where there are none: the watch stands.
+    /// What was read. `None`: nothing is new. The first news are there at once, without events
+    /// where there are none: the watch stands.
     pub fn heard(&mut self, state: State) -> Option<WatchNews> {
         if self.ended {
             return None;

@@ -1,4 +1,5 @@
-//! What follows from a request and what was read for it. Pure: whoever writes the changes sees to it that the object is still of the version read.
+//! What follows from a request and what was read for it. Pure: whoever writes the changes sees to
+//! it that the object is still of the version read.
 
 use super::layout;
 use super::record::{Head, HeldRecord, LeaseRecord, StepRecord};

@@ -1,4 +1,5 @@
-//! One object in memory, its watchers, and what else happens: the world that tests of the store live in. Its clock is moved by waiting alone.
+//! One object in memory, its watchers, and what else happens: the world that tests of the store
+//! live in. Its clock is moved by waiting alone.
 
 use super::place::Locate;
 use super::store::MetaStore;

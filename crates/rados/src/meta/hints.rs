@@ -4,7 +4,8 @@
 //!  writer ──change──▶ object        a change is told by the log alone: a hint that is lost costs a watcher the time until it looks by itself
 //!         ──notify──▶ watchers ──▶ read head and log
 //! ```
-//! At most one notify of a client is under way; what changes meanwhile is one more after it, however much it is. Nobody waits for them.
+//! At most one notify of a client is under way; what changes meanwhile is one more after it,
+//! however much it is. Nobody waits for them.
 
 use nacre_client::{Completion, Driven, OpId, Operation, WatchEvent, WatchId};
 use nacre_types::{ObjectId, PoolId, Time};

@@ -1,7 +1,8 @@
 //! Names of the map's entries.
 //!
-//! They are readable where keys are (`rados listomapkeys`), sort as what they name, and have no byte 0: librados takes names to go on after up to the first of
-//! those. A byte 0 becomes `01 01`, a byte 1 becomes `01 02`: that keeps the order.
+//! They are readable where keys are (`rados listomapkeys`), sort as what they name, and have no
+//! byte 0: librados takes names to go on after up to the first of those. A byte 0 becomes `01 01`,
+//! a byte 1 becomes `01 02`: that keeps the order.
 
 use bytes::Bytes;
 use nacre_types::Name;

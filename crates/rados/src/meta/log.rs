@@ -1,11 +1,13 @@
-//! Bounds of the log: the newest changes, for watches that begin in the past. What is older is *compacted*, a block at a time.
+//! Bounds of the log: the newest changes, for watches that begin in the past. What is older is
+//! *compacted*, a block at a time.
 //!
 //! ```text
 //!   block 3        block 4        block 5
 //!  ├──────────────┼──────────────┼────────┤
 //!  oldest = 192                    revision = 350       head.log = [bytes of 3, of 4, of 5]
 //! ```
-//! Invariant: `log` has one number for each block from the oldest kept to the newest revision's, and is empty only where nothing was ever changed.
+//! Invariant: `log` has one number for each block from the oldest kept to the newest revision's,
+//! and is empty only where nothing was ever changed.
 
 use super::record::Head;
 use std::ops::Range;
@@ -25,7 +27,8 @@ impl Head {
         ((self.revision / BLOCK).saturating_sub(behind) * BLOCK).max(1)
     }
 
-    /// The next revision, whose changes take so many bytes in the log. Returns the revisions that are compacted with it.
+    /// The next revision, whose changes take so many bytes in the log. Returns the revisions that
+    /// are compacted with it.
     pub fn advance(&mut self, bytes: u64) -> Range<u64> {
         let before = if self.log.is_empty() { self.revision + 1 } else { self.oldest() };
         self.revision += 1;

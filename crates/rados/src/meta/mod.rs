@@ -1,4 +1,5 @@
-//! Service metadata on a Ceph cluster: `config-key` points at one object, whose map has keys, leases and the newest changes (Malacology §4.1; UNI-06).
+//! Service metadata on a Ceph cluster: `config-key` points at one object, whose map has keys,
+//! leases and the newest changes (Malacology §4.1; UNI-06).
 //!
 //! ```text
 //!  config-key "nacre/meta" ─▶ {"pool", "object", "format"}
@@ -13,14 +14,18 @@
 //! ```
 //!
 //! * [`layout`], [`record`], [`log`]: names and values of the map's entries, the log's bounds;
-//! * [`needs`], [`state`], [`decide`]: what a request reads, what was read, what follows; transactions mean what `nacre_wire::meta` says;
+//! * [`needs`], [`state`], [`decide`]: what a request reads, what was read, what follows;
+//!   transactions mean what `nacre_wire::meta` says;
 //! * [`cursor`]: a watch's place; [`hints`]: when to look; [`silence`]: which leases' owners are silent;
 //! * [`place`]: the pointer; [`object`]: the object, read and written; [`store`]: all that together, what clients call.
 //!
-//! *Invariants.* Every read of a request is of one version of the object, and every change is made to that version: requests are linearizable. A revision's
-//! entry in the log is written with its changes or not at all. No lease ends before its time has passed without a renewal on the clock of whoever ends it.
+//! *Invariants.* Every read of a request is of one version of the object, and every change is made
+//! to that version: requests are linearizable. A revision's entry in the log is written with its
+//! changes or not at all. No lease ends before its time has passed without a renewal on the clock
+//! of whoever ends it.
 //!
-//! What is weaker than with monitors of our own is in `docs/metadata.md`; the bytes are in `docs/formats/rados-meta.md`.
+//! What is weaker than with monitors of our own is in `docs/metadata.md`; the bytes are in
+//! `docs/formats/rados-meta.md`.
 
 pub mod cursor;
 pub mod decide;

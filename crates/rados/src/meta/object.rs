@@ -95,8 +95,9 @@ impl<D: Driven, L: Locate> Object<D, L> {
         self.objects.now()
     }
 
-    /// Waits a little after so many lost races: a write that fails its guard takes as long as one that does not, and all who read at the same
-    /// moment but one will fail. Who waits for how long is as good as drawn: it comes from the clock's smallest digits.
+    /// Waits a little after so many lost races: a write that fails its guard takes as long as one
+    /// that does not, and all who read at the same moment but one will fail. Who waits for how long
+    /// is as good as drawn: it comes from the clock's smallest digits.
     pub fn make_way(&mut self, lost: u32) {
         let begun = self.objects.now();
         let most = WRITE.saturating_mul(1 << lost.min(BACKOFFS_MAX)).as_nanos() as u64;

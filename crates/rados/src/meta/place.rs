@@ -1,7 +1,7 @@
 //! Where the metadata are: one look with `ceph config-key get nacre/meta` tells.
 //!
-//! The pointer is written when something is first to be kept. Two clients that do so at once write the same. `config-key` has no compare-and-set, so
-//! nothing else is in it.
+//! The pointer is written when something is first to be kept. Two clients that do so at once write
+//! the same. `config-key` has no compare-and-set, so nothing else is in it.
 
 use crate::error::{EACCES, EINVAL, ENOENT, RadosError};
 use crate::handle::{Rados, To};

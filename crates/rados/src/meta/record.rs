@@ -9,7 +9,8 @@ use nacre_wire::wire_record;
 pub struct Head {
     /// The newest revision; 0: nothing was ever changed.
     pub revision: u64,
-    /// Bytes of the log's entries by block of 64 revisions, the oldest kept first; the last block is the newest revision's.
+    /// Bytes of the log's entries by block of 64 revisions, the oldest kept first; the last block
+    /// is the newest revision's.
     pub log: Vec<u64>,
     /// The newest lease's number.
     pub last_lease: u64,

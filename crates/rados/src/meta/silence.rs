@@ -1,4 +1,5 @@
-//! Which leases' owners are silent: they left the number of renewals as it is for the whole time of the lease, and this client watched.
+//! Which leases' owners are silent: they left the number of renewals as it is for the whole time of
+//! the lease, and this client watched.
 //!
 //! ```text
 //!            read           read                       read             write, if the object is still of that version
@@ -6,8 +7,9 @@
 //!            renewals = 4   renewals = 4               renewals = 4
 //!             since = after this read ├─── at least the lease's time ───┤ before that read
 //! ```
-//! Nobody's wall clock counts, and no clock is compared with another one: an owner that renewed after `since` would have changed the number. Whoever
-//! comes new gives every lease its whole time again. Never early, then; how late depends on who watches.
+//! Nobody's wall clock counts, and no clock is compared with another one: an owner that renewed
+//! after `since` would have changed the number. Whoever comes new gives every lease its whole time
+//! again. Never early, then; how late depends on who watches.
 
 use super::record::LeaseRecord;
 use nacre_types::Time;

@@ -95,7 +95,8 @@ mod tests {
         assert_eq!(state.pairs.len(), 1);
     }
 
-    // Went red without each of the three checks: the next change would have overflowed, or the log's oldest revision been wrong.
+    // Went red without each of the three checks: the next change would have overflowed, or the
+    // log's oldest revision been wrong.
     #[test]
     fn numbers_to_which_nothing_can_be_added_are_damage() {
         let mut state = State::default();

@@ -77,7 +77,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
 
     // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute or two at most where the cluster fails.
+    /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute
+    /// or two at most where the cluster fails.
     ///
     /// # Errors
     /// It is refused, and nothing of it was done; or its end is unknown.
@@ -111,8 +112,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    /// All keys of a span, and the revision that was read first. Long lists come in several reads, each as of its time; a watch from the revision
-    /// on misses nothing.
+    /// All keys of a span, and the revision that was read first. Long lists come in several reads,
+    /// each as of its time; a watch from the revision on misses nothing.
     ///
     /// # Errors
     /// As [`Self::call`].
@@ -134,8 +135,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
 
     // ── watches ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// What a watch has to say next, waiting at most `max` for it. While the cluster does not answer, that is nothing. Leases of silent owners end
-    /// meanwhile.
+    /// What a watch has to say next, waiting at most `max` for it. While the cluster does not
+    /// answer, that is nothing. Leases of silent owners end meanwhile.
     ///
     /// # Errors
     /// The cluster refuses to be read.

@@ -1,4 +1,5 @@
-//! The store over objects in memory, with a clock that only waiting moves: races, faults and time are what the test says.
+//! The store over objects in memory, with a clock that only waiting moves: races, faults and time
+//! are what the test says.
 
 use super::cursor::Cursor;
 use super::decide::KEYS_MAX;

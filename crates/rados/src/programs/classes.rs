@@ -4,9 +4,9 @@
 //!  a call ── known, and younger than a second ──▶ the source goes with it
 //!    └── otherwise it waits for a reading (registry's version; if that is new, the registry), then the same
 //! ```
-//! Sources are read with the first call of their class.
-//! *Invariant*: a call runs what was active at most [`YOUNG`] before it began, or later; if reading takes longer, then since the reading began. What one client runs
-//! never goes back. Another client may run the older version for so long.
+//! Sources are read with the first call of their class. *Invariant*: a call runs what was active at
+//! most [`YOUNG`] before it began, or later; if reading takes longer, then since the reading began.
+//! What one client runs never goes back. Another client may run the older version for so long.
 
 use crate::error::{EIO, EOPNOTSUPP, EPERM};
 use crate::handle::Rados;
@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 /// For so long what was read is taken for what is.
 pub const YOUNG: Duration = Duration::from_secs(1);
 
-/// Nobody waits longer for a reading: most of it is bounded by librados, which waits for monitors as long as it takes, though.
+/// Nobody waits longer for a reading: most of it is bounded by librados, which waits for monitors
+/// as long as it takes, though.
 const READING_MAX: Duration = Duration::from_secs(30);
 
 /// An active version of a class.
@@ -82,7 +83,8 @@ impl Classes {
         self.reading = Some(Instant::now());
         Some((self.known.clone(), self.wanted.clone()))
     }
-    /// Those that wait for a reading that takes too long: [`READING_MAX`]. Whoever comes to wait for it later is told at once.
+    /// Those that wait for a reading that takes too long: [`READING_MAX`]. Whoever comes to wait
+    /// for it later is told at once.
     pub fn overdue(&mut self) -> Vec<u64> {
         match self.reading {
             Some(began) if began.elapsed() > READING_MAX => std::mem::take(&mut self.waiting),
@@ -118,7 +120,8 @@ impl Active {
         installed.into_iter().all(|class| matches!(class.source, Some(Ok(_))))
     }
 
-    /// Reads what is installed, and the sources of some classes; those of `known` are not read again. Waits for the cluster.
+    /// Reads what is installed, and the sources of some classes; those of `known` are not read
+    /// again. Waits for the cluster.
     ///
     /// # Errors
     /// The cluster's.
@@ -165,7 +168,8 @@ impl Active {
         Ok(Arc::new(Self { version, classes }))
     }
 
-    /// Puts the sources of installed classes into an operation; which parts they are. Calls of other classes stay what they are: classes of Ceph.
+    /// Puts the sources of installed classes into an operation; which parts they are. Calls of
+    /// other classes stay what they are: classes of Ceph.
     ///
     /// # Errors
     /// An installed class whose source cannot be had.
@@ -206,7 +210,8 @@ impl Active {
     }
 }
 
-/// Why a call of an installed class failed: its number, and its output; `None` where librados gives none, in an operation of several parts.
+/// Why a call of an installed class failed: its number, and its output; `None` where librados gives
+/// none, in an operation of several parts.
 #[must_use]
 pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) -> Failure {
     let Installed { activation, class, method } = call;

@@ -1,4 +1,5 @@
-//! Programs on a Ceph cluster (MAL-20, MAL-22; DESIGN §4 "portable profile"): `nacre class …`, and what a call of an installed class is there.
+//! Programs on a Ceph cluster (MAL-20, MAL-22; DESIGN §4 "portable profile"): `nacre class …`, and
+//! what a call of an installed class is there.
 //!
 //! ```text
 //!  `program install` ─▶ our checker, the profile, the cluster's own Lua ─▶ registry (one object) + source (an object)

@@ -5,10 +5,12 @@
 //!                       class/NAME, policy/NAME ─▶ Program: activation, active version, versions
 //!  beside it, for each source:  class/NAME/DIGEST
 //! ```
-//! What a command means is what it means to a monitor (`nacre_mon::run_program`): the object is read into a map that holds nothing else, the command runs on
-//! that, and what it changed is written, if the object is still of the version that was read.
+//! What a command means is what it means to a monitor (`nacre_mon::run_program`): the object is
+//! read into a map that holds nothing else, the command runs on that, and what it changed is
+//! written, if the object is still of the version that was read.
 //!
-//! *Invariant*: activations only grow, through removals too: the head has the last one, and every activation changes the head.
+//! *Invariant*: activations only grow, through removals too: the head has the last one, and every
+//! activation changes the head.
 
 use bytes::Bytes;
 use nacre_types::{ClusterId, Name, Version};

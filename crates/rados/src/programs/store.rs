@@ -1,4 +1,5 @@
-//! The registry and its sources on the cluster, one operation after the other: for those who may wait, each for no longer than an operation may take.
+//! The registry and its sources on the cluster, one operation after the other: for those who may
+//! wait, each for no longer than an operation may take.
 
 use crate::programs::registry::{Outcome, REGISTRY, Registry};
 use bytes::Bytes;
@@ -126,7 +127,8 @@ impl<'c> Store<'c> {
         Ok(source)
     }
 
-    /// Runs a command on the newest registry. `check` may refuse what would change it; it is asked once, before the first attempt.
+    /// Runs a command on the newest registry. `check` may refuse what would change it; it is asked
+    /// once, before the first attempt.
     ///
     /// # Errors
     /// [`Trouble`].

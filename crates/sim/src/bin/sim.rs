@@ -1,4 +1,5 @@
-//! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and prints what it found; seeds that fail are made smaller.
+//! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and
+//! prints what it found; seeds that fail are made smaller.
 #![allow(clippy::disallowed_methods, reason = "a command line: reads its arguments, measures its time")]
 
 use std::process::ExitCode;

@@ -1,8 +1,10 @@
-//! Clients that use four classes of the shipped library, `matrix`, `zlog`, `queue` and `refcount`, under all faults (MAL-21, MAL-25, MAL-29).
+//! Clients that use four classes of the shipped library, `matrix`, `zlog`, `queue` and `refcount`,
+//! under all faults (MAL-21, MAL-25, MAL-29).
 //!
 //! The sources come with the calls ([`SubOp::Eval`]), so what runs is what is shipped. Checked with every answer:
 //! 1. a matrix and its index agree, as its own `verify` and an operation without programs see them;
-//! 2. a position of a zlog is written once: whoever reads it reads what the one was answered that it is written, for ever, and not what was refused;
+//! 2. a position of a zlog is written once: whoever reads it reads what the one was answered that
+//!    it is written, for ever, and not what was refused;
 //! 3. what was enqueued is dequeued once, in order, and a queue is empty only if others may have taken everything;
 //! 4. references that were answered are there until they are given back, and not longer.
 

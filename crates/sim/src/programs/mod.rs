@@ -1,11 +1,15 @@
-//! Clients that call methods of a class, while its version changes; and what must be true of that (MAL-06, MAL-21, MAL-22, MAL-29, MAL-70).
+//! Clients that call methods of a class, while its version changes; and what must be true of that
+//! (MAL-06, MAL-21, MAL-22, MAL-29, MAL-70).
 //!
-//! The class (`scribe.lua`) looks at each call whether data, omap, attribute and header of its object say the same. Checked besides:
-//! 1. no two steps of an object that were answered got the same number; every look sees at least the steps that were answered before it began,
-//!    and at most those that were begun before it ended;
+//! The class (`scribe.lua`) looks at each call whether data, omap, attribute and header of its
+//! object say the same. Checked besides:
+//! 1. no two steps of an object that were answered got the same number; every look sees at least
+//!    the steps that were answered before it began, and at most those that were begun before it
+//!    ended;
 //! 2. a step that failed on purpose changed nothing (the next look would say so, and the numbers);
-//! 3. of two calls of an object, one answered before the other began, the later one ran no older activation (MAL-06), and the text that each
-//!    returned is that of the version of its activation;
+//! 3. of two calls of an object, one answered before the other began, the later one ran no older
+//!    activation (MAL-06), and the text that each returned is that of the version of its
+//!    activation;
 //! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all objects alike.
 
 pub mod library;

@@ -78,8 +78,8 @@ impl Attempt<'_> {
         Ok(block)
     }
 
-    /// What this transaction did to an omap before it was cloned, done to the copy made before the transaction. The copy has a
-    /// reader now.
+    /// What this transaction did to an omap before it was cloned, done to the copy made before the
+    /// transaction. The copy has a reader now.
     fn overlay_copy(&mut self, source: u64, copy: u64) {
         let (first, end) = (keys::omap(source, &[]), keys::end(keys::TAG_OMAP, source));
         let ranges: Vec<(Bytes, Bytes)> = self.out.change.ranges.clone();

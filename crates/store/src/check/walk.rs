@@ -89,7 +89,8 @@ pub(super) struct Walk<'w> {
     counts: BTreeMap<CollectionId, u64>,
     /// Sorted once all heads have been seen.
     numbers: Vec<Number>,
-    /// The number asked for last, and whether what was asked for may stand under it: records of one object follow each other.
+    /// The number asked for last, and whether what was asked for may stand under it: records of one
+    /// object follow each other.
     owner: Option<(u8, u64, bool)>,
     content: Vec<u8>,
 }

@@ -1,8 +1,10 @@
 //! CRC32C (Castagnoli, as iSCSI uses it), the one checksum of all formats.
 //!
-//! Under libFuzzer (`cfg(fuzzing)`, which nothing but cargo-fuzz sets) the checksums of what we parse ourselves are all the same number:
-//! a fuzzer that must guess checksums tests nothing behind them. Superblock and index blocks keep theirs ([`crc32c_always`]): behind
-//! these stands redb, which trusts its pages (it panics on bad ones, as fuzzing showed at once), and which these checksums are there for.
+//! Under libFuzzer (`cfg(fuzzing)`, which nothing but cargo-fuzz sets) the checksums of what we
+//! parse ourselves are all the same number: a fuzzer that must guess checksums tests nothing behind
+//! them. Superblock and index blocks keep theirs ([`crc32c_always`]): behind these stands redb,
+//! which trusts its pages (it panics on bad ones, as fuzzing showed at once), and which these
+//! checksums are there for.
 
 use super::BLOCK;
 use bytes::Bytes;

@@ -129,7 +129,8 @@ fn unseal(record: &Bytes) -> Option<Bytes> {
     (crc32c(&record[..at]) == crc).then(|| record.slice(..at))
 }
 
-/// Attributes, in order of their names: an object has one or two, and a tree for these costs more than all else in a head.
+/// Attributes, in order of their names: an object has one or two, and a tree for these costs more
+/// than all else in a head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attrs(Vec<(Bytes, Bytes)>);
 

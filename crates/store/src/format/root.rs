@@ -30,8 +30,9 @@ pub(crate) const CHUNKS_MAX: usize = (SLOT as usize - TABLE_AT) / 8;
 pub(crate) const NO_CHUNK: u64 = u64::MAX;
 /// In the table: the chunk lies in pieces, and the unit is that of the list of them.
 pub(crate) const SCATTERED: u64 = 1 << 63;
-/// Where the length of what the checksum covers lies. Magic, version, checksum, sequence and this field keep their place in every
-/// version, so that a release can tell a superblock that is newer from one that is damaged.
+/// Where the length of what the checksum covers lies. Magic, version, checksum, sequence and this
+/// field keep their place in every version, so that a release can tell a superblock that is newer
+/// from one that is damaged.
 const COVERED_AT: usize = 112;
 
 /// What a store uses of formats that came later than the first. A store with an unknown incompatible bit cannot be
@@ -93,7 +94,8 @@ pub(crate) struct Root {
     pub(crate) index_length: u64,
     /// The index's first block.
     pub(crate) index_header: Box<[u8; BLOCK]>,
-    /// Place of each chunk of the index: its first unit; or, with [`SCATTERED`], the first unit of the list of its pieces.
+    /// Place of each chunk of the index: its first unit; or, with [`SCATTERED`], the first unit of
+    /// the list of its pieces.
     pub(crate) chunks: Vec<u64>,
 }
 
@@ -219,8 +221,9 @@ impl Root {
         Ok(agree)
     }
 
-    /// The newest superblock that is whole, of whatever version: one that a newer release wrote must not lose against the one
-    /// before it, or all that was acknowledged since would be gone without a word.
+    /// The newest superblock that is whole, of whatever version: one that a newer release wrote
+    /// must not lose against the one before it, or all that was acknowledged since would be gone
+    /// without a word.
     pub(crate) fn read(device: &dyn BlockingDevice) -> Result<Self, RootError> {
         if device.length() < 2 * SLOT {
             return Err(RootError::NotAStore);

@@ -6,9 +6,10 @@
 //!                 superblock   chunk a            chunk b             (in pieces if need be: `place`)
 //!                              ├ checksums ┬ blocks ┤
 //! ```
-//! redb does not verify its pages when it reads them. Here every block has a CRC32C in the first blocks of its chunk,
-//! checked on every read. redb reads no page that it has not written, so a checksum of 0, *never written*, is an error too:
-//! a block of checksums that was zeroed must not be believed.
+//! redb does not verify its pages when it reads them. Here every block has a CRC32C in the first
+//! blocks of its chunk, checked on every read. redb reads no page that it has not written, so a
+//! checksum of 0, *never written*, is an error too: a block of checksums that was zeroed must not
+//! be believed.
 //!
 //! Why a power cut cannot separate a block from its checksum: redb never overwrites a block that its last commit
 //! uses, with one exception, block 0, which therefore lives in the superblock and is replaced atomically at
@@ -325,8 +326,8 @@ impl Backend {
         })
     }
 
-    /// The device is read without the lock: nobody who only reads waits for another's read. redb writes to no block that a reader may
-    /// come to, so what was found stays right.
+    /// The device is read without the lock: nobody who only reads waits for another's read. redb
+    /// writes to no block that a reader may come to, so what was found stays right.
     fn read_block(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         let mut at = None;
         let device = self.guarded(|state| {
@@ -383,8 +384,8 @@ impl Backend {
         runs
     }
 
-    /// The first of redb's blocks that failed its checksum. (Blocks that no commit refers to may well fail after a power
-    /// cut; nobody reads those.)
+    /// The first of redb's blocks that failed its checksum. (Blocks that no commit refers to may
+    /// well fail after a power cut; nobody reads those.)
     pub(crate) fn bad_block(&self) -> Option<u64> {
         self.lock().bad_block
     }
@@ -475,8 +476,9 @@ mod tests {
         Root { sequence: 0, features, identity, layout, index_length: 0, index_header, chunks: Vec::new() }
     }
 
-    /// An index of more than a gigabyte has more checksums than are kept in memory. Those that are not on the device yet are kept whatever is read
-    /// meanwhile: dropped, they would make the pages that a checkpoint has just written unreadable, and the store would not open any more.
+    /// An index of more than a gigabyte has more checksums than are kept in memory. Those that are
+    /// not on the device yet are kept whatever is read meanwhile: dropped, they would make the
+    /// pages that a checkpoint has just written unreadable, and the store would not open any more.
     #[test]
     fn checksums_that_are_not_written_down_are_kept() {
         let device = TestDevice::new(LENGTH);
@@ -517,8 +519,9 @@ mod tests {
         }
     }
 
-    /// The index gave chunks up. Until a superblock without them is durable a power cut brings them back: data that was written there meanwhile would be
-    /// the index's pages. Afterwards all of their space is there for data.
+    /// The index gave chunks up. Until a superblock without them is durable a power cut brings them
+    /// back: data that was written there meanwhile would be the index's pages. Afterwards all of
+    /// their space is there for data.
     #[test]
     fn the_space_of_chunks_is_free_once_no_superblock_names_them() {
         let device = TestDevice::new(LENGTH);

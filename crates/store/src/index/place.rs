@@ -3,8 +3,9 @@
 //! ```text
 //!  superblock's table:  │ first unit │  SCATTERED + unit ─▶ list ─next─▶ list     units of the chunk, piece by piece
 //! ```
-//! A fragmented device must not be a full one: the index grows while data is deleted, and when the store is opened. The list
-//! is written once, when the chunk is made, and is durable before the superblock that names it. It never changes.
+//! A fragmented device must not be a full one: the index grows while data is deleted, and when the
+//! store is opened. The list is written once, when the chunk is made, and is durable before the
+//! superblock that names it. It never changes.
 
 use super::IndexError;
 use crate::alloc::Allocator;

@@ -1,8 +1,9 @@
-//! The device's free space as two users share it: the store's thread takes and gives units of data, and the job that merges a
-//! memtable takes chunks for the index when it needs them.
+//! The device's free space as two users share it: the store's thread takes and gives units of data,
+//! and the job that merges a memtable takes chunks for the index when it needs them.
 //!
-//! The index is not given a share beforehand: what a checkpoint needs cannot be known before redb has done it (pages are powers of
-//! two, split and merge), and a share that is too small is a store that stops with nine tenths of its space free.
+//! The index is not given a share beforehand: what a checkpoint needs cannot be known before redb
+//! has done it (pages are powers of two, split and merge), and a share that is too small is a store
+//! that stops with nine tenths of its space free.
 
 use crate::alloc::Allocator;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -134,7 +134,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Begins a checkpoint of everything applied. `past_log`: it also commits the group under way, which is not in the log.
+    /// Begins a checkpoint of everything applied. `past_log`: it also commits the group under way,
+    /// which is not in the log.
     pub(super) fn freeze(&mut self, past_log: bool) {
         assert!(self.building.is_empty() && self.cycle.is_none(), "frozen only between groups");
         let state = StateRecord {

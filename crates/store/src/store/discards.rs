@@ -3,8 +3,8 @@
 //! ```text
 //!  released ──▶ freed ──checkpoint durable──▶ ready ──one at a time──▶ in flight (taken, so that nobody writes there) ──▶ free
 //! ```
-//! Runs shorter than a minimum wait for neighbours. What is known of them is bounded and not durable: a run that is forgotten goes
-//! back when it is freed the next time.
+//! Runs shorter than a minimum wait for neighbours. What is known of them is bounded and not
+//! durable: a run that is forgotten goes back when it is freed the next time.
 
 use super::{Purpose, Store};
 use crate::device::{Device, IoKind};

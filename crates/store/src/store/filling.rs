@@ -3,10 +3,11 @@
 //! ```text
 //!  transaction ──Stop::Fill──▶ scan a slice of the source ──▶ log it under the copy's number ──▶ … ──▶ transaction, with the number
 //! ```
-//! Each slice is a change in the log like any other, with a number in the order of transactions but without a token; the log is cut
-//! and memory is emptied between slices as always. Nothing refers to the copy before the transaction is applied, and nothing behind
-//! the transaction is applied meanwhile, so the source stands still. The record `07 number` says that a copy is not finished: the
-//! transaction removes it, and an opening store that finds it removes the copy.
+//! Each slice is a change in the log like any other, with a number in the order of transactions but
+//! without a token; the log is cut and memory is emptied between slices as always. Nothing refers
+//! to the copy before the transaction is applied, and nothing behind the transaction is applied
+//! meanwhile, so the source stands still. The record `07 number` says that a copy is not finished:
+//! the transaction removes it, and an opening store that finds it removes the copy.
 
 use super::Store;
 use super::lookup::{Scan, ScanFor};

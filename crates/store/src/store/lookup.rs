@@ -68,8 +68,9 @@ impl Lookups {
     pub(super) fn weighed(&mut self, number: u64) -> u64 {
         self.weights_out.remove(&number).expect("only what is out comes back")
     }
-    /// A checkpoint has moved `frozen` into the index. Weighing a large omap may take longer than checkpoints are apart, so a weight from before is
-    /// not thrown away: with what came since it is what a weight shall be, a bound.
+    /// A checkpoint has moved `frozen` into the index. Weighing a large omap may take longer than
+    /// checkpoints are apart, so a weight from before is not thrown away: with what came since it
+    /// is what a weight shall be, a bound.
     pub(super) fn checkpointed(&mut self, frozen: &MemTable) {
         self.generation += 1;
         for (number, since) in &mut self.weights_out {

@@ -26,8 +26,8 @@ struct Waiter {
     token: Token,
     /// It must see this transaction.
     after: u64,
-    /// What the index said from this key on, for reads of a range. The object may have been replaced meanwhile: then it says nothing of
-    /// the one that has its name now.
+    /// What the index said from this key on, for reads of a range. The object may have been
+    /// replaced meanwhile: then it says nothing of the one that has its name now.
     scanned: Option<(Bytes, Scanned)>,
     /// Where the next scan starts, when everything found so far was removed again in memory.
     resume: Option<Bytes>,

@@ -1,12 +1,13 @@
-//! What a transaction takes, and whether there is room for it: counted here once, when it is submitted, in blocks and in bytes of the
-//! index, and never again.
+//! What a transaction takes, and whether there is room for it: counted here once, when it is
+//! submitted, in blocks and in bytes of the index, and never again.
 //!
 //! ```text
 //!  │ data and chunks of the index │ promised, owed │      available      │ reserve │        spare: inside the index's chunks
 //! ```
-//! *Promised* is what the queue may take, *owed* what applied transactions may cost the index at the next checkpoints; both are upper
-//! bounds. The *reserve* is what two checkpoints may write at most before they give anything back: transactions that only remove, the
-//! log and opening need no more than that. It is a number of units, not a place: a fragmented store has it like any other.
+//! *Promised* is what the queue may take, *owed* what applied transactions may cost the index at
+//! the next checkpoints; both are upper bounds. The *reserve* is what two checkpoints may write at
+//! most before they give anything back: transactions that only remove, the log and opening need no
+//! more than that. It is a number of units, not a place: a fragmented store has it like any other.
 
 use super::Store;
 use crate::api::{ObjectKey, Op, SubmitError, Transaction};
@@ -16,8 +17,9 @@ use crate::format::{BLOCK_U64, keys};
 use crate::index::IndexError;
 use std::collections::BTreeMap;
 
-/// Bytes of space that a byte of records takes at most, with what the index keeps beside it: half-full pages, and half as much again inside its chunks
-/// ([`Store::look_at_index`]), where that takes a chunk anew.
+/// Bytes of space that a byte of records takes at most, with what the index keeps beside it:
+/// half-full pages, and half as much again inside its chunks ([`Store::look_at_index`]), where that
+/// takes a chunk anew.
 pub const INDEX_COST: u64 = 4;
 
 /// What a transaction may take, at most.
@@ -82,7 +84,8 @@ impl Measure {
 impl<D: Device> Store<D> {
     /// Looks how much room the index has inside.
     pub(super) fn look_at_index(&mut self, bytes: u64) {
-        // Pages are half full at worst, and holes are not filled to the last: redb grows before it looks for all of them.
+        // Pages are half full at worst, and holes are not filled to the last: redb grows before it
+        // looks for all of them.
         self.index_spare = self.index.backend().bytes_placed().saturating_sub(3 * bytes) / 2;
     }
 
@@ -119,7 +122,8 @@ impl<D: Device> Store<D> {
         Err(SubmitError::Full { needed, available: self.available(self.promised, owed).min(needed.saturating_sub(1)) })
     }
 
-    /// Bytes the index may grow by for what a transaction clones: as much as there is of it. Busy as long as that is not known.
+    /// Bytes the index may grow by for what a transaction clones: as much as there is of it. Busy
+    /// as long as that is not known.
     pub(super) fn weigh_clones(&mut self, transaction: &Transaction) -> Result<u64, SubmitError> {
         if !self.queue.is_empty() {
             // What they change is not in the tables yet.
@@ -162,7 +166,8 @@ impl<D: Device> Store<D> {
         Ok(all)
     }
 
-    /// By how many bytes a clone of an object may lessen what is left; busy until that is known, which has been asked for.
+    /// By how many bytes a clone of an object may lessen what is left; busy until that is known,
+    /// which has been asked for.
     pub(super) fn clone_bytes(&mut self, object: &ObjectKey) -> Result<u64, SubmitError> {
         self.weight_of(object).map(|weight| INDEX_COST * weight)
     }

@@ -1,8 +1,9 @@
 //! Changes of the cluster map: what the monitors commit and everybody applies.
 //!
-//! A delta names its epoch and the digest of the map it applies to, so it cannot be applied to another history. Its changes are
-//! applied in order, then placement is derived again (see the module head of [`super`]). [`ClusterMap::apply`] is total: a change that
-//! no longer fits (an activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
+//! A delta names its epoch and the digest of the map it applies to, so it cannot be applied to
+//! another history. Its changes are applied in order, then placement is derived again (see the
+//! module head of [`super`]). [`ClusterMap::apply`] is total: a change that no longer fits (an
+//! activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
 
 use super::{
     Activation, Address, Capability, ClusterMap, CrushHunk, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool,
@@ -126,8 +127,9 @@ pub enum Change {
         /// The last one.
         instance: Instance,
     },
-    /// Lifts a fence: these lives may act again. Names the fence's last life, so that a late wish cannot lift a later fence. For operators who
-    /// know that nobody relies on the fence any more; what is remembered of a client's operations must outlive its fence because of this.
+    /// Lifts a fence: these lives may act again. Names the fence's last life, so that a late wish
+    /// cannot lift a later fence. For operators who know that nobody relies on the fence any more;
+    /// what is remembered of a client's operations must outlive its fence because of this.
     FenceLift {
         /// Whose.
         entity: Entity,
@@ -190,7 +192,8 @@ pub enum Change {
         /// Its name.
         name: Name,
     },
-    /// A pool gets a snapshot; ignored if the id is not its next one, or if the snapshot does not fit to those that are there.
+    /// A pool gets a snapshot; ignored if the id is not its next one, or if the snapshot does not
+    /// fit to those that are there.
     SnapCreate {
         /// Which pool.
         pool: PoolId,
@@ -448,8 +451,9 @@ impl ClusterMap {
         }
     }
 
-    /// Makes or changes a pool. New groups of a new pool start empty; new groups of a grown pool are split off their parents, whose
-    /// activation they inherit: the parent's members have their objects.
+    /// Makes or changes a pool. New groups of a new pool start empty; new groups of a grown pool
+    /// are split off their parents, whose activation they inherit: the parent's members have their
+    /// objects.
     fn set_pool(&mut self, id: PoolId, settings: &Pool, before: &mut super::placement::Before) {
         let mut settings = settings.clone();
         let old = self.pools.get(&id).map(|pool| (pool.pg_num, pool.created));

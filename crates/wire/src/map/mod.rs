@@ -1,9 +1,10 @@
 //! The cluster map: everything that all parties must agree on (CEPH-41, -44; DESIGN §3).
 //!
-//! One map, one epoch. The monitors commit [`MapDelta`]s; everybody applies them in order and gets, bit for bit, the
-//! same map, *including* what is derived: each placement group's up set, acting set and the epoch in which its
-//! current interval began ([`PgRecord`]). Deriving is a part of applying (`placement.rs`), so two daemons cannot disagree on an
-//! interval, and one that starts from a full map needs no older ones.
+//! One map, one epoch. The monitors commit [`MapDelta`]s; everybody applies them in order and gets,
+//! bit for bit, the same map, *including* what is derived: each placement group's up set, acting
+//! set and the epoch in which its current interval began ([`PgRecord`]). Deriving is a part of
+//! applying (`placement.rs`), so two daemons cannot disagree on an interval, and one that starts
+//! from a full map needs no older ones.
 //!
 //! ```text
 //!  committed                        derived by apply()
@@ -12,9 +13,10 @@
 //!  temporary sets, activations ───────────────────────────────┘
 //! ```
 //!
-//! Invariants, checked by [`ClusterMap::check`] and when a map is decoded: every pool has exactly the records of its `pg_num` groups; `since ≤ epoch`;
-//! an activation is never of a later interval than the current one; the up set is the part of `raw` that is up; the acting
-//! set is the part of the temporary set that is up, or else the up set.
+//! Invariants, checked by [`ClusterMap::check`] and when a map is decoded: every pool has exactly
+//! the records of its `pg_num` groups; `since ≤ epoch`; an activation is never of a later interval
+//! than the current one; the up set is the part of `raw` that is up; the acting set is the part of
+//! the temporary set that is up, or else the up set.
 
 mod delta;
 pub mod patch;
@@ -79,8 +81,9 @@ impl Wire for Weight {
     }
 }
 
-/// A digest that chains every epoch to its predecessors: two maps of one epoch with different digests come from different
-/// histories (a restored monitor, a copied directory), and whoever sees that stops.
+/// A digest that chains every epoch to its predecessors: two maps of one epoch with different
+/// digests come from different histories (a restored monitor, a copied directory), and whoever sees
+/// that stops.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest(pub u128);
 
@@ -121,22 +124,24 @@ impl fmt::Debug for Digest {
 pub struct MonInfo {
     /// Where it listens.
     pub address: Address,
-    /// Identity of its store; 0 for one that founded the cluster. Promises to the others were made by this store and by no later one.
+    /// Identity of its store; 0 for one that founded the cluster. Promises to the others were made
+    /// by this store and by no later one.
     pub store: u64,
     /// It was removed and still belongs to consensus: it may be needed for the removal itself.
     pub leaving: bool,
 }
 wire_record!(MonInfo version 2 compat 2 { address } since 2 { store, leaving });
 
-/// An OSD. *Down* is about the process, *out* ([`Weight::OUT`]) about the data: a down OSD stays in for a while, so that a short
-/// absence moves nothing (CEPH-48).
+/// An OSD. *Down* is about the process, *out* ([`Weight::OUT`]) about the data: a down OSD stays in
+/// for a while, so that a short absence moves nothing (CEPH-48).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OsdInfo {
     /// Whether its current instance serves.
     pub up: bool,
     /// Its share of its CRUSH weight.
     pub weight: Weight,
-    /// The weight it had when the monitors took it out by themselves; given back when it boots. `None`: an operator did it, or it is in.
+    /// The weight it had when the monitors took it out by themselves; given back when it boots.
+    /// `None`: an operator did it, or it is in.
     pub weight_before_auto_out: Option<Weight>,
     /// Its latest instance, granted by the monitors; grows with every boot.
     pub instance: Instance,
@@ -223,8 +228,8 @@ impl Pool {
         }
     }
 
-    /// What is wrong with it, if anything. A map has a record for each group: whoever trusts a number here lets somebody else say how much
-    /// memory every daemon needs.
+    /// What is wrong with it, if anything. A map has a record for each group: whoever trusts a
+    /// number here lets somebody else say how much memory every daemon needs.
     fn fault(&self) -> Option<String> {
         let fits = (1..=PG_NUM_MAX).contains(&self.pg_num);
         (!fits).then(|| format!("pool {} has {} groups, not 1 to {PG_NUM_MAX}", self.name, self.pg_num))
@@ -235,7 +240,8 @@ impl Pool {
 pub mod pool_flag {
     /// Removing the pool is refused.
     pub const NO_DELETE: u64 = 1;
-    /// Set by the monitors when a quota is exceeded or an OSD is full: writes that need space are refused, deletes are not.
+    /// Set by the monitors when a quota is exceeded or an OSD is full: writes that need space are
+    /// refused, deletes are not.
     pub const FULL: u64 = 2;
 }
 
@@ -253,8 +259,9 @@ pub mod flag {
 
 /// That an interval may accept writes: committed by the monitors before its first one (DESIGN §3, Peering).
 ///
-/// A write is answered once it is durable on every acting member of an activated interval. So each one of `members` alone has
-/// every answered write up to the end of that interval, and the last activation says whom to ask.
+/// A write is answered once it is durable on every acting member of an activated interval. So each
+/// one of `members` alone has every answered write up to the end of that interval, and the last
+/// activation says whom to ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activation {
     /// First epoch of the interval; [`Epoch::NONE`] when the group never accepted a write.
@@ -438,7 +445,8 @@ impl ClusterMap {
         }
     }
 
-    /// Which invariant of the module head does not hold. A map that contradicts itself does not decode: everything below relies on these.
+    /// Which invariant of the module head does not hold. A map that contradicts itself does not
+    /// decode: everything below relies on these.
     fn fault(&self) -> Option<String> {
         let expected: u64 = self.pools.values().map(|pool| u64::from(pool.pg_num)).sum();
         if self.pgs.len() as u64 != expected {
@@ -493,8 +501,8 @@ mod tests {
         map
     }
 
-    /// Found by fuzzing: a map whose intervals lay in the future, or whose pools had other groups than records, decoded, and the next
-    /// change made the daemon panic.
+    /// Found by fuzzing: a map whose intervals lay in the future, or whose pools had other groups
+    /// than records, decoded, and the next change made the daemon panic.
     #[test]
     fn a_map_that_contradicts_itself_does_not_decode() {
         let mut good = map();
@@ -517,8 +525,8 @@ mod tests {
             ("an OSD that acts and is not there", |map, pg| {
                 map.pgs.get_mut(&pg).expect("there").acting.push(OsdId(7));
             }),
-            // These two were found later, when deltas began to pass over groups of which nothing changed: one went down that CRUSH
-            // had not chosen, and it went on acting.
+            // These two were found later, when deltas began to pass over groups of which nothing
+            // changed: one went down that CRUSH had not chosen, and it went on acting.
             ("an up set of others than CRUSH chose", |map, pg| map.pgs.get_mut(&pg).expect("there").raw.clear()),
             ("an acting set of fewer than are up", |map, pg| map.pgs.get_mut(&pg).expect("there").acting.clear()),
             ("a group without a record", |map, pg| {
@@ -534,8 +542,8 @@ mod tests {
         }
     }
 
-    /// Found by reading what fuzzing had to leave out: a pool of four billion groups would have been a record of 150 bytes each in every daemon,
-    /// and one of none a division by zero.
+    /// Found by reading what fuzzing had to leave out: a pool of four billion groups would have
+    /// been a record of 150 bytes each in every daemon, and one of none a division by zero.
     #[test]
     fn a_pool_of_too_many_groups_does_not_decode() {
         let pool = map().pools[&PoolId(1)].clone();

@@ -3,8 +3,10 @@
 //! ```text
 //!  old text ─▶ keep 400 │ drop 1, put "item osd.7 weight 1.0" │ keep 9,000 │ put … │ the rest is kept
 //! ```
-//! The whole text of ten thousand OSDs is some 700 KB, more than a monitor's log takes in one piece from fifteen thousand on; one OSD more is four lines.
-//! Lines that occur once in both texts, in the longest order common to both, hold the two together (patience diff, B. Cohen); what lies between is put anew.
+//! The whole text of ten thousand OSDs is some 700 KB, more than a monitor's log takes in one piece
+//! from fifteen thousand on; one OSD more is four lines. Lines that occur once in both texts, in
+//! the longest order common to both, hold the two together (patience diff, B. Cohen); what lies
+//! between is put anew.
 
 use crate::wire_record;
 use std::collections::BTreeMap;

@@ -1,14 +1,16 @@
 //! Programs and who may use them, as the map tells everybody (MAL-06, -13, -14, -15, -53, -70; DESIGN §4).
 //!
-//! The map has names, versions and digests; the sources are replicated objects of the pool [`PROGRAM_POOL`], named by their digest, so that
-//! what a daemon fetches is what the map means or is refused.
+//! The map has names, versions and digests; the sources are replicated objects of the pool
+//! [`PROGRAM_POOL`], named by their digest, so that what a daemon fetches is what the map means or
+//! is refused.
 //!
 //! ```text
 //!  install  ──▶ object class/zlog/<digest>, then Change::ProgramInstall ──▶ versions: 1 2 3     activation 17
 //!  rollback ──▶ Change::ProgramActivate{2}                              ──▶ the same versions,  activation 18
 //! ```
-//! Invariant: an activation number names one version of one program for ever, and the numbers only grow. A daemon runs what its map says is
-//! active, and a later primary of an object has a later map: so no object's calls ever go back in the activation number.
+//! Invariant: an activation number names one version of one program for ever, and the numbers only
+//! grow. A daemon runs what its map says is active, and a later primary of an object has a later
+//! map: so no object's calls ever go back in the activation number.
 
 use super::ClusterMap;
 use crate::codec::{Malformed, Reader, Wire};
@@ -160,7 +162,8 @@ wire_enum!(Capability {
     4 => Eval { pool },
 });
 
-/// The client that may do everything, unless the map says otherwise: whoever starts a cluster has to begin with something.
+/// The client that may do everything, unless the map says otherwise: whoever starts a cluster has
+/// to begin with something.
 pub const ADMIN: &str = "admin";
 
 fn fits(pattern: &Name, name: &[u8]) -> bool {
@@ -168,9 +171,10 @@ fn fits(pattern: &Name, name: &[u8]) -> bool {
 }
 
 impl ClusterMap {
-    /// What a client of that name may do. Unknown clients may call what is installed, and nothing else of this; [`ADMIN`] may do everything
-    /// while the map does not name it. (Proof that a client is who it says comes with authentication; until then daemons only
-    /// listen on the loopback.)
+    /// What a client of that name may do. Unknown clients may call what is installed, and nothing
+    /// else of this; [`ADMIN`] may do everything while the map does not name it. (Proof that a
+    /// client is who it says comes with authentication; until then daemons only listen on the
+    /// loopback.)
     #[must_use]
     pub fn capabilities_of(&self, client: &Name) -> Vec<Capability> {
         match self.clients.get(client) {

@@ -1,16 +1,18 @@
-//! Snapshots of a pool, as the map tells everybody: which there are, and which are gone for good (DESIGN §3; CHECKLIST CEPH-09).
+//! Snapshots of a pool, as the map tells everybody: which there are, and which are gone for good
+//! (DESIGN §3; CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  ids       1   2   3   4   5   6 = last        counted up, never used again
 //!  removed       └───────┘                       ranges, ascending, with something between any two
 //!  named     a               b   c               or none has a name: clients allocate ids for contexts of their own
 //! ```
-//! A pool is of one mode from its first snapshot on. With names, every write preserves all of them, whoever writes: an OSD handles no request
-//! of a newer epoch than its map's, so whoever knows of a snapshot writes at an OSD that knows it too. Without names, every operation says
-//! itself what it preserves.
+//! A pool is of one mode from its first snapshot on. With names, every write preserves all of them,
+//! whoever writes: an OSD handles no request of a newer epoch than its map's, so whoever knows of a
+//! snapshot writes at an OSD that knows it too. Without names, every operation says itself what it
+//! preserves.
 //!
-//! Invariants ([`PoolSnaps::fault`], held against what is decoded): ranges ascend with gaps and end at or before `last`; what has a name is not
-//! removed; not more than [`SNAPS_MAX`] exist.
+//! Invariants ([`PoolSnaps::fault`], held against what is decoded): ranges ascend with gaps and end
+//! at or before `last`; what has a name is not removed; not more than [`SNAPS_MAX`] exist.
 
 use crate::msg::client::SnapContext;
 use crate::{wire_enum, wire_record};

@@ -68,8 +68,9 @@ pub struct Draft<'a> {
     walked: usize,
 }
 
-/// Keys that the operations of one transaction may pass, together. More than any store of monitors has, so that one deletion of everything may always be tried;
-/// a hundred of them in one transaction would hold up every monitor for seconds.
+/// Keys that the operations of one transaction may pass, together. More than any store of monitors
+/// has, so that one deletion of everything may always be tried; a hundred of them in one
+/// transaction would hold up every monitor for seconds.
 pub const WALKED_MAX: usize = 1 << 20;
 
 impl<'a> Draft<'a> {

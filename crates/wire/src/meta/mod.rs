@@ -1,5 +1,5 @@
-//! What requests about service metadata mean, wherever the keys are kept: in the monitors' state machine (`crates/mon`) or in an object of another
-//! engine (`crates/rados`).
+//! What requests about service metadata mean, wherever the keys are kept: in the monitors' state
+//! machine (`crates/mon`) or in an object of another engine (`crates/rados`).
 //!
 //! * [`form`]: which requests make sense at all;
 //! * [`draft`]: what a transaction reads, answers and changes.

@@ -1,8 +1,8 @@
 //! Operations on objects.
 //!
-//! One operation is a list of sub-operations on one object, applied atomically and in order (DESIGN §3). Guards come as
-//! sub-operations too: the first that does not hold fails the whole operation without effects. Bulk data of all sub-operations
-//! follows as the payload, in order.
+//! One operation is a list of sub-operations on one object, applied atomically and in order (DESIGN
+//! §3). Guards come as sub-operations too: the first that does not hold fails the whole operation
+//! without effects. Bulk data of all sub-operations follows as the payload, in order.
 
 use super::lock::{LockEntry, LockOwner};
 use super::snap::{CloneInfo, Whole};
@@ -30,7 +30,8 @@ pub const SUB_OPS_MAX: usize = 64;
 pub const OUTPUT_BYTES_MAX: usize = 4096;
 /// Longest output of a call that writes nothing, in bytes.
 pub const CALL_OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of values, keys and outputs that the parts of an operation return together, beside data ([`OP_BYTES_MAX`]).
+/// Most bytes of values, keys and outputs that the parts of an operation return together, beside
+/// data ([`OP_BYTES_MAX`]).
 pub const RESULT_BYTES_MAX: usize = 16 << 20;
 /// Longest text for people in a failure, in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
@@ -47,7 +48,8 @@ pub struct RequestId {
 }
 wire_fields!(RequestId { client, instance, sequence });
 
-/// The snapshots that exist for the object, as the client knows them: a write preserves the state of each newer than the last write.
+/// The snapshots that exist for the object, as the client knows them: a write preserves the state
+/// of each newer than the last write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapContext {
     /// Newest snapshot.
@@ -204,8 +206,9 @@ pub enum SubOp {
         /// Bytes.
         length: u64,
     },
-    /// Registers a watch of this client's life; again with the same cookie, it sets the timeout anew. Like every update it gives the object
-    /// a new version, and so does a watch's end: whoever compares versions meets watchers.
+    /// Registers a watch of this client's life; again with the same cookie, it sets the timeout
+    /// anew. Like every update it gives the object a new version, and so does a watch's end:
+    /// whoever compares versions meets watchers.
     Watch {
         /// Which of the client's watches; never used for another.
         cookie: u64,
@@ -246,7 +249,8 @@ pub enum SubOp {
         /// As it was taken.
         cookie: u64,
     },
-    /// Takes a lock away from its holder, whoever that is. Fence him first, or his guarded operations fail and his other ones do not.
+    /// Takes a lock away from its holder, whoever that is. Fence him first, or his guarded
+    /// operations fail and his other ones do not.
     BreakLock {
         /// Which.
         name: Name,
@@ -271,8 +275,8 @@ pub enum SubOp {
         /// Which.
         snap: SnapId,
     },
-    /// Makes data, attributes and omap those of another object of the pool, all of one version. Watches, locks and clones stay. Stands alone, but
-    /// for guards.
+    /// Makes data, attributes and omap those of another object of the pool, all of one version.
+    /// Watches, locks and clones stay. Stands alone, but for guards.
     CopyFrom {
         /// The source; with a snapshot, what it was then.
         source: ObjectId,
@@ -404,7 +408,8 @@ pub struct OpRequest {
     pub deadline_ms: u32,
     /// How often it was sent before. A failure that answers an earlier attempt means nothing: a later one may succeed.
     pub attempt: u32,
-    /// The client's wall clock, in milliseconds since 1970: when the object was changed, for people, and what methods take for now.
+    /// The client's wall clock, in milliseconds since 1970: when the object was changed, for
+    /// people, and what methods take for now.
     pub unix_ms: u64,
     /// Not sent before this.
     pub dated: Dated,
@@ -437,8 +442,8 @@ pub enum OpFailure {
     },
     /// This OSD does not serve the group in its epoch: get the map the frame's epoch says, and resend.
     WrongTarget {},
-    /// The sequence number is below the lowest unanswered one and unknown, or the client may have been forgotten since it first asked: executing it might be
-    /// the second time.
+    /// The sequence number is below the lowest unanswered one and unknown, or the client may have
+    /// been forgotten since it first asked: executing it might be the second time.
     Superseded {},
     /// The client's instance is fenced.
     Fenced {},
@@ -451,14 +456,16 @@ pub enum OpFailure {
         /// For people.
         why: String,
     },
-    /// Stored data failed its checksum, and no good copy is known. Of an update that was sent before, it does not say that it was not executed.
+    /// Stored data failed its checksum, and no good copy is known. Of an update that was sent
+    /// before, it does not say that it was not executed.
     Corrupt {
         /// First bad byte.
         offset: u64,
     },
     /// The operation's deadline passed before it was executed.
     Expired {},
-    /// The group has forgotten clients, and this may be one of them: send it again, and say when it was first sent, by the clock that shows this.
+    /// The group has forgotten clients, and this may be one of them: send it again, and say when it
+    /// was first sent, by the clock that shows this.
     Undated {
         /// What the OSD's clock shows.
         now: Dated,
@@ -618,7 +625,8 @@ pub enum SubReply {
     Locked {
         /// Fencing token: the object's version at the grant.
         token: Version,
-        /// The holder's requests must carry at least this epoch: it has the fences of those from whom the lock was taken.
+        /// The holder's requests must carry at least this epoch: it has the fences of those from
+        /// whom the lock was taken.
         fence: Epoch,
     },
     /// All locks.
@@ -687,9 +695,9 @@ pub struct OpReply {
 }
 wire_record!(OpReply version 1 compat 1 { request, failure, version, results, attempt });
 
-/// Told to a client that set [`op_flag::ACK`]: its update is applied in memory on the whole acting set (CEPH-46). It may still be lost if
-/// all of them lose power; the answer proper follows when it is durable, and until then the client keeps the operation and sends
-/// it again if need be.
+/// Told to a client that set [`op_flag::ACK`]: its update is applied in memory on the whole acting
+/// set (CEPH-46). It may still be lost if all of them lose power; the answer proper follows when it
+/// is durable, and until then the client keeps the operation and sends it again if need be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpApplied {
     /// Which operation.

@@ -1,4 +1,5 @@
-//! Locks on objects: replicated state of the object, fenced by tokens and by the map (DESIGN §3, Fencing; CHECKLIST CEPH-09).
+//! Locks on objects: replicated state of the object, fenced by tokens and by the map (DESIGN §3,
+//! Fencing; CHECKLIST CEPH-09).
 
 use crate::{wire_fields, wire_record};
 use nacre_types::{ClientId, Epoch, Instance, Name, Version};
@@ -47,7 +48,8 @@ pub struct LockHolder {
 }
 wire_record!(LockHolder version 1 compat 1 { owner, token, granted, lease_ms, description });
 
-/// What an object's replicated state says of one lock; the attribute's name says which. It is there while somebody holds it.
+/// What an object's replicated state says of one lock; the attribute's name says which. It is there
+/// while somebody holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockRecord {
     /// Several may hold it.

@@ -1,4 +1,5 @@
-//! Service metadata: small keys that the monitors agree on (Malacology, EuroSys 2017, §4.1 "Service Metadata Interface": MAL-10..-17).
+//! Service metadata: small keys that the monitors agree on (Malacology, EuroSys 2017, §4.1 "Service
+//! Metadata Interface": MAL-10..-17).
 //!
 //! ```text
 //!  client ──MetaRequest──▶ any monitor ──Forward──▶ leader        one reply per request, whoever it was sent to
@@ -7,8 +8,9 @@
 //!         ◀──MetaEvents── (after, through] with all events in it  no revision twice, none left out
 //!         ◀──MetaWatchEnded── the watch cannot go on
 //! ```
-//! Names are those of etcd's third version: a *revision* counts the transactions that changed something; a key has the revisions that
-//! created it and changed it last, and a version that counts its own changes.
+//! Names are those of etcd's third version: a *revision* counts the transactions that changed
+//! something; a key has the revisions that created it and changed it last, and a version that
+//! counts its own changes.
 
 use crate::codec::{Malformed, Wire};
 use crate::{wire_enum, wire_record};
@@ -145,7 +147,8 @@ impl MetaRelation {
     }
 }
 
-/// What of a key is compared with what. A key that does not exist has all numbers 0, and no value: a comparison of its value fails.
+/// What of a key is compared with what. A key that does not exist has all numbers 0, and no value:
+/// a comparison of its value fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaTarget {
     /// The value, byte by byte.
@@ -576,8 +579,9 @@ impl MetaEvent {
     }
 }
 
-/// All that happened to a watch's keys after one revision up to another. The payload is a list of [`MetaEvent`]s by revision, encoded once
-/// for all who watch the same keys; [`MetaEvents::decode`] reads it. Without payload: nothing happened.
+/// All that happened to a watch's keys after one revision up to another. The payload is a list of
+/// [`MetaEvent`]s by revision, encoded once for all who watch the same keys; [`MetaEvents::decode`]
+/// reads it. Without payload: nothing happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaEvents {
     /// Which watch.

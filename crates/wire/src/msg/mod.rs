@@ -1,10 +1,11 @@
 //! Messages: what daemons and clients say to each other.
 //!
-//! Each message has a type number, a version and a compat version in its frame's header; its fields are the frame's *meta*
-//! section; bulk data is the frame's *payload*, bytes that nobody re-encodes between socket and disk. Lengths of the
-//! pieces of a payload stand in the meta section.
+//! Each message has a type number, a version and a compat version in its frame's header; its fields
+//! are the frame's *meta* section; bulk data is the frame's *payload*, bytes that nobody re-encodes
+//! between socket and disk. Lengths of the pieces of a payload stand in the meta section.
 //!
-//! * [`client`]: operations on objects, clients ⇄ OSDs; [`check`]: whether they make sense; [`watch`], [`lock`]: watches of and locks on objects;
+//! * [`client`]: operations on objects, clients ⇄ OSDs; [`check`]: whether they make sense;
+//!   [`watch`], [`lock`]: watches of and locks on objects;
 //! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
 //! * [`meta`]: service metadata, clients ⇄ monitors;
 //! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.

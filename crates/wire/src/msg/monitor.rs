@@ -24,7 +24,8 @@ pub struct Hello {
     pub address: Option<Address>,
     /// Proof of identity; empty until authentication exists.
     pub auth: Bytes,
-    /// The client's name, for the rights that namespaces of metadata give; empty: it has none. Taken at its word until authentication exists.
+    /// The client's name, for the rights that namespaces of metadata give; empty: it has none.
+    /// Taken at its word until authentication exists.
     pub name: Name,
 }
 wire_record!(Hello version 2 compat 1 { cluster, from, instance, to, supported, required, address, auth } since 2 { name });
@@ -79,7 +80,8 @@ pub struct MapAck {
 }
 wire_fields!(MapAck { epoch });
 
-/// Who leads the monitors, told to subscribed OSDs: a new leader knows nothing of their groups, and gets everything with the next beacon.
+/// Who leads the monitors, told to subscribed OSDs: a new leader knows nothing of their groups, and
+/// gets everything with the next beacon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Led {
     /// The leader.
@@ -89,7 +91,8 @@ pub struct Led {
 }
 wire_record!(Led version 1 compat 1 { leader, term });
 
-/// Are you there? From whoever has a session with a monitor and has heard nothing for a while: a process that hangs keeps its connections.
+/// Are you there? From whoever has a session with a monitor and has heard nothing for a while: a
+/// process that hangs keeps its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionPing {
     /// Counts the questions of one session.
@@ -109,9 +112,10 @@ wire_record!(SessionPong version 1 compat 1 { number, led });
 
 /// An OSD asks to be let up. Repeated until the map says that this process is up.
 ///
-/// It asks for an instance and does not bring one: the monitors grant the next number to this process. A number that a daemon
-/// counts for itself can be taken twice (it goes on under a new one in memory, is killed, and counts to the same one again), and then
-/// it is up at once in an interval that it knows nothing of.
+/// It asks for an instance and does not bring one: the monitors grant the next number to this
+/// process. A number that a daemon counts for itself can be taken twice (it goes on under a new one
+/// in memory, is killed, and counts to the same one again), and then it is up at once in an
+/// interval that it knows nothing of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
     /// Which.
@@ -135,7 +139,8 @@ pub struct Boot {
 }
 wire_record!(Boot version 2 compat 2 { osd, instance, address, store, features, class, capacity, host } since 2 { process });
 
-/// An OSD does not answer another (CEPH-47). Sent again while it lasts, and once with `alive` when it does answer again.
+/// An OSD does not answer another (CEPH-47). Sent again while it lasts, and once with `alive` when
+/// it does answer again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureReport {
     /// Who is silent.
@@ -312,8 +317,9 @@ pub struct LogLine {
     pub severity: Severity,
     /// What.
     pub text: String,
-    /// What it is about, if whoever else says so says nothing new: many daemons meet one fault of a program, each with other data in its text. The
-    /// cluster log keeps the first line of a key only. Empty: every line counts.
+    /// What it is about, if whoever else says so says nothing new: many daemons meet one fault of a
+    /// program, each with other data in its text. The cluster log keeps the first line of a key
+    /// only. Empty: every line counts.
     pub once: String,
 }
 // A monitor that kept what the others drop would number the lines otherwise: it must stop instead.

@@ -8,7 +8,9 @@
 //!  recovery   needs it ──Pull──▶ has it ──Push──▶ ──PushAck──▶
 //!  backfill   primary ──ScanQuery──▶ target ──ScanReply──▶ ; Push… ; ──Progress──▶ ──ProgressAck──▶
 //! ```
-//! Of what grows with a group (PeerInfo, LogReply, Adopt, AdoptAck) each message goes in `Part`s when it is long. Every one names the group and the interval it belongs to: work of an older interval never counts towards a newer one.
+//! Of what grows with a group (PeerInfo, LogReply, Adopt, AdoptAck) each message goes in `Part`s
+//! when it is long. Every one names the group and the interval it belongs to: work of an older
+//! interval never counts towards a newer one.
 
 use super::client::{RequestId, SubReply};
 use crate::{wire_enum, wire_fields, wire_record};
@@ -66,7 +68,8 @@ pub enum Effect {
     },
     /// Removes all omap keys.
     OmapClear {},
-    /// Makes the object what another one of the same name is: data, attributes, omap. The receiver has it, at the version that the sender has.
+    /// Makes the object what another one of the same name is: data, attributes, omap. The receiver
+    /// has it, at the version that the sender has.
     CloneFrom {
         /// Which snapshot's object, or the live one.
         snapshot: SnapId,
@@ -168,7 +171,8 @@ pub struct Missing {
 }
 wire_fields!(Missing { object, need, have });
 
-/// A missing object whose copy has what is needed, and updates on it that an adopted log undid. Nobody was told of them.
+/// A missing object whose copy has what is needed, and updates on it that an adopted log undid.
+/// Nobody was told of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undone {
     /// Which.
@@ -195,7 +199,8 @@ pub struct Replicate {
     pub committed: Version,
     /// The log may forget everything up to here.
     pub trim: Version,
-    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for an early answer (CEPH-46).
+    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for an
+    /// early answer (CEPH-46).
     pub tell_applied: bool,
     /// Bytes that it takes of a store's room, clones included; 0 before version 2.
     pub takes: u64,
@@ -236,8 +241,8 @@ pub struct Ping {
 }
 wire_record!(Ping version 1 compat 1 { stamp });
 
-/// I am. Until `lease_ns` after I received the ping I shall take part in no interval that takes a group from you without saying
-/// how long your lease still runs.
+/// I am. Until `lease_ns` after I received the ping I shall take part in no interval that takes a
+/// group from you without saying how long your lease still runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
     /// From the ping.
@@ -246,7 +251,8 @@ pub struct Pong {
     pub lease_ns: u64,
     /// As in [`ReplicateAck`].
     pub nearly_full: bool,
-    /// Bytes of updates that the receiver may have unacknowledged at the sender; 0 if it does not say (before version 2).
+    /// Bytes of updates that the receiver may have unacknowledged at the sender; 0 if it does not
+    /// say (before version 2).
     pub share: u64,
     /// Bytes that one update may have if it is larger than that and goes alone.
     pub most: u64,
@@ -276,7 +282,8 @@ pub struct PgInfo {
     pub head: Version,
     /// The entry before its log's first.
     pub tail: Version,
-    /// The last version of each interval that occurs in its log (or is its tail's), ascending: enough to find where two logs part.
+    /// The last version of each interval that occurs in its log (or is its tail's), ascending:
+    /// enough to find where two logs part.
     pub spans: Vec<Version>,
     /// Everything up to here it knows to be durable on a whole acting set.
     pub committed: Version,
@@ -298,7 +305,8 @@ pub struct PeerInfo {
     pub info: PgInfo,
     /// How long the prior primary may still answer reads under a lease granted here, in nanoseconds.
     pub lease_left_ns: u64,
-    /// How many bytes of attributes, omap entries and log the sender's store takes in one transaction; 0 if it does not say (before version 2).
+    /// How many bytes of attributes, omap entries and log the sender's store takes in one
+    /// transaction; 0 if it does not say (before version 2).
     pub logged_max: u64,
 }
 wire_record!(PeerInfo version 2 compat 1 { pg, interval, info, lease_left_ns } since 2 { logged_max });
@@ -444,7 +452,8 @@ pub struct Push {
     pub attrs: Vec<(Name, Bytes)>,
     /// Some of the omap.
     pub omap: Vec<(Bytes, Bytes)>,
-    /// Number of the transfer, larger than that of any which this sender began before: parts of two need not be cut alike.
+    /// Number of the transfer, larger than that of any which this sender began before: parts of two
+    /// need not be cut alike.
     pub transfer: u64,
 }
 wire_record!(Push version 2 compat 1 {
@@ -466,7 +475,8 @@ pub struct PushAck {
     pub part: u32,
     /// False: cannot push it.
     pub have: bool,
-    /// With `have` false: it is here at that version and cannot be read. Push it to me when you have it from somebody else.
+    /// With `have` false: it is here at that version and cannot be read. Push it to me when you
+    /// have it from somebody else.
     pub damaged: bool,
     /// Which transfer the part is of.
     pub transfer: u64,
@@ -484,7 +494,8 @@ pub struct ScanQuery {
     pub from: Bytes,
     /// At most this many.
     pub limit: u32,
-    /// Which comparison this is for: larger than that of every one before it in the interval, and than the numbers of all transfers that began before it.
+    /// Which comparison this is for: larger than that of every one before it in the interval, and
+    /// than the numbers of all transfers that began before it.
     pub round: u64,
 }
 wire_fields!(ScanQuery { pg, interval, from, limit, round });

@@ -1,4 +1,5 @@
-//! Snapshots of objects: what the live object remembers of them, and whole objects on their way to a copy (CHECKLIST CEPH-09).
+//! Snapshots of objects: what the live object remembers of them, and whole objects on their way to
+//! a copy (CHECKLIST CEPH-09).
 
 use crate::{wire_fields, wire_record};
 use bytes::Bytes;

@@ -25,7 +25,8 @@ pub const WATCH_TIMEOUT_MS: (u32, u32) = (100, 3_600_000);
 /// Shortest and longest timeout of a notify, in milliseconds.
 pub const NOTIFY_TIMEOUT_MS: (u32, u32) = (10, 600_000);
 
-/// One watch of an object: whose, and which of his. A cookie is used once in a client's life, so that a watch that is gone never comes back.
+/// One watch of an object: whose, and which of his. A cookie is used once in a client's life, so
+/// that a watch that is gone never comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatcherId {
     /// Whose.
@@ -73,7 +74,8 @@ pub struct NotifyAcked {
 }
 wire_fields!(NotifyAcked { watcher, length });
 
-/// Told to a watcher: somebody notifies. It may come again, with the same name, until it is acknowledged and after the primary changed.
+/// Told to a watcher: somebody notifies. It may come again, with the same name, until it is
+/// acknowledged and after the primary changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchNotify {
     /// The object's group.

@@ -1,12 +1,13 @@
-//! `nacre bench ledger`: objects of which is written down what was acknowledged, and reading them back from whoever is left.
+//! `nacre bench ledger`: objects of which is written down what was acknowledged, and reading them
+//! back from whoever is left.
 //!
 //! ```text
 //!  write:  clients × own objects ─▶ FILE (what each may be) · FILE.waiting (who waits for an answer now, for how long)
 //!  verify: FILE ─▶ every object read and listed, in all groups or in those of one OSD
 //!  probe:  an object in every group ─▶ written, called, read, deleted, each within a bound
 //! ```
-//! An object belongs to one client, which has one operation in flight; so what it must be is known, unless an operation's end is not: then it
-//! may be either, and is left alone from then on.
+//! An object belongs to one client, which has one operation in flight; so what it must be is known,
+//! unless an operation's end is not: then it may be either, and is left alone from then on.
 
 mod model;
 mod verify;

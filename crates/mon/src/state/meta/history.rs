@@ -1,4 +1,5 @@
-//! The events of the newest revisions, for watches that begin in the past. Bounded by count and bytes; what is older is *compacted*.
+//! The events of the newest revisions, for watches that begin in the past. Bounded by count and
+//! bytes; what is older is *compacted*.
 
 use nacre_wire::msg::meta::{MetaEvent, MetaSpan};
 use std::collections::VecDeque;

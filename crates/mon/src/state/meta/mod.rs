@@ -6,10 +6,12 @@
 //!                   ▼                       ▼ leader judges again                                  ├▶ history ─▶ watches
 //!                                                                                                  └▶ pending ─▶ triggers
 //! ```
-//! Applying is total and the same everywhere: it reads no settings and no clock. What the leader found in the settings stands in the entry.
+//! Applying is total and the same everywhere: it reads no settings and no clock. What the leader
+//! found in the settings stands in the entry.
 //!
 //! Invariants (checked by [`Meta::check_all`], what is cheap of them by [`Meta::check`]):
-//! 1. A revision changes at least one key, and its events are exactly those changes; `history` is dense and ends at `revision`.
+//! 1. A revision changes at least one key, and its events are exactly those changes; `history` is
+//!    dense and ends at `revision`.
 //! 2. `created ≤ modified ≤ revision` and `version ≥ 1` for every key.
 //! 3. A key with a lease is one of that lease's keys, and the lease exists; usage is the sum over the keys.
 
@@ -29,8 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Triggers that set each other off end here.
 pub const DEPTH_MAX: u32 = 8;
-/// Runs of a namespace's triggers that may wait: what triggers themselves set off beyond it is left out. Eight triggers that each write where all
-/// eight look would otherwise be sixteen million runs of one change.
+/// Runs of a namespace's triggers that may wait: what triggers themselves set off beyond it is left
+/// out. Eight triggers that each write where all eight look would otherwise be sixteen million runs
+/// of one change.
 pub const CASCADE_MAX: usize = 1_000;
 
 /// The namespace of a trigger, whose name is `namespace/name`.

@@ -67,8 +67,8 @@ pub struct MetaTrigger {
 }
 wire_record!(MetaTrigger version 1 compat 1 { name, prefix });
 
-/// What the leader found in the namespaces' settings. It stands in the entry, so that applying never reads settings, whose form may grow:
-/// monitors of two versions apply alike.
+/// What the leader found in the namespaces' settings. It stands in the entry, so that applying
+/// never reads settings, whose form may grow: monitors of two versions apply alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaTerms {
     /// If one does not hold, the entry does nothing, and the leader judges again.
@@ -118,7 +118,8 @@ pub enum MetaAct {
         /// For the cluster log.
         lines: Vec<String>,
     },
-    /// Nothing: the request was judged and refused. It stands in the log so that no late copy of it is carried out after its client was told.
+    /// Nothing: the request was judged and refused. It stands in the log so that no late copy of it
+    /// is carried out after its client was told.
     Refuse {
         /// Why.
         error: MetaError,

@@ -5,11 +5,13 @@
 //!  ──────────────────┼─────────────────────────────┼──────────▶ sequence
 //!    refused          remembered or carried out      refused
 //! ```
-//! A client that sends nothing for long may be forgotten when there are many, or when their answers are large. Its resends are then refused as
-//! *superseded*: they may have been carried out. A client that is merely new is told from it by the revision it knew when it first asked.
+//! A client that sends nothing for long may be forgotten when there are many, or when their answers
+//! are large. Its resends are then refused as *superseded*: they may have been carried out. A
+//! client that is merely new is told from it by the revision it knew when it first asked.
 //!
-//! Invariant: the answers are at most [`BYTES_MAX`], or one answer. (Sixty clients that asked for a MiB each and went made the monitors' image larger
-//! than a store's transaction: all of them stopped. Found by reading.) What only reads is not remembered: it may be carried out again.
+//! Invariant: the answers are at most [`BYTES_MAX`], or one answer. (Sixty clients that asked for a
+//! MiB each and went made the monitors' image larger than a store's transaction: all of them
+//! stopped. Found by reading.) What only reads is not remembered: it may be carried out again.
 
 use super::record::{MetaSession, MetaWho};
 use nacre_types::Entity;
@@ -139,7 +141,8 @@ mod tests {
         MetaResult::Leases { leases: Vec::new() }
     }
 
-    /// A copy that was on its way through a monitor that was cut off arrives when its answer is forgotten already, at every place of the window.
+    /// A copy that was on its way through a monitor that was cut off arrives when its answer is
+    /// forgotten already, at every place of the window.
     #[test]
     fn what_is_forgotten_is_refused_up_to_the_very_mark() {
         let mut sessions = Sessions::default();
@@ -161,8 +164,9 @@ mod tests {
         }
         assert_eq!(sessions.look(&who(META_WINDOW - 1, 0)), Known::New);
     }
-    /// Each restart of a client left the answers of the life before counted: after many, no answer was remembered for long enough to be found when its request
-    /// came again. Clients that live and die, confirm or do not: what is counted is what is kept, as a snapshot says.
+    /// Each restart of a client left the answers of the life before counted: after many, no answer
+    /// was remembered for long enough to be found when its request came again. Clients that live
+    /// and die, confirm or do not: what is counted is what is kept, as a snapshot says.
     #[test]
     fn what_is_counted_is_what_is_kept() {
         let (mut sessions, mut dice) = (Sessions::default(), 1_u64);

@@ -1,7 +1,8 @@
 //! Writes random classes: their sources are a function of the run's seed.
 //!
-//! A method's body is a list of statements over data, attributes, omap and header, with loops, branches on what was read, caught errors, errors on
-//! purpose and calls of the other classes' methods, some of which fail after they wrote. Chance in a running method comes from its input.
+//! A method's body is a list of statements over data, attributes, omap and header, with loops,
+//! branches on what was read, caught errors, errors on purpose and calls of the other classes'
+//! methods, some of which fail after they wrote. Chance in a running method comes from its input.
 
 use crate::rng::Rng;
 use std::fmt::Write as _;

@@ -171,7 +171,8 @@ impl Caller {
         let calls: Vec<Asked> = (0..if rng.one_in(6) { 2 } else { 1 })
             .map(|_| {
                 let id = diary.next_id();
-                // n: no more than its body; e: fails in the end; h: long; l: without end; g: takes all memory; o: returns too much.
+                // n: no more than its body; e: fails in the end; h: long; l: without end; g: takes
+                // all memory; o: returns too much.
                 let kind = match rng.below(60) {
                     0..=4 => "e",
                     5..=7 => "h",

@@ -1,10 +1,12 @@
 //! What clients write down of random calls, and what must be true of it:
-//! 1. an object's history has no call twice and none that was answered as failed, refused or another object's; it only ever grows;
+//! 1. an object's history has no call twice and none that was answered as failed, refused or
+//!    another object's; it only ever grows;
 //! 2. calls of one operation stand beside each other: all of them, or none;
-//! 3. its order is one that time allows: what began after another's answer stands behind it, and looks see what was answered before them;
+//! 3. its order is one that time allows: what began after another's answer stands behind it, and
+//!    looks see what was answered before them;
 //! 4. no class goes back to an older version along it (MAL-06), and an activation is one version;
-//! 5. played again on a [`Plain`] object, every call gives the output that was answered, every failed one fails with the same words, and every look
-//!    sees the same object, byte for byte.
+//! 5. played again on a [`Plain`] object, every call gives the output that was answered, every
+//!    failed one fails with the same words, and every look sees the same object, byte for byte.
 
 use super::author;
 use super::plain::Plain;

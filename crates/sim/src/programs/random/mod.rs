@@ -6,9 +6,11 @@
 //!                                  ▼
 //!          diary: what was asked, answered, seen ─▶ at the end each object's own history is played again on a `plain` object
 //! ```
-//! Every call that changes an object adds its number to a history that the object carries, and gives back its place there with a digest of all that
-//! can be seen ([`author`], `prelude.lua`). So the order in which calls took effect is known, also of those that nobody heard of, and
-//! [`diary`] says what must be true of it: atomic, once, in an order that time allows, and equal to the same program on a plain object.
+//! Every call that changes an object adds its number to a history that the object carries, and
+//! gives back its place there with a digest of all that can be seen ([`author`], `prelude.lua`). So
+//! the order in which calls took effect is known, also of those that nobody heard of, and [`diary`]
+//! says what must be true of it: atomic, once, in an order that time allows, and equal to the same
+//! program on a plain object.
 
 pub mod author;
 pub mod caller;

@@ -1,5 +1,5 @@
-//! An object that simply is what was done to it: byte vector and two maps. It knows no effects, patches, stores or replicas, so that it cannot share
-//! a mistake with those.
+//! An object that simply is what was done to it: byte vector and two maps. It knows no effects,
+//! patches, stores or replicas, so that it cannot share a mistake with those.
 
 use bytes::Bytes;
 use nacre_policy::{DERIVED, Object, Page, Stat, Stop, errno};
