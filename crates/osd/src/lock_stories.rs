@@ -150,3 +150,44 @@ fn what_the_primary_slept_through_ends_no_lease() {
     company.wait(1500);
     company.lock(BERT, 1000).expect("now she was silent");
 }
+
+/// (Reading.) Who holds two locks of an object, one with a lease that is over, lost both: it was asked
+/// whether the owner had been silent, not for which lock.
+#[test]
+fn a_lease_that_is_over_frees_no_other_lock_of_its_owner() {
+    let mut company = Company::new(3, 2, 3);
+    let lock = |name: &str, lease_ms| SubOp::Lock {
+        name: name.into(),
+        cookie: 1,
+        shared: false,
+        lease_ms,
+        description: String::new(),
+    };
+    for (name, lease_ms) in [("long", 0), ("middle", 60_000), ("short", 1000)] {
+        company.act(ANNA, vec![lock(name, lease_ms)], &[], Epoch::NONE).expect("free");
+    }
+    company.wait(1500);
+    for (name, over) in [("long", false), ("middle", false), ("short", true)] {
+        let taken = company.act(BERT, vec![lock(name, 1000)], &[], Epoch::NONE);
+        assert_eq!(taken.is_ok(), over, "{name}: {taken:?}");
+    }
+    company.commit(vec![Change::Fence { entity: Entity::Client(ANNA), instance: Instance(1) }]);
+    company.act(BERT, vec![lock("long", 1000)], &[], Epoch::NONE).expect("a fence frees all");
+}
+
+/// (Planted by a stranger: what was stored had the holder that had just gone.)
+#[test]
+fn one_of_several_holders_gives_a_shared_lock_back_for_good() {
+    let mut company = Company::new(3, 2, 3);
+    let lock = SubOp::Lock { name: "n".into(), cookie: 1, shared: true, lease_ms: 0, description: String::new() };
+    for client in [ANNA, BERT] {
+        company.act(client, vec![lock.clone()], &[], Epoch::NONE).expect("shared");
+    }
+    company.act(ANNA, vec![SubOp::Unlock { name: "n".into(), cookie: 1 }], &[], Epoch::NONE).expect("hers");
+    company.kill(company.acting()[0]);
+    company.wait(2000);
+    let listed = company.act(BERT, vec![SubOp::ListLocks {}], &[], Epoch::NONE).expect("listed");
+    let [SubReply::Locks { locks }] = &listed[..] else { panic!("{listed:?}") };
+    let holders: Vec<ClientId> = locks[0].record.holders.iter().map(|holder| holder.owner.client).collect();
+    assert_eq!(holders, [BERT]);
+}

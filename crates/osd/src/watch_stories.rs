@@ -280,3 +280,89 @@ fn there_are_bounds_and_they_are_said() {
     company.await_answer(&unwatch).expect("it was there");
     company.watch(ClientId(99), 60_000).expect("room again");
 }
+
+/// (Planted by a stranger: it was the group's.)
+#[test]
+fn the_bound_on_notifies_is_the_objects() {
+    let mut company = watched(1);
+    for _ in 0..NOTIFIES_MAX {
+        company.notify(60_000, "new");
+    }
+    company.write("b", b"hello").expect("written");
+    let watch = company.request(BERT, "b", vec![SubOp::Watch { cookie: 5, timeout_ms: 60_000 }], 0);
+    company.resend(&watch, &[]);
+    company.await_answer(&watch).expect("watched");
+    let notify = company.request(NOTIFIER, "b", vec![SubOp::Notify { timeout_ms: 60_000, length: 0 }], 0);
+    company.resend(&notify, &[]);
+    company.wait(200);
+    assert_eq!(company.answer(&notify), None, "it waits for Bert");
+}
+
+/// (Planted by a stranger.) Who watches an object and holds a lock with a lease on it keeps both with its pings.
+#[test]
+fn pings_keep_the_watchers_lock() {
+    let mut company = watched(3);
+    let lock = |company: &mut Company, client| {
+        let (name, description) = ("n".into(), String::new());
+        let op = SubOp::Lock { name, cookie: 1, shared: false, lease_ms: 1000, description };
+        let request = company.request(client, "a", vec![op], 0);
+        company.resend(&request, &[]);
+        company.await_answer(&request).map(|_| ())
+    };
+    lock(&mut company, ANNA).expect("free");
+    for _ in 0..10 {
+        company.ping(ANNA);
+        company.wait(300);
+    }
+    assert!(matches!(lock(&mut company, BERT), Err(OpFailure::LockHeld { .. })));
+    company.wait(1500);
+    lock(&mut company, BERT).expect("she is silent");
+}
+
+/// (Reading, and planted by a stranger.) An object cannot be written for a while, since a member lacks it.
+/// Its silent watcher was dropped once more after each timeout, in operations that count like clients': with
+/// a short timeout there were thousands, and the daemon read nothing any more.
+#[test]
+fn a_silent_watcher_of_what_cannot_be_written_is_dropped_once() {
+    let mut company = watched(3);
+    company.watch(ANNA, 1_500).expect("watched");
+    let away = company.acting()[2];
+    let host = company.kill(away);
+    company.write("a", b"new").expect("two are enough");
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    // The primary looks at it, and at who watches it.
+    company.wait(1000);
+    assert_eq!(company.watchers(), [ANNA, BERT]);
+    company.wait(12_000);
+    let primary = company.acting()[0];
+    assert_eq!(company.host(primary).osd.client_load().0, 1);
+    company.lose = |_| false;
+    company.wait(4000);
+    assert_eq!(company.watchers(), [BERT]);
+    assert_eq!(company.host(primary).osd.client_load().0, 0);
+}
+
+/// (Reading.) A notify that somebody missed ends with an update, which takes the watch away: that changed
+/// when the object was modified.
+#[test]
+fn a_notify_modifies_nothing() {
+    let mut company = watched(3);
+    let stat = |company: &mut Company| {
+        let request = company.send("a", vec![SubOp::Stat {}], &[], 0);
+        company.await_answer(&request).expect("it is there");
+        let [SubReply::Stat { modified_ms, .. }] = company.results(&request)[..] else { panic!("a stat") };
+        modified_ms
+    };
+    let mut write = company.request(NOTIFIER, "a", vec![SubOp::WriteFull { length: 1 }], 0);
+    write.unix_ms = 1_000;
+    company.resend(&write, b"x");
+    company.await_answer(&write).expect("written");
+    assert_eq!(stat(&mut company), 1_000);
+    let mut notify = company.request(NOTIFIER, "a", vec![SubOp::Notify { timeout_ms: 500, length: 0 }], 0);
+    notify.unix_ms = 2_000;
+    company.resend(&notify, &[]);
+    company.wait(2000);
+    assert_eq!(company.outcome(&notify).1, [ANNA, BERT], "both missed it");
+    assert_eq!(stat(&mut company), 1_000);
+}

@@ -110,7 +110,8 @@ fn grant(
     let before = record.holders.iter().find(|other| other.owner == holder.owner).cloned();
     let others: Vec<&LockHolder> = record.holders.iter().filter(|other| other.owner != holder.owner).collect();
     let compatible = shared && record.shared;
-    if let Some(other) = others.iter().find(|other| !compatible && !scene.free.contains(&other.owner)) {
+    let is_free = |other: &LockHolder| scene.free.contains(&(name.clone(), other.owner));
+    if let Some(other) = others.iter().find(|other| !compatible && !is_free(other)) {
         return Err(OpFailure::LockHeld { owner: other.owner, description: other.description.clone() });
     }
     // A renewal is the same grant. To go from shared to exclusive is another one: what was guarded
@@ -118,7 +119,7 @@ fn grant(
     if let Some(before) = before.filter(|_| record.shared == shared) {
         (holder.token, holder.granted) = (before.token, before.granted);
     }
-    record.holders.retain(|other| other.owner != holder.owner && !scene.free.contains(&other.owner));
+    record.holders.retain(|other| other.owner != holder.owner && !is_free(other));
     if record.holders.len() >= LOCK_HOLDERS_MAX {
         return Err(OpFailure::TooMany { what: format!("{LOCK_HOLDERS_MAX} clients hold the lock already") });
     }
@@ -172,7 +173,7 @@ mod tests {
                 instance: Instance(1),
                 token: Version { interval: Epoch(1), number: self.number },
                 epoch: Epoch(7),
-                free: self.free.iter().copied().collect(),
+                free: self.free.iter().map(|owner| ("n".into(), *owner)).collect(),
             };
             part(op, GUARD, &scene, &mut self.context, &mut Vec::new())
         }

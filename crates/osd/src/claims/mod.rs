@@ -43,8 +43,9 @@ pub struct Scene {
     pub token: Version,
     /// The map's epoch here.
     pub epoch: Epoch,
-    /// Holders that a contender may push out: fenced, or silent for longer than their lease.
-    pub free: BTreeSet<LockOwner>,
+    /// Holders of locks that a contender may push out: fenced, or silent for longer than this lock's
+    /// lease. The same owner may hold another lock of the object for longer.
+    pub free: BTreeSet<(Name, LockOwner)>,
 }
 
 impl Claims {

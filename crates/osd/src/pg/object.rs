@@ -286,6 +286,10 @@ impl Objects {
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
         self.existing(object)?.queue.iter_mut().find(|op| op.request.request == *request)
     }
+    /// Whether such an operation waits for the object.
+    pub fn has_queued(&mut self, object: &ObjectId, such: impl Fn(&Pending) -> bool) -> bool {
+        self.existing(object).is_some_and(|state| state.queue.iter().any(such))
+    }
     /// As [`Self::queued_mut`], in the queues of the object and of all its clones: it may have been
     /// told which one it reads.
     pub fn queued_by_name_mut(&mut self, live: &ObjectId, request: &RequestId) -> Option<&mut Pending> {

@@ -221,7 +221,7 @@ impl Pg {
         }
         if context.is_stored() {
             // What the primary does by itself changes nothing that people would call the object.
-            let by_client = op.is_clients() && op.request.unix_ms > 0;
+            let by_client = op.is_clients() && op.own.is_none() && op.request.unix_ms > 0;
             context.modified_ms = if by_client { op.request.unix_ms } else { before.modified_ms };
         }
         let OpRequest { request, answered_below, flags, attempt, ref object, .. } = op.request;

@@ -16,6 +16,8 @@ impl Pg {
     pub fn slow(&mut self, me: OsdId, now: Time, limit: Duration, lines: &mut Vec<String>) {
         let id = self.id();
         let logged_here = self.as_primary().map(|primary| primary.logged);
+        // Whoever is only being filled is not waited for.
+        let acting = self.interval.acting.clone();
         let Some(primary) = self.primary() else { return };
         let peering = primary.waits_for();
         let start = lines.len();
@@ -25,7 +27,8 @@ impl Pg {
             }
             let received = update.answers.iter().filter_map(|answer| answer.op.as_ref()).map(|op| op.received).min();
             let Some(age) = received.map(|at| now.since(at)).filter(|age| *age >= limit) else { continue };
-            let behind = primary.peers.iter().filter(|(_, peer)| peer.acked < update.version).map(|(osd, _)| *osd);
+            let behind = primary.peers.iter().filter(|(osd, peer)| acting.contains(osd) && peer.acked < update.version);
+            let behind = behind.map(|(osd, _)| *osd);
             let own = (logged_here < Some(update.version)).then_some(me);
             let names: Vec<String> = own.into_iter().chain(behind).map(|osd| osd.to_string()).collect();
             let seconds = age.as_secs_f64();

@@ -241,13 +241,14 @@ impl Pg {
         let mut scene = Scene { client, instance, token, epoch: map.epoch, ..Scene::default() };
         if op.request.ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
             let heard = self.as_primary().and_then(|primary| primary.watching.leases.get(&op.request.object));
-            for holder in context.claims.locks.values().flat_map(|record| &record.holders) {
+            let locks = context.claims.locks.iter();
+            for (name, holder) in locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one))) {
                 let owner = holder.owner;
                 let lease = Duration::from_millis(u64::from(holder.lease_ms));
                 let silent = |at: &Time| holder.lease_ms > 0 && sh.now.since(*at) > lease;
                 let over = heard.and_then(|heard| heard.get(&owner)).is_some_and(silent);
                 if over || map.is_fenced(Entity::Client(owner.client), owner.instance) {
-                    scene.free.insert(owner);
+                    scene.free.insert((name.clone(), owner));
                 }
             }
         }
@@ -507,6 +508,11 @@ impl Pg {
             primary.watching.notifies.iter().map(|(id, notify)| (*id, now.since(notify.sent) >= retry)).collect();
         let me = Entity::Osd(sh.me());
         for (object, watchers) in silent {
+            // An object that cannot be written now keeps one such update, not one per timeout.
+            let waits = |op: &Pending| matches!(op.own, Some(Own::Drop { .. })) && !op.is_clients();
+            if self.primary().expect("serving").objects.has_queued(&object, waits) {
+                continue;
+            }
             self.queue_own(me, &object, Own::Drop { watchers, acked: BTreeMap::new() }, sh);
         }
         for (id, again) in notifies {
