@@ -29,6 +29,8 @@ tests! {
         a_new_session_hears_what_is_open_and_nothing_is_sent_without_one,
         an_answer_for_another_instance_is_not_ours,
         no_majority_is_not_an_answer,
+        who_gives_up_hears_what_was_said_last,
+        a_watch_goes_on_behind_what_it_was_told_of_nothing,
         a_watch_that_ends_says_so_once_and_one_that_is_cancelled_says_nothing;
     requests:
         a_failure_counts_for_the_last_attempt_only_and_success_for_any,
@@ -59,6 +61,8 @@ tests! {
         a_monitors_refusal_ends_the_client_an_osds_does_not,
         who_gives_up_hears_that_nobody_knows,
         what_is_sent_after_a_grant_carries_its_fence,
+        what_waits_has_waited_since_it_was_submitted,
+        a_request_says_what_time_it_is,
         an_operation_carries_its_own_snapshot_context_with_every_attempt;
     spanning:
         locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them,
@@ -71,6 +75,8 @@ tests! {
         every_part_that_may_have_happened_is_named,
         a_guard_of_the_caller_that_fails_leaves_no_lock_behind,
         nothing_more_is_written_after_a_failure,
+        what_may_have_happened_is_not_nothing,
+        without_a_map_it_waits,
         a_removed_pool_ends_it;
     watches:
         a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known,
@@ -84,5 +90,8 @@ tests! {
         a_watch_whose_removal_is_refused_goes_on,
         a_lost_watch_says_until_when_it_was_certainly_there,
         notifies_that_are_not_acknowledged_are_bounded,
+        a_registration_that_is_given_up_leaves_no_watch,
+        of_what_was_acknowledged_the_newest_is_remembered,
+        what_is_acknowledged_while_nobody_serves_is_not_told_again,
         a_notify_and_a_pong_for_another_instance_are_not_heard;
 }

@@ -300,3 +300,36 @@ pub fn a_watch_that_ends_says_so_once_and_one_that_is_cancelled_says_nothing() {
     client.on_session(Time(1));
     assert!(sent(&mut client).is_empty(), "neither is asked for again");
 }
+
+/// (Planted by a stranger: the first was kept.) Who gives up hears the last reason why it was not answered.
+pub fn who_gives_up_hears_what_was_said_last() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(0));
+    let id = submit(&mut client, Time(0));
+    let limited = MetaResult::Failed { error: MetaError::RateLimited { retry_ms: 20 } };
+    client.on_message(Time(0), MON, &reply(id, 1, limited));
+    let at = client.next_deadline();
+    client.on_tick(at);
+    sent(&mut client);
+    let unavailable = MetaError::Unavailable { why: "no majority".to_owned() };
+    client.on_message(at, MON, &reply(id, 1, MetaResult::Failed { error: unavailable.clone() }));
+    client.abandon(MetaId(id));
+    let done = done(&mut client);
+    assert_eq!(done[0].result, Err(MetaFailure::Unknown(Some(unavailable))));
+}
+
+/// (Planted by a stranger.) That nothing happened is a word, too: a watch goes on behind it.
+pub fn a_watch_goes_on_behind_what_it_was_told_of_nothing() {
+    let mut client = MetaClient::new(Instance(1));
+    client.on_session(Time(1));
+    client.watch(MetaSpan::Prefix { prefix: "a/".into() }, 0);
+    sent(&mut client);
+    client.on_message(Time(1), MON, &events(4, 4, &[]));
+    client.on_session_lost();
+    client.on_session(Time(2));
+    assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 5, .. })]));
+    client.on_message(Time(2), MON, &events(4, 9, &[]));
+    client.on_session_lost();
+    client.on_session(Time(3));
+    assert!(matches!(&sent(&mut client)[..], [Message::MetaWatch(MetaWatch { from: 10, .. })]));
+}

@@ -647,3 +647,26 @@ pub fn what_held_an_operation_up_elsewhere_is_not_why_it_waits_now() {
     assert_eq!(rig.requests(), [(second, request.sequence)]);
     assert!(reason(&rig).starts_with(&format!("{second} has not answered")), "{}", reason(&rig));
 }
+
+/// (Planted by a stranger: it was reckoned from the last sending.) An operation is sent again every two seconds, and
+/// has waited all the while.
+pub fn what_waits_has_waited_since_it_was_submitted() {
+    let mut rig = Rig::new();
+    let begun = rig.now;
+    let id = rig.submit();
+    rig.sent();
+    for _ in 0..3 {
+        assert_eq!(rig.request_after(config().retry_interval).request.sequence, id.0);
+    }
+    let waits = rig.now.since(begun);
+    assert_eq!(rig.role.blocked(rig.now, waits + Duration::from_millis(1)).len(), 0);
+    let blocked = rig.role.blocked(rig.now, waits);
+    assert_eq!(blocked.iter().map(|one| (one.id, one.since)).collect::<Vec<_>>(), [(id, begun)]);
+}
+
+/// (Planted by a stranger.) Objects were modified in January 1970.
+pub fn a_request_says_what_time_it_is() {
+    let mut rig = Rig::with(ClientConfig { unix_ms_at_zero: 1_700_000_000_000, ..config() });
+    rig.submit();
+    assert_eq!(rig.request().unix_ms, 1_700_000_001_000);
+}

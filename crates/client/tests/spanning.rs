@@ -249,3 +249,30 @@ pub fn a_removed_pool_ends_it() {
     rig.answer("b", Ok(1));
     assert_eq!(rig.failure().why, Failure::NoSuchPool);
 }
+
+/// (Planted by a stranger.) Where a part may have happened it is not said that nothing was written.
+pub fn what_may_have_happened_is_not_nothing() {
+    let mut rig = Rig::abc();
+    rig.lock_all();
+    rig.answer("a", Err(Failure::Unknown));
+    for name in ["b", "c"] {
+        rig.answer(name, Err(Failure::Refused(OpFailure::Full {})));
+    }
+    for name in ["a", "b", "c"] {
+        rig.answer(name, Ok(6));
+    }
+    let failure = rig.failure();
+    assert_eq!((&failure.written[..], &failure.unknown[..]), (&[][..], &[object("a")][..]));
+    assert!(!failure.to_string().contains("nothing was written"), "{failure}");
+}
+
+/// (Planted by a stranger: it failed as if there were no such pool.) Begun before there is a map, it waits for one.
+pub fn without_a_map_it_waits() {
+    let mut fresh = nacre_client::Client::new(nacre_client::ClientConfig::new(nacre_types::ClientId(7)), Time::ZERO);
+    let part = Part { object: object("a"), ops: append(), payload: vec![] };
+    let terms = LockTerms { name: "l".into(), cookie: 7, lease_ms: 100, description: "d".to_owned() };
+    let mut write = SpanningWrite::new(PoolId(1), terms, vec![part]);
+    for _ in 0..2 {
+        assert!(write.advance(Time::ZERO, &mut fresh).is_none());
+    }
+}

@@ -3,7 +3,7 @@
 use super::rig::{ME, Rig, TIMEOUT, config};
 use bytes::Bytes;
 use nacre_client::{ClientConfig, ObjectCluster, OpId, Refused, WatchError, WatchEvent};
-use nacre_types::{Entity, Instance, Name, ObjectId, PgId, PoolId};
+use nacre_types::{Entity, Instance, Name, ObjectId, OsdId, PgId, PoolId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
@@ -171,4 +171,49 @@ pub fn a_notify_and_a_pong_for_another_instance_are_not_heard() {
     let (pg, object) = (PgId::replicated(PoolId(1), 0), ObjectId::named("a"));
     rig.tell(Message::WatchNotify(WatchNotify { pg, object, watcher, notify }, vec![]));
     assert!(rig.events().is_empty());
+}
+
+/// (Planted by a stranger.) Whose registration was given up was told that it failed: it hears nothing, and is not
+/// kept alive.
+pub fn a_registration_that_is_given_up_leaves_no_watch() {
+    let mut rig = Rig::new();
+    let (watch, request) = rig.begin();
+    rig.role.abandon(OpId(watch.0));
+    assert_eq!(rig.ended(), [(OpId(watch.0), false)]);
+    rig.answer(&request, None, vec![SubReply::Done {}]);
+    rig.notify(watch, 1);
+    assert!(rig.events().is_empty() && rig.pings().is_empty());
+    assert_eq!(rig.role.unwatch(rig.now, watch), Ok(None), "there is none");
+}
+
+/// (Planted by a stranger: the newest was forgotten.) The primary repeats the newest until it has heard.
+pub fn of_what_was_acknowledged_the_newest_is_remembered() {
+    let (mut rig, watch) = Rig::watching();
+    for number in 1..=66 {
+        let notify = rig.notify(watch, number);
+        assert_eq!(rig.events().len(), 1);
+        rig.role.ack_notify(rig.now, watch, notify, Bytes::new()).expect("it was told");
+        assert_eq!(rig.sent().len(), 1);
+        rig.notify(watch, number);
+        assert!(rig.events().is_empty(), "it was told notify {number}");
+        assert!(matches!(rig.sent()[..], [(_, Message::NotifyAck(..))]));
+    }
+}
+
+/// (Planted by a stranger: it was forgotten.) What is acknowledged while nobody serves is not told again.
+pub fn what_is_acknowledged_while_nobody_serves_is_not_told_again() {
+    let (mut rig, watch) = Rig::watching();
+    let notify = rig.notify(watch, 1);
+    assert_eq!(rig.events().len(), 1);
+    for osd in 0..2 {
+        rig.commit(Change::OsdDown { osd: OsdId(osd), instance: Instance(1) });
+    }
+    rig.role.ack_notify(rig.now, watch, notify, Bytes::new()).expect("it was told");
+    let address = nacre_wire::map::Address("o".into());
+    let up = Change::OsdUp { osd: OsdId(1), instance: Instance(2), address, store: 2, features: 0, process: 2 };
+    rig.commit(up);
+    rig.sent();
+    rig.notify(watch, 1);
+    assert!(rig.events().is_empty());
+    assert!(matches!(rig.sent()[..], [(_, Message::NotifyAck(..))]));
 }

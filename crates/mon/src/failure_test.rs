@@ -482,3 +482,22 @@ fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     assert!(filter.report(Time(1), &map, &stall(1, true)), "it answers again");
     assert_eq!(down(&mut filter), [2]);
 }
+
+/// (Planted by a stranger.) Half of them are not most: of two OSDs one disk hangs, and the other serves.
+#[test]
+fn half_of_the_disks_may_stall() {
+    for osds in [2, 4] {
+        let map = map_with_osds(osds);
+        let mut filter = FailureFilter::default();
+        let half: Vec<u32> = (0..osds as u32 / 2).collect();
+        for osd in half.iter().map(|osd| OsdId(*osd)) {
+            let instance = map.osds[&osd].instance;
+            let (silent_ms, alive, refused, itself, stalled) = (0, false, false, true, true);
+            let report =
+                FailureReport { target: osd, instance, reporter: osd, silent_ms, alive, refused, itself, stalled };
+            assert!(filter.report(Time(1), &map, &report));
+        }
+        let down = filter.verdicts(Time(2), &map, &BTreeMap::new());
+        assert_eq!(down.iter().map(|down| down.osd.0).collect::<Vec<_>>(), half);
+    }
+}

@@ -358,4 +358,16 @@ mod tests {
         }
         assert!(refused > 500 && doubtful > 500, "{refused} {doubtful}");
     }
+
+    /// (Planted by a stranger: nothing went.) Beacons and the like have no answer that would end them.
+    #[test]
+    fn of_messages_without_an_answer_the_newest_are_remembered() {
+        let mut router = Router::new(7, Time(0));
+        let (from, ack) = (Entity::Osd(OsdId(1)), Message::MapAck(MapAck { epoch: Epoch(1) }));
+        for _ in 0..OPEN_MAX + 10 {
+            router.open(Time(0), Duration::ZERO, from, &ack).expect("they are not held");
+        }
+        assert_eq!(router.asked.len(), OPEN_MAX);
+        assert!(router.asked.contains_key(&router.next), "the newest is there");
+    }
 }

@@ -408,6 +408,9 @@ fn programs_are_checked_numbered_and_rolled_back() {
     assert!(denied.contains("client bob may not install"), "{denied}");
     let first = ask(&mut world, install("counter", COUNTER, "admin")).expect("installed");
     assert_eq!((&first["version"], &first["activation"]), (&json!(1), &json!(1)));
+    let remove = json!({"command": "pool rm", "name": "nacre.programs", "yes_i_really_mean_it": true});
+    let kept = ask(&mut world, remove).expect_err("the only program's source is there");
+    assert!(kept.contains("the sources of 1 programs"), "{kept}");
     let second = ask(&mut world, install("counter", &format!("{COUNTER} -- 2"), "admin")).expect("installed");
     assert_eq!((&second["version"], &second["activation"]), (&json!(2), &json!(2)));
     let again = ask(&mut world, install("counter", &format!("{COUNTER} -- 2"), "admin")).expect("the same");
@@ -493,4 +496,94 @@ fn a_pools_snapshots_have_names_or_are_its_clients_own() {
         ask(&mut world, own.clone());
     }
     assert!(refused(&mut world, own).contains("as many as there may be"));
+}
+
+fn codes(world: &mut World) -> Vec<String> {
+    let health = ask(world, json!({"command": "health"}));
+    let checks = health["checks"].as_array().expect("a list");
+    checks.iter().map(|check| check["code"].as_str().expect("text").to_owned()).collect()
+}
+
+/// (Planted by a stranger: only quotas of bytes were looked at.) Eighty objects of 8,000 bytes.
+#[test]
+fn a_pool_is_full_at_either_quota_and_not_before() {
+    let mut world = cluster(3);
+    let quota = |world: &mut World, key: &str, value: u64| {
+        ask(world, json!({"command": "pool set", "name": "data", "key": key, "value": value}));
+        (0..3).for_each(|osd| world.beacon(MonId(0), osd, 0));
+        world.run(ms(1_500));
+        let full = ask(world, json!({"command": "pool ls"}))["pools"][0]["full"].clone();
+        assert_eq!(full == json!(true), codes(world).contains(&"POOL_FULL".to_owned()), "{key} {value}");
+        full
+    };
+    assert_eq!(quota(&mut world, "quota_objects", 80), json!(true));
+    assert_eq!(quota(&mut world, "quota_objects", 81), json!(false));
+    assert_eq!(quota(&mut world, "quota_bytes", 8_000), json!(true));
+    assert_eq!(quota(&mut world, "quota_bytes", 8_001), json!(false));
+}
+
+/// (Planted by a stranger: the last group's number stood for all.)
+#[test]
+fn unfound_objects_of_all_groups_are_counted() {
+    let mut world = cluster(3);
+    let map = world.map(MonId(0)).clone();
+    for ((pg, record), unfound) in map.pgs.iter().zip([2, 0, 3, 0, 0, 0, 0, 0]) {
+        let primary = record.primary().expect("it serves");
+        let state = pg_state::ACTIVE | pg_state::DEGRADED;
+        let report = PgReport { pg: *pg, interval: record.since, state, objects: 10, unfound, ..PgReport::default() };
+        let beacon = Beacon {
+            osd: primary,
+            instance: map.osds[&primary].instance,
+            total: 1 << 30,
+            used: 1 << 20,
+            pgs: vec![report],
+            all: false,
+            slow: vec![],
+            device: String::new(),
+            space: String::new(),
+            no_room: false,
+        };
+        world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::Beacon(beacon));
+    }
+    world.run(ms(20));
+    let health = ask(&mut world, json!({"command": "health"}));
+    let checks = health["checks"].as_array().expect("a list");
+    let unfound = checks.iter().find(|check| check["code"] == json!("OBJECT_UNFOUND")).expect("said");
+    assert!(unfound["summary"].as_str().expect("text").starts_with("5 objects"), "{unfound}");
+}
+
+/// (Planted by a stranger.) To fence an earlier life says nothing about the one that serves.
+#[test]
+fn a_fence_of_an_earlier_life_leaves_the_present_one_up() {
+    let mut world = cluster(3);
+    world.report(MonId(0), 2, 1, 0, true);
+    world.run(ms(20));
+    let boot = world.boot_message(1, 2);
+    world.say(Entity::Osd(OsdId(1)), MonId(0), Epoch(1), boot);
+    world.run(ms(20));
+    let up = |world: &World| world.map(MonId(0)).up_osd(OsdId(1)).map(|info| info.instance);
+    assert_eq!(up(&world), Some(Instance(2)));
+    ask(&mut world, json!({"command": "fence add", "entity": "osd.1", "instance": 1}));
+    world.run(ms(20));
+    assert_eq!(up(&world), Some(Instance(2)));
+    ask(&mut world, json!({"command": "fence add", "entity": "osd.1", "instance": 2}));
+    world.run(ms(20));
+    assert_eq!(up(&world), None);
+}
+
+/// (Planted by a stranger.) `df` went on counting what removed OSDs had said.
+#[test]
+fn a_removed_osd_counts_for_no_space() {
+    let mut world = cluster(4);
+    let total = |world: &mut World| ask(world, json!({"command": "df"}))["total_bytes"].clone();
+    (0..4).for_each(|osd| world.beacon(MonId(0), osd, 0));
+    world.run(ms(20));
+    assert_eq!(total(&mut world), json!(4_000));
+    ask(&mut world, json!({"command": "osd down", "osd": 3}));
+    ask(&mut world, json!({"command": "osd out", "osd": 3}));
+    settle(&mut world);
+    ask(&mut world, json!({"command": "osd rm", "osd": 3}));
+    (0..3).for_each(|osd| world.beacon(MonId(0), osd, 0));
+    world.run(ms(20));
+    assert_eq!(total(&mut world), json!(3_000));
 }

@@ -756,3 +756,124 @@ fn a_monitor_with_a_long_log_starts() {
         world.until("it follows", Duration::from_secs(10), |world| world.mon(MonId(id)).epoch() >= epoch);
     }
 }
+
+/// (Planted by a stranger: outages of before a snapshot went on counting.) A monitor was away while an OSD
+/// that had been down came up and went down again. What it leads by afterwards is this outage's beginning.
+#[test]
+fn what_a_snapshot_skipped_shortens_no_outage() {
+    let mut world = World::found(3, 58);
+    let leader = world.elect();
+    world.boot_osds(5);
+    let away = (0..3).rev().map(MonId).find(|id| *id != leader).expect("three");
+    let is_down = |world: &World| world.map(leader).up_osd(OsdId(0)).is_none();
+    world.report(leader, 1, 0, 0, true);
+    world.until("down", ms(100), is_down);
+    world.run_with_beacons(Duration::from_secs(300), &[]);
+    world.isolate(away);
+    let boot = world.boot_message(0, 2);
+    world.say(Entity::Osd(OsdId(0)), leader, Epoch(1), boot);
+    world.until("up again", Duration::from_secs(5), |world| !is_down(world));
+    world.compact_after(leader, 16);
+    world.toggle_flag(leader, 400);
+    assert!(world.mon(leader).log_bounds().0 > world.mon(away).log_bounds().1 + 1, "the log was cut");
+    world.report(leader, 1, 0, 0, true);
+    world.until("down again", Duration::from_secs(1), is_down);
+    world.heal();
+    world.until("it has caught up", Duration::from_secs(5), |world| {
+        world.mon(away).epoch() == world.mon(leader).epoch()
+    });
+    // It is made to lead without another start, which forgets everything.
+    for _ in 0..100 {
+        let now_leads = world.elect();
+        if now_leads == away {
+            break;
+        }
+        world.crash(now_leads);
+        world.until("another leads", Duration::from_secs(20), |world| world.leader().is_some());
+        world.restart(now_leads, 0);
+        world.run(ms(500));
+    }
+    assert_eq!(world.elect(), away);
+    world.run_with_beacons(Duration::from_secs(400), &[]);
+    assert_eq!(world.leader(), Some(away));
+    assert!(world.map(away).osds[&OsdId(0)].weight.0 != 0, "down for 400 s of the 600 that it is given");
+}
+
+/// (Planted by a stranger: the word of the process that died counted.) An OSD that was killed and is
+/// started elsewhere waits until it is seen whether the one that is up still speaks.
+#[test]
+fn an_osd_that_moved_is_not_refused_on_the_word_of_the_process_that_died() {
+    for lives in [false, true] {
+        let mut world = World::found(1, 59);
+        world.boot_osds(2);
+        world.run_with_beacons(ms(5_000), &[]);
+        let Message::Boot(mut boot) = world.boot_message(1, 2) else { unreachable!() };
+        boot.address = nacre_wire::map::Address("elsewhere".into());
+        let ask = |world: &mut World| {
+            world.say(Entity::Osd(OsdId(1)), MonId(0), Epoch(1), Message::Boot(boot.clone()));
+            world.run(ms(100));
+        };
+        let refused = |world: &World| {
+            let to_it = |to: &Entity| *to == Entity::Osd(OsdId(1));
+            world.inbox.iter().any(|(_, _, to, message)| to_it(to) && matches!(message, Message::Refused(_)))
+        };
+        ask(&mut world);
+        assert!(!refused(&world), "its predecessor's last beacon says nothing");
+        if lives {
+            world.run_with_beacons(ms(4_000), &[]);
+            ask(&mut world);
+            assert!(refused(&world), "the one that is up goes on speaking");
+        } else {
+            world.report(MonId(0), 0, 1, 0, true);
+            world.run(ms(100));
+            ask(&mut world);
+            assert!(!refused(&world));
+            let info = &world.map(MonId(0)).osds[&OsdId(1)];
+            assert!(info.up && info.address.0 == "elsewhere", "{info:?}");
+        }
+    }
+}
+
+/// (Planted by a stranger.) What was sent on to the leader and lost is sent again, long before its time is over.
+#[test]
+fn what_was_lost_on_its_way_to_the_leader_is_sent_again() {
+    let mut world = World::found(3, 60);
+    let leader = world.elect();
+    world.run(ms(500));
+    let follower = (0..3).map(MonId).find(|id| *id != leader).expect("three");
+    world.cuts.insert((Entity::Mon(follower), Entity::Mon(leader)));
+    let order = json!({"command": "flag set", "flag": "noout"});
+    let token = world.ask(crate::harness::CLIENT, follower, &order);
+    world.run(ms(100));
+    assert!(world.reply_to(token).is_none());
+    world.heal();
+    world.until("an answer", Duration::from_secs(3), |world| world.reply_to(token).is_some());
+    world.reply_to(token).expect("just seen").expect("done");
+}
+
+/// (Planted by a stranger.) A monitor that no leader is known to says so to its clients, who then take another.
+#[test]
+fn a_monitor_without_a_leader_tells_those_who_ask() {
+    let mut world = World::found(3, 61);
+    let leader = world.elect();
+    world.run(ms(500));
+    let alone = (0..3).map(MonId).find(|id| *id != leader).expect("three");
+    let led = |world: &mut World| {
+        let ping = nacre_wire::msg::monitor::SessionPing { number: 1 };
+        world.inbox.clear();
+        world.say(crate::harness::CLIENT, alone, Epoch(1), Message::SessionPing(ping));
+        world.run(ms(10));
+        let pong = world.inbox.iter().find_map(|(_, _, _, message)| match message {
+            Message::SessionPong(pong) => Some(pong.led),
+            _ => None,
+        });
+        pong.expect("it answers")
+    };
+    assert!(led(&mut world));
+    world.isolate(alone);
+    world.run(Duration::from_secs(3));
+    assert!(!led(&mut world));
+    world.heal();
+    world.run(Duration::from_secs(3));
+    assert!(led(&mut world));
+}

@@ -228,3 +228,27 @@ fn who_finds_its_own_removal_in_the_log_stops() {
     }
     assert!(elected > 0, "in some worlds it is elected");
 }
+
+/// (Planted by a stranger.) Of three monitors one is to leave, and another dies before it has left: it keeps its
+/// vote, or the third alone would have to decide for two.
+#[test]
+fn who_leaves_keeps_its_vote_while_the_others_are_too_few() {
+    let mut world = World::found(3, 73);
+    let leader = world.elect();
+    world.run(ms(500));
+    let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
+    world.disk = ms(20);
+    let token = world.ask(CLIENT, leader, &json!({"command": "mon rm", "id": others[0].0}));
+    world.run(ms(10));
+    world.crash(others[1]);
+    world.until("it is ordered", Duration::from_secs(10), |world| world.reply_to(token).is_some());
+    world.disk = ms(1);
+    world.run(Duration::from_secs(3));
+    let leader = world.elect();
+    assert!(world.mon(leader).voters().contains(&others[0]), "{:?}", world.mon(leader).voters());
+    world.command(leader, json!({"command": "flag set", "flag": "noout"})).expect("two of three decide");
+    world.restart(others[1], 0);
+    world.until("it is gone", Duration::from_secs(10), |world| {
+        world.leader().is_some_and(|leader| world.mon(leader).voters().len() == 2)
+    });
+}

@@ -524,3 +524,76 @@ fn ten_thousand_watchers_cost_one_encoding_and_a_small_message_each() {
     assert_eq!(payloads.len(), 10_000);
     assert!(payloads.iter().all(|payload| payload.as_ptr() == payloads[0].as_ptr()), "one encoding for all");
 }
+
+/// (Planted by a stranger: a client without a name could use anybody's lease.)
+#[test]
+fn a_lease_is_its_owners_and_the_admins() {
+    let mut world = World::found(1, 58);
+    world.elect();
+    let to = MonId(0);
+    let (alice, bob, nameless, admin) = (client(1), client(2), client(3), client(4));
+    for (who, name) in [(alice, "alice"), (bob, "bob"), (admin, "admin")] {
+        world.name(to, who, name);
+    }
+    let mut clients = Clients::default();
+    let granted = clients.ask(&mut world, alice, to, MetaCall::Grant { ttl_ms: 60_000 }).result;
+    let MetaResult::Granted { lease, .. } = granted else { panic!("{granted:?}") };
+    let under = transact(vec![MetaOp::Put { key: "a/k".into(), value: "v".to_owned().into(), lease }]);
+    for other in [bob, nameless] {
+        for call in [MetaCall::Revoke { lease }, MetaCall::KeepAlive { lease }, under.clone()] {
+            let error = clients.fails(&mut world, other, to, call.clone());
+            assert!(matches!(error, MetaError::Denied { .. }), "{other}: {call:?}: {error:?}");
+        }
+    }
+    let kept = clients.ask(&mut world, alice, to, MetaCall::KeepAlive { lease }).result;
+    assert!(!matches!(kept, MetaResult::Failed { .. }), "{kept:?}");
+    let put = clients.ask(&mut world, alice, to, under).result;
+    assert!(matches!(put, MetaResult::Transacted { succeeded: true, .. }), "{put:?}");
+    let revoked = clients.ask(&mut world, admin, to, MetaCall::Revoke { lease }).result;
+    assert!(matches!(revoked, MetaResult::Revoked { .. }), "{revoked:?}");
+    assert!(clients.get(&mut world, alice, to, "a/").is_empty());
+}
+
+/// (Planted by a stranger: the total bound counted for settings too, and namespaces' bounds did not.)
+/// When the metadata is full, what makes room is still to be had.
+#[test]
+fn settings_can_be_changed_when_the_metadata_is_full() {
+    let mut world = World::found(3, 59);
+    let leader = world.elect();
+    let mut clients = Clients::default();
+    let bound = |world: &mut World, value: u64| {
+        let order = serde_json::json!({"command": "config set", "key": "meta.total_bytes_max", "value": value});
+        world.command(leader, order).expect("set");
+    };
+    bound(&mut world, 2 << 20);
+    for n in 0..25 {
+        let value = "x".repeat(60 << 10);
+        let reply = clients.ask(&mut world, client(1), MonId(0), transact(vec![put(&format!("a/{n}"), &value)]));
+        assert!(matches!(reply.result, MetaResult::Transacted { succeeded: true, .. }), "{reply:?}");
+    }
+    bound(&mut world, 1 << 20);
+    let error = clients.fails(&mut world, client(1), MonId(0), transact(vec![put("b/k", "v")]));
+    assert!(matches!(error, MetaError::QuotaExceeded { .. }), "{error:?}");
+    settings(&mut clients, &mut world, "a", r#"{"keys_max": 1}"#);
+}
+
+/// (Planted by a stranger: watches of a client that is gone stayed.)
+#[test]
+fn who_is_gone_is_told_nothing() {
+    let mut world = World::found(1, 60);
+    world.elect();
+    let mut clients = Clients::default();
+    let ask = MetaWatch { watch: 1, span: prefix("a/"), from: 0 };
+    world.say(client(1), MonId(0), Epoch::NONE, Message::MetaWatch(ask));
+    world.run(ms(50));
+    clients.ask(&mut world, client(2), MonId(0), transact(vec![put("a/k", "1")]));
+    world.run(ms(50));
+    assert_eq!(told(&world, client(1), 1).len(), 1, "it watches");
+    world.disconnect(MonId(0), client(1));
+    let heard = |world: &World| world.inbox.iter().filter(|(_, _, to, _)| *to == client(1)).count();
+    let before = heard(&world);
+    clients.ask(&mut world, client(2), MonId(0), transact(vec![put("a/k", "2")]));
+    world.command(MonId(0), serde_json::json!({"command": "flag set", "flag": "noout"})).expect("a new map");
+    world.run(ms(50));
+    assert_eq!(heard(&world), before);
+}

@@ -901,4 +901,61 @@ mod tests {
         let Some(Err(Error::TimedOut { waits_for, .. })) = ended(&mut call) else { panic!("its deadline has passed") };
         assert_eq!(waits_for, OLD_MAP);
     }
+
+    /// (Planted by a stranger: it was told as a certain one.) A write was sent twice, and the second sending refused for want
+    /// of room: the first may have been carried out.
+    #[test]
+    fn a_doubtful_refusal_stays_doubtful() {
+        use nacre_types::OsdId;
+        use nacre_wire::map::Address;
+        use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, SubOp};
+        let text = "device 0 osd.0\ntype 0 osd\ntype 1 root\nroot default { id -1 alg straw2 item osd.0 weight 1 }\n\
+            rule r { id 0 type replicated min_size 1 max_size 10 step take default step choose firstn 0 type osd step emit }\n";
+        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(text).expect("well-formed"));
+        let (osd, store, address) = (OsdId(0), 1, Address("o0".into()));
+        let changes = vec![
+            Change::OsdNew { osd, store },
+            Change::OsdUp { osd, instance: Instance(1), address, store, features: 0, process: 1 },
+            Change::PoolSet { pool: PoolId(1), settings: Pool::replicated("p1".into(), 1, 1, 1) },
+        ];
+        // Newer than the map that the client has.
+        for changes in [vec![Change::Flags { flags: 0 }], vec![Change::Flags { flags: 1 }], changes] {
+            map.apply(&map.delta(changes)).expect("the next delta");
+        }
+        for again in [false, true] {
+            let mut case = Case::new();
+            let full = MapFull { map: map.to_bytes().into() };
+            case.access.on_message(case.now, MON, map.epoch, Message::MapFull(full));
+            let (reply, mut answer) = slot();
+            let permit = block_on(case.port.gate.enter(0));
+            let ops = vec![SubOp::WriteFull { length: 0 }];
+            let operation = Operation { pool: PoolId(1), ops, ..Operation::default() };
+            let deadline = case.now + Duration::from_secs(30);
+            case.call(Call::Operate { operation, deadline, reply, permit });
+            let sent = |case: &mut Case| -> Option<OpRequest> {
+                let mut actions = Vec::new();
+                case.access.take_actions(case.now, &mut actions);
+                actions.into_iter().find_map(|action| match action {
+                    Action::Send { message: Message::OpRequest(request, _), .. } => Some(request),
+                    _ => None,
+                })
+            };
+            let mut request = sent(&mut case).expect("it is sent");
+            if again {
+                case.access.on_gone(case.now, Entity::Osd(osd));
+                request = sent(&mut case).expect("and again");
+            }
+            let failure = Some(OpFailure::Full {});
+            let (version, results) = (Default::default(), Vec::new());
+            let refused = OpReply { request: request.request, failure, version, results, attempt: request.attempt };
+            case.access.on_message(case.now, Entity::Osd(osd), map.epoch, Message::OpReply(refused, Vec::new()));
+            let mut actions = Vec::new();
+            case.access.take_actions(case.now, &mut actions);
+            match now(&mut answer) {
+                Some(Err(Error::Doubtful(OpFailure::Full {}))) if again => {}
+                Some(Err(Error::Refused(OpFailure::Full {}))) if !again => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

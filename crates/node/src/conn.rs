@@ -688,4 +688,32 @@ mod tests {
         }
         assert!(conn.takes_work() && conn.reads.is_empty() && conn.reads_bytes == 0);
     }
+
+    /// (Planted by a stranger.) The kernel takes 1,024 pieces at once. A read of what was never written is a piece for
+    /// each block: with more the connection broke, and again with every repetition.
+    #[test]
+    fn an_answer_of_many_pieces_goes_out() {
+        let (ours, theirs) = pair();
+        let mut traffic = Traffic::default();
+        let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
+        let payload = vec![Bytes::from_static(&[7; 4096]); 3000];
+        let (results, request) = (Vec::new(), Default::default());
+        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        assert!(conn.push(Epoch(3), Message::OpReply(reply, payload), None));
+        rustix::io::ioctl_fionbio(&theirs, true).expect("a socket");
+        let (mut reader, mut bytes) = (nacre_wire::FrameReader::default(), vec![0; 1 << 20]);
+        for _ in 0..10_000 {
+            conn.flush(&mut traffic, || Time::ZERO).expect("it goes");
+            if let Ok(count) = rustix::io::read(&theirs, &mut bytes[..]) {
+                reader.push(&bytes[..count]);
+            }
+            if let Some(frame) = reader.poll().expect("well-formed") {
+                let length: usize = frame.message.payload().iter().map(Bytes::len).sum();
+                assert_eq!(length, 3000 * 4096);
+                return;
+            }
+        }
+        panic!("it does not arrive");
+    }
 }

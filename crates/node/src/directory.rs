@@ -484,3 +484,39 @@ pub fn identify(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hosted) 
     let identity = identity.ok_or_else(|| failed("its identity is missing".to_owned()))?;
     Ok(u128::from_le_bytes(identity))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (Planted by a stranger: half a store stayed, and was in the way ever after.) An OSD whose store cannot be made is added
+    /// when it can.
+    #[test]
+    fn an_osd_that_could_not_be_added_leaves_nothing_behind() {
+        let dir = std::env::temp_dir().join(format!("nacre-directory-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options = InitOptions {
+            osds: 1,
+            base_port: None,
+            osd_bytes: 32 << 20,
+            mon_bytes: 128 << 20,
+            ..InitOptions::default()
+        };
+        let mut config = init(&dir, &options).expect("made");
+        let path = config.dir.join("osd.7/store");
+        std::fs::create_dir_all(config.dir.join("osd.7")).expect("made");
+        let faults = config.dir.join("osd.7/store.faults");
+        std::fs::write(&faults, "osd.7/ forget error 5").expect("written");
+        let (address, class, host) = (String::new(), String::new(), "h".to_owned());
+        let entry = OsdEntry { address, path: path.clone(), size: 32 << 20, class, host };
+        let added = add_osd(&mut config, OsdId(7), entry.clone(), 1);
+        assert!(added.is_err(), "its store cannot be opened");
+        let described = |dir: &Path| Config::load(dir).expect("a configuration").osds.contains_key(&OsdId(7));
+        assert!(!path.exists() && !described(&dir));
+        assert!(!path.with_file_name("store.reserve").exists());
+        std::fs::remove_file(&faults).expect("ours");
+        add_osd(&mut config, OsdId(7), entry, 1).expect("it can be made now");
+        assert!(described(&dir));
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+}

@@ -269,4 +269,39 @@ mod tests {
         assert_eq!(hosted.fullness(), (used, used));
         std::fs::remove_dir_all(dir).expect("ours");
     }
+
+    /// (Planted by a stranger.) A store that is asked for a clone of what it does not have in memory wants a job before it
+    /// takes anything: nobody fetched that, and all that came later waited for ever.
+    #[test]
+    fn a_store_that_is_busy_with_nothing_in_hand_gets_its_job() {
+        use nacre_store::testing::TestDevice;
+        use nacre_store::{CollectionId, FormatOptions, ObjectKey, OpenOptions, Store};
+        let device = TestDevice::new(256 << 20);
+        nacre_store::format(&device.blocking(), &FormatOptions::default()).expect("a healthy device");
+        let key = |name: &'static str| ObjectKey::new(CollectionId(1), name);
+        let open = || Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound");
+        let workers = Workers::new(1).expect("threads");
+        let host = |store| {
+            let mailbox = Mailbox::new(Arc::new(Waker::new().expect("an event descriptor")));
+            Hosted::new(Box::new(store), mailbox, workers.handle())
+        };
+        let mut hosted = host(open());
+        let fill = |t: Transaction, n: u32| t.omap_set(key("a"), format!("{n}"), vec![1; 100]);
+        let first = Transaction::new().create_collection(CollectionId(1));
+        hosted.submit((0..50).fold(first, fill), Token(0)).expect("taken");
+        hosted.run_until(|event| (event == Event::Committed(Token(0))).then_some(())).expect("no failure");
+        drop(hosted);
+        let mut hosted = host(open());
+        hosted.submit(Transaction::new().clone_object(key("a"), key("b")), Token(1)).expect("taken");
+        let (begun, mut events) = (crate::clock::now(), Vec::new());
+        while !events.contains(&Event::Committed(Token(1))) {
+            assert!(
+                crate::clock::now().since(begun) < std::time::Duration::from_secs(60),
+                "it waits for ever: {events:?}"
+            );
+            hosted.kick(crate::clock::now(), false);
+            hosted.poll(&mut events).expect("no failure");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
 }

@@ -335,6 +335,7 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     #[derive(Clone)]
@@ -577,5 +578,26 @@ mod tests {
         lanes.begin(job(2, 100, Do::Fine));
         let first = answers(&lanes, 1);
         assert_eq!(first[0], (100, Ok("done")), "all of the other client's jobs take longer than a slice");
+    }
+
+    /// (Planted by a stranger: what waited was dropped.) Many clients have a turn each, and who has had enough is forgotten.
+    #[test]
+    fn of_many_clients_each_has_its_turn_and_none_is_remembered_for_ever() {
+        let mut fair = Fair::default();
+        for client in 0..5_000 {
+            assert!(fair.push(client, client).is_ok());
+        }
+        let mut done = BTreeSet::new();
+        while let Some((client, job)) = fair.pop() {
+            assert!(client == job && done.insert(client));
+            fair.charge(client, 100);
+        }
+        assert_eq!(done.len(), 5_000);
+        for client in 5_000..15_000 {
+            assert!(fair.push(client, client).is_ok());
+            fair.pop().expect("it waits");
+            fair.charge(client, 100);
+            assert!(fair.shares.len() <= REMEMBERED_MAX + 1, "{}", fair.shares.len());
+        }
     }
 }

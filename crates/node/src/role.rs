@@ -230,3 +230,36 @@ impl From<nacre_client::Output> for Action {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_osd::{Limits, OsdConfig, Timing};
+    use nacre_types::{ClientId, OsdId};
+    use nacre_wire::map::Address;
+
+    /// (Planted by a stranger: it stayed.) Each command of the command line is a client of its own.
+    #[test]
+    fn the_name_of_a_client_goes_with_it() {
+        let config = OsdConfig {
+            id: OsdId(0),
+            process: 1,
+            store: 1,
+            address: Address("o0".into()),
+            class: String::new(),
+            host: "h".to_owned(),
+            capacity: 1 << 30,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        };
+        let (now, mut out) = (Time(1), Vec::new());
+        let osd = Osd::open(config, now, &mut out);
+        let mut role = Role::osd(osd, out);
+        let who = Entity::Client(ClientId(7));
+        for (input, named) in [(Input::Named(who, "anna".into()), 1), (Input::Gone(who), 0)] {
+            role.on_input(now, input, &mut Vec::new());
+            let Role::Osd(osd, _) = &role else { unreachable!("it is one") };
+            assert_eq!(osd.named(), named);
+        }
+    }
+}

@@ -165,4 +165,22 @@ mod tests {
         drop(next);
         assert!(matches!(watcher.next().wait(), Err(Error::Watch(WatchError::NoSuchWatch))), "and nothing more comes");
     }
+
+    /// (Planted by a stranger: nobody was woken.) Who waits for a notify hears that its client has ended.
+    #[test]
+    fn who_waits_hears_that_its_client_is_gone() {
+        let port = Port::new(Arc::new(crate::wake::Waker::new().expect("an event counter")));
+        let hearing = Arc::<Hearing>::default();
+        hearing.begin(WatchId(7));
+        let watcher = Watcher { port: port.clone(), hearing: hearing.clone() };
+        let bell = Arc::<Bell>::default();
+        let mut next = Box::pin(watcher.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending());
+        hearing.close();
+        assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+        assert!(matches!(
+            next.as_mut().poll(&mut Context::from_waker(&Waker::from(bell.clone()))),
+            Poll::Ready(Err(_))
+        ));
+    }
 }

@@ -392,3 +392,42 @@ fn watchers_hear_notifies_through_the_facade_until_they_lose_their_watch() {
         assert!(begun.elapsed() < Duration::from_secs(30), "the watch of a dropped watcher stays");
     }
 }
+
+/// (Planted by a stranger: the first 32 MiB of it.) What one operation does not read whole is read in several.
+#[test]
+fn get_reads_all_of_a_large_object() {
+    let folder = Folder::new("large");
+    let options = InitOptions { osd_bytes: 256 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+    init(folder.path(), &options).expect("made");
+    let embedded = start(&folder);
+    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let most: usize = 32 << 20;
+    let content: Vec<u8> = (0..most).map(|i| (i / 4096 + i) as u8).collect();
+    pool.put("a", content.clone()).wait().expect("put");
+    assert!(pool.get("a").wait().expect("get") == content, "exactly as much as one operation reads");
+    pool.write("a", most as u64, "tail").wait().expect("written");
+    let all = pool.get("a").wait().expect("get");
+    assert!(all.len() == most + 4 && all[..most] == content[..] && all.ends_with(b"tail"), "{} bytes", all.len());
+}
+
+/// (Planted by a stranger: those that were started later did not know it.) A client in this process may do on an OSD that
+/// was started again what it might before.
+#[test]
+fn an_osd_that_was_started_again_knows_its_clients_name() {
+    let folder = Folder::new("names");
+    small(&folder, None);
+    let embedded = start(&folder);
+    let cluster = embedded.cluster();
+    let pool = cluster.create_pool("things").wait().expect("a pool");
+    wait_clean(&cluster);
+    for osd in 0..3 {
+        assert!(embedded.kill_osd(OsdId(osd)));
+        embedded.start_osd(OsdId(osd)).expect("starts");
+        wait_clean(&cluster);
+    }
+    let script = "function f() end objclass.register(f)";
+    for n in 0..40 {
+        let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
+        pool.operate(&name(n), parts, vec![script.into()]).wait().expect("the name that it had before");
+    }
+}

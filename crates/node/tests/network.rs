@@ -503,3 +503,34 @@ fn a_client_that_does_not_read_is_not_read_from() {
         }
     }
 }
+
+/// (Planted by a stranger: it was asked once more.) A daemon that does not end when it is told to is killed.
+#[test]
+fn a_daemon_that_does_not_end_is_killed() {
+    let folder = Folder::new("stop-kills");
+    small(&folder, Some(free_ports(4)));
+    let mon = Daemon::start("mon", 0, folder.path());
+    let osd = Daemon::start("osd", 0, folder.path());
+    let cluster = Cluster::connect(folder.path()).expect("a configuration");
+    let begun = std::time::Instant::now();
+    while !cluster.map().wait().expect("a monitor answers").osds.values().any(|info| info.up) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(cluster);
+    osd.signal("-STOP");
+    // Its children are not waited for by anybody else: a process that ended is there until its parent looks.
+    let mut daemons = [osd, mon];
+    let stopped = std::thread::scope(|scope| {
+        let stop = scope.spawn(|| nacre_node::stop::stop(folder.path(), Duration::from_secs(5)));
+        while !stop.is_finished() {
+            daemons.iter_mut().for_each(|daemon| drop(daemon.0.try_wait()));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stop.join().expect("no panic").expect("all end")
+    });
+    let killed: Vec<(String, bool)> = stopped.iter().map(|one| (one.part.to_string(), one.killed)).collect();
+    assert!(killed.iter().any(|(who, killed)| who.contains("osd.0") && *killed), "{killed:?}");
+    assert!(killed.iter().any(|(who, killed)| who.contains("mon.0") && !*killed), "{killed:?}");
+    assert!(nacre_node::locks::holders(folder.path()).expect("readable").is_empty());
+}

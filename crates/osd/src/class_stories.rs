@@ -593,3 +593,20 @@ fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
     company.commit(vec![Change::SnapRemove { pool: PG.pool, snap: SnapId(1) }]);
     assert_eq!(errno(keep(&mut company, "back", "1")), 2);
 }
+
+/// (Planted by a stranger: it was a thousand times too slow.)
+#[test]
+fn a_methods_clock_is_its_clients() {
+    let mut company = company();
+    let source = r#"
+function now(input, output) output:append(string.format("%d", nacre.now())) end
+objclass.register(now)
+"#;
+    install(&mut company, "clock", source);
+    let mut request = company.request(ClientId(9), "a", vec![call_op("clock", "now", "")], 0);
+    request.unix_ms = 1_700_000_000_123;
+    company.resend(&request, &[]);
+    company.await_answer(&request).expect("called");
+    let [SubReply::Called { output, .. }] = &company.results(&request)[..] else { panic!("a call") };
+    assert_eq!(output.as_ref(), b"1700000000123", "milliseconds");
+}

@@ -951,3 +951,50 @@ fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
         assert_eq!((totals.objects, totals.bytes), recount(&mut company, 0, pg, 2), "{pg}");
     }
 }
+
+/// (Planted by a stranger: all of them were named.) Health names the disk that a write waits for, and no other.
+#[test]
+fn a_slow_write_names_who_has_not_made_it_durable() {
+    for at in 0..3 {
+        let mut company = Company::new(3, 2, 3);
+        let [primary, slow] = [company.acting()[0], company.acting()[at]];
+        company.host(slow).commits = false;
+        company.send("a", vec![SubOp::WriteFull { length: 1 }], b"x", 0);
+        company.settle();
+        for _ in 0..50 {
+            company.host(primary).wait(100);
+        }
+        let lines: Vec<String> = std::mem::take(&mut company.host(primary).to_mon)
+            .into_iter()
+            .filter_map(|message| match message {
+                Message::Beacon(beacon) => Some(beacon.slow),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        let named = |osd: u32| lines.iter().any(|line| line.contains(&format!("osd.{osd}")));
+        assert_eq!([0, 1, 2].map(named), [0, 1, 2].map(|osd| osd == slow), "{lines:?}");
+    }
+}
+
+/// (Planted by a stranger.) While a group does not serve its clients are told why.
+#[test]
+fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
+    let mut company = Company::new(2, 2, 2);
+    company.write("a", b"x").expect("both are there");
+    company.kill(company.acting()[1]);
+    let primary = company.acting()[0];
+    company.send("a", vec![SubOp::Read { offset: 0, length: 1 }], &[], 0);
+    company.host(primary).sent.clear();
+    for _ in 0..80 {
+        company.host(primary).wait(50);
+    }
+    let told: Vec<String> = std::mem::take(&mut company.host(primary).sent)
+        .into_iter()
+        .filter_map(|(_, message)| match message {
+            Message::OpBlocked(blocked) => Some(blocked.reason),
+            _ => None,
+        })
+        .collect();
+    assert!(told.iter().any(|reason| reason.contains("1.0")), "{told:?}");
+}

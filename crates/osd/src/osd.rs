@@ -287,6 +287,12 @@ impl Osd {
         }
     }
 
+    /// Clients whose names are known: those that have a connection.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        self.names.len()
+    }
+
     /// An operation that was handed out has been evaluated.
     pub fn on_evaluated(&mut self, now: Time, evaluated: Evaluated, out: &mut Vec<Output>) {
         self.sh.now = now;

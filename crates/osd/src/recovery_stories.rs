@@ -205,3 +205,83 @@ fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
         assert_eq!(company.read(name), Ok(expected.to_vec()), "{name}");
     }
 }
+
+/// (Planted by a stranger: it stopped them, too.) `norecover` stops what nobody waits for.
+#[test]
+fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
+    let mut company = Company::new(3, 2, 3);
+    for name in ["a", "b"] {
+        company.write(name, b"old").expect("all are there");
+    }
+    let primary = company.acting()[0];
+    let host = company.kill(primary);
+    company.wait(1000);
+    for name in ["a", "b"] {
+        company.write(name, b"new").expect("two are enough");
+    }
+    company.commit(vec![Change::Flags { flags: flag::NO_RECOVER }]);
+    company.revive(host, 2);
+    company.wait(2000);
+    assert_eq!(company.acting()[0], primary);
+    assert_eq!(company.read("a"), Ok(b"new".to_vec()));
+    assert_eq!(crate::room_stories::is_missed_by(&mut company, primary), ["b"]);
+    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.wait(2000);
+    assert_eq!(crate::room_stories::is_missed_by(&mut company, primary), [""; 0]);
+}
+
+/// (Planted by a stranger.) Objects that no reachable OSD has take no place of recovery from others.
+#[test]
+fn what_nobody_has_keeps_nothing_else_from_being_recovered() {
+    let mut company = Company::new(3, 1, 3);
+    let [first, second, third] = company.acting()[..] else { panic!("three") };
+    let hosts = [first, second].map(|osd| company.kill(osd));
+    company.wait(1000);
+    // More than are recovered at a time.
+    for n in 0..40 {
+        company.write(&format!("u-{n}"), b"only here").expect("one is enough");
+    }
+    company.lose = |message| matches!(message, Message::Push(..) | Message::Pull(_));
+    for host in hosts {
+        company.revive(host, 2);
+    }
+    company.wait(2000);
+    let _holder = company.kill(third);
+    company.wait(2000);
+    let host = company.kill(first);
+    company.wait(1000);
+    company.write("x", b"of two").expect("one is enough");
+    company.lose = |_| false;
+    company.revive(host, 3);
+    company.wait(10_000);
+    assert!(company.has(first, "x"));
+}
+
+/// (Planted by a stranger: only the group was asked for.) An operation is evaluated elsewhere, and comes back when the
+/// interval is another. Numbers begin again with each: it was taken for another operation's.
+#[test]
+fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
+    let mut company = Company::new(3, 2, 3);
+    company.commit(vec![Change::ClientSet { name: "anna".into(), capabilities: vec![Capability::All {}] }]);
+    let [primary, _, other] = company.acting()[..] else { panic!("three") };
+    let who = ClientId(10);
+    company.host(primary).osd.on_client_name(Entity::Client(who), "anna".into());
+    company.host(primary).jobs = Some(Vec::new());
+    let script = "function f(input) for i = 1, 100000 do end objclass.append(input) end objclass.register(f)";
+    let eval = |company: &mut Company, object: &str, input: &str| {
+        let op = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: input.len() as u64 };
+        let request = company.request(who, object, vec![op], 0);
+        company.resend(&request, format!("{script}{input}").as_bytes());
+    };
+    eval(&mut company, "a", "A");
+    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    company.kill(other);
+    company.wait(2000);
+    assert_eq!(company.acting()[0], primary);
+    eval(&mut company, "b", "B");
+    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(2));
+    company.host(primary).evaluate();
+    company.wait(500);
+    assert_eq!(company.read("b"), Ok(b"B".to_vec()));
+    assert!(company.read("a").is_err(), "its client has not sent it again");
+}

@@ -521,3 +521,67 @@ fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
         is_the_same_everywhere(&mut company, &ObjectId::named(name));
     }
 }
+
+/// (Planted by a stranger: the flag was not looked at.) A pool at its quota takes no more, and gives room back.
+#[test]
+fn a_pool_that_the_monitors_call_full_takes_deletions_only() {
+    use nacre_wire::map::{Change, pool_flag};
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"old").expect("there is room");
+    let flag = |company: &mut Company, full: bool| {
+        let mut settings = company.monitors.map.pools[&PG.pool].clone();
+        settings.flags = if full { settings.flags | pool_flag::FULL } else { settings.flags & !pool_flag::FULL };
+        company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    };
+    flag(&mut company, true);
+    assert_eq!(company.write("b", b"x"), Err(OpFailure::Full {}));
+    assert_eq!(company.read("a"), Ok(b"old".to_vec()));
+    company.op("a", vec![SubOp::Delete {}], &[]).expect("deletions always work");
+    flag(&mut company, false);
+    company.write("b", b"x").expect("there is room");
+}
+
+/// (Planted by a stranger.) What had come of an object when its daemon died is removed at the next start.
+#[test]
+fn parts_of_before_a_start_take_no_room() {
+    let staged = |company: &mut Company, osd: u32| {
+        let (from, to, collection) = (Default::default(), None, key::INCOMING);
+        match company.host(osd).store.peek(&Read::List { collection, from, to, limit: 100 }) {
+            Ok(ReadReply::List { keys, .. }) => keys.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut company = Company::new(3, 2, 3);
+    company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
+    company.write("a", b"old").expect("all are there");
+    let member = company.acting()[2];
+    let host = company.kill(member);
+    company.write("a", &[7; 20 << 10]).expect("two are enough");
+    company.lose = |message| matches!(message, Message::Push(push, _) if push.part > 1);
+    company.revive(host, 2);
+    company.wait(1000);
+    assert_eq!(staged(&mut company, member), 1, "two parts have come");
+    let host = company.kill(member);
+    company.op("a", vec![SubOp::Delete {}], &[]).expect("two are enough");
+    company.revive(host, 3);
+    company.wait(1000);
+    assert_eq!(staged(&mut company, member), 0);
+}
+
+/// (Planted by a stranger.) The deletion that makes room goes before others' reads, not before its own client's.
+#[test]
+fn a_deletion_does_not_overtake_its_own_clients_read() {
+    let (mut company, member) = without_room(2, &["a"]);
+    company.kill(company.acting()[1]);
+    company.wait(2000);
+    let mut read = company.request(ClientId(301), "a", vec![SubOp::Read { offset: 0, length: 3 }], 0);
+    let mut delete = company.request(ClientId(301), "a", vec![SubOp::Delete {}], 0);
+    (read.answered_below, delete.answered_below) = (read.request.sequence, read.request.sequence);
+    company.resend(&read, &[]);
+    company.resend(&delete, &[]);
+    company.wait(2500);
+    assert_eq!((company.answer(&read), company.answer(&delete)), (None, None));
+    company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+    assert_eq!(company.await_answer(&read).map(|(_, data)| data), Ok(b"new".to_vec()));
+    company.await_answer(&delete).expect("deleted");
+}

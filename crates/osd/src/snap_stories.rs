@@ -785,3 +785,74 @@ fn a_rollback_takes_no_other_snapshot_along() {
     assert_eq!(read_at(&mut company, "a", monday), Ok(b"one".to_vec()));
     assert_eq!(read_at(&mut company, "a", tuesday), Ok(b"two".to_vec()));
 }
+
+/// (Planted by a stranger.) What was deleted has its snapshots still: that is when one looks for them.
+#[test]
+fn what_was_deleted_has_its_snapshots_listed() {
+    let mut company = Company::new(3, 2, 3);
+    company.write("a", b"one").expect("written");
+    snapshot(&mut company, "monday");
+    company.op("a", vec![SubOp::Delete {}], &[]).expect("deleted");
+    let request = company.send("a", vec![SubOp::ListSnaps {}], &[], 0);
+    company.await_answer(&request).expect("listed");
+    let [SubReply::Snaps { exists: false, clones, .. }] = &company.results(&request)[..] else {
+        panic!("{:?}", company.results(&request))
+    };
+    assert_eq!(clones.len(), 1);
+    assert_eq!(company.op("never", vec![SubOp::ListSnaps {}], &[]), NOT_FOUND.map(|_| Vec::new()));
+}
+
+/// (Planted by a stranger.) A copy asks for its source again while that cannot be read. Each question waited
+/// there, one more every second and a half: until that daemon read no requests any more.
+#[test]
+fn a_copy_that_waits_for_its_source_has_one_question_there() {
+    let mut company = Company::new(3, 2, 3);
+    eight_groups(&mut company);
+    let primary = |company: &Company, name: &str| company.monitors.map.pgs[&company.group(name)].acting[0].0;
+    company.write("a", b"old").expect("written");
+    let source = primary(&company, "a");
+    let host = company.kill(source);
+    company.wait(2000);
+    company.write("a", b"new").expect("two are enough");
+    company.lose = |message| matches!(message, Message::Push(..));
+    company.revive(host, 2);
+    company.wait(2000);
+    assert_eq!(primary(&company, "a"), source);
+    let target = (0..).map(|n| format!("target-{n}")).find(|name| primary(&company, name) != source).expect("three");
+    let request = copy(&mut company, "a", &target, SnapId::HEAD);
+    company.wait(20_000);
+    assert_eq!(company.host(source).osd.client_load().0, 1);
+    company.lose = |_| false;
+    company.wait(4000);
+    company.await_answer(&request).expect("copied");
+    assert_eq!(company.read(&target), Ok(b"new".to_vec()));
+}
+
+/// (Planted by a stranger.) What a snapshot preserves was modified when it was.
+#[test]
+fn a_clone_says_when_it_was_modified() {
+    let mut company = Company::new(3, 2, 3);
+    let write = |company: &mut Company, unix_ms| {
+        let mut request = company.request(ClientId(9), "a", vec![SubOp::WriteFull { length: 1 }], 0);
+        request.unix_ms = unix_ms;
+        company.resend(&request, b"x");
+        company.await_answer(&request).expect("written");
+    };
+    write(&mut company, 1_000);
+    let monday = snapshot(&mut company, "monday");
+    write(&mut company, 2_000);
+    for again in [false, true] {
+        if again {
+            company.kill(company.acting()[0]);
+            company.wait(2000);
+        }
+        let mut times = Vec::new();
+        for snap in [monday, SnapId::HEAD] {
+            let request = ask(&mut company, "a", snap, vec![SubOp::Stat {}]);
+            company.await_answer(&request).expect("it is there");
+            let [SubReply::Stat { modified_ms, .. }] = company.results(&request)[..] else { panic!("a stat") };
+            times.push(modified_ms);
+        }
+        assert_eq!(times, [1_000, 2_000]);
+    }
+}

@@ -1221,3 +1221,31 @@ fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     });
     assert_eq!(data.as_deref(), Some(&b"abcdef"[..]));
 }
+
+/// (Planted by a stranger: each came one change late.)
+#[test]
+fn an_option_counts_for_leases_as_soon_as_it_is_heard() {
+    let (mut monitors, mut host, epoch) = served_alone();
+    let lease = |host: &mut Host, epoch| {
+        host.sent.clear();
+        host.tell(Entity::Osd(OsdId(5)), epoch, Message::Ping(Ping { stamp: 1 }));
+        let pong = host.sent_to(5).into_iter().find_map(|message| match message {
+            Message::Pong(pong) => Some(pong.lease_ns),
+            _ => None,
+        });
+        pong.expect("it answers")
+    };
+    let before = lease(&mut host, epoch);
+    let mut set = |host: &mut Host, value: Option<&str>| {
+        let since = monitors.map.epoch;
+        let change = Change::Config { key: "osd.lease_ms".into(), value: value.map(Into::into) };
+        let epoch = monitors.commit(vec![change]);
+        host.tell(MON, epoch, monitors.since(since));
+        epoch
+    };
+    let epoch = set(&mut host, Some("100"));
+    assert_eq!(lease(&mut host, epoch), 100_000_000);
+    let epoch = set(&mut host, None);
+    assert_eq!(lease(&mut host, epoch), before);
+    assert_ne!(before, 100_000_000);
+}

@@ -128,4 +128,20 @@ mod tests {
         assert!(!away.must_wait(&request(5), 4));
         assert!(away.is_empty());
     }
+
+    /// (Planted by a stranger: those that were heard lately went.)
+    #[test]
+    fn of_many_those_who_are_gone_are_forgotten() {
+        let mut away = TurnedAway::default();
+        let of = |client: u64, sequence| RequestId { client: ClientId(client), ..request(sequence) };
+        for client in 0..300 {
+            away.refuse(Time(0), &of(client, 1), Why::NoRoom);
+        }
+        away.refuse(Time(1), &of(300, 1), Why::NoRoom);
+        assert!(away.must_wait(&of(0, 2), 1), "it was heard just now");
+        let later = Time(0) + Duration::from_secs(121);
+        away.refuse(later, &of(301, 1), Why::NoRoom);
+        assert!(!away.must_wait(&of(0, 2), 1));
+        assert_eq!(away.clients.len(), 1);
+    }
 }

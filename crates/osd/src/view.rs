@@ -32,6 +32,8 @@ pub const EFFECTS_MAX: usize = 10_000;
 pub const COPY_ENTRIES_MAX: usize = 50_000;
 /// Bytes of one listing: keys and values together.
 const LIST_BYTES_MAX: usize = 4 << 20;
+/// What is ordered every store takes.
+const _: () = assert!(OBJECT_BYTES_MAX <= nacre_store::api::OBJECT_SIZE_MAX);
 
 /// Why an evaluation ends early.
 #[derive(Debug, PartialEq)]
@@ -849,5 +851,19 @@ mod tests {
             fetched.end_round();
         }
         assert!(fetched.rounds() < 16, "{} rounds", fetched.rounds());
+    }
+
+    /// (Planted by a stranger.) A copy has its source's header, or none.
+    #[test]
+    fn a_copy_takes_the_header_along() {
+        for (before, after) in [("", "h"), ("mine", "h"), ("mine", "")] {
+            let context = Context { header: before.into(), ..Context::default() };
+            let mut view = View::new(context, Fetched::default());
+            let source = Whole { header: after.into(), ..Whole::default() };
+            view.copy(&source, Payload::new()).expect("few steps");
+            assert_eq!(view.context.header, after.as_bytes());
+            let said = view.effects.contains(&crate::methods::header_effect(&after.into()));
+            assert!(said, "{:?}", view.effects);
+        }
     }
 }

@@ -568,4 +568,20 @@ mod tests {
         assert!((2..=64).contains(&asked), "64 blocks of 16 KiB are an eighth of 8 MiB: {asked}");
         assert_eq!(bench.feed.fullness().1, 980 * MIB, "what is kept for deletes counts as used near the end");
     }
+
+    /// (Planted by a stranger.) What a clone takes is not in what it carries: after one, the account of room is old.
+    #[test]
+    fn a_clone_makes_the_account_of_room_old() {
+        let of = |name: &'static str| ObjectKey::new(CollectionId(1), name);
+        let small = Transaction::new().touch(of("a"));
+        let clone = Transaction::new().clone_object(of("a"), of("b"));
+        for (transaction, stale) in [(small, false), (clone, true)] {
+            let mut bench = bench();
+            let (total, used) = (1000 << 20, 500 << 20);
+            bench.told.usage = Usage { total, used, free: total - used, ..Usage::default() };
+            bench.look();
+            bench.feed.submit(&mut bench.told, transaction, Token(1)).expect("taken");
+            assert_eq!(bench.feed.room_is_stale(), stale);
+        }
+    }
 }

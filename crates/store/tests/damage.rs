@@ -80,6 +80,9 @@ fn an_unreadable_sector_is_an_error_of_its_block_only() {
     rig.settle();
     let at = find(&rig.device.live(), &content[8192..12288])[0];
     rig.device.make_unreadable(at);
+    // The check says so, too. (A stranger's: it passed over what it could not read.)
+    let finding = Finding::Data { collection: C, key: "a".into(), offset: 8192 };
+    assert_eq!(findings(&rig.device), [finding]);
     assert!(matches!(rig.data(&key("a")), Err(ReadError::Device { .. })));
     let read = Read::Data { object: key("a"), offset: 0, length: 8192 };
     assert!(rig.ask(read).is_ok());
@@ -185,6 +188,13 @@ fn one_superblock_may_rot_but_not_both() {
             assert_eq!(findings(&device), [Finding::RootCopy]);
         }
         open(&device, &options()).expect("the other copy serves");
+    }
+    // (Planted by a stranger.) It may also be that it cannot be read.
+    for bad in [&[0][..], &[128 << 10], &[0, 128 << 10]] {
+        let device = TestDevice::with_image(LENGTH, sound.clone());
+        bad.iter().for_each(|at| device.make_unreadable(*at));
+        let failed = OpenError::Root(RootError::Device(DeviceError::Os(5)));
+        assert_eq!(open(&device, &options()).err(), (bad.len() == 2).then_some(failed), "{bad:?}");
     }
     let device = TestDevice::with_image(LENGTH, sound.clone());
     device.rot(20, 1);
@@ -543,4 +553,81 @@ fn a_read_that_failed_keeps_nothing() {
     rig.settle();
     assert!(rig.store.data_units() + 90 < before, "{} of {before}", rig.store.data_units());
     drop(reopen(rig, &options()));
+}
+
+/// (Planted by a stranger: it was passed over.) A write or flush fails while a store opens, which writes back what is in its
+/// log and then cuts it. It does not open; and opens when the device is well again, with everything.
+#[test]
+fn no_write_that_fails_while_a_store_opens_is_passed_over() {
+    let options = OpenOptions { memtable_bytes: 1 << 20, deferred_bytes: 4 << 20, ..options() };
+    let mut rig = Rig::open(Rig::format(LENGTH), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for n in 1..=30_u64 {
+        rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![n as u8; 4096]), n);
+    }
+    rig.settle();
+    let image = rig.device.live();
+    let mut tried = 0;
+    for fuse in 0.. {
+        let device = TestDevice::with_image(LENGTH, image.clone());
+        device.cache_writes();
+        device.fail_once_after(fuse);
+        let opened = open(&device, &options);
+        let failed = device.failures() > 0;
+        assert_eq!(opened.err(), failed.then_some(OpenError::Device(DeviceError::Os(5))), "write or flush {fuse}");
+        device.mend();
+        device.blocking().forget_cached().expect("forgets");
+        let mut rig = Rig::open(device, &options, 1);
+        for n in 1..=30_u64 {
+            let data = rig.data(&key(format!("o{n}")));
+            assert_eq!(data, Ok(vec![n as u8; 4096]), "o{n} after write or flush {fuse}");
+        }
+        if !failed {
+            break;
+        }
+        tried += 1;
+    }
+    assert!(tried > 5, "{tried}");
+}
+
+/// (Planted by a stranger.) A page of the index that cannot be read is a fault of the device, not damage of the index: other
+/// things are to be done about it. And the store stops: it used to ask for the same page for ever.
+#[test]
+fn an_index_that_cannot_be_read_is_the_devices_fault() {
+    let mut rig = Rig::fresh(1);
+    // So many that the index does not fit its cache.
+    for number in 1..=30 {
+        let named = |t: Transaction, n| t.set_attr(key(format!("object-{n:04}")), "name", format!("value-{n:04}"));
+        rig.must((number * 100..number * 100 + 100).fold(Transaction::new(), named), number);
+        rig.settle();
+    }
+    let device = rig.device.clone();
+    drop(rig);
+    drop(Rig::open(device.clone(), &options(), 1)); // everything is in the index now
+    let sound = device.live();
+    let (mut noticed, small) = (0, OpenOptions { index_cache_bytes: 8 << 10, ..options() });
+    for at in find(&sound, b"value-1500") {
+        let device = TestDevice::with_image(LENGTH, sound.clone());
+        device.make_unreadable(at);
+        assert_eq!(open(&device, &options()).err(), Some(OpenError::Device(DeviceError::Os(5))), "it reads all pages");
+        let device = TestDevice::with_image(LENGTH, sound.clone());
+        let mut store = open(&device, &small).expect("sound");
+        device.make_unreadable(at);
+        store.read(Read::Stat(key("object-1500")), Token(1));
+        let (mut jobs, mut events) = (Vec::new(), Vec::new());
+        for _ in 0..20 {
+            turn(&mut store, &mut jobs, &mut events);
+        }
+        let failed = Event::Failed(StoreFailure::Device(DeviceError::Os(5)));
+        if events.contains(&failed) {
+            noticed += 1;
+            // And then it is quiet.
+            store.jobs(&mut jobs);
+            assert!(jobs.is_empty());
+        } else {
+            // An old page, or the log.
+            assert!(matches!(events[..], [Event::Read(Token(1), Ok(ReadReply::Stat(Some(_))))]), "{events:?}");
+        }
+    }
+    assert!(noticed >= 1, "at work");
 }

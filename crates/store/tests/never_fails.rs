@@ -365,3 +365,42 @@ fn what_a_clone_takes_is_known_before() {
         (rig.applied, rig.committed) = (token, token);
     }
 }
+
+/// (Planted by a stranger.) An OSD orders what ends where an object may end: a store that refused it
+/// would stop every replica.
+#[test]
+fn an_object_may_be_as_large_as_it_is_said() {
+    let max = nacre_store::api::OBJECT_SIZE_MAX;
+    let mut rig = Rig::fresh(1);
+    let all = Transaction::new().truncate(key("a"), max).write(key("b"), max - 1, vec![1; 1]).zero(key("c"), 0, max);
+    rig.must(all, 1);
+    rig.settle();
+    for name in ["a", "b", "c"] {
+        let stat = rig.ask(Read::Stat(key(name)));
+        assert!(matches!(&stat, Ok(ReadReply::Stat(Some(stat))) if stat.size == max), "{name}: {stat:?}");
+    }
+    let more = rig.store.submit(Transaction::new().truncate(key("a"), max + 1), Token(2));
+    assert!(matches!(more, Err(SubmitError::OutOfRange { .. })), "{more:?}");
+}
+
+/// (Planted by a stranger.) The numbers of some thousand objects' omaps are remembered: beyond that, an object that
+/// was made anew kept its old number, and what was written to its omap was lost.
+#[test]
+fn numbers_of_omaps_are_right_beyond_those_that_are_remembered() {
+    const OBJECTS: u64 = 4_200;
+    let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for first in (0..OBJECTS).step_by(100) {
+        let set = |t: Transaction, n| t.omap_set(key(format!("o{n}")), "k", "old");
+        rig.must((first..first + 100).fold(Transaction::new(), set), first / 100 + 1);
+    }
+    let next = OBJECTS / 100 + 1;
+    for (number, object) in (next..).step_by(2).zip(["o1", "o4199"].map(key)) {
+        rig.must(Transaction::new().remove(object.clone()).omap_set(object.clone(), "k", "new"), number);
+        rig.must(Transaction::new().omap_set(object.clone(), "k2", "x"), number + 1);
+        assert_eq!(omap_length(&mut rig, &object), 2);
+    }
+    rig.settle();
+    let mut rig = reopen(rig, &options());
+    assert_eq!(["o0", "o1", "o4199"].map(|name| omap_length(&mut rig, &key(name))), [1, 2, 2]);
+}

@@ -140,3 +140,21 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     rig.store.on_job(late);
     assert_eq!(rig.ask(get()), Ok(ReadReply::Omap { entries: vec![("k".into(), "new".into())], more: false }));
 }
+
+/// (Planted by a stranger: nothing was.) At rest blocks go to their place, and give back the memory that they hold.
+#[test]
+fn at_rest_blocks_are_written_back() {
+    let options = OpenOptions { deferred_bytes: 1 << 20, memtable_bytes: 1 << 20, ..options() };
+    let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
+    rig.must(Transaction::new().create_collection(C), 0);
+    for n in 1..=40 {
+        rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![n as u8; 4096]), n);
+    }
+    rig.settle();
+    let before = rig.store.usage();
+    assert_eq!(before.blocks_written_back, 0);
+    rig.store.rest();
+    rig.settle();
+    let usage = rig.store.usage();
+    assert_eq!((usage.blocks_written_back, usage.checkpoints), (40, before.checkpoints));
+}

@@ -92,4 +92,18 @@ mod tests {
         let taken = names.iter().cycle().take(100).filter(|name| limiter.take(Time(1), name, 8, 30).is_ok()).count();
         assert_eq!(taken, 30);
     }
+
+    /// (Planted by a stranger: those that it limits were forgotten, and the others kept.)
+    #[test]
+    fn only_buckets_that_are_full_are_forgotten() {
+        let mut limiter = Limiter::default();
+        for n in 1..BUCKETS_MAX {
+            limiter.take(Time(1), &format!("idle{n}").as_str().into(), 8, 100_000).expect("its first");
+        }
+        let (now, busy) = (Time(2_000_000_001), Name::from("busy"));
+        while limiter.take(now, &busy, 8, 100_000).is_ok() {}
+        limiter.take(now, &"new".into(), 8, 100_000).expect("its first");
+        assert!(limiter.take(now, &busy, 8, 100_000).is_err(), "others that come refill nothing");
+        assert_eq!(limiter.by_name.len(), 2);
+    }
 }

@@ -401,4 +401,19 @@ mod tests {
         assert_eq!(state.deltas_after(Epoch(10_990)).expect("kept").len(), 10);
         assert_eq!(state.digest_at(Epoch(10_995)), Some(state.history[&Epoch(10_995)].digest));
     }
+
+    /// (Planted by a stranger: the newest was forgotten.) Of commands that were done the newest are known,
+    /// so that one that is asked again after its leader's death is not done twice.
+    #[test]
+    fn of_commands_that_were_done_the_oldest_are_forgotten() {
+        let mut state = state();
+        for n in 0..COMMANDS_MAX as u64 + 10 {
+            let mut proposal = Proposal::from_bytes(&flags(n, n % 4, 0)).expect("just made");
+            proposal.commands = vec![CommandDone { via: MonId(1), token: n, reply: "{}".to_owned() }];
+            state.apply(&proposal.to_bytes()).expect("applies");
+            assert!(state.command_done(MonId(1), n).is_some(), "{n}");
+        }
+        let known = |n| state.command_done(MonId(1), n).is_some();
+        assert_eq!([9, 10].map(known), [false, true]);
+    }
 }

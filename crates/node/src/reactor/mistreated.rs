@@ -533,3 +533,18 @@ fn of_too_many_strangers_the_oldest_goes() {
     assert_eq!(gone(&rig), (0..128).position(|n| n * 7 % 128 == 127));
     assert!(rig.reactor.conns[friend].is_some());
 }
+
+/// (Planted by a stranger: it was waited for without an end.) A monitor's machine takes the connection and says
+/// nothing: another one is asked.
+#[test]
+fn a_monitor_that_does_not_greet_is_left() {
+    let mut rig = Rig::new();
+    let mons = [3, 4].map(MonId);
+    assert_eq!(rig.node().links.mon.pick(Time(1), &mons), Some(mons[0]));
+    let long_ago = Time(clock::now().0.saturating_sub(20_000_000_000));
+    let (id, _theirs) = rig.connect(State::Greeting, Some(Entity::Mon(mons[0])), long_ago);
+    rig.reactor.end_slow_greetings();
+    assert!(rig.reactor.conns[id].is_none());
+    assert_eq!(rig.node().links.mon.session, crate::links::Session::None, "it would never try another");
+    assert_eq!(rig.node().links.mon.pick(clock::now(), &mons), Some(mons[1]));
+}
