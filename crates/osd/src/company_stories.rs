@@ -998,3 +998,28 @@ fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
         .collect();
     assert!(told.iter().any(|reason| reason.contains("1.0")), "{told:?}");
 }
+
+/// (Reading; F17.) Each repetition of an update that was not durable everywhere kept its data until then: one slow member and
+/// ten clients filled what the daemon holds for clients, and it read nothing of any other group.
+#[test]
+fn repetitions_of_what_is_not_committed_take_nothing() {
+    let mut company = Company::new(3, 2, 3);
+    company.lose = |message| matches!(message, Message::ReplicateAck(_));
+    let data = vec![7; 1 << 20];
+    let mut write = company.send("a", vec![SubOp::WriteFull { length: 1 << 20 }], &data, 0);
+    company.settle();
+    let primary = company.acting()[0];
+    let one = company.host(primary).osd.client_load();
+    assert!(one.1 > 1 << 20);
+    for attempt in 2..20 {
+        write.attempt = attempt;
+        company.resend(&write, &data);
+        company.settle();
+        assert_eq!(company.host(primary).osd.client_load(), one);
+    }
+    company.lose = |_| false;
+    company.await_answer(&write).expect("written");
+    let attempts: Vec<u32> = company.replies.iter().map(|(reply, _)| reply.attempt).collect();
+    assert_eq!(attempts, [19], "one answer, to the last attempt");
+    assert_eq!(company.host(primary).osd.client_load(), (0, 0));
+}

@@ -296,3 +296,19 @@ fn many_client_instances_leave_a_bounded_memory() {
         assert!(longest <= 1 << 20, "a message of {longest} bytes");
     }
 }
+
+/// (Reading.) A notify is no update, so nobody asks its client when it first sent it. A group that had forgotten clients once
+/// refused every notify of who had written nothing there, for ever: it might be an old one. It may: notifies come at least once.
+#[test]
+fn who_only_notifies_is_heard_where_clients_were_forgotten() {
+    let mut company = forgetful();
+    for client in 100..105 {
+        write_once(&mut company, client);
+        time_passes(&mut company);
+    }
+    let ops = vec![SubOp::Notify { timeout_ms: 1000, length: 0 }];
+    let notify = company.request(ClientId(300), "shared", ops, 0);
+    company.resend(&notify, &[]);
+    company.settle();
+    company.await_answer(&notify).expect("nobody watches");
+}

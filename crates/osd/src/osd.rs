@@ -359,7 +359,7 @@ impl Osd {
     }
 
     fn on_copied(&mut self, reply: OpReply, payload: Payload) {
-        let Some(copied) = self.sh.copies.on_answer(reply, payload) else { return };
+        let Some(copied) = self.sh.copies.on_answer(self.sh.instance, reply, payload) else { return };
         if let Some(pg) = self.pgs.get_mut(&copied.pg)
             && pg.interval.since == copied.interval
         {
@@ -630,6 +630,9 @@ impl Osd {
             }
         }
         assert_eq!(self.sh.client_load, all, "operations of clients were miscounted");
+        let notifies = self.pgs.values().map(crate::pg::Pg::notify_load);
+        let notifies = notifies.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        assert_eq!(self.sh.notify_load, notifies, "notifies that wait were miscounted");
         assert_eq!(self.sh.blocked_load, blocked, "operations of groups that did not serve were miscounted");
     }
 

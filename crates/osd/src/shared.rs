@@ -41,7 +41,10 @@ pub struct Shared {
     pub counters: Counters,
     /// Client operations in hand, and their bytes.
     pub client_load: (usize, u64),
-    /// Of these, those that came while their group did not serve.
+    /// Notifies that wait for watchers, and their bytes. Not in `client_load`: what ends them comes from
+    /// clients, and is not read while that is full.
+    pub notify_load: (usize, u64),
+    /// Of `client_load`, those that came while their group did not serve.
     pub blocked_load: std::collections::BTreeMap<PgId, (usize, u64)>,
     /// Lines for the cluster log, sent with the next beacon.
     pub log: Vec<(Severity, String, Once)>,
@@ -176,6 +179,7 @@ impl Shared {
             awaited: Expected::default(),
             counters: Counters::default(),
             client_load: (0, 0),
+            notify_load: (0, 0),
             blocked_load: std::collections::BTreeMap::new(),
             log: Vec::new(),
             acks: Vec::new(),

@@ -856,3 +856,40 @@ fn a_clone_says_when_it_was_modified() {
         assert_eq!(times, [1_000, 2_000]);
     }
 }
+
+/// (Reading.) A question's number was all that its answer was known by, and numbers begin again with each life: what an
+/// earlier life had asked for came late, was taken for the source of another copy, and that was acknowledged.
+#[test]
+fn what_an_earlier_life_asked_for_is_no_source() {
+    use nacre_types::{Entity, Instance, OsdId, Version};
+    use nacre_wire::msg::client::{OpReply, RequestId};
+    use nacre_wire::msg::snap::Whole;
+    let mut company = Company::new(3, 2, 3);
+    eight_groups(&mut company);
+    company.write("a", b"right").expect("written");
+    let primary = |name: &str| company.monitors.map.pgs[&company.group(name)].acting[0].0;
+    let target = (0..).map(|n| format!("target-{n}")).find(|name| primary(name) != primary("a")).expect("three serve");
+    let (asks, asked) = (primary(&target), primary("a"));
+    company.lose = |message| matches!(message, Message::OpRequest(..));
+    let request = copy(&mut company, "a", &target, SnapId::HEAD);
+    company.settle();
+    let client = ClientId(u64::MAX - u64::from(asks));
+    let instance = Instance(company.host(asks).osd.instance().0 - 1);
+    let object = Whole { size: 5, ..Whole::default() };
+    for number in 1..5 {
+        let late = OpReply {
+            request: RequestId { client, instance, sequence: 1 << 63 | number },
+            failure: None,
+            version: Version::NONE,
+            results: vec![SubReply::Whole { object: object.clone() }],
+            attempt: 1,
+        };
+        let epoch = company.monitors.map.epoch;
+        let message = Message::OpReply(late, vec![bytes::Bytes::from_static(b"wrong")]);
+        company.host(asks).tell(Entity::Osd(OsdId(asked)), epoch, message);
+    }
+    company.settle();
+    company.lose = |_| false;
+    company.await_answer(&request).expect("copied");
+    assert_eq!(company.read(&target), Ok(b"right".to_vec()));
+}

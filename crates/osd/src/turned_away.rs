@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// A client that says nothing for so long does not repeat anything any more.
 const GONE: Duration = Duration::from_secs(120);
+/// Operations of one client that are noted: more than a client has in flight.
+const WAITING_MAX: usize = 4_096;
 /// Clients looked through for such when there are more.
 const CLIENTS: usize = 256;
 
@@ -70,7 +72,9 @@ impl TurnedAway {
         let first = || Client { heard: now, waiting: BTreeSet::new(), at_once: true };
         let client = self.clients.entry(who).or_insert_with(first);
         client.heard = now;
-        client.waiting.insert(request.sequence);
+        if client.waiting.len() < WAITING_MAX {
+            client.waiting.insert(request.sequence);
+        }
         client.at_once &= why != Why::NoRoom;
         client.at_once
     }
@@ -143,5 +147,17 @@ mod tests {
         away.refuse(later, &of(301, 1), Why::NoRoom);
         assert!(!away.must_wait(&of(0, 2), 1));
         assert_eq!(away.clients.len(), 1);
+    }
+
+    /// (Reading.) A client that asks for what no map has may go on for ever.
+    #[test]
+    fn what_is_noted_of_one_client_is_bounded() {
+        let mut away = TurnedAway::default();
+        for sequence in 1..20_000 {
+            away.refuse(Time(0), &request(sequence), Why::NoRoom);
+        }
+        let noted: usize = away.clients.values().map(|client| client.waiting.len()).sum();
+        assert_eq!(noted, WAITING_MAX);
+        assert!(away.must_wait(&request(30_000), 1) && !away.must_wait(&request(1), 1));
     }
 }

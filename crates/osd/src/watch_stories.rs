@@ -366,3 +366,44 @@ fn a_notify_modifies_nothing() {
     assert_eq!(company.outcome(&notify).1, [ANNA, BERT], "both missed it");
     assert_eq!(stat(&mut company), 1_000);
 }
+
+/// (Reading.) A notify is repeated while its client goes on writing the object, or renews its lock there: the
+/// repetition was refused as overtaken, though the notify was under way.
+#[test]
+fn a_notify_goes_on_though_its_client_writes_meanwhile() {
+    let mut company = watched(3);
+    let notify = company.notify(20_000, "new");
+    company.ack(ANNA, &notify, "");
+    let mut write = company.request(NOTIFIER, "a", vec![SubOp::WriteFull { length: 1 }], 0);
+    write.answered_below = notify.answered_below;
+    company.resend(&write, b"x");
+    company.await_answer(&write).expect("written");
+    company.resend(&OpRequest { attempt: 2, ..notify.clone() }, b"new");
+    company.settle();
+    assert!(company.answer(&notify).is_none(), "Bert is still to acknowledge");
+    company.ack(BERT, &notify, "");
+    assert_eq!(company.outcome(&notify).0, [ANNA, BERT]);
+}
+
+/// (Reading; F17.) Notifies that wait counted like other operations of clients. When there were so many that the daemon read no more, it
+/// did not read either what would have ended them: all of them timed out, and watchers who had acknowledged lost their watches.
+#[test]
+fn notifies_that_wait_keep_nobody_from_being_heard() {
+    let mut company = watched(3);
+    company.limit(crate::Limits { client_ops: 16, ..crate::Limits::default() });
+    let primary = company.acting()[0];
+    let waiting: Vec<OpRequest> = (0..6).map(|_| company.notify(60_000, "new")).collect();
+    assert_eq!(company.host(primary).osd.client_load(), (0, 0), "they wait aside");
+    for notify in &waiting[4..] {
+        assert!(
+            matches!(company.answer(notify), Some(Err(OpFailure::TooMany { .. }))),
+            "a quarter of the room is theirs"
+        );
+    }
+    for notify in &waiting[..4] {
+        company.ack(ANNA, notify, "");
+        company.ack(BERT, notify, "");
+        assert_eq!(company.outcome(notify).0, [ANNA, BERT]);
+    }
+    assert_eq!(company.host(primary).osd.client_load(), (0, 0));
+}

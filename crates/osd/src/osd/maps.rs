@@ -20,6 +20,8 @@ const TOLD_MAX: usize = 1024;
 /// Bytes of messages held, of one sender and of all. Always one, whatever its size.
 const HELD_BYTES_EACH: usize = 32 << 20;
 const HELD_BYTES: usize = 128 << 20;
+/// Groups of which it is noted that operations found no room.
+const GROUPS_NOTED_MAX: usize = 4_096;
 
 impl Osd {
     pub(super) fn subscribe(&mut self) {
@@ -282,6 +284,10 @@ impl Osd {
         let room = self.held.len() < most && (first || room);
         // A client's operations keep their order, those that find no room too.
         if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
+            // The group is the client's word, and need not exist.
+            if self.turned_away.len() >= GROUPS_NOTED_MAX && !self.turned_away.contains_key(&request.pg) {
+                return;
+            }
             let away = self.turned_away.entry(request.pg).or_default();
             if away.must_wait(&request.request, request.answered_below) || !room {
                 away.refuse(self.sh.now, &request.request, Why::NoRoom);
@@ -289,6 +295,9 @@ impl Osd {
                 return;
             }
             away.take(&request.request);
+            if away.is_empty() {
+                self.turned_away.remove(&request.pg);
+            }
         }
         if room {
             self.sh.counters.borders.held += 1;

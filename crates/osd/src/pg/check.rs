@@ -40,7 +40,7 @@ impl Pg {
         let Some(primary) = self.as_primary() else { return Default::default() };
         let answers = primary.in_flight.iter().flat_map(|update| &update.answers);
         let ordered = answers.filter_map(|answer| answer.op.as_ref());
-        let all = primary.objects.all().chain(primary.watching.operations()).chain(ordered);
+        let all = primary.objects.all().chain(ordered);
         let mut load = [(0, 0); 2];
         for op in all.filter(|op| op.is_counted()) {
             for (ops, bytes) in &mut load[..=usize::from(op.blocked)] {
@@ -48,5 +48,11 @@ impl Pg {
             }
         }
         load
+    }
+
+    /// Notifies that wait for watchers here, and their bytes.
+    pub(crate) fn notify_load(&self) -> (usize, u64) {
+        let waiting = self.as_primary().into_iter().flat_map(|primary| primary.watching.operations());
+        waiting.fold((0, 0), |(count, bytes), op| (count + 1, bytes + op.bytes()))
     }
 }

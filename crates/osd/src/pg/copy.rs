@@ -12,7 +12,7 @@
 use super::Pg;
 use crate::key;
 use crate::shared::Shared;
-use nacre_types::{ClientId, Epoch, ObjectId, PgId, Time};
+use nacre_types::{ClientId, Epoch, Instance, ObjectId, PgId, Time};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::snap::Whole;
 use nacre_wire::{Message, Payload};
@@ -69,7 +69,11 @@ pub struct Copied {
 
 impl Copies {
     /// An answer to one of the questions, if it is one. Whoever is asked with an old map is asked again.
-    pub fn on_answer(&mut self, reply: OpReply, payload: Payload) -> Option<Copied> {
+    /// Numbers begin again with each `instance`: what an earlier one asked for is another copy's.
+    pub fn on_answer(&mut self, instance: Instance, reply: OpReply, payload: Payload) -> Option<Copied> {
+        if reply.request.instance != instance {
+            return None;
+        }
         let Asked { pg, interval, target, request, .. } = self.asked.remove(&reply.request.sequence)?;
         let source = match (reply.failure, reply.results.into_iter().next()) {
             (None, Some(SubReply::Whole { object })) => Ok(Arc::new(Source { object, data: payload })),

@@ -165,7 +165,9 @@ impl Pg {
         self.forget_under_way(sh);
         let Some(primary) = self.primary() else { return };
         let mut gone = primary.objects.drain();
-        gone.extend(primary.watching.drain());
+        let notifies = primary.watching.drain();
+        notifies.iter().for_each(|op| Self::take_back(op, sh));
+        gone.extend(notifies);
         gone.extend(primary.in_flight.drain(..).flat_map(|update| update.answers).filter_map(|answer| answer.op));
         for op in gone {
             Self::release(&op, sh);
@@ -784,6 +786,17 @@ impl Pg {
         let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
+            // It was taken for a read, and its class became another while it read: what writes wait
+            // for it has not waited for.
+            Outcome::Update(_) if !op.is_write() => {
+                let mut op = op;
+                if learn_of_calls(&mut op, &sh.programs) && !op.is_write() {
+                    let why = "a method that only reads has written".to_owned();
+                    let failed = Outcome::failed(OpFailure::Invalid { why });
+                    return self.conclude(op, context, full, scene, failed, sh);
+                }
+                self.back_to_front(op);
+            }
             Outcome::Update(_) if !self.clones_are_ready(&op, &context, sh) => {
                 // Its queue finds out what it waits for.
                 self.back_to_front(op);

@@ -20,6 +20,7 @@
 //! commit).
 
 use super::Pg;
+use super::dedup::Seen;
 use super::object::{Context, Pending};
 use super::replication::Answer;
 use crate::claims::{Claims, Scene, watch_attr};
@@ -338,24 +339,30 @@ impl Pg {
     }
 
     fn begin_notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
-        if self.answered_from_memory(&op, sh) {
+        let id = op.request.request;
+        if let Some(under_way) = self.watching().notifies.get_mut(&id) {
+            // A resend: one answer, to the last attempt.
+            (under_way.op.from, under_way.op.request.attempt) = (op.from, op.request.attempt);
+            Self::release(&op, sh);
             return;
         }
-        let id = op.request.request;
+        // What is remembered are updates: of a notify that somebody missed. Of another one nothing is
+        // known, also where its client is not or has written since: it may be told twice.
+        let is_remembered = matches!(self.local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
+        if is_remembered && self.answered_from_memory(&op, sh) {
+            return;
+        }
         let [SubOp::Notify { timeout_ms, .. }] = op.request.ops[..] else { unreachable!("asked before it is called") };
         let of_object = |notify: &&Notify| notify.op.request.object == op.request.object;
         let watching = &self.as_primary().expect("serving").watching;
         let full = watching.notifies.values().filter(of_object).count() >= NOTIFIES_MAX;
-        if let Some(under_way) = self.watching().notifies.get_mut(&id) {
-            // A resend: one answer, to the last attempt.
-            let old = std::mem::replace(&mut under_way.op, op);
-            Self::release(&old, sh);
-            return;
-        }
         let failure = match context.exists {
             false => Some(OpFailure::NotFound {}),
             true if full => {
                 Some(OpFailure::TooMany { what: format!("{NOTIFIES_MAX} notifies of the object wait already") })
+            }
+            true if Self::too_many_wait(&op, sh) => {
+                Some(OpFailure::TooMany { what: "notifies wait at this daemon already".to_owned() })
             }
             true => None,
         };
@@ -371,11 +378,30 @@ impl Pg {
         let (missed, waiting) = context.claims.watches.keys().copied().partition(fenced);
         let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
         let acked = BTreeMap::new();
+        let op = Self::set_aside(op, sh);
         let notify = Notify { op, version: context.version, ends, sent: sh.now, waiting, acked, missed };
         self.watching().notifies.insert(id, notify);
         sh.wake_at(ends);
         self.tell_watchers(&id, None, sh);
         self.conclude_if_over(&id, sh);
+    }
+
+    /// Whether notifies that wait have their share of what a daemon holds for clients already: a quarter.
+    fn too_many_wait(op: &Pending, sh: &Shared) -> bool {
+        let (count, bytes) = sh.notify_load;
+        let limits = &sh.config.limits;
+        count > 0 && (count >= limits.client_ops / 4 || bytes + op.bytes() > limits.client_bytes / 4)
+    }
+    /// It waits for watchers, and holds up no other operation.
+    fn set_aside(op: Pending, sh: &mut Shared) -> Pending {
+        Self::release(&op, sh);
+        sh.notify_load = (sh.notify_load.0 + 1, sh.notify_load.1 + op.bytes());
+        Pending { blocked: false, ..op }
+    }
+    /// It waits no more: it is an operation in hand again, until it is answered.
+    pub(super) fn take_back(op: &Pending, sh: &mut Shared) {
+        sh.notify_load = (sh.notify_load.0 - 1, sh.notify_load.1 - op.bytes());
+        sh.client_load = (sh.client_load.0 + 1, sh.client_load.1 + op.bytes());
     }
 
     /// Sends a notify to those who have not acknowledged it.
@@ -417,6 +443,7 @@ impl Pg {
         }
         let Notify { mut op, version, waiting, acked, mut missed, .. } =
             watching.notifies.remove(id).expect("just seen");
+        Self::take_back(&op, sh);
         missed.extend(waiting);
         let early = mutant(Mutant::NotifyAnsweredEarly);
         if missed.is_empty() || early {
