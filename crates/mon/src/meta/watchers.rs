@@ -56,6 +56,12 @@ fn told(who: Who, after: u64, through: u64, payload: Option<Bytes>) -> (Entity, 
     (who.0, Message::MetaEvents(MetaEvents { watch: who.1, after, through }, payload.into_iter().collect()))
 }
 
+/// Places of those of some keys, which are sorted, that are in a span.
+fn within<'a>(by_key: &'a [(&Name, usize)], span: &'a MetaSpan) -> impl Iterator<Item = usize> + 'a {
+    let from = by_key.partition_point(|(key, _)| *key < span.first());
+    by_key[from..].iter().take_while(|(key, _)| span.has(key)).map(|(_, place)| *place)
+}
+
 impl Watchers {
     /// A client begins a watch, or moves it.
     pub fn watch(&mut self, meta: &Meta, client: Entity, name: &Name, ask: MetaWatch, mail: &mut Mail) {
@@ -128,33 +134,18 @@ impl Watchers {
         }
     }
 
-    /// What each group is to be told, in the events' order. A key's groups are looked up, and the
-    /// keys of a group with two ends: so that it costs what is told, not events times groups.
-    fn sorted<'a>(&self, events: &[&'a MetaEvent]) -> BTreeMap<MetaSpan, Vec<&'a MetaEvent>> {
-        let mut sorted: BTreeMap<MetaSpan, Vec<&MetaEvent>> = BTreeMap::new();
-        for event in events {
-            let bytes = event.key().as_bytes();
+    /// Groups that concern one of these keys, which are sorted. A key's groups are looked up, and the
+    /// keys of a group with two ends: so that it costs no more than there is to tell.
+    fn concerned(&self, by_key: &[(&Name, usize)]) -> BTreeSet<MetaSpan> {
+        let mut spans = BTreeSet::new();
+        for (key, _) in by_key {
+            let bytes = key.as_bytes();
             let prefixes = (0..=bytes.len()).map(|length| MetaSpan::Prefix { prefix: Name::copy(&bytes[..length]) });
-            let spans = prefixes.chain([MetaSpan::Key { key: event.key().clone() }]);
-            for span in spans.filter(|span| self.groups.contains_key(span)) {
-                sorted.entry(span).or_default().push(event);
-            }
+            let all = prefixes.chain([MetaSpan::Key { key: (*key).clone() }]);
+            spans.extend(all.filter(|span| self.groups.contains_key(span)));
         }
-        if self.between.is_empty() {
-            return sorted;
-        }
-        let mut by_key: Vec<(&Name, usize)> = events.iter().map(|event| event.key()).zip(0..).collect();
-        by_key.sort_unstable();
-        for span in &self.between {
-            let from = by_key.partition_point(|(key, _)| *key < span.first());
-            let concerned = by_key[from..].iter().take_while(|(key, _)| span.has(key));
-            let mut places: Vec<usize> = concerned.map(|(_, place)| *place).collect();
-            if !places.is_empty() {
-                places.sort_unstable();
-                sorted.insert(span.clone(), places.into_iter().map(|place| events[place]).collect());
-            }
-        }
-        sorted
+        spans.extend(self.between.iter().filter(|span| within(by_key, span).next().is_some()).cloned());
+        spans
     }
 
     /// Revisions after `before` were applied.
@@ -175,9 +166,17 @@ impl Watchers {
             // First: what comes with the loss of a right is not for who has lost it.
             self.recheck(meta, mail);
         }
+        let mut by_key: Vec<(&Name, usize)> = events.iter().map(|event| event.key()).zip(0..).collect();
+        by_key.sort_unstable();
         let mut told_bytes = 0;
-        for (span, mine) in self.sorted(&events) {
-            let mine: Vec<MetaEvent> = mine.into_iter().cloned().collect();
+        for span in self.concerned(&by_key) {
+            if told_bytes > TOLD_BYTES_MAX {
+                self.overrun(&span, now, mail);
+                continue;
+            }
+            let mut places: Vec<usize> = within(&by_key, &span).collect();
+            places.sort_unstable();
+            let mine: Vec<MetaEvent> = places.into_iter().map(|place| events[place].clone()).collect();
             let shared = MetaEvents::encode(&mine);
             told_bytes += shared.len();
             if told_bytes > TOLD_BYTES_MAX {
