@@ -34,22 +34,27 @@ fn settle(world: &mut World) {
             bytes: 1_000,
             ..PgReport::default()
         };
-        let instance = map.osds[&primary].instance;
-        let beacon = Beacon {
-            osd: primary,
-            instance,
-            total: 1 << 30,
-            used: 1 << 20,
-            pgs: vec![report],
-            all: false,
-            slow: vec![],
-            device: String::new(),
-            space: String::new(),
-            no_room: false,
-        };
-        world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::Beacon(beacon));
+        say_of_group(world, primary, report);
     }
     world.run(ms(20));
+}
+
+/// A primary says how one of its groups is.
+fn say_of_group(world: &mut World, primary: OsdId, report: PgReport) {
+    let (instance, epoch) = (world.map(MonId(0)).osds[&primary].instance, world.map(MonId(0)).epoch);
+    let beacon = Beacon {
+        osd: primary,
+        instance,
+        total: 1 << 30,
+        used: 1 << 20,
+        pgs: vec![report],
+        all: false,
+        slow: vec![],
+        device: String::new(),
+        space: String::new(),
+        no_room: false,
+    };
+    world.say(Entity::Osd(primary), MonId(0), epoch, Message::Beacon(beacon));
 }
 
 fn ask(world: &mut World, request: Value) -> Value {
@@ -531,19 +536,7 @@ fn unfound_objects_of_all_groups_are_counted() {
         let primary = record.primary().expect("it serves");
         let state = pg_state::ACTIVE | pg_state::DEGRADED;
         let report = PgReport { pg: *pg, interval: record.since, state, objects: 10, unfound, ..PgReport::default() };
-        let beacon = Beacon {
-            osd: primary,
-            instance: map.osds[&primary].instance,
-            total: 1 << 30,
-            used: 1 << 20,
-            pgs: vec![report],
-            all: false,
-            slow: vec![],
-            device: String::new(),
-            space: String::new(),
-            no_room: false,
-        };
-        world.say(Entity::Osd(primary), MonId(0), map.epoch, Message::Beacon(beacon));
+        say_of_group(&mut world, primary, report);
     }
     world.run(ms(20));
     let health = ask(&mut world, json!({"command": "health"}));

@@ -56,6 +56,15 @@ fn is_the_same_everywhere(company: &mut Company, object: &ObjectId) {
     assert!(versions.iter().all(|version| *version == versions[0]), "{object}: {versions:?}");
 }
 
+/// Objects of which the member has parts that have come, and not all.
+fn staged(company: &mut Company, osd: u32) -> usize {
+    let (from, to, collection) = (Default::default(), None, key::INCOMING);
+    match company.host(osd).store.peek(&Read::List { collection, from, to, limit: 100 }) {
+        Ok(ReadReply::List { keys, .. }) => keys.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
 pub(crate) fn is_missed_by(company: &mut Company, osd: u32) -> Vec<String> {
     let group = company.host(osd).osd.pgs().find(|group| group.id() == PG).expect("it is there");
     group.local.missing.keys().map(ToString::to_string).collect()
@@ -282,13 +291,6 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
 /// now, it took its room for ever.
 #[test]
 fn parts_that_are_of_no_use_any_more_take_no_room() {
-    let staged = |company: &mut Company, osd: u32| {
-        let (from, to, collection) = (Default::default(), None, key::INCOMING);
-        match company.host(osd).store.peek(&Read::List { collection, from, to, limit: 100 }) {
-            Ok(ReadReply::List { keys, .. }) => keys.len(),
-            other => panic!("{other:?}"),
-        }
-    };
     for other_interval in [true, false] {
         let mut company = Company::new(3, 2, 3);
         company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
@@ -544,13 +546,6 @@ fn a_pool_that_the_monitors_call_full_takes_deletions_only() {
 /// (Planted by a stranger.) What had come of an object when its daemon died is removed at the next start.
 #[test]
 fn parts_of_before_a_start_take_no_room() {
-    let staged = |company: &mut Company, osd: u32| {
-        let (from, to, collection) = (Default::default(), None, key::INCOMING);
-        match company.host(osd).store.peek(&Read::List { collection, from, to, limit: 100 }) {
-            Ok(ReadReply::List { keys, .. }) => keys.len(),
-            other => panic!("{other:?}"),
-        }
-    };
     let mut company = Company::new(3, 2, 3);
     company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
     company.write("a", b"old").expect("all are there");

@@ -598,15 +598,16 @@ impl Pg {
     pub(super) fn answer_when_committed(&mut self, version: Version, answer: Answer, sh: &mut Shared) {
         let primary = self.primary().expect("only primaries answer");
         match primary.in_flight.iter_mut().find(|update| update.version >= version) {
-            // A client asks again every two seconds: each copy would keep its data until then (F17).
-            Some(update) if update.answers.iter().any(|waits| waits.is_for(&answer)) => {
-                let waits = update.answers.iter_mut().find(|waits| waits.is_for(&answer)).expect("just seen");
-                (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
-                if let Some(op) = answer.op {
-                    Self::release(&op, sh);
+            Some(update) => match update.answers.iter_mut().find(|waits| waits.is_for(&answer)) {
+                // A client asks again every two seconds: each copy would keep its data until then (F17).
+                Some(waits) => {
+                    (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
+                    if let Some(op) = answer.op {
+                        Self::release(&op, sh);
+                    }
                 }
-            }
-            Some(update) => update.answers.push(answer),
+                None => update.answers.push(answer),
+            },
             None => self.answer(answer, None, sh),
         }
     }
