@@ -143,16 +143,17 @@ impl Engine {
         budget: &Budget,
         arguments: impl FnOnce(&Lua) -> mlua::Result<MultiValue>,
     ) -> Result<MultiValue, ScriptError> {
+        // The thread's stack is given back while nothing is bounded: that takes memory first, and
+        // what is thrown for want of it is caught by nobody.
+        self.meter.end(&self.lua);
+        let ready = self.thread.reset(self.prelude[function].clone());
         self.meter.begin(&self.lua, budget, self.resting);
         self.with_trouble(|trouble| {
             *trouble = Trouble { output_max: budget.output, random: seed, ..Trouble::default() }
         });
         // In a thread: a call that has to wait for its object yields, which costs nothing, where
         // unwinding costs more than the call.
-        let result = self
-            .thread
-            .reset(self.prelude[function].clone())
-            .and_then(|()| self.thread.resume::<MultiValue>(arguments(&self.lua)?));
+        let result = ready.and_then(|()| self.thread.resume::<MultiValue>(arguments(&self.lua)?));
         let (end, failed) = self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
         if let Some(panic) = self.with_trouble(|trouble| trouble.panic.take()) {
             std::panic::resume_unwind(panic);

@@ -155,3 +155,32 @@ fn a_vm_may_be_handed_to_another_thread() {
     sendable::<Vm>();
     sendable::<Arc<Classes>>();
 }
+
+/// A call that waits for its object, or whose error could not be handled, leaves a long stack and
+/// up to a MiB of garbage to the next one. That one's limit was set first, and then the stack was
+/// given back: Luau takes the short one from another place before, and where no memory was left for
+/// that, its exception reached the end of a thread and ended the daemon. The hostile scripts of
+/// `./x show hostile` did it to an OSD once in some runs; who knew could have done it to each, and
+/// to the leading monitor.
+#[test]
+fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
+    let mut at = Caller::new();
+    // Where a compiled script has to go for another, what calls left is collected.
+    at.vm = ClassVm::new(1_000);
+    at.budget = Budget { memory: 1 << 20, ..Budget::CLASS };
+    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
+    let (mut waits, mut most) = (0, 0);
+    for strings in 1_150..1_350 {
+        // As large as a short stack is, when the stack is long.
+        let script = format!(
+            "local function deep(n) if n > 0 then deep(n - 1) return n end \
+             local t, pad = {{}}, ('x'):rep(686) for i = 1, {strings} do t[i] = pad .. i end objclass.getxattr('a') end \
+             function f() deep(10) end objclass.register(f)"
+        );
+        let end = at.end(&mut object, Target::Eval(&Chunk::new("t", &script)), "f", b"");
+        waits += u32::from(matches!(end, CallEnd::Wait));
+        most = most.max(at.vm.stats().memory);
+        assert_eq!(at.text("o:append('still here')"), "still here", "{strings}");
+    }
+    assert!(waits > 50 && waits < 200 && most > 1 << 20, "{waits} {most}: the limit is not crossed");
+}
