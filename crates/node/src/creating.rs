@@ -116,6 +116,12 @@ fn first_in(dir: &Path) -> Result<Option<String>, StartError> {
     entries.map(|entry| entry.map(name).map_err(io("read", dir))).next().transpose()
 }
 
+/// Whether what was found a moment ago belongs to a creation that comes or goes right now: it is
+/// not there any more, or is the next one's mark.
+fn is_passing(dir: &Path, found: &str) -> bool {
+    dir.join(found).symlink_metadata().map_or(true, |meta| found == MARK && meta.is_file())
+}
+
 /// Locks a mark that was opened at this path; `None`: the directory is ours.
 fn lock_mark(opened: &File, mark: &Path) -> Result<Option<Attempt>, StartError> {
     match opened.try_lock() {
@@ -205,10 +211,10 @@ impl Creating {
         if let Some(found) = first_in(dir)? {
             // Looked for behind it: a creation makes its mark first, and removes it last.
             if !mark.is_file() && !is_complete(dir)? {
-                if dir.join(&found).symlink_metadata().is_err() {
-                    return Ok(Attempt::Again);
-                }
-                return Err(StartError::Foreign { path: dir.to_owned(), found });
+                return match is_passing(dir, &found) {
+                    true => Ok(Attempt::Again),
+                    false => Err(StartError::Foreign { path: dir.to_owned(), found }),
+                };
             }
         }
         let mut options = File::options();
@@ -462,6 +468,23 @@ mod tests {
         });
         assert!(std::fs::read_dir(&dir).map_or(0, Iterator::count) == 0, "something is left");
         let _ = std::fs::remove_dir(dir);
+    }
+
+    /// The same, seldom: one's mark had gone when it was looked at, and the next one's was there
+    /// when what had been found was looked at.
+    #[test]
+    fn the_mark_of_who_comes_next_is_nothing_foreign() {
+        let dir = dir("passing");
+        std::fs::create_dir(&dir).expect("new");
+        assert!(is_passing(&dir, "notes"), "it has gone");
+        std::fs::write(dir.join("notes"), "mine").expect("written");
+        assert!(!is_passing(&dir, "notes"));
+        std::fs::write(dir.join(MARK), "").expect("written");
+        assert!(is_passing(&dir, MARK));
+        std::fs::remove_file(dir.join(MARK)).expect("there");
+        std::fs::create_dir(dir.join(MARK)).expect("new");
+        assert!(!is_passing(&dir, MARK), "no creation makes a folder of that name");
+        std::fs::remove_dir_all(dir).expect("ours");
     }
 
     /// Of three `nacre up` at a time two ended with an error, though the cluster was there a moment
