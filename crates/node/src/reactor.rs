@@ -566,13 +566,8 @@ impl Reactor {
         debug_assert!(self.none_waits_in_vain(), "a client whose answers have all left is not read from");
         let mut timeout = self.next_deadline().since(now).min(max);
         let busy = self.has_work();
-        if !busy {
-            // Whoever else wants this processor goes first, and what it has for us comes together.
-            // Without that, of processes that share processors each is woken for every single
-            // message: some 5 % of an overwrite at depth 16. With nobody else it is a fraction of a
-            // microsecond.
-            std::thread::yield_now();
-        }
+        // Nobody is let go first here. A thread that gives its turn away is charged for it: beside two
+        // busy processes on two processors an overwrite took twice as long for it (bench/README.md).
         if busy || !self.waker.may_sleep() {
             timeout = Duration::ZERO;
         }
