@@ -50,7 +50,7 @@ impl<'c> OnCluster<'c> {
                 return ended.swap_remove(at).result;
             }
         }
-        panic!("no answer in {ANSWER_MAX:?}");
+        panic!("no answer in {ANSWER_MAX:?}: {:?}", self.cluster.waits());
     }
 
     /// The object's version; `None` if there is none.

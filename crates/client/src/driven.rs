@@ -19,6 +19,10 @@ pub trait Driven {
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>);
     /// Gives an operation up: it ends as [`crate::Failure::Unknown`], and may happen yet.
     fn abandon(&mut self, id: OpId);
+    /// What each operation without an answer waits for, for people; empty where nobody knows.
+    fn waits(&mut self) -> Vec<String> {
+        Vec::new()
+    }
     /// Into how many parts a listing of a pool is cut ([`crate::Operation::group`]); `None` if the
     /// pool is not known here (yet). Asking may wait for the cluster where that keeps its map for
     /// itself.

@@ -4,16 +4,20 @@
 //! besides: the operation fails without effects and may be tried again. The daemon's own thread has
 //! one too ([`Clock::inline`]): what it ends is evaluated here.
 
+use crate::clock;
 use crate::lanes::{Lanes, Slice, Work};
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::{Clocks, Scripts};
 use nacre_osd::{EvaluateJob, Evaluated, Patience, Runtime, Ticket};
+use nacre_types::Time;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// An operation that is over within this never waits behind those that are not.
+/// An operation that takes less of a processor's time never waits behind those that are not.
 pub const SLICE: Duration = Duration::from_millis(100);
-/// Longest that one operation is evaluated: every other long one of this daemon waits for it.
+/// Longest that one operation is evaluated, of a processor's time: every other long one of this
+/// daemon waits for it.
 pub const LONGEST: Duration = Duration::from_secs(3);
 /// Longest that one operation's methods have the daemon's own thread, with everything else waiting.
 const INLINE: Duration = Duration::from_millis(4);
@@ -58,13 +62,16 @@ impl Work for Box<EvaluateJob> {
     }
 }
 
-/// The clock of what is evaluated on a daemon's own thread.
+/// The clock of what is evaluated on a daemon's own thread. Its time is everybody's: all else waits.
 #[derive(Debug)]
-pub struct Clock(Slice);
+pub struct Clock {
+    limit: Duration,
+    begun: AtomicU64,
+}
 
 impl Clock {
     pub const fn new(limit: Duration) -> Self {
-        Self(Slice::new(limit))
+        Self { limit, begun: AtomicU64::new(0) }
     }
     pub const fn inline() -> Self {
         Self::new(INLINE)
@@ -72,10 +79,10 @@ impl Clock {
 }
 impl Patience for Clock {
     fn begin(&self) {
-        self.0.start();
+        self.begun.store(clock::now().0, Relaxed);
     }
     fn is_over(&self) -> bool {
-        self.0.is_over()
+        clock::now().since(Time(self.begun.load(Relaxed))) > self.limit
     }
 }
 

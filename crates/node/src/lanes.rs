@@ -8,11 +8,14 @@
 //! nobody's many jobs stand before another's one. What a client may have queued is bounded; beyond
 //! it, jobs are answered with a sentence that says so.
 //!
+//! Time is the processor's: on a machine that is busy with other things a job gets a tenth of it,
+//! and would be ended before it had done anything, however often it is tried.
+//!
 //! No job can take a thread with it unseen. One that panics is answered as one that may be tried
 //! again, and the engine that it ran on is thrown away. One that hangs where its clock cannot end
 //! it is answered so too, and its thread is left to itself; when more than [`LOST_MAX`] hang at a
-//! time, the daemon stops. A machine that slept makes every job look so for a moment: a thread that
-//! comes back counts no more.
+//! time, the daemon stops. A job that asks its clock does not hang, however long it takes. A
+//! machine that slept makes every job look so for a moment: a thread that comes back counts no more.
 
 use crate::clock;
 use crate::wake::Waker;
@@ -27,10 +30,12 @@ use std::time::Duration;
 const QUEUED_MAX: usize = 128;
 /// Threads that may be left behind at a time.
 const LOST_MAX: usize = 4;
-/// How long after its limit a job that has not ended counts as hung.
+/// A job that has neither ended nor asked its clock for its limit and so long counts as hung.
 const HUNG: Duration = Duration::from_secs(10);
 /// How long a job may keep its processor from the threads that wait for it.
 const YIELD_EVERY: Duration = Duration::from_micros(100);
+/// From here on it is seen how much of the time a job gets the processor.
+const SHARE_KNOWN: Duration = Duration::from_millis(5);
 /// How much less than the daemons' threads these get when all want to run.
 const NICE: i32 = 10;
 /// Clients remembered that have nothing queued.
@@ -53,44 +58,78 @@ pub trait Work: Clone + Send + 'static {
     fn not_done(ticket: Self::Ticket, why: String) -> Self::Done;
 }
 
-/// The clock of a lane: how long the job in hand may take.
+/// The clock of a lane: how long the job in hand may take. Started and asked on the thread that does it.
 #[derive(Debug)]
 pub struct Slice {
+    /// Of the processor's time.
     limit: Duration,
     begun: AtomicU64,
+    /// What its thread had had of the processor then, in nanoseconds.
+    cpu_begun: AtomicU64,
     /// When its thread last let others go first.
     yielded: AtomicU64,
     /// It was asked, and said that it is enough.
     ended: AtomicBool,
+    /// When it was last asked and said that it is not.
+    asked: AtomicU64,
 }
 
 impl Slice {
     pub const fn new(limit: Duration) -> Self {
-        Self { limit, begun: AtomicU64::new(0), yielded: AtomicU64::new(0), ended: AtomicBool::new(false) }
+        const fn zero() -> AtomicU64 {
+            AtomicU64::new(0)
+        }
+        Self { limit, begun: zero(), cpu_begun: zero(), yielded: zero(), ended: AtomicBool::new(false), asked: zero() }
     }
     /// A job begins.
     pub fn start(&self) {
-        self.begun.store(clock::now().0, Relaxed);
+        let now = clock::now().0;
+        self.begun.store(now, Relaxed);
+        self.asked.store(now, Relaxed);
+        self.cpu_begun.store(clock::thread_cpu_ns(), Relaxed);
         self.ended.store(false, Relaxed);
+    }
+    /// What the job has had of the processor.
+    fn cpu_used(&self) -> Duration {
+        Duration::from_nanos(clock::thread_cpu_ns().saturating_sub(self.cpu_begun.load(Relaxed)))
     }
     /// Lets other threads of the machine go first, now and then. Priority alone does not: a thread
     /// that has begun may keep its processor for some milliseconds while a daemon's thread has been
-    /// woken.
+    /// woken. Where the job gets next to nothing anyway others are not kept waiting, and since each
+    /// time costs it its turn among them, it would not get on at all.
     pub fn make_way(&self) {
         let now = clock::now();
-        if now.since(Time(self.yielded.load(Relaxed))) > YIELD_EVERY {
-            std::thread::yield_now();
-            self.yielded.store(clock::now().0, Relaxed);
+        if now.since(Time(self.yielded.load(Relaxed))) <= YIELD_EVERY {
+            return;
         }
+        let taken = now.since(Time(self.begun.load(Relaxed)));
+        if taken < SHARE_KNOWN || gets_its_share(self.cpu_used(), taken) {
+            std::thread::yield_now();
+        }
+        self.yielded.store(clock::now().0, Relaxed);
     }
     /// Whether the job has had its time.
     pub fn is_over(&self) -> bool {
-        let over = clock::now().since(Time(self.begun.load(Relaxed))) > self.limit;
+        let now = clock::now();
+        // The other clock is ten times as dear.
+        let over = now.since(Time(self.begun.load(Relaxed))) > self.limit && self.cpu_used() > self.limit;
         if over {
             self.ended.store(true, Relaxed);
+        } else {
+            self.asked.store(now.0, Relaxed);
         }
         over
     }
+    /// When the job last asked in time.
+    fn asked(&self) -> Time {
+        Time(self.asked.load(Relaxed))
+    }
+}
+
+/// Whether a job has had the processor for so much of the time that others may wait for it: an
+/// eighth is what [`NICE`] leaves it beside one that never rests.
+fn gets_its_share(used: Duration, taken: Duration) -> bool {
+    used * 8 >= taken
 }
 
 // ── who is next ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +194,7 @@ struct Running<J: Work> {
     /// Which job of this lane, by count.
     number: u64,
     ticket: J::Ticket,
-    begun: Time,
+    clock: Arc<Slice>,
 }
 
 struct Lane<J: Work> {
@@ -236,7 +275,7 @@ impl<J: Work> Lanes<J> {
         for at in 0..state.lanes.len() {
             let lane = &mut state.lanes[at];
             let late = lane.limit + HUNG;
-            let Some(hung) = lane.running.take_if(|running| now.since(running.begun) > late) else { continue };
+            let Some(hung) = lane.running.take_if(|running| now.since(running.clock.asked()) > late) else { continue };
             let why = "it hung where no clock could end it; nothing happened, it may be tried again".to_owned();
             state.done.push(J::not_done(hung.ticket, why));
             state.lost += 1;
@@ -283,12 +322,12 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
         let ticket = job.ticket();
         let lane = &mut state.lanes[at];
         lane.begun += 1;
-        let (number, begun) = (lane.begun, clock::now());
-        lane.running = Some(Running { number, ticket, begun });
+        let number = lane.begun;
+        slice.start();
+        lane.running = Some(Running { number, ticket, clock: slice.clone() });
         drop(state);
 
         let again = (at == 0).then(|| job.clone());
-        slice.start();
         let result = catch_unwind(AssertUnwindSafe(|| job.run(engine.get_or_insert_with(|| J::engine(&slice)))));
         if result.is_err() {
             // Half of something may be in it.
@@ -301,7 +340,7 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
             state.lost -= 1;
             return;
         }
-        state.lanes[at].queue.charge(client, clock::now().since(begun).as_nanos() as u64);
+        state.lanes[at].queue.charge(client, slice.cpu_used().as_nanos() as u64);
         let done = match (result, again) {
             (Err(_), _) => {
                 let why = "a fault of this daemon's own ended it (its log says where); nothing happened, it may be tried again";
@@ -445,6 +484,25 @@ mod tests {
         assert_eq!((texts[1], texts[2], texts[4]), ("its own error", "out of time", "done"));
     }
 
+    /// Beside three busy processes on two processors a call got a fiftieth of the time, was ended
+    /// after three seconds of it, tried again, and ended again, for minutes: it had an answer when
+    /// the others had gone. A job's time is what it has had of the processor.
+    #[test]
+    fn a_job_that_is_kept_waiting_is_not_ended_for_it() {
+        let slice = Slice::new(Duration::from_millis(20));
+        slice.start();
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(!slice.is_over(), "it has had nothing");
+        let begun = clock::now();
+        while !slice.is_over() {
+            assert!(clock::now().since(begun) < Duration::from_secs(60), "never over");
+        }
+        assert!(slice.cpu_used() > Duration::from_millis(20));
+        // And it does not give up its turn for others that are served before it anyway.
+        let ms = Duration::from_millis;
+        assert!(gets_its_share(ms(5), ms(10)) && !gets_its_share(ms(1), ms(10)));
+    }
+
     /// A panic leaves half of something in its engine: one client's method would see what another's had begun.
     #[test]
     fn an_engine_on_which_a_job_panicked_is_not_used_again() {
@@ -497,6 +555,25 @@ mod tests {
         wake.send(()).expect("it hangs there");
         lanes.begin(job(1, 3, Do::Fine));
         assert_eq!(answers(&lanes, 1), [(3, Ok("done"))]);
+    }
+
+    /// On a busy machine three seconds of a processor take a minute: a job that asks its clock can
+    /// be ended, so it does not hang.
+    #[test]
+    fn a_job_that_asks_its_clock_does_not_hang() {
+        let lanes = lanes();
+        let (wake, until): (Sender<()>, _) = channel();
+        lanes.begin(job(1, 1, Do::Hang(Arc::new(Mutex::new(until)))));
+        await_running(&lanes);
+        let clock = lanes.shared.lock().lanes[0].running.as_ref().expect("it runs").clock.clone();
+        let begun = clock.asked();
+        while !clock.is_over() && clock.asked() <= begun + Duration::from_millis(1) {}
+        let late = Duration::from_millis(20) + HUNG;
+        assert_eq!(lanes.watch(begun + late + Duration::from_millis(1)), Ok(()));
+        assert!(lanes.shared.lock().lanes[0].running.is_some(), "it asked since it began");
+        assert_eq!(lanes.watch(clock.asked() + late + Duration::from_millis(1)), Ok(()));
+        assert!(lanes.shared.lock().lanes[0].running.is_none(), "and not since then");
+        wake.send(()).expect("it hangs there");
     }
 
     /// A job was called hung since the machine had slept, and ended a moment later. It counted for

@@ -202,6 +202,11 @@ impl Driven for Pipelined {
     fn abandon(&mut self, id: OpId) {
         self.client().abandon(id);
     }
+    fn waits(&mut self) -> Vec<String> {
+        let now = clock::now();
+        let blocked = self.client().blocked(now, Duration::ZERO);
+        blocked.into_iter().map(|one| format!("{} for {:?}: {}", one.id.0, now.since(one.since), one.reason)).collect()
+    }
     fn groups(&mut self, pool: PoolId) -> Option<u32> {
         Some(self.client().map()?.pools.get(&pool)?.pg_num)
     }

@@ -59,6 +59,8 @@ nacre_types::borders! {
     superseded,
     /// Operations answered from memory.
     answered_again,
+    /// Operations that came again while they were read for or evaluated.
+    came_while_under_way,
     /// Updates that waited until members had acknowledged others, for want of room.
     room_waits,
     /// Parts of objects that found no room.

@@ -1,7 +1,7 @@
 //! Stories of classes: installed, called, upgraded, broken, on several daemons (MAL-02, MAL-06,
 //! MAL-20 to MAL-24, MAL-26, MAL-29, MAL-70).
 
-use crate::company::Company;
+use crate::company::{CLIENT, Company};
 use crate::key;
 use crate::methods::Complaint;
 use crate::programs::Programs;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use nacre_policy::{Kind, ScriptError};
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
 use nacre_types::{ClientId, ObjectId, PoolId, SnapId};
+use nacre_wire::Message;
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{Capability, Change, ProgramKind, ProgramVersion, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -609,4 +610,71 @@ objclass.register(now)
     company.await_answer(&request).expect("called");
     let [SubReply::Called { output, .. }] = &company.results(&request)[..] else { panic!("a call") };
     assert_eq!(output.as_ref(), b"1700000000123", "milliseconds");
+}
+
+/// A call that only read took longer than its client waits before it asks again. Each repetition
+/// was evaluated beside the first, all on the thread for long calls, and an answer to the first was
+/// none if it was a failure: the call never ended, and health said nothing of it. What is under way
+/// is not begun again, and is answered as the newest attempt.
+#[test]
+fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    call(&mut company, "o", "add", "x").expect("there");
+    let primary = company.acting()[0];
+    let spin = || vec![SubOp::Call { class: "reader".into(), method: "spin".into(), length: 0 }];
+    install(&mut company, "reader", "objclass.register('spin', function() while true do end end, 'read')");
+    company.host(primary).jobs = Some(Vec::new());
+    let mut first = company.send("o", spin(), &[], 0);
+    company.settle();
+    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    company.host(primary).sent.clear();
+    for attempt in 2..6 {
+        (0..20).for_each(|_| company.host(primary).wait(100));
+        first.attempt = attempt;
+        company.resend(&first, &[]);
+    }
+    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it is evaluated once");
+    let told = |message: &Message| match message {
+        Message::OpBlocked(blocked) => blocked.reason.contains("evaluated"),
+        _ => false,
+    };
+    assert!(company.host(primary).sent.iter().any(|(_, message)| told(message)), "its client is told");
+    let slow = |message: &Message| match message {
+        Message::Beacon(beacon) => beacon.slow.iter().any(|line| line.contains("its call is being evaluated")),
+        _ => false,
+    };
+    assert!(company.host(primary).to_mon.iter().any(slow), "and health");
+    company.host(primary).evaluate();
+    company.settle();
+    let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == first.request).expect("answered");
+    assert_eq!(reply.attempt, 5);
+    assert!(reply.failure.as_ref().is_some_and(|failure| failure.to_string().contains("instructions")), "{reply:?}");
+}
+
+/// An update that its client sent before a read, and again after it had been lost, is to be seen by
+/// the read's newest attempt: that one waits its turn behind it.
+#[test]
+fn a_repetition_behind_an_update_of_its_client_is_not_answered_from_before_it() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    call(&mut company, "o", "add", "x").expect("there");
+    let primary = company.acting()[0];
+    company.host(primary).held = Some(Vec::new());
+    let write = company.request(CLIENT, "o", vec![SubOp::WriteFull { length: 1 }], 0);
+    let mut read = company.request(CLIENT, "o", vec![SubOp::Read { offset: 0, length: 9 }], 0);
+    read.answered_below = write.request.sequence;
+    company.resend(&read, &[]);
+    company.resend(&write, b"y");
+    read.attempt = 2;
+    company.resend(&read, &[]);
+    assert_eq!(company.host(primary).held.as_ref().map(Vec::len), Some(1), "the update waits for the read");
+    company.host(primary).release();
+    company.settle();
+    company.host(primary).release();
+    company.host(primary).held = None;
+    company.settle();
+    let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == read.request).collect();
+    let found: Vec<_> = answers.iter().map(|(reply, data)| (reply.attempt, data.concat())).collect();
+    assert_eq!(found, [(1, b"x".to_vec()), (2, b"y".to_vec())]);
 }

@@ -12,7 +12,7 @@ use nacre_wire::msg::monitor::PgReport;
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 
-const CLIENT: ClientId = ClientId(9);
+pub(crate) const CLIENT: ClientId = ClientId(9);
 
 /// What a primary knows of objects is what its store says of them: after a failover, or when the
 /// primary has forgotten an object, nothing else is known.

@@ -36,6 +36,8 @@ pub(crate) const CLUSTER: ClusterId = ClusterId(1);
 const EVENTS_MAX: u64 = 3_000_000;
 /// What may be under way at a moment: messages that nobody takes are memory.
 const SCHEDULED_MAX: usize = 200_000;
+/// Of so many calls that are evaluated elsewhere one takes seconds.
+const LONG_CALLS: u64 = 12;
 /// The pool that the registers are in.
 pub const POOL: &str = "registers";
 #[derive(Debug)]
@@ -802,7 +804,10 @@ impl World {
                 Action::Evaluate(job) => {
                     let life = process.life;
                     let input = Input::Evaluated(Box::new(job.run(&mut self.runtime)));
-                    let wait = self.rng.between(MS / 10, 50 * MS);
+                    // On a busy machine for longer than a client waits before it asks again.
+                    let busy = self.rng.one_in(LONG_CALLS);
+                    let wait =
+                        if busy { self.rng.between(1500 * MS, 6000 * MS) } else { self.rng.between(MS / 10, 50 * MS) };
                     self.after(wait, Event::Input { who, life, input });
                 }
                 Action::Halt(why) => return Some(why),

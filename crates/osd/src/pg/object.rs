@@ -296,6 +296,16 @@ impl Objects {
         let of_name = self.states.iter_mut().filter(|(object, _)| crate::snaps::live(object) == *live);
         of_name.flat_map(|(_, state)| &mut state.queue).find(|op| op.request.request == *request)
     }
+    /// An operation that reads or is evaluated, by its name.
+    pub fn under_way_mut(&mut self, request: &RequestId) -> Option<&mut Pending> {
+        let reading = self.readings.iter_mut().map(|(_, reading)| &mut reading.op);
+        reading.chain(self.evaluating.values_mut()).find(|op| op.request.request == *request)
+    }
+    /// Operations that are being evaluated, and those whose data is being read.
+    pub fn all_under_way_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Pending)> {
+        let reading = self.readings.iter_mut().map(|(_, reading)| ("its data is being read", &mut reading.op));
+        reading.chain(self.evaluating.values_mut().map(|op| ("its call is being evaluated", op)))
+    }
     /// The operation at the front.
     pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {
         let queue = &mut self.existing(object)?.queue;

@@ -67,6 +67,10 @@ impl Wait {
     }
 }
 
+fn ms_since(then: Time, now: Time) -> u64 {
+    u64::try_from(now.since(then).as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
 const BLOCKED_SHARE: usize = 8;
 
@@ -105,7 +109,7 @@ impl Pg {
         let now = sh.now;
         let inline = inline_bytes(&request.ops);
         let bytes = nacre_wire::msg::payload_len(&payload) as u64 + inline;
-        if self.is_waiting(from, &request) {
+        if self.is_waiting(from, &request, sh) {
             return;
         }
         let serving = self.serving(sh);
@@ -193,7 +197,7 @@ impl Pg {
     /// Whether the operation waits here already: a client asks again every two seconds, and each
     /// copy would take room until nobody's operations are read any more (F17). The copy that waits
     /// keeps its place and is answered as the newest attempt.
-    fn is_waiting(&mut self, from: Entity, request: &OpRequest) -> bool {
+    fn is_waiting(&mut self, from: Entity, request: &OpRequest, sh: &mut Shared) -> bool {
         let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
         let live = ObjectId { snapshot: SnapId::HEAD, ..request.object.clone() };
         let mut listed = primary.objects.listings.values_mut().map(|listing| &mut listing.op);
@@ -202,7 +206,32 @@ impl Pg {
             None if request.object.snapshot == SnapId::HEAD => primary.objects.queued_mut(&live, &request.request),
             None => primary.objects.queued_by_name_mut(&live, &request.request),
         };
-        let Some(op) = waiting else { return false };
+        let Some(op) = waiting else {
+            let joined = self.is_under_way(from, request);
+            sh.counters.borders.came_while_under_way += u64::from(joined);
+            return joined;
+        };
+        (op.from, op.request.attempt) = (from, request.attempt);
+        true
+    }
+
+    /// Whether the operation is being read for or evaluated. What it finds is what there is as long
+    /// as it is under way, since updates of its object wait for it; so it is the newest attempt's
+    /// answer too, unless that one is to see an update of its client's that waits here.
+    fn is_under_way(&mut self, from: Entity, request: &OpRequest) -> bool {
+        let Some(primary) = self.primary() else { return false };
+        let id = request.request;
+        if primary.objects.under_way_mut(&id).is_none() {
+            return false;
+        }
+        let earlier = |op: &Pending| {
+            let other = op.request.request;
+            (other.client, other.instance) == (id.client, id.instance) && other.sequence < id.sequence && op.is_write()
+        };
+        if primary.objects.has_queued(&snaps::live(&request.object), earlier) {
+            return false;
+        }
+        let op = primary.objects.under_way_mut(&id).expect("just seen");
         (op.from, op.request.attempt) = (from, request.attempt);
         true
     }
@@ -864,6 +893,19 @@ impl Pg {
                 (object.clone(), op.from, op.request.clone(), op.received)
             })
             .collect();
+        let late_work: Vec<(Entity, OpBlocked)> = primary
+            .objects
+            .all_under_way_mut()
+            .filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
+            .map(|(doing, op)| {
+                op.explained = now;
+                let reason = format!("{doing} ({}, {})", op.request.pg, op.request.object);
+                (op.from, OpBlocked { request: op.request.request, reason, since_ms: ms_since(op.received, now) })
+            })
+            .collect();
+        for (from, blocked) in late_work {
+            sh.reply(from, Message::OpBlocked(blocked), None);
+        }
         for (object, from, request, received) in late {
             let reason = match self.obstacle(&object, sh) {
                 Some(Wait::Serving) => match self.as_primary().map(super::peering::Primary::waits_for) {
@@ -881,7 +923,7 @@ impl Pg {
                 }
                 None => "it is next".to_owned(),
             };
-            let since_ms = u64::try_from(now.since(received).as_millis()).unwrap_or(u64::MAX);
+            let since_ms = ms_since(received, now);
             sh.reply(from, Message::OpBlocked(OpBlocked { request: request.request, reason, since_ms }), None);
         }
     }

@@ -1,8 +1,9 @@
 //! Operations that have waited for long, in words for health (`SLOW_OPS`).
 //!
-//! Two places hold an operation: its object's queue, and the updates that are not durable on all
-//! members. What an update waits for is known: the members whose acknowledgement is missing. Both
-//! are in order of age, so a look costs what is slow, not what is there.
+//! Three places hold an operation: its object's queue, what is read for it or evaluates its call,
+//! and the updates that are not durable on all members. What an update waits for is known: the
+//! members whose acknowledgement is missing. All are in order of age, so a look costs what is slow,
+//! not what is there.
 
 use super::Pg;
 use nacre_types::{OsdId, Time};
@@ -39,19 +40,23 @@ impl Pg {
             };
             lines.push(format!("{id} {}: a write waits for {on} since {seconds:.1} s", update.object));
         }
-        let mut waiting: Vec<(Time, String)> = primary
+        let mut waiting: Vec<(Time, String, Option<&str>)> = primary
             .objects
             .pending_mut()
             .filter(|(_, op)| op.is_clients() && now.since(op.received) >= limit)
-            .map(|(object, op)| (op.received, object.to_string()))
+            .map(|(object, op)| (op.received, object.to_string(), None))
             .collect();
+        let under_way = primary.objects.all_under_way_mut();
+        let late = under_way.filter(|(_, op)| op.is_clients() && now.since(op.received) >= limit);
+        waiting.extend(late.map(|(doing, op)| (op.received, op.request.object.to_string(), Some(doing))));
         waiting.sort();
         let left = (start + LINES_MAX).saturating_sub(lines.len());
         let more = waiting.len().saturating_sub(left);
-        for (at, object) in waiting.into_iter().take(left) {
+        for (at, object, doing) in waiting.into_iter().take(left) {
             let seconds = now.since(at).as_secs_f64();
-            let why = match &peering {
-                osds if !osds.is_empty() => {
+            let why = match (doing, &peering) {
+                (Some(doing), _) => doing.to_owned(),
+                (None, osds) if !osds.is_empty() => {
                     format!("{id} waits for {}", osds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
                 }
                 _ => "its turn has not come".to_owned(),
