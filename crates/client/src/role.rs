@@ -347,9 +347,12 @@ impl Client {
             first => first,
         };
         let op = self.in_flight.get_mut(&id).expect("just seen");
+        if op.target != target {
+            // What the former one said.
+            op.blocked = None;
+        }
         op.target = target;
         op.sent = now;
-        op.blocked = None;
         let Some((pg, _, osd)) = target else { return };
         op.attempt += u32::from(!(mutant(Mutant::AttemptsAlike) && op.attempt > 0));
         self.sendings += 1;

@@ -8,8 +8,9 @@
 //! nobody's many jobs stand before another's one. What a client may have queued is bounded; beyond
 //! it, jobs are answered with a sentence that says so.
 //!
-//! Time is the processor's: on a machine that is busy with other things a job gets a tenth of it,
-//! and would be ended before it had done anything, however often it is tried.
+//! Time is the processor's: on a machine that is busy with other things a job gets a tenth of it or
+//! less, and would be ended before it had done anything, however often it is tried. But others wait
+//! for it: after [`STARVED`] times as much of the wall clock's it is over, too.
 //!
 //! No job can take a thread with it unseen. One that panics is answered as one that may be tried
 //! again, and the engine that it ran on is thrown away. One that hangs where its clock cannot end
@@ -34,6 +35,8 @@ const LOST_MAX: usize = 4;
 const HUNG: Duration = Duration::from_secs(10);
 /// How long a job may keep its processor from the threads that wait for it.
 const YIELD_EVERY: Duration = Duration::from_micros(100);
+/// A job is over after so many times its limit, however little it has had of the processor.
+const STARVED: u32 = 20;
 /// From here on it is seen how much of the time a job gets the processor.
 const SHARE_KNOWN: Duration = Duration::from_millis(5);
 /// How much less than the daemons' threads these get when all want to run.
@@ -111,8 +114,7 @@ impl Slice {
     /// Whether the job has had its time.
     pub fn is_over(&self) -> bool {
         let now = clock::now();
-        // The other clock is ten times as dear.
-        let over = now.since(Time(self.begun.load(Relaxed))) > self.limit && self.cpu_used() > self.limit;
+        let over = is_enough(self.limit, now.since(Time(self.begun.load(Relaxed))), || self.cpu_used());
         if over {
             self.ended.store(true, Relaxed);
         } else {
@@ -126,10 +128,15 @@ impl Slice {
     }
 }
 
-/// Whether a job has had the processor for so much of the time that others may wait for it: an
-/// eighth is what [`NICE`] leaves it beside one that never rests.
+/// Whether a job that began so long ago is over. The other clock is ten times as dear.
+fn is_enough(limit: Duration, taken: Duration, used: impl Fn() -> Duration) -> bool {
+    taken > limit && (taken > limit * STARVED || used() > limit)
+}
+
+/// Whether a job has had the processor for so much of the time that others may wait for it: beside
+/// one that never rests [`NICE`] leaves it a tenth.
 fn gets_its_share(used: Duration, taken: Duration) -> bool {
-    used * 8 >= taken
+    used * 16 >= taken
 }
 
 // ── who is next ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +176,10 @@ impl<J> Fair<J> {
         let (client, share) = waiting.min_by_key(|(_, share)| share.used)?;
         self.floor = self.floor.max(share.used);
         Some((*client, share.jobs.pop_front().expect("it waits")))
+    }
+
+    fn has_jobs(&self) -> bool {
+        self.shares.values().any(|share| !share.jobs.is_empty())
     }
 
     /// A client's job took so long, in nanoseconds.
@@ -274,6 +285,10 @@ impl<J: Work> Lanes<J> {
         let mut state = self.shared.lock();
         for at in 0..state.lanes.len() {
             let lane = &mut state.lanes[at];
+            // There was no thread for it when the last one was left behind.
+            if !lane.served && lane.queue.has_jobs() {
+                lane.served = spawn(&self.shared, at);
+            }
             let late = lane.limit + HUNG;
             let Some(hung) = lane.running.take_if(|running| now.since(running.clock.asked()) > late) else { continue };
             let why = "it hung where no clock could end it; nothing happened, it may be tried again".to_owned();
@@ -489,18 +504,17 @@ mod tests {
     /// the others had gone. A job's time is what it has had of the processor.
     #[test]
     fn a_job_that_is_kept_waiting_is_not_ended_for_it() {
-        let slice = Slice::new(Duration::from_millis(20));
-        slice.start();
-        std::thread::sleep(Duration::from_millis(60));
-        assert!(!slice.is_over(), "it has had nothing");
-        let begun = clock::now();
-        while !slice.is_over() {
-            assert!(clock::now().since(begun) < Duration::from_secs(60), "never over");
-        }
-        assert!(slice.cpu_used() > Duration::from_millis(20));
-        // And it does not give up its turn for others that are served before it anyway.
         let ms = Duration::from_millis;
-        assert!(gets_its_share(ms(5), ms(10)) && !gets_its_share(ms(1), ms(10)));
+        let enough = |taken, used| is_enough(ms(20), ms(taken), || ms(used));
+        assert!(!enough(19, 19) && enough(21, 21) && !enough(300, 19) && enough(300, 21));
+        assert!(enough(401, 5), "what waits for it has waited for long enough");
+        // And it does not give up its turn for others that are served before it anyway.
+        assert!(gets_its_share(ms(5), ms(10)) && !gets_its_share(ms(1), ms(20)));
+        // The clock is this thread's: while it sleeps it uses nothing.
+        let slice = Slice::new(ms(1_000));
+        slice.start();
+        std::thread::sleep(ms(1_100));
+        assert!(!slice.is_over() && slice.cpu_used() < ms(1_000));
     }
 
     /// A panic leaves half of something in its engine: one client's method would see what another's had begun.
@@ -566,14 +580,24 @@ mod tests {
         lanes.begin(job(1, 1, Do::Hang(Arc::new(Mutex::new(until)))));
         await_running(&lanes);
         let clock = lanes.shared.lock().lanes[0].running.as_ref().expect("it runs").clock.clone();
-        let begun = clock.asked();
-        while !clock.is_over() && clock.asked() <= begun + Duration::from_millis(1) {}
-        let late = Duration::from_millis(20) + HUNG;
-        assert_eq!(lanes.watch(begun + late + Duration::from_millis(1)), Ok(()));
+        let (begun, late) = (clock.asked(), Duration::from_millis(20) + HUNG);
+        // It asks ten seconds later.
+        clock.asked.store((begun + Duration::from_secs(10)).0, Relaxed);
+        assert_eq!(lanes.watch(begun + late + Duration::from_secs(5)), Ok(()));
         assert!(lanes.shared.lock().lanes[0].running.is_some(), "it asked since it began");
-        assert_eq!(lanes.watch(clock.asked() + late + Duration::from_millis(1)), Ok(()));
+        assert_eq!(lanes.watch(begun + late + Duration::from_secs(11)), Ok(()));
         assert!(lanes.shared.lock().lanes[0].running.is_none(), "and not since then");
         wake.send(()).expect("it hangs there");
+    }
+
+    /// There was no thread to replace one that hung: what waited in its lane waited until somebody
+    /// had another long job.
+    #[test]
+    fn a_lane_without_a_thread_gets_one_later() {
+        let lanes = lanes();
+        assert!(lanes.shared.lock().lanes[0].queue.push(1, job(1, 7, Do::Fine)).is_ok());
+        assert_eq!(lanes.watch(clock::now()), Ok(()));
+        assert_eq!(answers(&lanes, 1), [(7, Ok("done"))]);
     }
 
     /// A job was called hung since the machine had slept, and ended a moment later. It counted for

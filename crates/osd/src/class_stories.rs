@@ -634,6 +634,9 @@ fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
         first.attempt = attempt;
         company.resend(&first, &[]);
     }
+    // One that was on its way for longer.
+    first.attempt = 3;
+    company.resend(&first, &[]);
     assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it is evaluated once");
     let told = |message: &Message| match message {
         Message::OpBlocked(blocked) => blocked.reason.contains("evaluated"),
@@ -677,4 +680,67 @@ fn a_repetition_behind_an_update_of_its_client_is_not_answered_from_before_it() 
     let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == read.request).collect();
     let found: Vec<_> = answers.iter().map(|(reply, data)| (reply.attempt, data.concat())).collect();
     assert_eq!(found, [(1, b"x".to_vec()), (2, b"y".to_vec())]);
+}
+
+/// (Reading.) A holder whose call took longer than its lock's lease asked again and again, and was
+/// not heard: it lost the lock though it had never been silent.
+#[test]
+fn who_asks_for_what_is_under_way_is_heard() {
+    let mut company = company();
+    install(&mut company, "counter", COUNTER);
+    call(&mut company, "o", "add", "x").expect("there");
+    let lock = |lease_ms| SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms, description: "d".into() };
+    company.op("o", vec![lock(3_000)], &[]).expect("it is free");
+    let primary = company.acting()[0];
+    company.host(primary).jobs = Some(Vec::new());
+    let mut spin = company.send("o", vec![call_op("counter", "spin", "")], &[], 0);
+    for attempt in 2..6 {
+        company.wait(2_000);
+        spin.attempt = attempt;
+        company.resend(&spin, &[]);
+    }
+    let bert = company.request(ClientId(10), "o", vec![lock(3_000)], 0);
+    company.resend(&bert, &[]);
+    company.host(primary).evaluate();
+    let refused = company.await_answer(&bert).expect_err("ANNA holds it, and was heard a moment ago");
+    assert!(refused.to_string().contains("lock"), "{refused}");
+}
+
+/// (Reading.) The first attempt waits, an update that goes before it comes behind it, and then the
+/// newest attempt: that one is to see the update. So it is where the first one was under way, and
+/// goes back to the queue since the lease had run out meanwhile.
+#[test]
+fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
+    for back in [false, true] {
+        let mut company = company();
+        company.write("o", b"x").expect("there");
+        let primary = company.acting()[0];
+        let write = company.request(CLIENT, "o", vec![SubOp::WriteFull { length: 1 }], 0);
+        let mut read = company.request(CLIENT, "o", vec![SubOp::Read { offset: 0, length: 9 }], 0);
+        read.answered_below = write.request.sequence;
+        if back {
+            company.host(primary).held = Some(Vec::new());
+            company.resend(&read, &[]);
+        }
+        // Nobody is heard for so long that there is no lease.
+        for _ in 0..6 {
+            company.host(primary).wait(100);
+        }
+        if !back {
+            company.resend(&read, &[]);
+        }
+        company.resend(&write, b"y");
+        read.attempt = 2;
+        company.resend(&read, &[]);
+        if back {
+            company.host(primary).release();
+            company.host(primary).held = None;
+        }
+        read.attempt = 3;
+        company.resend(&read, &[]);
+        company.wait(2_000);
+        let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == read.request).collect();
+        let found: Vec<_> = answers.iter().map(|(reply, data)| (reply.attempt, data.concat())).collect();
+        assert_eq!(found, [(1, b"x".to_vec()), (3, b"y".to_vec())], "back: {back}");
+    }
 }

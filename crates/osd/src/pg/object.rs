@@ -94,6 +94,12 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// Its client has sent it again: it is answered as the newest attempt. An older one may come late.
+    pub const fn comes_again(&mut self, from: Entity, attempt: u32) {
+        if attempt > self.request.attempt {
+            (self.from, self.request.attempt) = (from, attempt);
+        }
+    }
     /// Bytes it holds in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -206,6 +212,11 @@ pub struct Listing {
     pub failed: bool,
 }
 
+/// What operations are at, for people.
+const READ: &str = "its data is being read";
+const EVALUATED: &str = "its call is being evaluated";
+const LISTED: &str = "its objects are being listed";
+
 /// All objects of a group with operations in hand, and a cache of others.
 ///
 /// A table by hash: every operation looks its object up several times. Its order is that of
@@ -290,21 +301,67 @@ impl Objects {
     pub fn has_queued(&mut self, object: &ObjectId, such: impl Fn(&Pending) -> bool) -> bool {
         self.existing(object).is_some_and(|state| state.queue.iter().any(such))
     }
-    /// As [`Self::queued_mut`], in the queues of the object and of all its clones: it may have been
-    /// told which one it reads.
-    pub fn queued_by_name_mut(&mut self, live: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
-        let of_name = self.states.iter_mut().filter(|(object, _)| crate::snaps::live(object) == *live);
-        of_name.flat_map(|(_, state)| &mut state.queue).find(|op| op.request.request == *request)
+    /// The operation that an attempt repeats, and whether it is under way. What that one finds is
+    /// what there is as long as it waits or is under way, since updates of its object wait for it.
+    /// So it is the newest attempt's answer, too; unless that one is to see an update that its client
+    /// sent before it and that waits here behind the earlier attempt.
+    pub fn in_hand_mut(&mut self, request: &OpRequest) -> Option<(&mut Pending, bool)> {
+        let id = request.request;
+        let is_it = |op: &Pending| op.request.request == id;
+        let goes_before = |op: &Pending| {
+            let other = op.request.request;
+            (other.client, other.instance) == (id.client, id.instance) && other.sequence < id.sequence && op.is_write()
+        };
+        if let Some((number, _)) = self.listings.iter().find(|(_, listing)| is_it(&listing.op)) {
+            let number = *number;
+            return self.listings.get_mut(&number).map(|listing| (&mut listing.op, false));
+        }
+        let live = live(&request.object);
+        let at = self.find(&live);
+        let queue = at.map(|at| &self.states[at].queue);
+        // Of several the last one: it is behind what the newest attempt is to be behind.
+        let place = queue.and_then(|queue| queue.iter().rposition(is_it));
+        let from = place.map_or(0, |place| place + 1);
+        if queue.is_some_and(|queue| queue.iter().skip(from).any(goes_before)) {
+            return None;
+        }
+        if let (Some(at), Some(place)) = (at, place) {
+            return Some((&mut self.states[at].queue[place], false));
+        }
+        // It may have been told which clone it reads.
+        let of_clone = is_clone(&request.object);
+        if of_clone {
+            let of_name = |object: &ObjectId| is_clone(object) && crate::snaps::live(object) == live;
+            let at = self.states.iter().position(|(object, state)| of_name(object) && state.queue.iter().any(is_it));
+            if let Some(at) = at {
+                return self.states[at].queue.iter_mut().find(|op| is_it(op)).map(|op| (op, false));
+            }
+        }
+        // Nearly all that comes again waits for others to write it: that is not worth a search.
+        if !of_clone && at.is_none_or(|at| self.states[at].reads == 0) {
+            return None;
+        }
+        self.under_way_mut().map(|(_, op)| op).find(|op| is_it(op)).map(|op| (op, true))
     }
-    /// An operation that reads or is evaluated, by its name.
-    pub fn under_way_mut(&mut self, request: &RequestId) -> Option<&mut Pending> {
-        let reading = self.readings.iter_mut().map(|(_, reading)| &mut reading.op);
-        reading.chain(self.evaluating.values_mut()).find(|op| op.request.request == *request)
+    /// Operations that are evaluated, whose data is read, and listings, and what they are at.
+    pub fn under_way_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Pending)> {
+        let reading = self.readings.iter_mut().map(|(_, reading)| (READ, &mut reading.op));
+        let evaluated = self.evaluating.values_mut().map(|op| (EVALUATED, op));
+        let listed = self.listings.values_mut().map(|listing| (LISTED, &mut listing.op));
+        reading.chain(evaluated).chain(listed)
     }
-    /// Operations that are being evaluated, and those whose data is being read.
-    pub fn all_under_way_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Pending)> {
-        let reading = self.readings.iter_mut().map(|(_, reading)| ("its data is being read", &mut reading.op));
-        reading.chain(self.evaluating.values_mut().map(|op| ("its call is being evaluated", op)))
+    /// All operations with their objects: those that wait, and those of [`Self::under_way_mut`].
+    pub fn all_with_what_they_do(&self) -> impl Iterator<Item = (&ObjectId, &Pending, Option<&'static str>)> {
+        let some = if self.queued == 0 { 0 } else { self.states.len() };
+        let queued =
+            self.states[..some].iter().flat_map(|(object, state)| state.queue.iter().map(move |op| (object, op)));
+        let reading = self.readings.iter().map(|(_, reading)| (READ, &reading.op));
+        let evaluated = self.evaluating.values().map(|op| (EVALUATED, op));
+        let listed = self.listings.values().map(|listing| (LISTED, &listing.op));
+        let under_way = reading.chain(evaluated).chain(listed);
+        queued
+            .map(|(object, op)| (object, op, None))
+            .chain(under_way.map(|(doing, op)| (&op.request.object, op, Some(doing))))
     }
     /// The operation at the front.
     pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {

@@ -109,7 +109,7 @@ impl Pg {
         let now = sh.now;
         let inline = inline_bytes(&request.ops);
         let bytes = nacre_wire::msg::payload_len(&payload) as u64 + inline;
-        if self.is_waiting(from, &request, sh) {
+        if self.is_in_hand(from, &request, sh) {
             return;
         }
         let serving = self.serving(sh);
@@ -194,45 +194,19 @@ impl Pg {
         }
     }
 
-    /// Whether the operation waits here already: a client asks again every two seconds, and each
-    /// copy would take room until nobody's operations are read any more (F17). The copy that waits
-    /// keeps its place and is answered as the newest attempt.
-    fn is_waiting(&mut self, from: Entity, request: &OpRequest, sh: &mut Shared) -> bool {
+    /// Whether the operation is in hand already: a client asks again every two seconds, and each
+    /// copy would take room until nobody's operations are read any more (F17), or be evaluated
+    /// beside the first. The one in hand keeps its place and is answered as the newest attempt
+    /// ([`super::object::Objects::in_hand_mut`]).
+    fn is_in_hand(&mut self, from: Entity, request: &OpRequest, sh: &mut Shared) -> bool {
+        let (id, now) = (request.request, sh.now);
         let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
-        let live = ObjectId { snapshot: SnapId::HEAD, ..request.object.clone() };
-        let mut listed = primary.objects.listings.values_mut().map(|listing| &mut listing.op);
-        let waiting = match listed.find(|op| op.request.request == request.request) {
-            Some(op) => Some(op),
-            None if request.object.snapshot == SnapId::HEAD => primary.objects.queued_mut(&live, &request.request),
-            None => primary.objects.queued_by_name_mut(&live, &request.request),
-        };
-        let Some(op) = waiting else {
-            let joined = self.is_under_way(from, request);
-            sh.counters.borders.came_while_under_way += u64::from(joined);
-            return joined;
-        };
-        (op.from, op.request.attempt) = (from, request.attempt);
-        true
-    }
-
-    /// Whether the operation is being read for or evaluated. What it finds is what there is as long
-    /// as it is under way, since updates of its object wait for it; so it is the newest attempt's
-    /// answer too, unless that one is to see an update of its client's that waits here.
-    fn is_under_way(&mut self, from: Entity, request: &OpRequest) -> bool {
-        let Some(primary) = self.primary() else { return false };
-        let id = request.request;
-        if primary.objects.under_way_mut(&id).is_none() {
-            return false;
-        }
-        let earlier = |op: &Pending| {
-            let other = op.request.request;
-            (other.client, other.instance) == (id.client, id.instance) && other.sequence < id.sequence && op.is_write()
-        };
-        if primary.objects.has_queued(&snaps::live(&request.object), earlier) {
-            return false;
-        }
-        let op = primary.objects.under_way_mut(&id).expect("just seen");
-        (op.from, op.request.attempt) = (from, request.attempt);
+        let Some((op, under_way)) = primary.objects.in_hand_mut(request) else { return false };
+        op.comes_again(from, request.attempt);
+        sh.counters.borders.came_while_under_way += u64::from(under_way);
+        // Its client is not silent, and what it sent behind this one need not wait for it.
+        primary.watching.hear(&snaps::live(&request.object), id.client, id.instance, now);
+        primary.turned_away.take(&id);
         true
     }
 
@@ -893,18 +867,12 @@ impl Pg {
                 (object.clone(), op.from, op.request.clone(), op.received)
             })
             .collect();
-        let late_work: Vec<(Entity, OpBlocked)> = primary
-            .objects
-            .all_under_way_mut()
-            .filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
-            .map(|(doing, op)| {
-                op.explained = now;
-                let reason = format!("{doing} ({}, {})", op.request.pg, op.request.object);
-                (op.from, OpBlocked { request: op.request.request, reason, since_ms: ms_since(op.received, now) })
-            })
-            .collect();
-        for (from, blocked) in late_work {
-            sh.reply(from, Message::OpBlocked(blocked), None);
+        let under_way = primary.objects.under_way_mut();
+        for (doing, op) in under_way.filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain) {
+            op.explained = now;
+            let reason = format!("{doing} ({}, {})", op.request.pg, op.request.object);
+            let blocked = OpBlocked { request: op.request.request, reason, since_ms: ms_since(op.received, now) };
+            sh.reply(op.from, Message::OpBlocked(blocked), None);
         }
         for (object, from, request, received) in late {
             let reason = match self.obstacle(&object, sh) {

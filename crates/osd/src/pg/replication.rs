@@ -601,7 +601,9 @@ impl Pg {
             Some(update) => match update.answers.iter_mut().find(|waits| waits.is_for(&answer)) {
                 // A client asks again every two seconds: each copy would keep its data until then (F17).
                 Some(waits) => {
-                    (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
+                    if answer.reply.attempt > waits.reply.attempt {
+                        (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
+                    }
                     if let Some(op) = answer.op {
                         Self::release(&op, sh);
                     }

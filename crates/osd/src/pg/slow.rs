@@ -2,8 +2,7 @@
 //!
 //! Three places hold an operation: its object's queue, what is read for it or evaluates its call,
 //! and the updates that are not durable on all members. What an update waits for is known: the
-//! members whose acknowledgement is missing. All are in order of age, so a look costs what is slow,
-//! not what is there.
+//! members whose acknowledgement is missing. Words are made only for what is told.
 
 use super::Pg;
 use nacre_types::{OsdId, Time};
@@ -40,16 +39,10 @@ impl Pg {
             };
             lines.push(format!("{id} {}: a write waits for {on} since {seconds:.1} s", update.object));
         }
-        let mut waiting: Vec<(Time, String, Option<&str>)> = primary
-            .objects
-            .pending_mut()
-            .filter(|(_, op)| op.is_clients() && now.since(op.received) >= limit)
-            .map(|(object, op)| (op.received, object.to_string(), None))
-            .collect();
-        let under_way = primary.objects.all_under_way_mut();
-        let late = under_way.filter(|(_, op)| op.is_clients() && now.since(op.received) >= limit);
-        waiting.extend(late.map(|(doing, op)| (op.received, op.request.object.to_string(), Some(doing))));
-        waiting.sort();
+        let all = primary.objects.all_with_what_they_do();
+        let late = all.filter(|(_, op, _)| op.is_clients() && now.since(op.received) >= limit);
+        let mut waiting: Vec<_> = late.map(|(object, op, doing)| (op.received, object, doing)).collect();
+        waiting.sort_unstable();
         let left = (start + LINES_MAX).saturating_sub(lines.len());
         let more = waiting.len().saturating_sub(left);
         for (at, object, doing) in waiting.into_iter().take(left) {

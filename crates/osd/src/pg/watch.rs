@@ -342,7 +342,7 @@ impl Pg {
         let id = op.request.request;
         if let Some(under_way) = self.watching().notifies.get_mut(&id) {
             // A resend: one answer, to the last attempt.
-            (under_way.op.from, under_way.op.request.attempt) = (op.from, op.request.attempt);
+            under_way.op.comes_again(op.from, op.request.attempt);
             Self::release(&op, sh);
             return;
         }
