@@ -184,3 +184,14 @@ fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
     }
     assert!(waits > 50 && waits < 200 && most > 1 << 20, "{waits} {most}: the limit is not crossed");
 }
+
+/// (Reading.) A call of a native class, or of a text that is no script, was charged what the call
+/// before it had used, whoever had made that one.
+#[test]
+fn a_call_that_runs_nothing_is_charged_for_no_other() {
+    let mut at = Caller::new();
+    at.body("for i = 1, 1000 do end");
+    assert!(at.vm.used() > 1_000);
+    at.body("this is no script");
+    assert_eq!(at.vm.used(), 0);
+}

@@ -79,7 +79,9 @@ pub(super) fn compile(lua: &Lua, name: &str, text: &[u8]) -> Result<Function, Sc
             Some((_, line, rest)) => (Some(line), rest.to_owned()),
             None => (None, message),
         };
-        let source = line.and_then(|line| text.split(|byte| *byte == b'\n').nth(line as usize - 1)).unwrap_or_default();
+        // A chunk's name is its script's to choose, and may look like a place: line 0, too.
+        let number = line.and_then(|line| (line as usize).checked_sub(1));
+        let source = number.and_then(|number| text.split(|byte| *byte == b'\n').nth(number)).unwrap_or_default();
         let message = match place::hint(&String::from_utf8_lossy(source)) {
             Some(hint) => format!("{message}; {hint}"),
             None => message,

@@ -56,6 +56,7 @@ impl<O: Object + Send + 'static> ClassVm<O> {
     /// Runs a method on an object, and gives the object back. If the end is [`CallEnd::Wait`] or
     /// the status is negative, the host drops what the call did to it.
     pub fn call(&mut self, object: O, call: &Call<'_>) -> (O, CallEnd) {
+        self.engine.meter.forget_used();
         let (chunk, activation) = match call.target {
             Target::Eval(chunk) => (chunk, 0),
             Target::Class(name) => match call.classes.get(name) {

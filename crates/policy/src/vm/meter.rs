@@ -133,6 +133,16 @@ impl Meter {
         &self.stop
     }
 
+    /// What the call may hold, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.memory.load(Relaxed)
+    }
+
+    /// What a call that runs nothing here has used is not what the last one used.
+    pub(super) fn forget_used(&self) {
+        self.used.store(0, Relaxed);
+    }
+
     pub(super) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }

@@ -344,11 +344,18 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         let Value::Table(table) = &pairs else {
             return Err(Fault::Refused((Kind::Runtime, "a table of keys and bufferlists is needed".to_owned())));
         };
-        let mut list = Vec::new();
+        let (mut list, mut bytes) = (Vec::new(), 0_usize);
         for pair in table.pairs::<Value, Value>() {
             let (key, value) = pair.map_err(|error| (Kind::Runtime, super::place::root(&error)))?;
-            list.push((key_text(&mut cx.moved, &key, "key")?, cx.data(&value, "value")?));
+            let (key, value) = (key_text(&mut cx.moved, &key, "key")?, cx.data(&value, "value")?);
             cx.moved += PAIR_COST;
+            // One string may be the value of each key: what is copied here nothing else has counted yet.
+            bytes += key.len() + value.len();
+            if bytes > cx.meter.memory() || cx.meter.is_beyond(cx.moved) {
+                let why = "what is set in one call is more than a call may hold; set it in several".to_owned();
+                return Err(Fault::Refused((Kind::Memory, why)));
+            }
+            list.push((key, value));
         }
         // By key: not by the table's order.
         list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
