@@ -14,8 +14,9 @@
 //!
 //! No job can take a thread with it unseen. One that panics is answered as one that may be tried
 //! again, and the engine that it ran on is thrown away. One that hangs where its clock cannot end
-//! it is answered so too, and its thread is left to itself; when more than [`LOST_MAX`] hang at a
-//! time, the daemon stops. A job that asks its clock does not hang, however long it takes. A
+//! it is answered so too, and its thread is left to itself; while more than [`LOST_MAX`] hang jobs
+//! are refused. The daemon goes on: it would be the next one's turn, and soon nobody's, if scripts
+//! could end daemons. A job that asks its clock does not hang, however long it takes. A
 //! machine that slept makes every job look so for a moment: a thread that comes back counts no more.
 
 use crate::clock;
@@ -230,7 +231,15 @@ struct Shared<J: Work> {
     waker: Arc<Waker>,
 }
 
+const NO_THREAD: &str = "this daemon has no thread for long calls (the system gives it none, or calls hang in too many); nothing happened, it may be tried again";
+
 impl<J: Work> Shared<J> {
+    /// Whether a thread serves the lane; one is made if need be.
+    fn serve_with(self: &Arc<Self>, state: &mut State<J>, at: usize) -> bool {
+        let lane = &mut state.lanes[at];
+        lane.served = lane.served || (state.lost <= LOST_MAX && spawn(self, at));
+        lane.served
+    }
     /// Nothing that may panic happens under this lock.
     fn lock(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -254,12 +263,8 @@ impl<J: Work> Lanes<J> {
     pub fn begin(&self, job: J) {
         let mut state = self.shared.lock();
         let (client, ticket) = (job.client(), job.ticket());
-        let served = state.lanes[0].served || {
-            state.lanes[0].served = spawn(&self.shared, 0);
-            state.lanes[0].served
-        };
-        let refused = if !served {
-            "this daemon has no thread for long calls (the system gives it none); nothing happened, it may be tried again"
+        let refused = if !self.shared.serve_with(&mut state, 0) {
+            NO_THREAD
         } else if state.lanes[0].queue.push(client, job).is_err() {
             "too many of this client's long calls wait here already; nothing happened, it may be tried again"
         } else {
@@ -277,30 +282,32 @@ impl<J: Work> Lanes<J> {
         into.append(&mut self.shared.lock().done);
     }
 
-    /// Leaves behind what hangs; to be called now and then.
-    ///
-    /// # Errors
-    /// Why the daemon must stop: too much hangs.
-    pub fn watch(&self, now: Time) -> Result<(), String> {
+    /// Leaves behind what hangs; to be called now and then. What people should know, when it begins.
+    pub fn watch(&self, now: Time) -> Option<String> {
         let mut state = self.shared.lock();
+        let lost = state.lost;
         for at in 0..state.lanes.len() {
             let lane = &mut state.lanes[at];
-            // There was no thread for it when the last one was left behind.
-            if !lane.served && lane.queue.has_jobs() {
-                lane.served = spawn(&self.shared, at);
-            }
             let late = lane.limit + HUNG;
-            let Some(hung) = lane.running.take_if(|running| now.since(running.clock.asked()) > late) else { continue };
-            let why = "it hung where no clock could end it; nothing happened, it may be tried again".to_owned();
-            state.done.push(J::not_done(hung.ticket, why));
-            state.lost += 1;
-            if state.lost > LOST_MAX {
-                return Err(format!("{LOST_MAX} programs hang in its threads and cannot be ended: start it again"));
+            if let Some(hung) = lane.running.take_if(|running| now.since(running.clock.asked()) > late) {
+                lane.served = false;
+                let why = "it hung where no clock could end it; nothing happened, it may be tried again".to_owned();
+                state.done.push(J::not_done(hung.ticket, why));
+                state.lost += 1;
+                self.shared.waker.wake();
             }
-            state.lanes[at].served = spawn(&self.shared, at);
-            self.shared.waker.wake();
+            if state.lanes[at].queue.has_jobs() && !self.shared.serve_with(&mut state, at) {
+                while let Some((_, job)) = state.lanes[at].queue.pop() {
+                    state.done.push(J::not_done(job.ticket(), NO_THREAD.to_owned()));
+                }
+                self.shared.waker.wake();
+            }
         }
-        Ok(())
+        let begins = lost <= LOST_MAX && state.lost > LOST_MAX;
+        begins.then(|| {
+            let hang = state.lost;
+            format!("{hang} calls hang in its threads and cannot be ended: it refuses long calls until one ends, or it is started again")
+        })
     }
 }
 
@@ -362,10 +369,8 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
                 J::not_done(ticket, why.to_owned())
             }
             (Ok(_), Some(job)) if slice.ended.load(Relaxed) => {
-                let lane = &mut state.lanes[1];
-                if lane.served || spawn(shared, 1) {
-                    lane.served = true;
-                    match lane.queue.push(client, job) {
+                if shared.serve_with(&mut state, 1) {
+                    match state.lanes[1].queue.push(client, job) {
                         Ok(()) => {
                             shared.more.notify_all();
                             continue;
@@ -376,7 +381,7 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
                         }
                     }
                 } else {
-                    J::not_done(ticket, "this daemon has no thread for long calls".to_owned())
+                    J::not_done(ticket, NO_THREAD.to_owned())
                 }
             }
             (Ok(done), _) => done,
@@ -561,7 +566,7 @@ mod tests {
         lanes.begin(job(1, 2, Do::Fine));
         await_running(&lanes);
         let late = clock::now() + HUNG + Duration::from_secs(1);
-        assert_eq!(lanes.watch(late), Ok(()));
+        assert_eq!(lanes.watch(late), None);
         let all = answers(&lanes, 2);
         assert!(all[0].1.as_ref().is_err_and(|why| why.contains("hung")), "{all:?}");
         assert_eq!(all[1], (2, Ok("done")));
@@ -583,9 +588,9 @@ mod tests {
         let (begun, late) = (clock.asked(), Duration::from_millis(20) + HUNG);
         // It asks ten seconds later.
         clock.asked.store((begun + Duration::from_secs(10)).0, Relaxed);
-        assert_eq!(lanes.watch(begun + late + Duration::from_secs(5)), Ok(()));
+        assert_eq!(lanes.watch(begun + late + Duration::from_secs(5)), None);
         assert!(lanes.shared.lock().lanes[0].running.is_some(), "it asked since it began");
-        assert_eq!(lanes.watch(begun + late + Duration::from_secs(11)), Ok(()));
+        assert_eq!(lanes.watch(begun + late + Duration::from_secs(11)), None);
         assert!(lanes.shared.lock().lanes[0].running.is_none(), "and not since then");
         wake.send(()).expect("it hangs there");
     }
@@ -596,7 +601,7 @@ mod tests {
     fn a_lane_without_a_thread_gets_one_later() {
         let lanes = lanes();
         assert!(lanes.shared.lock().lanes[0].queue.push(1, job(1, 7, Do::Fine)).is_ok());
-        assert_eq!(lanes.watch(clock::now()), Ok(()));
+        assert_eq!(lanes.watch(clock::now()), None);
         assert_eq!(answers(&lanes, 1), [(7, Ok("done"))]);
     }
 
@@ -610,7 +615,7 @@ mod tests {
             lanes.begin(job(1, number, Do::Hang(Arc::new(Mutex::new(until)))));
             await_running(&lanes);
             let late = clock::now() + HUNG + Duration::from_secs(1);
-            assert_eq!(lanes.watch(late), Ok(()), "{number} came back");
+            assert_eq!(lanes.watch(late), None, "{number} came back");
             wake.send(()).expect("it waits");
             // Its thread has ended when only the one that has its lane now is left.
             let begun = clock::now();
@@ -621,8 +626,9 @@ mod tests {
         }
     }
 
+    /// (Reading.) The fifth call that hung ended the daemon, and its client went on to the next one.
     #[test]
-    fn a_daemon_in_which_everything_hangs_stops() {
+    fn a_daemon_in_which_everything_hangs_refuses_long_calls_until_one_ends() {
         let lanes = lanes();
         let mut wakes = Vec::new();
         for number in 0..=LOST_MAX as u32 {
@@ -630,9 +636,24 @@ mod tests {
             wakes.push(wake);
             lanes.begin(job(1, number, Do::Hang(Arc::new(Mutex::new(until)))));
             await_running(&lanes);
+            if number == LOST_MAX as u32 {
+                lanes.begin(job(2, 50, Do::Fine));
+            }
             let late = clock::now() + HUNG + Duration::from_secs(1);
-            assert_eq!(lanes.watch(late).is_err(), number == LOST_MAX as u32);
+            assert_eq!(lanes.watch(late).is_some(), number == LOST_MAX as u32);
         }
+        lanes.begin(job(2, 51, Do::Fine));
+        let refused = |said: &Said| said.0 >= 50 && said.1.as_ref().is_err_and(|why| why.contains("no thread"));
+        assert_eq!(answers(&lanes, LOST_MAX + 3).iter().filter(|said| refused(said)).count(), 2);
+        assert_eq!(lanes.watch(clock::now()), None, "it is said once");
+        wakes.remove(0).send(()).expect("it waits");
+        let begun = clock::now();
+        while lanes.shared.lock().lost > LOST_MAX {
+            assert!(clock::now().since(begun) < Duration::from_secs(60), "it does not come back");
+            std::thread::yield_now();
+        }
+        lanes.begin(job(2, 52, Do::Fine));
+        assert_eq!(answers(&lanes, 1), [(52, Ok("done"))]);
     }
 
     // In order of arrival it would be 0, 1, 2, 10.

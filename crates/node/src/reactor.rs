@@ -623,10 +623,9 @@ impl Reactor {
                     osd.on_space(&store.space_text());
                 }
             }
-            if let Some(evaluator) = &node.evaluator
-                && let Err(why) = evaluator.watch(now)
-            {
-                node.halt(why);
+            let who = node.entity;
+            if let Some(why) = node.evaluator.as_ref().and_then(|evaluator| evaluator.watch(now)) {
+                self.say(format!("{who}: {why}"));
             }
         }
         for node in self.nodes.iter().flatten() {

@@ -744,3 +744,29 @@ fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
         assert_eq!(found, [(1, b"x".to_vec()), (3, b"y".to_vec())], "back: {back}");
     }
 }
+
+/// (Reading.) Operators on long strings take long and count little: no step asks the clock between
+/// them. Whose calls are over late are evaluated elsewhere after a few, though they end well.
+#[test]
+fn who_keeps_the_daemons_thread_for_too_long_is_evaluated_elsewhere() {
+    #[derive(Debug)]
+    struct Late;
+    impl crate::Patience for Late {
+        fn begin(&self) {}
+        fn is_over(&self) -> bool {
+            true
+        }
+    }
+    let mut company = company();
+    install(&mut company, "short", "objclass.register('nothing', function() end, 'read')");
+    let primary = company.acting()[0];
+    company.write("o", b"x").expect("there");
+    company.host(primary).osd.set_patience(std::sync::Arc::new(Late));
+    let jobs: Vec<u64> = (0..8)
+        .map(|_| {
+            company.op("o", vec![call_op("short", "nothing", "")], &[]).expect("too short to ask the clock");
+            company.host(primary).osd.programs().counters.jobs
+        })
+        .collect();
+    assert!(jobs[0] == 0 && jobs[7] > 0, "{jobs:?}");
+}

@@ -35,6 +35,9 @@ use std::sync::Arc;
 /// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that
 /// is allocated takes some 0.2 of one.
 const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, ..Budget::CLASS };
+/// Longest script of a call that is compiled on the daemon's own thread, in bytes: 60 ns each,
+/// usually. It bounds, too, how many operators on long strings follow each other without a step.
+const INLINE_TEXT_MAX: usize = 4 << 10;
 /// What a call counts for that the host's clock ended: a clock is also run out by a daemon that was
 /// not let run, so not for a client's whole allowance.
 const OVERDUE: u64 = 4 * INLINE.instructions;
@@ -158,7 +161,7 @@ impl Runtime {
     /// Why it is none.
     pub fn check(&self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
         // On a machine of its own: no clock may decide whether something is a class.
-        ClassVm::<View>::new(1).check(chunk, &Budget::CLASS)
+        ClassVm::<View>::new(1).check(chunk, &Budget::CHECK)
     }
 
     fn run(
@@ -182,6 +185,7 @@ impl Runtime {
         let known_heavy = !self.heavy.is_empty() && self.heavy.contains(&heavy());
         if self.inline
             && (known_heavy
+                || matches!(target, Target::Eval(chunk) if chunk.text().len() > INLINE_TEXT_MAX)
                 || input.len() > INLINE.memory / 4
                 || self.spent >= INLINE.instructions
                 || self.allowances.is_spent(self.asker, self.begun))
@@ -207,7 +211,9 @@ impl Runtime {
         let used = vm.used();
         self.spent += used;
         if self.inline {
-            self.allowances.charge(self.asker, used, self.begun);
+            // Some steps take long for what they count: operators on long strings.
+            let late = self.patience.as_ref().is_some_and(|patience| patience.is_over());
+            self.allowances.charge(self.asker, used + if late { OVERDUE } else { 0 }, self.begun);
         }
         let outcome = match end {
             // It waits for nothing of the object: it has called a class that is on its way.
@@ -228,7 +234,6 @@ impl Runtime {
         };
         if self.inline && error.kind == Kind::Clock {
             // It may do better next time: this may have been a moment in which the daemon was not let run.
-            self.allowances.charge(self.asker, OVERDUE, self.begun);
             return (view, Err(Stop::Heavy));
         }
         // With the whole budget before it: only then is it the method's own doing.

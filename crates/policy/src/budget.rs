@@ -40,6 +40,9 @@ impl Budget {
     /// An object class: a million safepoints, 16 MiB at once and 1 GiB in total, 8 classes deep, 1 MiB of output.
     pub const CLASS: Self =
         Self { instructions: 1_000_000, memory: 16 << 20, churn: 1 << 30, depth: 8, output: 1 << 20 };
+    /// Whether a text is a class: what stands outside its methods makes functions and small tables.
+    /// A leading monitor and each OSD do it on their own thread, and no clock may decide.
+    pub const CHECK: Self = Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, ..Self::CLASS };
     /// A policy that runs every few seconds on small tables: ten times the instructions, half the
     /// memory, 64 KiB of output.
     pub const POLICY: Self =

@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// # Errors
 /// Script and line where it is none.
 pub fn check_class(chunk: &Chunk) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
-    ClassVm::<Nothing>::new(1).check(chunk, &Budget::CLASS)
+    ClassVm::<Nothing>::new(1).check(chunk, &Budget::CHECK)
 }
 
 /// Compiles a script.

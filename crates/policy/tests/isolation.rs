@@ -195,3 +195,33 @@ fn a_call_that_runs_nothing_is_charged_for_no_other() {
     at.body("this is no script");
     assert_eq!(at.vm.used(), 0);
 }
+
+/// (Reading.) One table of many empty places, thirty thousand times in a result: each time it was
+/// looked through, four seconds of the leading monitor's thread.
+#[test]
+fn a_table_that_is_in_a_result_many_times_counts_each_time() {
+    let mut vm = Vm::new(4);
+    let result = |vm: &mut Vm, text: &str| {
+        let chunk = Chunk::new("t", text);
+        let budget = Budget { output: 264 << 10, ..Budget::POLICY };
+        vm.run(&Run { chunk: &chunk, globals: &[], entry: None, args: &[], seed: 0, budget: &budget }).result
+    };
+    let many = result(&mut vm, "local t = table.create(1000) return table.create(30000, t)");
+    assert_eq!(many.map_err(|error| error.kind), Err(Kind::Output));
+    assert!(result(&mut vm, "local t = {1} return {t, t, t}").is_ok());
+}
+
+/// (Reading.) Compiled scripts were counted by number: 256 of them could take a gigabyte and a half
+/// of a VM, and each collection looked at them all.
+#[test]
+fn what_is_kept_of_compiled_scripts_is_bounded_in_bytes() {
+    let mut at = Caller::new();
+    at.vm = ClassVm::new(1_000);
+    for number in 0..30 {
+        let functions = "{function() end},".repeat(12_000);
+        at.body(&format!("local n = {number} local t = {{{functions}}}"));
+    }
+    let held = at.vm.stats().memory;
+    assert!(held < 40 << 20, "{held} bytes");
+    assert_eq!(at.text("o:append('still here')"), "still here");
+}

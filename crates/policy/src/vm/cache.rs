@@ -7,11 +7,16 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua};
 use std::collections::BTreeMap;
 
+/// Bytes of compiled chunks that a VM keeps: a text of 256 KiB may take six MiB, and each collection
+/// looks at all of them.
+const BYTES_MAX: usize = 16 << 20;
+
 /// Loaded chunks by fingerprint, and when each was last used. The least recently used one goes.
 #[derive(Debug)]
 pub(super) struct Cache {
     entries: BTreeMap<u64, Entry>,
     entries_max: usize,
+    bytes: usize,
     clock: u64,
     pub hits: u64,
     pub misses: u64,
@@ -23,12 +28,22 @@ pub(super) struct Cache {
 struct Entry {
     chunk: Chunk,
     function: Function,
+    /// What compiling it took, text included.
+    bytes: usize,
     used_at: u64,
 }
 
 impl Cache {
     pub(super) fn new(entries_max: usize) -> Self {
-        Self { entries: BTreeMap::new(), entries_max: entries_max.max(1), clock: 0, hits: 0, misses: 0, evicted: false }
+        Self {
+            entries: BTreeMap::new(),
+            entries_max: entries_max.max(1),
+            bytes: 0,
+            clock: 0,
+            hits: 0,
+            misses: 0,
+            evicted: false,
+        }
     }
 
     /// A function for one call. The compiled code is shared; what is the call's own (environment, upvalues) is not.
@@ -46,21 +61,31 @@ impl Cache {
             }
             _ => {
                 cache.misses += 1;
+                let before = lua.used_memory();
                 let function = compile(lua, chunk.name(), chunk.text())?;
-                cache.insert(chunk.clone(), function.clone());
+                let bytes = lua.used_memory().saturating_sub(before) + chunk.text().len();
+                cache.insert(chunk.clone(), function.clone(), bytes);
                 function
             }
         };
         function.deep_clone().map_err(|error| ScriptError::plain(Kind::Memory, chunk.name(), place::root(&error)))
     }
 
-    fn insert(&mut self, chunk: Chunk, function: Function) {
-        if self.entries.len() >= self.entries_max && !self.entries.contains_key(&chunk.fingerprint()) {
+    /// The one that is put in always has room.
+    fn insert(&mut self, chunk: Chunk, function: Function, bytes: usize) {
+        let key = chunk.fingerprint();
+        self.remove(key);
+        while self.entries.len() >= self.entries_max || (self.bytes + bytes > BYTES_MAX && !self.entries.is_empty()) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| *key);
             self.evicted = true;
-            self.entries.remove(&oldest.expect("a full cache has an oldest entry"));
+            self.remove(oldest.expect("it is not empty"));
         }
-        self.entries.insert(chunk.fingerprint(), Entry { chunk, function, used_at: self.clock });
+        self.bytes += bytes;
+        self.entries.insert(key, Entry { chunk, function, bytes, used_at: self.clock });
+    }
+
+    fn remove(&mut self, key: u64) {
+        self.bytes -= self.entries.remove(&key).map_or(0, |entry| entry.bytes);
     }
 }
 

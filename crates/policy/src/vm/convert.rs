@@ -5,7 +5,7 @@ use crate::Kind;
 use crate::value::{INTEGER_MAX, Value};
 use bytes::Bytes;
 use mlua::{Lua, Value as LuaValue};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Deepest table that goes in or out.
 const DEPTH_MAX: u32 = 64;
@@ -107,16 +107,32 @@ pub(super) fn to_lua(lua: &Lua, value: &Value, depth: u32) -> Result<LuaValue, R
     })
 }
 
-/// Out of Lua. `room` is what is left of the output's bound.
-pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut usize) -> Result<Value, Refused> {
+/// What is left of the output's bound, and the tables that were looked at.
+pub(super) struct Room {
+    left: usize,
+    seen: BTreeSet<usize>,
+}
+
+/// What a table counts for each time that it is there again: it is looked through each time, and one
+/// of a million empty places takes milliseconds.
+const AGAIN_COST: usize = 1 << 10;
+
+impl Room {
+    pub(super) const fn new(bytes: usize) -> Self {
+        Self { left: bytes, seen: BTreeSet::new() }
+    }
+    fn take(&mut self, bytes: usize) -> Result<(), Refused> {
+        self.left = self.left.checked_sub(bytes).ok_or((Kind::Output, "the results are too large".to_owned()))?;
+        Ok(())
+    }
+}
+
+/// Out of Lua.
+pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut Room) -> Result<Value, Refused> {
     if depth == DEPTH_MAX {
         return Err((Kind::Depth, format!("tables nest deeper than {DEPTH_MAX}, or contain themselves")));
     }
-    let mut take = |bytes: usize| -> Result<(), Refused> {
-        *room = room.checked_sub(bytes).ok_or((Kind::Output, "the results are too large".to_owned()))?;
-        Ok(())
-    };
-    take(8)?;
+    room.take(8)?;
     Ok(match value {
         LuaValue::Nil => Value::Nil,
         LuaValue::Boolean(value) => Value::Bool(*value),
@@ -124,7 +140,7 @@ pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut usize) -> Result
         LuaValue::Number(number) if number.is_finite() && number.fract() == 0.0 => Value::Integer(exact(*number)?),
         LuaValue::Number(number) => Value::Number(*number),
         LuaValue::String(text) => {
-            take(text.as_bytes().len())?;
+            room.take(text.as_bytes().len())?;
             Value::Bytes(Bytes::copy_from_slice(&text.as_bytes()))
         }
         LuaValue::UserData(data) => {
@@ -132,7 +148,7 @@ pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut usize) -> Result
                 .borrow_mut::<Buffer>()
                 .map_err(|_| (Kind::Runtime, "a result of an unknown type".to_owned()))?
                 .bytes();
-            take(bytes.len())?;
+            room.take(bytes.len())?;
             Value::Bytes(bytes)
         }
         LuaValue::Table(table) => from_table(table, depth, room)?,
@@ -140,7 +156,10 @@ pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut usize) -> Result
     })
 }
 
-fn from_table(table: &mlua::Table, depth: u32, room: &mut usize) -> Result<Value, Refused> {
+fn from_table(table: &mlua::Table, depth: u32, room: &mut Room) -> Result<Value, Refused> {
+    if !room.seen.insert(table.to_pointer() as usize) {
+        room.take(AGAIN_COST)?;
+    }
     let length = table.raw_len();
     let (mut list, mut map) = (Vec::new(), BTreeMap::new());
     for pair in table.pairs::<LuaValue, LuaValue>() {
@@ -148,7 +167,7 @@ fn from_table(table: &mlua::Table, depth: u32, room: &mut usize) -> Result<Value
         let number = match &key {
             LuaValue::String(text) => {
                 let key = Bytes::copy_from_slice(&text.as_bytes());
-                *room = room.checked_sub(key.len()).ok_or((Kind::Output, "the results are too large".to_owned()))?;
+                room.take(key.len())?;
                 map.insert(key, from_lua(&item, depth + 1, room)?);
                 continue;
             }

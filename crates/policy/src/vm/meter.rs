@@ -228,6 +228,8 @@ impl Meter {
         self.churn.store(churn, Relaxed);
         let collected = lua.gc_collect();
         lua.gc_stop();
+        // It took as long as there is much to look at: the next step asks.
+        self.asks_in.store(1, Relaxed);
         collected?;
         let live = self.heap(lua);
         self.floor.store(live, Relaxed);

@@ -102,7 +102,7 @@ impl Vm {
                 (main, run.entry, globals, args).into_lua_multi(lua)
             })?,
         };
-        let mut room = run.budget.output;
+        let mut room = convert::Room::new(run.budget.output);
         values.iter().map(|value| convert::from_lua(value, 0, &mut room)).collect::<Result<_, _>>().map_err(refused)
     }
 

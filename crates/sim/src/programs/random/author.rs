@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(all, sources(seed));
             assert_ne!(all, sources(seed + 1));
             for source in all.iter().flatten() {
-                let methods = vm.check(&Chunk::new("random", source), &Budget::CLASS);
+                let methods = vm.check(&Chunk::new("random", source), &Budget::CHECK);
                 let methods = methods.unwrap_or_else(|why| panic!("seed {seed}: {why}\n{source}"));
                 assert_eq!(methods.len() as u64, METHODS + INNER + 2);
             }
