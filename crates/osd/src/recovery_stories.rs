@@ -2,7 +2,7 @@
 
 use crate::company::Company;
 use crate::key;
-use crate::stories::{Host, MON, PG, ask, has_nothing, pushes, read, served_by_monitors_for_another, write};
+use crate::stories::{Host, MON, PG, ask, has_nothing, operation, pushes, read, served_by_monitors_for_another, write};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, PgId};
 use nacre_wire::Message;
@@ -45,6 +45,35 @@ fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
     host.evaluate();
     host.wait(1000);
     assert_eq!(pushed(&mut host, target), [("a".to_owned(), 2)], "the object as it is now");
+}
+
+/// Simulator, seed 2838. A call took six seconds. Backfill had held all objects of its range by then
+/// and waited for it; so did every client that wrote to one of them.
+#[test]
+fn one_long_call_keeps_nobody_from_the_other_objects_of_its_range() {
+    let (mut monitors, mut host, before, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    let capabilities = vec![Capability::All {}];
+    let epoch = monitors.commit(vec![Change::ClientSet { name: "anna".into(), capabilities }]);
+    host.tell(MON, epoch, monitors.since(before));
+    host.osd.on_client_name(Entity::Client(ClientId(10)), "anna".into());
+    write(1, epoch, &mut host);
+    let script = "function f() for i = 1, 100000 do end objclass.write(0, 3, bufferlist.new('xyz')) end \
+                  objclass.register(f)";
+    let call = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 };
+    host.jobs = Some(Vec::new());
+    ask(10, 1, 1, vec![call], vec![Bytes::from_static(script.as_bytes())], epoch, &mut host);
+    assert_eq!(host.jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    has_nothing(&mut host, (epoch, interval), target);
+    host.wait(100);
+    host.sent.clear();
+    let mut other = operation(11, 1, 1, vec![SubOp::WriteFull { length: 1 }]);
+    other.object = ObjectId::named("b");
+    host.tell(Entity::Client(ClientId(11)), epoch, Message::OpRequest(other, vec![Bytes::from_static(b"b")]));
+    (0..30).for_each(|_| host.wait(100));
+    let answered = |(to, message): &(Entity, Message)| {
+        *to == Entity::Client(ClientId(11)) && matches!(message, Message::OpReply(reply, _) if reply.failure.is_none())
+    };
+    assert!(host.sent.iter().any(answered), "it waits for the call");
 }
 
 /// An object came into being after backfill had asked its own store what is there, and before the

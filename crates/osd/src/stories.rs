@@ -220,7 +220,7 @@ impl Host {
 }
 
 /// A client's operation on the one object.
-fn operation(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>) -> OpRequest {
+pub(crate) fn operation(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp>) -> OpRequest {
     OpRequest {
         request: RequestId { client: ClientId(client), instance: Instance(1), sequence },
         answered_below: sequence,

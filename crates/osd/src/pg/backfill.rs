@@ -73,6 +73,11 @@ impl Backfill {
 
 /// A range that has not moved for so many looks is given up: some eight seconds.
 const STUCK_MAX: u32 = 10;
+/// One that waits for an update to be ordered, after so many looks: within two seconds.
+const UNORDERED_MAX: u32 = 1;
+/// How long nothing is compared then, in intervals of repetition: ten seconds, usually, and two.
+const PAUSE: u32 = 25;
+const PAUSE_SHORT: u32 = 5;
 
 /// One range of one target.
 #[derive(Debug)]
@@ -98,6 +103,8 @@ pub(super) struct Work {
     pushing: BTreeSet<ObjectId>,
     pub(super) held: Vec<ObjectId>,
     compared: bool,
+    /// Looks since it is held that found an update in it that had no place in the log yet.
+    unordered: u32,
     stored: bool,
     /// How often nothing of it had moved when it was looked at again: so many objects were left each time.
     stuck: (u32, (usize, u64)),
@@ -188,6 +195,7 @@ impl Pg {
             pushing: BTreeSet::new(),
             held: Vec::new(),
             compared: false,
+            unordered: 0,
             stored: false,
             stuck: (0, (0, 0)),
             retry_at: now + sh.config.timing.retry_interval * 2,
@@ -305,7 +313,7 @@ impl Pg {
         let awaits = |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
         let Some(work) = primary.backfill.work.as_mut().filter(awaits) else { return };
         let Ok(ReadReply::List { keys, more }) = reply else {
-            self.abandon_range(sh);
+            self.abandon_range(PAUSE, sh);
             return;
         };
         let (keys, ours) = match whole_names(keys, more) {
@@ -399,11 +407,20 @@ impl Pg {
             return;
         }
         if !work.compared {
+            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes to
+            // all the other objects wait for that (simulator, seed 2838).
+            if work.ordered.is_none() && again {
+                work.unordered += 1;
+                if work.unordered > UNORDERED_MAX {
+                    self.abandon_range(PAUSE_SHORT, sh);
+                    return;
+                }
+            }
             // What we miss ourselves may be with somebody who is away for long: nobody's writes
             // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
             // all the objects of the range from being written).
             if missing_here && again {
-                self.abandon_range(sh);
+                self.abandon_range(PAUSE, sh);
                 return;
             }
             // Updates that were ordered before the range was held must be in our store and everybody's log first.
@@ -479,7 +496,7 @@ impl Pg {
             Ok(_) | Err(ReadError::NotFound) => Version::NONE,
             // What we cannot read is not gone: the target must not be told to remove it.
             Err(_) => {
-                self.abandon_range(sh);
+                self.abandon_range(PAUSE, sh);
                 return;
             }
         };
@@ -544,7 +561,7 @@ impl Pg {
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
         let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.pushing.contains(object)) {
-            self.abandon_range(sh);
+            self.abandon_range(PAUSE, sh);
         }
     }
 
@@ -552,7 +569,7 @@ impl Pg {
     pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
         let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.target == target) {
-            self.abandon_range(sh);
+            self.abandon_range(PAUSE, sh);
         }
     }
 
@@ -566,8 +583,8 @@ impl Pg {
 
     /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that
     /// nobody can read becomes whole.
-    fn abandon_range(&mut self, sh: &mut Shared) {
-        let until = sh.now + sh.config.timing.retry_interval * 25;
+    fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
+        let until = sh.now + sh.config.timing.retry_interval * pause;
         let Some(primary) = self.primary() else { return };
         let Some(work) = primary.backfill.work.take() else { return };
         primary.backfill.pause_until = Some(until);
@@ -589,7 +606,7 @@ impl Pg {
         for object in left {
             self.end_outgoing(target, &object, sh);
         }
-        self.abandon_range(sh);
+        self.abandon_range(PAUSE, sh);
     }
 
     /// The primary counts on everything before the cursor.
