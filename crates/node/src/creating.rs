@@ -211,10 +211,10 @@ impl Creating {
         if let Some(found) = first_in(dir)? {
             // Looked for behind it: a creation makes its mark first, and removes it last.
             if !mark.is_file() && !is_complete(dir)? {
-                return match is_passing(dir, &found) {
-                    true => Ok(Attempt::Again),
-                    false => Err(StartError::Foreign { path: dir.to_owned(), found }),
-                };
+                if is_passing(dir, &found) {
+                    return Ok(Attempt::Again);
+                }
+                return Err(StartError::Foreign { path: dir.to_owned(), found });
             }
         }
         let mut options = File::options();

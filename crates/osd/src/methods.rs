@@ -38,7 +38,7 @@ const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, churn: 8 
 /// Longest script of a call that is compiled on the daemon's own thread, in bytes: 60 ns each,
 /// usually. It bounds, too, how many operators on long strings follow each other without a step.
 const INLINE_TEXT_MAX: usize = 4 << 10;
-/// What a call counts for that the host's clock ended: a clock is also run out by a daemon that was
+/// What a call counts for besides that was over late, or that the host's clock ended: a clock is also run out by a daemon that was
 /// not let run, so not for a client's whole allowance.
 const OVERDUE: u64 = 4 * INLINE.instructions;
 /// Compiled scripts kept by one runtime.

@@ -4,7 +4,7 @@ use crate::company::Company;
 use crate::key;
 use crate::stories::{Host, MON, PG, ask, has_nothing, operation, pushes, read, served_by_monitors_for_another, write};
 use bytes::Bytes;
-use nacre_types::{ClientId, Entity, ObjectId, OsdId, PgId};
+use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
 use nacre_wire::Message;
 use nacre_wire::map::{Capability, Change, flag};
 use nacre_wire::msg::client::SubOp;
@@ -21,11 +21,9 @@ fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {
     all
 }
 
-/// An update took long and was evaluated elsewhere when backfill compared its object's range. It
-/// came after the comparison: the member got the object as it was before, its cursor passed the
-/// place, and nobody brought the update any more.
-#[test]
-fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
+/// A primary with a target of backfill; a call that writes to "a" takes long, and is evaluated when
+/// the story says so.
+fn with_a_long_call() -> (Host, Epoch, Epoch, OsdId) {
     let (mut monitors, mut host, before, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
     let capabilities = vec![Capability::All {}];
     let epoch = monitors.commit(vec![Change::ClientSet { name: "anna".into(), capabilities }]);
@@ -39,6 +37,15 @@ fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
     host.jobs = Some(Vec::new());
     ask(10, 1, 1, vec![call], vec![Bytes::from_static(script.as_bytes())], epoch, &mut host);
     assert_eq!(host.jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    (host, epoch, interval, target)
+}
+
+/// An update took long and was evaluated elsewhere when backfill compared its object's range. It
+/// came after the comparison: the member got the object as it was before, its cursor passed the
+/// place, and nobody brought the update any more.
+#[test]
+fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
+    let (mut host, epoch, interval, target) = with_a_long_call();
     has_nothing(&mut host, (epoch, interval), target);
     host.wait(1000);
     assert_eq!(pushes(&mut host, target.0), [], "not yet: the object is about to change");
@@ -51,18 +58,7 @@ fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
 /// and waited for it; so did every client that wrote to one of them.
 #[test]
 fn one_long_call_keeps_nobody_from_the_other_objects_of_its_range() {
-    let (mut monitors, mut host, before, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
-    let capabilities = vec![Capability::All {}];
-    let epoch = monitors.commit(vec![Change::ClientSet { name: "anna".into(), capabilities }]);
-    host.tell(MON, epoch, monitors.since(before));
-    host.osd.on_client_name(Entity::Client(ClientId(10)), "anna".into());
-    write(1, epoch, &mut host);
-    let script = "function f() for i = 1, 100000 do end objclass.write(0, 3, bufferlist.new('xyz')) end \
-                  objclass.register(f)";
-    let call = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 };
-    host.jobs = Some(Vec::new());
-    ask(10, 1, 1, vec![call], vec![Bytes::from_static(script.as_bytes())], epoch, &mut host);
-    assert_eq!(host.jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    let (mut host, epoch, interval, target) = with_a_long_call();
     has_nothing(&mut host, (epoch, interval), target);
     host.wait(100);
     host.sent.clear();

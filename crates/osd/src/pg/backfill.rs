@@ -313,7 +313,7 @@ impl Pg {
         let awaits = |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
         let Some(work) = primary.backfill.work.as_mut().filter(awaits) else { return };
         let Ok(ReadReply::List { keys, more }) = reply else {
-            self.abandon_range(PAUSE, sh);
+            self.abandon_range(sh);
             return;
         };
         let (keys, ours) = match whole_names(keys, more) {
@@ -412,7 +412,7 @@ impl Pg {
             if work.ordered.is_none() && again {
                 work.unordered += 1;
                 if work.unordered > UNORDERED_MAX {
-                    self.abandon_range(PAUSE_SHORT, sh);
+                    self.abandon_range_for(PAUSE_SHORT, sh);
                     return;
                 }
             }
@@ -420,7 +420,7 @@ impl Pg {
             // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
             // all the objects of the range from being written).
             if missing_here && again {
-                self.abandon_range(PAUSE, sh);
+                self.abandon_range(sh);
                 return;
             }
             // Updates that were ordered before the range was held must be in our store and everybody's log first.
@@ -496,7 +496,7 @@ impl Pg {
             Ok(_) | Err(ReadError::NotFound) => Version::NONE,
             // What we cannot read is not gone: the target must not be told to remove it.
             Err(_) => {
-                self.abandon_range(PAUSE, sh);
+                self.abandon_range(sh);
                 return;
             }
         };
@@ -561,7 +561,7 @@ impl Pg {
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
         let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.pushing.contains(object)) {
-            self.abandon_range(PAUSE, sh);
+            self.abandon_range(sh);
         }
     }
 
@@ -569,7 +569,7 @@ impl Pg {
     pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
         let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.target == target) {
-            self.abandon_range(PAUSE, sh);
+            self.abandon_range(sh);
         }
     }
 
@@ -583,7 +583,12 @@ impl Pg {
 
     /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that
     /// nobody can read becomes whole.
-    fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
+    fn abandon_range(&mut self, sh: &mut Shared) {
+        self.abandon_range_for(PAUSE, sh);
+    }
+
+    /// The same, where less time is enough.
+    fn abandon_range_for(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * pause;
         let Some(primary) = self.primary() else { return };
         let Some(work) = primary.backfill.work.take() else { return };
@@ -606,7 +611,7 @@ impl Pg {
         for object in left {
             self.end_outgoing(target, &object, sh);
         }
-        self.abandon_range(PAUSE, sh);
+        self.abandon_range(sh);
     }
 
     /// The primary counts on everything before the cursor.

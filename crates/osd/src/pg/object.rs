@@ -436,10 +436,7 @@ impl Objects {
     }
     /// All operations: what waits, reads, is evaluated, and listings.
     pub fn all(&self) -> impl Iterator<Item = &Pending> {
-        let queued = self.states.values().flat_map(|state| state.queue.iter());
-        let reading = self.readings.iter().map(|(_, reading)| &reading.op);
-        let listing = self.listings.values().map(|listing| &listing.op);
-        queued.chain(reading).chain(self.evaluating.values()).chain(listing)
+        self.all_with_what_they_do().map(|(_, op, _)| op)
     }
     /// What is known of each object of which something is.
     #[cfg(test)]
