@@ -217,8 +217,9 @@ impl Plan {
         };
         let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
         let plan = if seed % 7 == 3 { plan.split_filling() } else { plan };
+        let plan = if seed % 9 == 6 { plan.rots() } else { plan };
         let plan = if seed % 11 == 9 { plan.index_rots() } else { plan };
-        let plan = if seed % 13 == 4 { plan.really_small() } else { plan };
+        let plan = if matches!(seed % 13, 4 | 8) { plan.really_small() } else { plan };
         match seed % 8 {
             3 | 7 => plan.forgetful(),
             5 => plan.contended(),
@@ -232,6 +233,16 @@ impl Plan {
     pub fn contended(mut self) -> Self {
         (self.contend, self.recur, self.bad_network) = (true, true, true);
         (self.keys, self.clients) = (self.keys.min(2), self.clients.max(8));
+        self
+    }
+
+    /// See [`Self::rot`].
+    #[must_use]
+    pub fn rots(mut self) -> Self {
+        (self.rot, self.replace) = (true, false);
+        (self.disks, self.size, self.min_size) = (Disks::Real, 3, 2);
+        // Blocks rot only while the others have everything: they get there between the faults.
+        self.fault_every_ns = self.fault_every_ns.max(1500 * MS);
         self
     }
 
