@@ -27,6 +27,8 @@ nacre_types::borders! {
     held_refused,
     /// Operations of clients that found no room in a group that does not serve.
     share_refused,
+    /// Operations of clients that found no room behind others on their object.
+    object_refused,
     /// Operations whose clients had to say first when they asked.
     undated,
     /// Operations refused because their client may have been forgotten since they were first sent.

@@ -281,6 +281,12 @@ impl Objects {
         self.queued += 1;
         self.get(object).queue.push_front(op);
     }
+    /// How many operations wait for the object, and bytes that they hold.
+    #[must_use]
+    pub fn waits_for(&self, object: &ObjectId) -> (usize, u64) {
+        let Some(state) = self.peek(object) else { return (0, 0) };
+        (state.queue.len(), state.queue.iter().map(Pending::bytes).sum())
+    }
     /// The first deletion in the queue goes before reads of other clients. Says whether there was one.
     pub fn advance_deletion(&mut self, object: &ObjectId) -> bool {
         let Some(state) = self.existing(object) else { return false };

@@ -73,6 +73,11 @@ fn ms_since(then: Time, now: Time) -> u64 {
 
 /// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
 const BLOCKED_SHARE: usize = 8;
+/// What waits for one object may be so many times as much as there is room left: however few objects
+/// fill it, some of it stays for the others.
+const OBJECT_TIMES: usize = 3;
+/// And it may always be this part of the whole: many objects may fill it together.
+const OBJECT_SHARE: usize = 16;
 
 impl Pg {
     /// A client's operation. `name` and `epoch` are the client's.
@@ -210,9 +215,35 @@ impl Pg {
         true
     }
 
-    /// Why the operation has to come again. A group that does not serve has no room for it: it may
-    /// hold a share of what the daemon holds for clients, and the other groups go on. Or the client
-    /// may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`).
+    /// Whether what waits already leaves no room for the operation. A group that does not serve has
+    /// a share of what the daemon holds for clients, and the other groups go on. So has what waits
+    /// for one object: of a group that serves one may be held up for long, by a call that takes
+    /// seconds or a copy that nobody has.
+    fn finds_no_room(&self, request: &OpRequest, bytes: u64, serving: bool, sh: &Shared) -> bool {
+        let limits = &sh.config.limits;
+        // One operation has room whatever its size.
+        let exceeds =
+            |held: (usize, u64), most: (usize, u64)| held.0 > 0 && (held.0 >= most.0.max(1) || held.1 + bytes > most.1);
+        let part = |of: usize| (limits.client_ops / of, limits.client_bytes / of as u64);
+        if !serving {
+            let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
+            return exceeds(held, part(BLOCKED_SHARE));
+        }
+        let (ops, load) = sh.client_load;
+        let left = (limits.client_ops.saturating_sub(ops), limits.client_bytes.saturating_sub(load));
+        let least = part(OBJECT_SHARE);
+        let most = ((left.0 * OBJECT_TIMES).max(least.0), (left.1 * OBJECT_TIMES as u64).max(least.1));
+        // Only if it could be: a queue is not counted each time.
+        if ops < most.0 && load + bytes <= most.1 {
+            return false;
+        }
+        let live = snaps::live(&request.object);
+        let waits = self.as_primary().map_or((0, 0), |primary| primary.objects.waits_for(&live));
+        exceeds(waits, most)
+    }
+
+    /// Why the operation has to come again. There may be no room for it ([`Self::finds_no_room`]). Or the
+    /// client may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`).
     /// What a client sends after an operation that was refused is refused too, until that one is
     /// here: all come again, in order.
     fn comes_again(
@@ -229,11 +260,7 @@ impl Pg {
             && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
             && self.local.dedup.is_stranger(&request.request)
             && !mutant(Mutant::ForgottenClientExecutedAgain);
-        let limits = &sh.config.limits;
-        let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
-        let most = (limits.client_ops / BLOCKED_SHARE, limits.client_bytes / BLOCKED_SHARE as u64);
-        // One operation has room whatever its size.
-        let full = !serving && held.0 > 0 && (held.0 >= most.0.max(1) || held.1 + bytes > most.1);
+        let full = self.finds_no_room(request, bytes, serving, sh);
         let primary = self.primary()?;
         // Daemons only read, ask again under another number, and promise nobody an order.
         if !matches!(from, Entity::Client(_)) {
@@ -248,7 +275,8 @@ impl Pg {
                 return None;
             }
         };
-        sh.counters.borders.share_refused += u64::from(why == Why::NoRoom);
+        let borders = &mut sh.counters.borders;
+        *(if serving { &mut borders.object_refused } else { &mut borders.share_refused }) += u64::from(full);
         sh.counters.borders.undated += u64::from(why == Why::Undated);
         // Who only has to say when it asked does so at once, in order. Others wait until there may
         // be room; but nobody can say when it asked without a reading of our clock.
