@@ -48,6 +48,8 @@ nacre_types::planted_bugs! {
     OvertakenReadTaken,
     /// An OSD that does not serve the object (any more) ends the operation.
     WrongTargetFinal,
+    /// Of what went to a group after what it refused only that is sent again which was refused, too.
+    RefusedSentAlone,
     /// An OSD that asks for a date ends the operation.
     UndatedFinal,
     /// Applied in memory counts as durable.

@@ -50,6 +50,9 @@ impl ClientConfig {
     }
 }
 
+/// What was refused for the moment is sent again after this, then after twice as long, and so on.
+const AGAIN_FIRST: Duration = Duration::from_millis(200);
+
 /// What the host is to do.
 #[derive(Clone, Debug)]
 pub enum Output {
@@ -87,9 +90,14 @@ struct InFlight {
     bytes: u64,
     blocked: Option<String>,
     acked: bool,
+    /// Its OSD asked for it again, later.
+    refused: bool,
 }
 
 impl InFlight {
+    fn group(&self) -> Option<PgId> {
+        self.target.map(|(pg, ..)| pg)
+    }
     fn is_write(&self) -> bool {
         self.operation.ops.iter().any(SubOp::is_write)
     }
@@ -114,6 +122,8 @@ pub struct Client {
     out: Vec<Output>,
     asked: Time,
     ticked: Time,
+    /// When what was refused by these groups is sent again.
+    retries: BTreeMap<PgId, Time>,
     watches: Watches,
     heard: Heard,
     /// What we write may rest on these fences: locks were granted to us under them.
@@ -148,6 +158,7 @@ impl Client {
             out: Vec::new(),
             asked: now,
             ticked: now,
+            retries: BTreeMap::new(),
             watches: Watches::new(config.id, config.instance),
             heard: Heard::default(),
             fence: Epoch::NONE,
@@ -353,6 +364,7 @@ impl Client {
         }
         op.target = target;
         op.sent = now;
+        op.refused = false;
         let Some((pg, _, osd)) = target else { return };
         op.attempt += u32::from(!(mutant(Mutant::AttemptsAlike) && op.attempt > 0));
         self.sendings += 1;
@@ -417,6 +429,8 @@ impl Client {
                 // It was sent with an old map, or to one: the newer map will send it again; the timer if there is none.
                 if epoch > self.epoch() {
                     self.subscribe(now);
+                } else {
+                    self.come_again(now, id);
                 }
             }
             // It wants to hear when this was first asked, and now we can say that.
@@ -427,6 +441,35 @@ impl Client {
                 self.finish(id, Err(Failure::Doubtful(failure)));
             }
             Some(failure) => self.finish(id, Err(Failure::Refused(failure))),
+        }
+    }
+
+    /// Its OSD has no room for it, or does not serve its group although we know the same map. It is
+    /// asked again soon, and less and less often.
+    fn come_again(&mut self, now: Time, id: u64) {
+        let op = self.in_flight.get_mut(&id).expect("the caller has seen it");
+        op.refused = true;
+        let Some(pg) = op.group() else { return };
+        let pause = AGAIN_FIRST * (1 << op.attempt.saturating_sub(1).min(8));
+        let at = now + pause.min(self.config.retry_interval);
+        self.retries.entry(pg).or_insert(at);
+    }
+
+    /// What a group refused goes to it again, and whatever went after the first of it, in order: that
+    /// one is refused or will be, as long as something before it is. Sent one by one, each would find
+    /// another that was not there again yet, for ever.
+    fn send_refused(&mut self, now: Time) {
+        let due: Vec<PgId> = self.retries.iter().filter(|(_, at)| **at <= now).map(|(pg, _)| *pg).collect();
+        if !due.is_empty() && now.since(self.asked) >= self.config.retry_interval {
+            self.subscribe(now);
+        }
+        for pg in due {
+            self.retries.remove(&pg);
+            let alone = mutant(Mutant::RefusedSentAlone);
+            let of_group = self.in_flight.iter().filter(|(_, op)| op.group() == Some(pg));
+            let first = of_group.skip_while(|(_, op)| !op.refused);
+            let again: Vec<u64> = first.filter(|(_, op)| op.refused || !alone).map(|(id, _)| *id).collect();
+            again.into_iter().for_each(|id| self.send(now, id));
         }
     }
 
@@ -496,6 +539,7 @@ impl Client {
     /// Time passed. To be called at or after [`Self::next_deadline`].
     pub fn on_tick(&mut self, now: Time) {
         self.ticked = now;
+        self.send_refused(now);
         let late = |op: &InFlight| now.since(op.sent) >= self.config.retry_interval;
         let again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| late(op)).map(|(id, _)| *id).collect();
         if !again.is_empty() || self.map.is_none() {
@@ -512,7 +556,11 @@ impl Client {
     pub fn next_deadline(&self) -> Time {
         let pings = self.watches.next_deadline();
         let waits = !self.in_flight.is_empty() && !mutant(Mutant::NoDeadline);
-        if !waits && self.map.is_some() { pings } else { pings.min(self.ticked + self.config.retry_interval / 4) }
+        if !waits && self.map.is_some() {
+            return pings;
+        }
+        let first = self.retries.values().copied().fold(pings, Time::min);
+        first.min(self.ticked + self.config.retry_interval / 4)
     }
 }
 
@@ -582,6 +630,7 @@ impl ObjectCluster for Client {
             bytes,
             blocked: None,
             acked: false,
+            refused: false,
         };
         self.in_flight.insert(id, op);
         self.send(now, id);

@@ -39,6 +39,7 @@ fn main() -> std::process::ExitCode {
             Mutant::WrongTargetFinal,
             requests::an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_the_map,
         ),
+        (Mutant::RefusedSentAlone, requests::what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it),
         (Mutant::UndatedFinal, requests::an_osd_that_asks_is_told_when_it_was_first_asked_never_later),
         (Mutant::AppliedIsDone, requests::an_early_answer_is_told_once_and_ends_nothing),
         (Mutant::AppliedTwice, requests::an_early_answer_is_told_once_and_ends_nothing),

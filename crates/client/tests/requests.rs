@@ -7,7 +7,7 @@ use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdI
 use nacre_wire::map::Change;
 use nacre_wire::msg::check::CLIENT_BYTES_MAX;
 use nacre_wire::msg::client::{
-    Dated, OpApplied, OpBlocked, OpFailure, OpReply, RequestId, SnapContext, SubOp, SubReply,
+    Dated, OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
 };
 use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused as Refusal};
 use nacre_wire::{Message, Wire};
@@ -260,6 +260,42 @@ pub fn an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_t
     assert_eq!((rig.ended(), rig.others()), (vec![], vec![]), "the OSD knows no more than we do: the timer asks");
     rig.role.on_message(rig.now, from, epoch.next(), Message::OpReply(reply, vec![]));
     assert_eq!((rig.ended(), rig.others()), (vec![], vec!["map".to_owned()]));
+}
+
+/// (Reading.) What an OSD had no room for came again two seconds after it had been sent, each
+/// operation for itself. Whatever a client sends behind one that was refused is refused, too, until
+/// that one is there: with two operations in flight there always was one that was not, and every
+/// operation took two seconds and more as long as the client went on, though there was room again.
+pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
+    let mut rig = Rig::new();
+    let sent = ["a", "b", "c", "d"].map(|object| rig.submit_to(object, SubOp::Stat {}).1);
+    let behind: Vec<u64> = sent[1..].iter().map(|one| one.request.sequence).collect();
+    let refuse = |rig: &mut Rig, request: &OpRequest| rig.answer(request, Some(OpFailure::WrongTarget {}), vec![]);
+    let after = |rig: &mut Rig, ms| {
+        rig.now = rig.now + Duration::from_millis(ms);
+        rig.role.on_tick(rig.now);
+        rig.requests().into_iter().map(|(_, number)| number).collect::<Vec<u64>>()
+    };
+    // The last one is refused as well: its answer is still on its way.
+    refuse(&mut rig, &sent[1]);
+    refuse(&mut rig, &sent[2]);
+    assert_eq!((rig.ended(), rig.role.next_deadline()), (vec![], rig.now + Duration::from_millis(200)));
+    assert_eq!(after(&mut rig, 199), []);
+    assert_eq!(after(&mut rig, 1), behind, "not what went before it");
+    // The answer that was on its way says nothing any more.
+    refuse(&mut rig, &sent[3]);
+    assert_eq!(after(&mut rig, 600), []);
+    // More and more seldom, but as often as anything that has no answer.
+    let mut again = sent[1].clone();
+    for pause in [400, 800, 1600, 2000] {
+        again.attempt += 1;
+        refuse(&mut rig, &again);
+        let mut waited = 0;
+        while !after(&mut rig, 100).contains(&behind[0]) {
+            waited += 100;
+        }
+        assert_eq!(waited + 100, pause);
+    }
 }
 
 /// A group that has forgotten clients executes what is certainly newer than they are: a date that is too late
