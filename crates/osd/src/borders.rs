@@ -27,8 +27,10 @@ nacre_types::borders! {
     held_refused,
     /// Operations of clients that found no room in a group that does not serve.
     share_refused,
-    /// Operations of clients that found no room behind others on their object.
+    /// Operations of clients that found no room behind others on an object that is held up.
     object_refused,
+    /// Operations of clients that waited for such an object, and were sent back when the daemon's room was full.
+    object_sent_back,
     /// Operations whose clients had to say first when they asked.
     undated,
     /// Operations refused because their client may have been forgotten since they were first sent.

@@ -13,7 +13,7 @@ use nacre_types::{ClientId, ObjectId, PoolId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{Capability, Change, ProgramKind, ProgramVersion, SourceDigest};
-use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeSet;
 
 const CLASS: ProgramKind = ProgramKind::Class {};
@@ -653,66 +653,6 @@ fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
     let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == first.request).expect("answered");
     assert_eq!(reply.attempt, 5);
     assert!(reply.failure.as_ref().is_some_and(|failure| failure.to_string().contains("instructions")), "{reply:?}");
-}
-
-/// A company whose primary has room for 64 operations of clients, and leaves long calls to `Host::evaluate`.
-fn company_with_long_calls() -> Company {
-    let mut company = company();
-    company.limit(crate::Limits { client_ops: 64, client_bytes: 1 << 20, ..crate::Limits::default() });
-    install(&mut company, "reader", "objclass.register('spin', function() while true do end end, 'read')");
-    let primary = company.acting()[0];
-    company.host(primary).jobs = Some(Vec::new());
-    company
-}
-
-/// (Simulator, seed 3026.) What waited for one object behind a call of six seconds filled what the
-/// daemon holds for clients: nobody else's operations were read until it ended, and health knew
-/// nothing of those. Most of the room may be one object's, but not all of it.
-#[test]
-fn what_waits_for_one_object_leaves_room_for_the_others() {
-    let mut company = company_with_long_calls();
-    let primary = company.acting()[0];
-    let long = company.send("o", vec![call_op("reader", "spin", "")], &[], 0);
-    let mut waiting = Vec::new();
-    for data in [vec![7; 64 << 10], vec![7; 1 << 10]] {
-        for _ in 0..80 {
-            let mut write = company.request(CLIENT, "o", vec![SubOp::Append { length: data.len() as u64 }], 0);
-            write.answered_below = long.request.sequence;
-            company.resend(&write, &data);
-            waiting.push(write);
-        }
-        company.settle();
-        let (ops, bytes) = company.host(primary).osd.client_load();
-        assert!((8..=49).contains(&ops) && bytes <= 832 << 10, "{ops} operations of {bytes} bytes");
-        assert!(company.host(primary).osd.wants_client_work());
-        let other = company.request(ClientId(CLIENT.0 + 1), "other", vec![SubOp::Create { exclusive: false }], 0);
-        company.resend(&other, &[]);
-        company.await_answer(&other).expect("it is served");
-    }
-    assert!(company.answer(&long).is_none(), "and all that while the call goes on");
-    company.host(primary).evaluate();
-    company.settle();
-    let (taken, refused): (Vec<_>, Vec<_>) =
-        waiting.iter().partition(|write| matches!(company.answer(write), Some(Ok(_))));
-    let again = |write: &&OpRequest| company.answer(write) == Some(Err(OpFailure::WrongTarget {}));
-    assert!(!taken.is_empty() && refused.iter().all(again), "they come again when their clients repeat them");
-    assert_eq!(company.host(primary).osd.client_load(), (0, 0));
-}
-
-/// When many objects have filled it together, none of them has more than its share, and what was
-/// read before is not turned away.
-#[test]
-fn what_waits_for_many_objects_is_taken() {
-    let mut company = company_with_long_calls();
-    for n in 0..20 {
-        let object = format!("object-{n}");
-        company.send(&object, vec![call_op("reader", "spin", "")], &[], 0);
-        (0..3).for_each(|_| drop(company.send(&object, vec![SubOp::Append { length: 1 }], b"x", 0)));
-    }
-    company.settle();
-    let primary = company.acting()[0];
-    assert_eq!(company.host(primary).osd.client_load().0, 80);
-    assert!(company.replies.iter().all(|(reply, _)| reply.failure.is_none()));
 }
 
 /// An update that its client sent before a read, and again after it had been lost, is to be seen by

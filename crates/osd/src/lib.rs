@@ -55,6 +55,8 @@ mod repair_stories;
 mod room;
 #[cfg(test)]
 mod room_stories;
+#[cfg(test)]
+mod share_stories;
 mod shared;
 #[cfg(test)]
 mod snap_stories;

@@ -5,24 +5,34 @@
 //!  3 4 5 ─▶ no room: {3 4 5}     6 ─▶ waits for 3: {3 4 5 6}     3 again ─▶ taken: {4 5 6}     7 ─▶ waits for 4 …
 //! ```
 //! A connection keeps order, and a client sends again in order; who turns one operation away and
-//! takes a later one breaks it.
+//! takes a later one breaks it. Where the whole group had no room nothing later is taken; where one
+//! object had none, nothing later on that object.
 //!
-//! Invariant: nothing is taken of a client while an earlier operation of it is written down here,
-//! unless that client has given it up: it is then below what the client says it has answers for. A
-//! client that is not heard any more is forgotten: its operations have waited long enough to come
-//! again.
+//! Invariant: nothing is taken of a client while an earlier operation of it that it may not overtake
+//! is written down here, unless that client has given it up: it is then below what the client says
+//! it has answers for, or was not repeated for long.
 
-use nacre_types::{ClientId, Instance, Time};
-use nacre_wire::msg::client::RequestId;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::key;
+use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A client that says nothing for so long does not repeat anything any more.
-const GONE: Duration = Duration::from_secs(120);
+/// An operation that is not repeated for so long will not come any more: clients repeat theirs every
+/// two seconds. A client that says nothing for so long does not repeat anything.
+const GONE: Duration = Duration::from_secs(60);
 /// Operations of one client that are noted: more than a client has in flight.
 const WAITING_MAX: usize = 4_096;
 /// Clients looked through for such when there are more.
 const CLIENTS: usize = 256;
+/// An operation that came so often does not come again at once.
+const AT_ONCE_MAX: u32 = 4;
+
+/// An operation is not done.
+#[must_use]
+pub const fn refusal(request: RequestId, attempt: u32, failure: OpFailure) -> OpReply {
+    OpReply { request, failure: Some(failure), version: Version::NONE, results: Vec::new(), attempt }
+}
 
 /// Why an operation has to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +45,33 @@ pub enum Why {
     Behind,
 }
 
+/// What waits for an operation that was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// All that its client sends to the group after it.
+    Group,
+    /// What its client sends after it for an object with this hash.
+    Object(u32),
+}
+
+impl Holds {
+    /// What is behind one operation on the object.
+    #[must_use]
+    pub fn object(object: &ObjectId) -> Self {
+        Self::Object(key::hash(object))
+    }
+}
+
+#[derive(Debug)]
+struct Note {
+    heard: Time,
+    holds: Holds,
+}
+
 #[derive(Debug)]
 struct Client {
     heard: Time,
-    waiting: BTreeSet<u64>,
+    waiting: BTreeMap<u64, Note>,
     /// None of them for want of room: they may come again at once.
     at_once: bool,
 }
@@ -50,36 +83,45 @@ pub struct TurnedAway {
 }
 
 impl TurnedAway {
-    /// Whether the operation must wait for an earlier one. Forgets what its client has given up:
-    /// what is below the lowest one that it awaits.
-    pub fn must_wait(&mut self, request: &RequestId, answered_below: u64) -> bool {
-        let who = (request.client, request.instance);
-        let Some(Client { waiting, .. }) = self.clients.get_mut(&who) else { return false };
-        *waiting = waiting.split_off(&answered_below);
+    /// Whether the operation must wait for an earlier one, and what waits for it then. Forgets what
+    /// its client has given up: what is below the lowest one that it awaits.
+    pub fn must_wait(&mut self, now: Time, request: &OpRequest) -> Option<Holds> {
+        let id = &request.request;
+        let who = (id.client, id.instance);
+        let Client { waiting, .. } = self.clients.get_mut(&who)?;
+        *waiting = waiting.split_off(&request.answered_below);
         if waiting.is_empty() {
             self.clients.remove(&who);
-            return false;
+            return None;
         }
-        waiting.first().is_some_and(|first| *first < request.sequence)
+        let mut hash = None;
+        let mut before = waiting.range(..id.sequence).filter(|(_, note)| now.since(note.heard) < GONE);
+        before.find_map(|(_, note)| match note.holds {
+            Holds::Group => Some(Holds::Group),
+            Holds::Object(object) => {
+                let own = *hash.get_or_insert_with(|| key::hash(&request.object));
+                (object == own).then_some(note.holds)
+            }
+        })
     }
 
     /// It has to come again. Whether it may at once: with those of its client before it, in order.
-    pub fn refuse(&mut self, now: Time, request: &RequestId, why: Why) -> bool {
+    pub fn refuse(&mut self, now: Time, request: &OpRequest, why: Why, holds: Holds) -> bool {
         if self.clients.len() >= CLIENTS {
             self.clients.retain(|_, client| now.since(client.heard) < GONE);
         }
-        let who = (request.client, request.instance);
-        let first = || Client { heard: now, waiting: BTreeSet::new(), at_once: true };
+        let who = (request.request.client, request.request.instance);
+        let first = || Client { heard: now, waiting: BTreeMap::new(), at_once: true };
         let client = self.clients.entry(who).or_insert_with(first);
         client.heard = now;
         if client.waiting.len() < WAITING_MAX {
-            client.waiting.insert(request.sequence);
+            client.waiting.insert(request.request.sequence, Note { heard: now, holds });
         }
         client.at_once &= why != Why::NoRoom;
-        client.at_once
+        client.at_once && request.attempt <= AT_ONCE_MAX
     }
 
-    /// It is taken.
+    /// It is taken, or answered.
     pub fn take(&mut self, request: &RequestId) {
         let who = (request.client, request.instance);
         if let Some(Client { waiting, .. }) = self.clients.get_mut(&who) {
@@ -101,8 +143,43 @@ impl TurnedAway {
 mod tests {
     use super::*;
 
-    fn request(sequence: u64) -> RequestId {
-        RequestId { sequence, ..RequestId::default() }
+    fn request(sequence: u64) -> OpRequest {
+        of(0, sequence)
+    }
+    fn of(client: u64, sequence: u64) -> OpRequest {
+        let request = RequestId { client: ClientId(client), sequence, ..RequestId::default() };
+        OpRequest {
+            request,
+            answered_below: 1,
+            pg: Default::default(),
+            object: Default::default(),
+            ops: Vec::new(),
+            flags: 0,
+            fence: Default::default(),
+            snaps: Default::default(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+            unix_ms: 0,
+            dated: Default::default(),
+        }
+    }
+    fn after(answered_below: u64, request: OpRequest) -> OpRequest {
+        OpRequest { answered_below, ..request }
+    }
+    fn on(object: &str, sequence: u64) -> OpRequest {
+        OpRequest { object: ObjectId::named(object), ..request(sequence) }
+    }
+    const NOW: Time = Time(0);
+
+    impl TurnedAway {
+        fn waits(&mut self, request: &OpRequest) -> bool {
+            self.must_wait(NOW, request).is_some()
+        }
+        fn turn_away(&mut self, request: &OpRequest, why: Why) -> bool {
+            self.refuse(NOW, request, why, Holds::Group)
+        }
     }
 
     /// Only the lowest one used to be written down: when that came again and was taken, whatever
@@ -111,41 +188,73 @@ mod tests {
     fn nothing_overtakes_what_was_turned_away() {
         let mut away = TurnedAway::default();
         for sequence in [3, 4] {
-            assert_eq!(away.must_wait(&request(sequence), 1), sequence > 3);
-            assert!(!away.refuse(Time(0), &request(sequence), Why::NoRoom));
+            assert_eq!(away.waits(&request(sequence)), sequence > 3);
+            assert!(!away.turn_away(&request(sequence), Why::NoRoom));
         }
-        assert!(!away.must_wait(&request(3), 1));
-        away.take(&request(3));
-        assert!(away.must_wait(&request(5), 1), "4 has not come again");
-        assert!(!away.must_wait(&request(4), 1));
-        away.take(&request(4));
-        assert!(!away.must_wait(&request(5), 1) && away.is_empty());
+        assert!(!away.waits(&request(3)));
+        away.take(&request(3).request);
+        assert!(away.waits(&request(5)), "4 has not come again");
+        assert!(!away.waits(&request(4)));
+        away.take(&request(4).request);
+        assert!(!away.waits(&request(5)) && away.is_empty());
     }
 
     #[test]
     fn what_its_client_gave_up_holds_nobody_back() {
         let mut away = TurnedAway::default();
-        assert!(away.refuse(Time(0), &request(3), Why::Undated));
-        assert!(away.refuse(Time(0), &request(4), Why::Behind), "its turn comes as soon as the first one is dated");
-        away.take(&request(4));
-        assert!(away.must_wait(&request(5), 3));
-        assert!(!away.must_wait(&request(5), 4));
+        assert!(away.turn_away(&request(3), Why::Undated));
+        assert!(away.turn_away(&request(4), Why::Behind), "its turn comes as soon as the first one is dated");
+        away.take(&request(4).request);
+        assert!(away.waits(&after(3, request(5))));
+        assert!(!away.waits(&after(4, request(5))));
         assert!(away.is_empty());
+    }
+
+    /// (Reading.) A client gave up one operation while it awaited an older one from somebody else:
+    /// nothing later of it was taken until that one ended.
+    #[test]
+    fn what_does_not_come_again_holds_nobody_back() {
+        let mut away = TurnedAway::default();
+        away.turn_away(&request(3), Why::NoRoom);
+        let later = NOW + Duration::from_secs(50);
+        away.refuse(later, &request(4), Why::Behind, Holds::Group);
+        let at = |seconds| NOW + Duration::from_secs(seconds);
+        assert!(away.must_wait(at(59), &request(4)).is_some());
+        assert!(away.must_wait(at(61), &request(4)).is_none() && away.must_wait(at(61), &request(5)).is_some());
+    }
+
+    #[test]
+    fn who_waits_for_an_object_holds_nobody_from_others() {
+        let mut away = TurnedAway::default();
+        away.refuse(NOW, &on("a", 3), Why::NoRoom, Holds::object(&ObjectId::named("a")));
+        assert!(!away.waits(&on("b", 4)) && !away.waits(&on("a", 2)));
+        let holds = away.must_wait(NOW, &on("a", 5));
+        assert_eq!(holds, Some(Holds::object(&ObjectId::named("a"))));
+        away.refuse(NOW, &on("c", 6), Why::NoRoom, Holds::Group);
+        assert!(away.waits(&on("b", 7)) && !away.waits(&on("b", 5)));
+    }
+
+    /// (Reading.) What was given up and had only to be dated made those behind it come again as fast as they could.
+    #[test]
+    fn nothing_comes_at_once_for_ever() {
+        let mut away = TurnedAway::default();
+        assert!(away.turn_away(&request(3), Why::Undated));
+        let again = |attempt| OpRequest { attempt, ..request(4) };
+        assert!(away.turn_away(&again(2), Why::Behind) && !away.turn_away(&again(5), Why::Behind));
     }
 
     /// (Planted by a stranger: those that were heard lately went.)
     #[test]
     fn of_many_those_who_are_gone_are_forgotten() {
         let mut away = TurnedAway::default();
-        let of = |client: u64, sequence| RequestId { client: ClientId(client), ..request(sequence) };
         for client in 0..300 {
-            away.refuse(Time(0), &of(client, 1), Why::NoRoom);
+            away.turn_away(&of(client, 1), Why::NoRoom);
         }
-        away.refuse(Time(1), &of(300, 1), Why::NoRoom);
-        assert!(away.must_wait(&of(0, 2), 1), "it was heard just now");
-        let later = Time(0) + Duration::from_secs(121);
-        away.refuse(later, &of(301, 1), Why::NoRoom);
-        assert!(!away.must_wait(&of(0, 2), 1));
+        away.refuse(Time(1), &of(300, 1), Why::NoRoom, Holds::Group);
+        assert!(away.waits(&of(0, 2)), "it was heard just now");
+        let later = NOW + Duration::from_secs(61);
+        away.refuse(later, &of(301, 1), Why::NoRoom, Holds::Group);
+        assert!(!away.waits(&of(0, 2)));
         assert_eq!(away.clients.len(), 1);
     }
 
@@ -154,10 +263,10 @@ mod tests {
     fn what_is_noted_of_one_client_is_bounded() {
         let mut away = TurnedAway::default();
         for sequence in 1..20_000 {
-            away.refuse(Time(0), &request(sequence), Why::NoRoom);
+            away.turn_away(&request(sequence), Why::NoRoom);
         }
         let noted: usize = away.clients.values().map(|client| client.waiting.len()).sum();
         assert_eq!(noted, WAITING_MAX);
-        assert!(away.must_wait(&request(30_000), 1) && !away.must_wait(&request(1), 1));
+        assert!(away.waits(&request(30_000)) && !away.waits(&request(1)));
     }
 }

@@ -4,9 +4,9 @@ use super::{Osd, Phase, note};
 use crate::key;
 use crate::pg::Pg;
 use crate::pg::copy::Copies;
-use crate::turned_away::Why;
+use crate::turned_away::{Holds, Why, refusal};
 use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
-use nacre_wire::msg::client::{OpFailure, OpReply};
+use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::monitor::Led;
 use nacre_wire::msg::replication::{Ping, Pong};
 use nacre_wire::{ClusterMap, Message, Payload};
@@ -129,42 +129,37 @@ impl Osd {
         let fenced =
             map.is_fenced(Entity::Client(id.client), id.instance) && !crate::mutant(crate::Mutant::FenceIgnored);
         let failure = if client && fenced {
-            Some(OpFailure::Fenced {})
+            OpFailure::Fenced {}
         } else if !client && request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write) {
-            Some(OpFailure::Invalid { why: "daemons only read".to_owned() })
+            OpFailure::Invalid { why: "daemons only read".to_owned() }
         } else if let Some(why) = denied(map, name, &request) {
-            Some(OpFailure::Denied { why })
+            OpFailure::Denied { why }
         } else {
             // A copy from before this interval is not taken whatever comes: it says nothing of what
             // was turned away since.
             let current = self.pgs.get(&request.pg).is_some_and(|pg| epoch >= pg.interval.since);
+            let mut behind = false;
             if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client && current) {
-                if away.must_wait(&id, request.answered_below) {
-                    away.refuse(self.sh.now, &id, Why::NoRoom);
-                    return;
+                behind = away.must_wait(self.sh.now, &request).is_some();
+                if behind {
+                    away.refuse(self.sh.now, &request, Why::NoRoom, Holds::Group);
+                } else {
+                    away.take(&id);
                 }
-                away.take(&id);
                 if away.is_empty() {
                     self.turned_away.remove(&request.pg);
                 }
             }
             match self.pgs.get_mut(&request.pg) {
-                Some(pg) if right_group(&request, pg.local.pg_num) => {
+                Some(pg) if !behind && right_group(&request, pg.local.pg_num) => {
                     pg.on_request(from, name, epoch, request, payload, &mut self.sh);
                     note(&mut self.busy, pg, &mut self.sh);
                     return;
                 }
-                _ => Some(OpFailure::WrongTarget {}),
+                _ => OpFailure::WrongTarget {},
             }
         };
-        let reply = OpReply {
-            request: id,
-            failure,
-            version: nacre_types::Version::NONE,
-            results: Vec::new(),
-            attempt: request.attempt,
-        };
-        self.sh.reply(from, Message::OpReply(reply, Payload::new()), None);
+        self.sh.reply(from, Message::OpReply(refusal(id, request.attempt, failure), Payload::new()), None);
     }
 
     pub(super) fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {

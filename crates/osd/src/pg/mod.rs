@@ -49,6 +49,7 @@ pub mod recovery;
 mod redo;
 pub mod repair;
 pub mod replication;
+mod shares;
 mod slow;
 pub mod snapshots;
 mod sweep;

@@ -19,6 +19,7 @@ use nacre_types::{Entity, Name, ObjectId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId, SubOp};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// What an object is, after every update that was executed on it, committed or not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -168,6 +169,10 @@ impl ObjectState {
     pub fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
+    /// Whether its next operation has waited for so long.
+    fn is_held_up(&self, now: Time, than: Duration) -> bool {
+        self.queue.front().is_some_and(|op| now.since(op.received) >= than)
+    }
     /// Whether it is here only as a cache.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -281,11 +286,28 @@ impl Objects {
         self.queued += 1;
         self.get(object).queue.push_front(op);
     }
-    /// How many operations wait for the object, and bytes that they hold.
+    /// How many operations wait for the object and the bytes that they hold, if the next one has
+    /// waited for so long.
     #[must_use]
-    pub fn waits_for(&self, object: &ObjectId) -> (usize, u64) {
-        let Some(state) = self.peek(object) else { return (0, 0) };
-        (state.queue.len(), state.queue.iter().map(Pending::bytes).sum())
+    pub fn held_up(&self, object: &ObjectId, now: Time, than: Duration) -> Option<(usize, u64)> {
+        let state = self.peek(object)?;
+        let waits = state.queue.iter().filter(|op| op.is_clients());
+        state.is_held_up(now, than).then(|| (waits.clone().count(), waits.map(Pending::bytes).sum()))
+    }
+    /// Objects whose next operation has waited for so long.
+    #[must_use]
+    pub fn all_held_up(&self, now: Time, than: Duration) -> Vec<ObjectId> {
+        let some = if self.queued == 0 { 0 } else { self.states.len() };
+        let states = self.states[..some].iter();
+        states.filter(|(_, state)| state.is_held_up(now, than)).map(|(object, _)| object.clone()).collect()
+    }
+    /// The last operation of a client that waits for the object, unless that is the only one or the next.
+    pub fn pop_back(&mut self, object: &ObjectId) -> Option<Pending> {
+        let queue = &mut self.existing(object)?.queue;
+        let at = queue.iter().rposition(|op| op.is_clients() && matches!(op.from, Entity::Client(_)))?;
+        let op = if at == 0 { None } else { queue.remove(at) };
+        self.queued -= usize::from(op.is_some());
+        op
     }
     /// The first deletion in the queue goes before reads of other clients. Says whether there was one.
     pub fn advance_deletion(&mut self, object: &ObjectId) -> bool {

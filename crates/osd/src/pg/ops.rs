@@ -14,7 +14,7 @@ use crate::methods::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
-use crate::turned_away::Why;
+use crate::turned_away::refusal;
 use crate::{Mutant, key, mutant, snaps};
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
@@ -71,14 +71,6 @@ fn ms_since(then: Time, now: Time) -> u64 {
     u64::try_from(now.since(then).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
-const BLOCKED_SHARE: usize = 8;
-/// What waits for one object may be so many times as much as there is room left: however few objects
-/// fill it, some of it stays for the others.
-const OBJECT_TIMES: usize = 3;
-/// And it may always be this part of the whole: many objects may fill it together.
-const OBJECT_SHARE: usize = 16;
-
 impl Pg {
     /// A client's operation. `name` and `epoch` are the client's.
     pub fn on_request(
@@ -93,9 +85,7 @@ impl Pg {
         let attempt = request.attempt;
         let id = request.request;
         let refuse = |failure: OpFailure, sh: &mut Shared| {
-            let reply =
-                OpReply { request: id, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
-            sh.reply(from, Message::OpReply(reply, Payload::new()), None);
+            sh.reply(from, Message::OpReply(refusal(id, attempt, failure), Payload::new()), None);
         };
         // A client that does not know this interval will send again when it does: its order is then
         // that of its resends.
@@ -199,93 +189,12 @@ impl Pg {
         }
     }
 
-    /// Whether the operation is in hand already: a client asks again every two seconds, and each
-    /// copy would take room until nobody's operations are read any more (F17), or be evaluated
-    /// beside the first. The one in hand keeps its place and is answered as the newest attempt
-    /// ([`super::object::Objects::in_hand_mut`]).
-    fn is_in_hand(&mut self, from: Entity, request: &OpRequest, sh: &mut Shared) -> bool {
-        let (id, now) = (request.request, sh.now);
-        let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
-        let Some((op, under_way)) = primary.objects.in_hand_mut(request) else { return false };
-        op.comes_again(from, request.attempt);
-        sh.counters.borders.came_while_under_way += u64::from(under_way);
-        // Its client is not silent, and what it sent behind this one need not wait for it.
-        primary.watching.hear(&snaps::live(&request.object), id.client, id.instance, now);
-        primary.turned_away.take(&id);
-        true
-    }
-
-    /// Whether what waits already leaves no room for the operation. A group that does not serve has
-    /// a share of what the daemon holds for clients, and the other groups go on. So has what waits
-    /// for one object: of a group that serves one may be held up for long, by a call that takes
-    /// seconds or a copy that nobody has.
-    fn finds_no_room(&self, request: &OpRequest, bytes: u64, serving: bool, sh: &Shared) -> bool {
-        let limits = &sh.config.limits;
-        // One operation has room whatever its size.
-        let exceeds =
-            |held: (usize, u64), most: (usize, u64)| held.0 > 0 && (held.0 >= most.0.max(1) || held.1 + bytes > most.1);
-        let part = |of: usize| (limits.client_ops / of, limits.client_bytes / of as u64);
-        if !serving {
-            let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
-            return exceeds(held, part(BLOCKED_SHARE));
-        }
-        let (ops, load) = sh.client_load;
-        let left = (limits.client_ops.saturating_sub(ops), limits.client_bytes.saturating_sub(load));
-        let least = part(OBJECT_SHARE);
-        let most = ((left.0 * OBJECT_TIMES).max(least.0), (left.1 * OBJECT_TIMES as u64).max(least.1));
-        // Only if it could be: a queue is not counted each time.
-        if ops < most.0 && load + bytes <= most.1 {
-            return false;
-        }
-        let live = snaps::live(&request.object);
-        let waits = self.as_primary().map_or((0, 0), |primary| primary.objects.waits_for(&live));
-        exceeds(waits, most)
-    }
-
-    /// Why the operation has to come again. There may be no room for it ([`Self::finds_no_room`]). Or the
-    /// client may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`).
-    /// What a client sends after an operation that was refused is refused too, until that one is
-    /// here: all come again, in order.
-    fn comes_again(
-        &mut self,
-        from: Entity,
-        request: &OpRequest,
-        bytes: u64,
-        serving: bool,
-        writes: bool,
-        sh: &mut Shared,
-    ) -> Option<OpFailure> {
-        let now = Dated { process: sh.config.process, reading: sh.now.0 };
-        let undated = writes
-            && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
-            && self.local.dedup.is_stranger(&request.request)
-            && !mutant(Mutant::ForgottenClientExecutedAgain);
-        let full = self.finds_no_room(request, bytes, serving, sh);
-        let primary = self.primary()?;
-        // Daemons only read, ask again under another number, and promise nobody an order.
-        if !matches!(from, Entity::Client(_)) {
-            return full.then_some(OpFailure::WrongTarget {});
-        }
-        let why = match () {
-            () if full => Why::NoRoom,
-            () if undated => Why::Undated,
-            () if primary.turned_away.must_wait(&request.request, request.answered_below) => Why::Behind,
-            () => {
-                primary.turned_away.take(&request.request);
-                return None;
-            }
-        };
-        let borders = &mut sh.counters.borders;
-        *(if serving { &mut borders.object_refused } else { &mut borders.share_refused }) += u64::from(full);
-        sh.counters.borders.undated += u64::from(why == Why::Undated);
-        // Who only has to say when it asked does so at once, in order. Others wait until there may
-        // be room; but nobody can say when it asked without a reading of our clock.
-        let at_once = primary.turned_away.refuse(sh.now, &request.request, why);
-        Some(if at_once || why == Why::Undated { OpFailure::Undated { now } } else { OpFailure::WrongTarget {} })
-    }
-
-    pub(super) fn answer(&self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
+    pub(super) fn answer(&mut self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
         let Answer { to, reply, payload, op } = answer;
+        if let Some(primary) = self.primary().filter(|primary| !primary.turned_away.is_empty()) {
+            // A repetition of it may have been turned away.
+            primary.turned_away.take(&reply.request);
+        }
         sh.counters.ops += 1;
         if let Some(op) = op {
             Self::release(&op, sh);
@@ -688,7 +597,7 @@ impl Pg {
 
     fn failure_answer(op: Pending, failure: OpFailure) -> Answer {
         let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = OpReply { request, failure: Some(failure), version: Version::NONE, results: vec![], attempt };
+        let reply = refusal(request, attempt, failure);
         Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }
     }
 
