@@ -79,7 +79,7 @@ impl World {
 
     /// Looks at what clients gave up on since `ended`: nothing may hang when there are no faults.
     pub(crate) fn must_have_answered(&self, ended: usize, hung: usize) {
-        if self.must_answer_from == u64::MAX || self.plan.rot {
+        if self.must_answer_from == u64::MAX {
             return;
         }
         let able = self.groups_that_can_serve();
@@ -107,9 +107,6 @@ impl World {
 
     /// What clients wait for now, and have waited for as long as is right: nothing may hang when there are no faults.
     fn must_answer(&self) {
-        if self.plan.rot {
-            return;
-        }
         let able = self.groups_that_can_serve();
         for client in &self.clients {
             for (object, begun) in client.waits_for(&self.work) {

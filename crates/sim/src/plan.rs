@@ -290,7 +290,7 @@ impl Plan {
     }
 
     /// Groups remember a handful of clients, logs and messages are short, and every other client
-    /// lives briefly. Not part of any seed yet.
+    /// lives briefly.
     #[must_use]
     pub fn forgetful(mut self) -> Self {
         let mut rng = Rng::new(self.seed ^ 0x666f_7267_6574);
