@@ -1,9 +1,10 @@
 //! What a turn of the plan does, and how it is undone.
 
 use super::disks::{Small, flip};
-use super::plan::{Fault, Region, Turn, Who};
+use super::load::Passing;
+use super::plan::{Fault, PoolEnd, Region, Turn, Who};
 use super::town::{Town, clean, last_words};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +24,11 @@ pub struct Faults {
     smalls: Vec<Small>,
     snapshots: Vec<(&'static str, String)>,
     split: Vec<(&'static str, u64)>,
+    passing: Vec<(PoolEnd, Passing)>,
     /// Stores that were put aside damaged.
     pub rotten: u32,
+    /// Pools that came.
+    made: usize,
 }
 
 impl Faults {
@@ -42,7 +46,9 @@ impl Faults {
             smalls,
             snapshots: Vec::new(),
             split: vec![("data", 8), ("small", 4)],
+            passing: Vec::new(),
             rotten: 0,
+            made: 0,
         }
     }
 
@@ -144,6 +150,15 @@ impl Faults {
                         }
                     }
                 }
+                Fault::Pool(end) => {
+                    let name = format!("passing-{}-{}", turn.number, self.passing.len());
+                    let (size, groups) = (["2", "3"][self.made % 2], ["1", "4", "7"][self.made % 3]);
+                    self.made += 1;
+                    match town.ask(&["pool", "create", &name, "--size", size, "--pg-num", groups]) {
+                        Ok(_) => self.passing.push((*end, Passing::begin(town, name)?)),
+                        why => said(why),
+                    }
+                }
             }
         }
         Ok(())
@@ -194,10 +209,12 @@ impl Faults {
                         insist(town, &["pool", "snap", "rm", pool, &name])?;
                     }
                 }
-                Fault::Roll(..) | Fault::RestartAll | Fault::Down(_) | Fault::Split(_) => {}
+                // After everything else: where it is read all must be well.
+                Fault::Roll(..) | Fault::RestartAll | Fault::Down(_) | Fault::Split(_) | Fault::Pool(_) => {}
             }
         }
-        Ok(())
+        let mut passing = std::mem::take(&mut self.passing);
+        passing.iter_mut().try_for_each(|(end, pool)| pass(town, *end, pool))
     }
 
     /// An OSD whose store is damaged is replaced as an operator would do it.
@@ -235,6 +252,24 @@ impl Faults {
         town.start(who)?;
         Ok(())
     }
+}
+
+/// A pool goes.
+fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
+    let name = passing.pool().to_owned();
+    if end == PoolEnd::Read {
+        let (good, said) = passing.stop()?;
+        ensure!(good, "who wrote to {name} failed: {}", said.trim());
+        town.until_well(WELL_MAX).with_context(|| format!("before {name} is read"))?;
+        passing.verify(town).with_context(|| format!("reading {name} back"))?;
+    }
+    let removed = insist(town, &["pool", "rm", &name, "--yes-i-really-mean-it"]);
+    // The first time may have been enough, and its answer lost.
+    if removed.is_err() && town.ask(&["pool", "ls"])?.to_string().contains(&format!("\"{name}\"")) {
+        return removed;
+    }
+    // Whoever writes to a pool that is gone is told so.
+    passing.stop().map(drop)
 }
 
 /// An operator asks again when there was no majority.

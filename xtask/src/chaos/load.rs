@@ -27,11 +27,78 @@ enum Kind {
 }
 
 struct Load {
-    name: &'static str,
+    name: String,
     kind: Kind,
     child: Child,
     file: PathBuf,
     said: PathBuf,
+}
+
+impl Load {
+    fn start(town: &Town, name: &str, kind: Kind, words: Vec<String>) -> Result<Self> {
+        let ending = if kind == Kind::Ledger { "ledger" } else { "history" };
+        let (file, said) = (town.dir.join(format!("{name}.{ending}")), town.dir.join(format!("{name}.said")));
+        let out = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
+        let mut command = town.command();
+        command.arg("bench").args(words).arg(&file);
+        command.stdin(Stdio::null()).stdout(out.try_clone().context("using a file twice")?).stderr(out);
+        let child = command.spawn().context("nacre does not start")?;
+        Ok(Self { name: name.to_owned(), kind, child, file, said })
+    }
+    fn tell_to_stop(&self) -> Result<()> {
+        fs::write(self.file.with_extension("ledger.stop"), "").context("telling a load to stop")
+    }
+    /// Whether it ended well, and what it said.
+    fn ended(&mut self) -> Result<(bool, String)> {
+        let status = bounded::ended(&mut self.child, END_MAX).with_context(|| format!("the load {}", self.name))?;
+        Ok((status.success(), fs::read_to_string(&self.said).unwrap_or_default()))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A pool that comes and goes, with a client that writes to it.
+pub struct Passing {
+    pool: String,
+    load: Load,
+}
+
+impl Passing {
+    /// The pool is there, its client begins.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn begin(town: &Town, pool: String) -> Result<Self> {
+        let words = format!("ledger write --pool {pool} --clients 2 --pause-ms 10 --seconds 3600");
+        let load = Load::start(town, &pool, Kind::Ledger, words.split(' ').map(str::to_owned).collect())?;
+        Ok(Self { pool, load })
+    }
+    /// What it is called.
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
+    /// Its client is told to end, and has to, whatever it met.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn stop(&mut self) -> Result<(bool, String)> {
+        self.load.tell_to_stop()?;
+        self.load.ended()
+    }
+    /// What its client wrote is there.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn verify(&self, town: &Town) -> Result<()> {
+        let mut command = town.command();
+        command.args(["bench", "ledger", "verify", "--pool", &self.pool]).arg(&self.load.file);
+        succeeds(&mut command, CHECK_MAX).map(drop)
+    }
 }
 
 /// All loads; killed when dropped.
@@ -67,14 +134,8 @@ impl Loads {
     }
 
     fn one(&mut self, town: &Town, name: &'static str, kind: Kind, words: Vec<String>) -> Result<()> {
-        let ending = if kind == Kind::Ledger { "ledger" } else { "history" };
-        let (file, said) = (town.dir.join(format!("{name}.{ending}")), town.dir.join(format!("{name}.said")));
-        let out = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
-        let mut command = town.command();
-        command.arg("bench").args(words).arg(&file);
-        command.stdin(Stdio::null()).stdout(out.try_clone().context("using a file twice")?).stderr(out);
-        let child = command.spawn().context("nacre does not start")?;
-        self.0.push(Load { name, kind, child, file, said });
+        let load = Load::start(town, name, kind, words)?;
+        self.0.push(load);
         Ok(())
     }
 
@@ -100,18 +161,14 @@ impl Loads {
     ///
     /// # Errors
     /// What a client saw that cannot be.
-    pub fn finish(mut self, nacre: &Path) -> Result<Vec<(&'static str, Value)>> {
+    pub fn finish(mut self, nacre: &Path) -> Result<Vec<(String, Value)>> {
         let mut found = Vec::new();
-        for load in &mut self.0 {
-            let stop = load.file.with_extension("ledger.stop");
-            if load.kind == Kind::Ledger {
-                fs::write(&stop, "").context("telling a load to stop")?;
-            }
+        for load in self.0.iter().filter(|load| load.kind == Kind::Ledger) {
+            load.tell_to_stop()?;
         }
         for load in &mut self.0 {
-            let status = bounded::ended(&mut load.child, END_MAX).with_context(|| format!("the load {}", load.name))?;
-            let said = fs::read_to_string(&load.said).unwrap_or_default();
-            ensure!(status.success(), "the load {} failed: {}", load.name, said.trim());
+            let (good, said) = load.ended()?;
+            ensure!(good, "the load {} failed: {}", load.name, said.trim());
             let mut value = crate::show::load::first_json(&said).unwrap_or_default();
             if load.kind == Kind::History {
                 let mut check = Command::new(nacre);
@@ -121,17 +178,8 @@ impl Loads {
                 ensure!(judged["linearizable"] == true, "the history {} is not linearizable: {judged}", load.name);
                 value = serde_json::json!({ "operations": judged["operations"], "unknown": value["unknown"] });
             }
-            found.push((load.name, value));
+            found.push((load.name.clone(), value));
         }
         Ok(found)
-    }
-}
-
-impl Drop for Loads {
-    fn drop(&mut self) {
-        for load in &mut self.0 {
-            let _ = load.child.kill();
-            let _ = load.child.wait();
-        }
     }
 }

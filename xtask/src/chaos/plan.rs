@@ -48,6 +48,15 @@ pub enum Region {
     Units,
 }
 
+/// When a pool of its own goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolEnd {
+    /// When all is well, and what was acknowledged was read back.
+    Read,
+    /// While it is written to.
+    UnderLoad,
+}
+
 /// One thing that goes wrong, or that an operator does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -75,6 +84,8 @@ pub enum Fault {
     Snapshot(&'static str),
     /// The pool has more groups from now on.
     Split(&'static str),
+    /// A pool comes, and goes in the end: as soon as it is read back, or while clients write to it.
+    Pool(PoolEnd),
     /// Everything is told to end, and started again.
     RestartAll,
 }
@@ -91,7 +102,7 @@ impl Fault {
             Self::Full(_) => "full",
             Self::Rot(..) => "rot",
             Self::Out(_) | Self::Down(_) | Self::Replace(_) => "admin",
-            Self::Snapshot(_) | Self::Split(_) => "pool",
+            Self::Snapshot(_) | Self::Split(_) | Self::Pool(_) => "pool",
         }
     }
 }
@@ -114,6 +125,8 @@ impl fmt::Display for Fault {
             Self::Replace(mon) => write!(f, "mon.{mon} removed and added"),
             Self::Snapshot(pool) => write!(f, "snapshot of {pool}"),
             Self::Split(pool) => write!(f, "split {pool}"),
+            Self::Pool(PoolEnd::Read) => write!(f, "a pool comes, is read and goes"),
+            Self::Pool(PoolEnd::UnderLoad) => write!(f, "a pool comes, and goes under load"),
             Self::RestartAll => write!(f, "everything restarts"),
         }
     }
@@ -180,7 +193,7 @@ fn mons() -> impl Iterator<Item = Who> {
 
 /// A fault that may come together with others.
 fn light(dice: &mut Dice) -> Fault {
-    match dice.draw(20) {
+    match dice.draw(22) {
         0..=2 => Fault::Kill(vec![dice.any()]),
         3 => {
             let count = 2 + usize::try_from(dice.draw(3)).expect("small");
@@ -222,7 +235,9 @@ fn light(dice: &mut Dice) -> Fault {
         16 => Fault::Out(dice.osd()),
         17 => Fault::Down(dice.osd()),
         18 => Fault::Snapshot(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
-        _ => Fault::Split(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
+        19 => Fault::Split(["data", "small"][usize::try_from(dice.draw(2)).expect("two")]),
+        20 => Fault::Pool(PoolEnd::Read),
+        _ => Fault::Pool(PoolEnd::UnderLoad),
     }
 }
 

@@ -94,7 +94,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "hostile",
-        about: "125 hostile scripts against a cluster that serves others: each stopped, nobody disturbed",
+        about: "every hostile script of the zoo against a cluster that serves others: each stopped, nobody disturbed",
         run: hostile::run,
     },
     Scenario {
