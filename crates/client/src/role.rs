@@ -15,7 +15,7 @@ use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestI
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Settings.
@@ -429,9 +429,8 @@ impl Client {
                 // It was sent with an old map, or to one: the newer map will send it again; the timer if there is none.
                 if epoch > self.epoch() {
                     self.subscribe(now);
-                } else {
-                    self.come_again(now, id);
                 }
+                self.come_again(now, id);
             }
             // It wants to hear when this was first asked, and now we can say that.
             Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
@@ -451,26 +450,27 @@ impl Client {
         op.refused = true;
         let Some(pg) = op.group() else { return };
         let pause = AGAIN_FIRST * (1 << op.attempt.saturating_sub(1).min(8));
-        let at = now + pause.min(self.config.retry_interval);
-        self.retries.entry(pg).or_insert(at);
+        let at = op.sent + pause.min(self.config.retry_interval);
+        self.retries.entry(pg).or_insert(at.max(now));
     }
 
     /// What a group refused goes to it again, and whatever went after the first of it, in order: that
     /// one is refused or will be, as long as something before it is. Sent one by one, each would find
     /// another that was not there again yet, for ever.
-    fn send_refused(&mut self, now: Time) {
+    fn refused(&mut self, now: Time) -> BTreeSet<u64> {
         let due: Vec<PgId> = self.retries.iter().filter(|(_, at)| **at <= now).map(|(pg, _)| *pg).collect();
         if !due.is_empty() && now.since(self.asked) >= self.config.retry_interval {
             self.subscribe(now);
         }
+        let mut again = BTreeSet::new();
         for pg in due {
             self.retries.remove(&pg);
             let alone = mutant(Mutant::RefusedSentAlone);
             let of_group = self.in_flight.iter().filter(|(_, op)| op.group() == Some(pg));
             let first = of_group.skip_while(|(_, op)| !op.refused);
-            let again: Vec<u64> = first.filter(|(_, op)| op.refused || !alone).map(|(id, _)| *id).collect();
-            again.into_iter().for_each(|id| self.send(now, id));
+            again.extend(first.filter(|(_, op)| op.refused || !alone).map(|(id, _)| *id));
         }
+        again
     }
 
     /// Whether a failure comes too early: an earlier operation on the object was sent again since,
@@ -539,10 +539,11 @@ impl Client {
     /// Time passed. To be called at or after [`Self::next_deadline`].
     pub fn on_tick(&mut self, now: Time) {
         self.ticked = now;
-        self.send_refused(now);
+        let mut again = self.refused(now);
         let late = |op: &InFlight| now.since(op.sent) >= self.config.retry_interval;
-        let again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| late(op)).map(|(id, _)| *id).collect();
-        if !again.is_empty() || self.map.is_none() {
+        let before = again.len();
+        again.extend(self.in_flight.iter().filter(|(_, op)| late(op)).map(|(id, _)| *id));
+        if again.len() > before || self.map.is_none() {
             self.subscribe(now);
         }
         for id in again.into_iter().filter(|_| !mutant(Mutant::NeverSentAgain)) {
@@ -594,6 +595,10 @@ impl ObjectCluster for Client {
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
         let Operation { object, ops, payload, snaps, .. } = &operation;
+        // We slept: what was sent before goes again first. An OSD waits for what it turned away, but not for ever.
+        if now.since(self.ticked) > self.config.retry_interval * 2 && !self.in_flight.is_empty() {
+            self.on_tick(now);
+        }
         // Before it may wait for room: the first that is taken alone would wait for ever.
         let sendable = check_sendable(object, ops, snaps, payload);
         if let Err(why) = sendable.or_else(|why| if mutant(Mutant::UnsendableTaken) { Ok(()) } else { Err(why) }) {

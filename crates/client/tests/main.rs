@@ -44,6 +44,7 @@ tests! {
         the_mark_is_the_first_operation_without_an_answer,
         an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_the_map,
         what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it,
+        who_slept_sends_what_was_before_first,
         an_osd_that_asks_is_told_when_it_was_first_asked_never_later,
         an_osd_that_was_started_again_is_told_by_its_new_clock,
         an_early_answer_is_told_once_and_ends_nothing,

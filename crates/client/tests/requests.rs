@@ -285,9 +285,9 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
     // The answer that was on its way says nothing any more.
     refuse(&mut rig, &sent[3]);
     assert_eq!(after(&mut rig, 600), []);
-    // More and more seldom, but as often as anything that has no answer.
+    // It was sent long ago; then more and more seldom, but as often as anything that has no answer.
     let mut again = sent[1].clone();
-    for pause in [400, 800, 1600, 2000] {
+    for pause in [100, 800, 1600, 2000].into_iter().chain([2000; 40]) {
         again.attempt += 1;
         refuse(&mut rig, &again);
         let mut waited = 0;
@@ -296,6 +296,20 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
         }
         assert_eq!(waited + 100, pause);
     }
+}
+
+/// An OSD awaits what it turned away for a while only: a client that slept, and heard of no refusal
+/// yet, would overtake itself.
+pub fn who_slept_sends_what_was_before_first() {
+    let mut rig = Rig::new();
+    let first = rig.submit();
+    rig.requests();
+    rig.now = rig.now + Duration::from_secs(30);
+    let second = rig.submit();
+    let sent: Vec<u64> = rig.requests().into_iter().map(|(_, number)| number).collect();
+    assert_eq!(sent, [first.0, second.0]);
+    let third = rig.submit();
+    assert_eq!(rig.requests(), [(rig.primary(), third.0)]);
 }
 
 /// A group that has forgotten clients executes what is certainly newer than they are: a date that is too late

@@ -537,11 +537,12 @@ impl Osd {
                 self.ping();
                 self.accuse();
                 self.fetch_sources();
-                if !self.wants_client_work() {
-                    self.pgs.values_mut().for_each(|pg| pg.make_room(&mut self.sh));
-                }
                 for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
                     pg.on_tick(&mut self.sh);
+                }
+                // After what deletions of the groups' own order may have freed.
+                if !self.wants_client_work() {
+                    self.pgs.values_mut().for_each(|pg| pg.make_room(&mut self.sh));
                 }
                 self.find_busy();
             }

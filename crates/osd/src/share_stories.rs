@@ -84,8 +84,8 @@ fn what_waits_for_one_object_leaves_room_for_the_others() {
         let (ops, bytes) = load(&mut company);
         let share = (40..=49).contains(&ops) || (700 << 10..=832 << 10).contains(&bytes);
         assert!(share && takes_work(&mut company), "{ops} operations of {bytes} bytes");
-        let read = send(&mut company, BERT, "other", SubOp::Read { offset: 0, length: 9 }, &[]);
-        assert!(company.answer(&read).expect("others are served").is_ok());
+        let read = send(&mut company, CLIENT, "other", SubOp::Read { offset: 0, length: 9 }, &[]);
+        assert!(company.answer(&read).expect("who waits for others is served").is_ok());
         let mut late = send(&mut company, CLIENT, "o", append(b"!"), b"!");
         assert!(is_refused(&mut company, &late), "it does not overtake them");
         go_on(&mut company);
@@ -145,10 +145,16 @@ fn what_waits_for_many_objects_stays() {
     }
 }
 
-/// What goes on keeps its place, however much waits for it.
+/// What goes on keeps its place, however much waits for it, and what is held up while there is room.
 #[test]
-fn what_was_just_asked_stays() {
+fn what_was_just_asked_stays_and_what_leaves_room() {
     let mut company = company();
+    hold_up(&mut company, "o");
+    (0..55).for_each(|_| drop(send(&mut company, BERT, "o", append(b"x"), b"x")));
+    company.wait(1_500);
+    assert_eq!(load(&mut company).0, 57, "there is room");
+    go_on(&mut company);
+    company.lose = |message| matches!(message, Message::ReplicateAck(_));
     hold_up(&mut company, "o");
     company.wait(900);
     (0..70).for_each(|_| drop(send(&mut company, CLIENT, "o", append(b"x"), b"x")));
@@ -198,4 +204,24 @@ fn who_finds_no_room_is_heard() {
     let cleo = send(&mut company, ClientId(BERT.0 + 1), "o", lock(3_000), &[]);
     let refused = company.await_answer(&cleo).expect_err("it is held, and its holder was heard a moment ago");
     assert!(refused.to_string().contains("lock"), "{refused}");
+}
+
+/// (Reading.) An operation was turned away; its client's others were answered meanwhile, more of
+/// them than answers are remembered: what was turned away counted as one that may have been executed.
+#[test]
+fn what_was_turned_away_is_known_not_to_have_been_executed() {
+    let mut company = company();
+    hold_up(&mut company, "o");
+    company.wait(1_100);
+    (0..60).for_each(|_| drop(send(&mut company, BERT, "o", append(b"x"), b"x")));
+    let write = send(&mut company, CLIENT, "o", append(b"!"), b"!");
+    assert!(is_refused(&mut company, &write));
+    company.limit(Limits { client_ops: 64, answered_bytes: 2_000, ..Limits::default() });
+    for _ in 0..40 {
+        let create = send(&mut company, CLIENT, "other", SubOp::Create { exclusive: true }, &[]);
+        assert!(company.answer(&create).expect("it is there already").is_err());
+    }
+    go_on(&mut company);
+    let write = again(&mut company, &write, b"!");
+    company.await_answer(&write).expect("it is executed");
 }

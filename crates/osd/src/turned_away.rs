@@ -20,12 +20,12 @@ use std::time::Duration;
 
 /// An operation that is not repeated for so long will not come any more: clients repeat theirs every
 /// two seconds. A client that says nothing for so long does not repeat anything.
-const GONE: Duration = Duration::from_secs(60);
+const GONE: Duration = Duration::from_secs(20);
 /// Operations of one client that are noted: more than a client has in flight.
 const WAITING_MAX: usize = 4_096;
 /// Clients looked through for such when there are more.
 const CLIENTS: usize = 256;
-/// An operation that came so often does not come again at once.
+/// An operation that was turned away so often does not come again at once.
 const AT_ONCE_MAX: u32 = 4;
 
 /// An operation is not done.
@@ -66,6 +66,7 @@ impl Holds {
 struct Note {
     heard: Time,
     holds: Holds,
+    times: u32,
 }
 
 #[derive(Debug)]
@@ -114,11 +115,13 @@ impl TurnedAway {
         let first = || Client { heard: now, waiting: BTreeMap::new(), at_once: true };
         let client = self.clients.entry(who).or_insert_with(first);
         client.heard = now;
-        if client.waiting.len() < WAITING_MAX {
-            client.waiting.insert(request.request.sequence, Note { heard: now, holds });
-        }
         client.at_once &= why != Why::NoRoom;
-        client.at_once && request.attempt <= AT_ONCE_MAX
+        let (at_once, sequence) = (client.at_once, request.request.sequence);
+        let times = client.waiting.get(&sequence).map_or(1, |note| note.times.saturating_add(1));
+        if times > 1 || client.waiting.len() < WAITING_MAX {
+            client.waiting.insert(sequence, Note { heard: now, holds, times });
+        }
+        at_once && times <= AT_ONCE_MAX
     }
 
     /// It is taken, or answered.
@@ -130,6 +133,15 @@ impl TurnedAway {
                 self.clients.remove(&who);
             }
         }
+    }
+
+    /// All that have to come again.
+    pub fn all(&self) -> impl Iterator<Item = RequestId> + '_ {
+        let of = |((client, instance), one): (&(ClientId, Instance), &'_ Client)| {
+            let who = RequestId { client: *client, instance: *instance, sequence: 0 };
+            one.waiting.keys().map(move |sequence| RequestId { sequence: *sequence, ..who }).collect::<Vec<_>>()
+        };
+        self.clients.iter().flat_map(of)
     }
 
     /// Whether nobody waits.
@@ -216,11 +228,14 @@ mod tests {
     fn what_does_not_come_again_holds_nobody_back() {
         let mut away = TurnedAway::default();
         away.turn_away(&request(3), Why::NoRoom);
-        let later = NOW + Duration::from_secs(50);
+        let later = NOW + Duration::from_secs(10);
         away.refuse(later, &request(4), Why::Behind, Holds::Group);
         let at = |seconds| NOW + Duration::from_secs(seconds);
-        assert!(away.must_wait(at(59), &request(4)).is_some());
-        assert!(away.must_wait(at(61), &request(4)).is_none() && away.must_wait(at(61), &request(5)).is_some());
+        assert!(away.must_wait(at(19), &request(4)).is_some());
+        assert!(away.must_wait(at(21), &request(4)).is_none() && away.must_wait(at(21), &request(5)).is_some());
+        // Each time it comes again counts.
+        away.refuse(at(25), &request(4), Why::Behind, Holds::Group);
+        assert!(away.must_wait(at(40), &request(5)).is_some());
     }
 
     #[test]
@@ -239,8 +254,8 @@ mod tests {
     fn nothing_comes_at_once_for_ever() {
         let mut away = TurnedAway::default();
         assert!(away.turn_away(&request(3), Why::Undated));
-        let again = |attempt| OpRequest { attempt, ..request(4) };
-        assert!(away.turn_away(&again(2), Why::Behind) && !away.turn_away(&again(5), Why::Behind));
+        (0..4).for_each(|_| assert!(away.turn_away(&request(4), Why::Behind)));
+        assert!(!away.turn_away(&request(4), Why::Behind));
     }
 
     /// (Planted by a stranger: those that were heard lately went.)
@@ -252,7 +267,7 @@ mod tests {
         }
         away.refuse(Time(1), &of(300, 1), Why::NoRoom, Holds::Group);
         assert!(away.waits(&of(0, 2)), "it was heard just now");
-        let later = NOW + Duration::from_secs(61);
+        let later = NOW + Duration::from_secs(21);
         away.refuse(later, &of(301, 1), Why::NoRoom, Holds::Group);
         assert!(!away.waits(&of(0, 2)));
         assert_eq!(away.clients.len(), 1);

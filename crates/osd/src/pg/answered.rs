@@ -106,7 +106,7 @@ impl Answers {
     }
 
     /// Forgets the oldest answers, down to three quarters of `bytes_max`. `in_hand`: operations
-    /// here that were not executed.
+    /// that were not executed, and are here or come again.
     pub fn shrink(&mut self, bytes_max: usize, in_hand: impl Iterator<Item = RequestId>) {
         let unknown: Vec<RequestId> = in_hand.filter(|id| matches!(self.known(id), Known::Nothing)).collect();
         while self.bytes > bytes_max / 4 * 3 {

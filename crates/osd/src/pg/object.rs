@@ -92,6 +92,8 @@ pub struct Pending {
     pub awaits_since: Option<u64>,
     /// It came while the group did not serve ([`crate::shared::Shared::blocked_load`]).
     pub blocked: bool,
+    /// Since when it was the next one of its object, once it was begun.
+    pub next_since: Option<Time>,
 }
 
 impl Pending {
@@ -143,6 +145,8 @@ pub struct ObjectState {
     pub loading: bool,
     /// In order. Changed by [`Objects`] only, which counts.
     queue: VecDeque<Pending>,
+    /// Since when the first of these is the next one.
+    since: Time,
     /// Updates not yet committed.
     pub updates: u32,
     /// Reads under way.
@@ -169,9 +173,9 @@ impl ObjectState {
     pub fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
-    /// Whether its next operation has waited for so long.
+    /// Whether none of what waits has been begun for so long: a long queue that moves is not held up.
     fn is_held_up(&self, now: Time, than: Duration) -> bool {
-        self.queue.front().is_some_and(|op| now.since(op.received) >= than)
+        !self.queue.is_empty() && now.since(self.since) >= than
     }
     /// Whether it is here only as a cache.
     #[must_use]
@@ -276,35 +280,42 @@ impl Objects {
     /// An operation on it came: behind the others.
     pub fn push(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
-        let queue = &mut self.get(object).queue;
+        let state = self.get(object);
+        if state.queue.is_empty() {
+            state.since = op.received;
+        }
         // Nearly always the only one; room for four would be a kilobyte.
-        queue.reserve_exact(1);
-        queue.push_back(op);
+        state.queue.reserve_exact(1);
+        state.queue.push_back(op);
     }
     /// Back to the front: it could not be executed after all.
     pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
-        self.get(object).queue.push_front(op);
+        let state = self.get(object);
+        let other = if state.queue.is_empty() { op.received } else { state.since };
+        state.since = op.next_since.unwrap_or(other);
+        state.queue.push_front(op);
     }
     /// How many operations wait for the object and the bytes that they hold, if the next one has
-    /// waited for so long.
+    /// been the next one for so long.
     #[must_use]
     pub fn held_up(&self, object: &ObjectId, now: Time, than: Duration) -> Option<(usize, u64)> {
         let state = self.peek(object)?;
-        let waits = state.queue.iter().filter(|op| op.is_clients());
+        let waits = state.queue.iter().filter(|op| op.is_counted());
         state.is_held_up(now, than).then(|| (waits.clone().count(), waits.map(Pending::bytes).sum()))
     }
-    /// Objects whose next operation has waited for so long.
+    /// Objects whose next operation has been that for so long.
     #[must_use]
     pub fn all_held_up(&self, now: Time, than: Duration) -> Vec<ObjectId> {
         let some = if self.queued == 0 { 0 } else { self.states.len() };
         let states = self.states[..some].iter();
         states.filter(|(_, state)| state.is_held_up(now, than)).map(|(object, _)| object.clone()).collect()
     }
-    /// The last operation of a client that waits for the object, unless that is the only one or the next.
+    /// The last operation of a client that waits for the object, unless that is the only one or the
+    /// next. Not what the primary wants on account of one: that is done in part.
     pub fn pop_back(&mut self, object: &ObjectId) -> Option<Pending> {
         let queue = &mut self.existing(object)?.queue;
-        let at = queue.iter().rposition(|op| op.is_clients() && matches!(op.from, Entity::Client(_)))?;
+        let at = queue.iter().rposition(|op| op.own.is_none() && matches!(op.from, Entity::Client(_)))?;
         let op = if at == 0 { None } else { queue.remove(at) };
         self.queued -= usize::from(op.is_some());
         op
@@ -391,13 +402,15 @@ impl Objects {
             .map(|(object, op)| (object, op, None))
             .chain(under_way.map(|(doing, op)| (&op.request.object, op, Some(doing))))
     }
-    /// The operation at the front.
-    pub fn pop(&mut self, object: &ObjectId) -> Option<Pending> {
-        let queue = &mut self.existing(object)?.queue;
-        let op = queue.pop_front()?;
-        if queue.is_empty() {
+    /// The operation at the front is begun.
+    pub fn pop(&mut self, object: &ObjectId, now: Time) -> Option<Pending> {
+        let state = self.existing(object)?;
+        let mut op = state.queue.pop_front()?;
+        op.next_since.get_or_insert(state.since);
+        state.since = now;
+        if state.queue.is_empty() {
             // An idle object stays in the cache, its room does not.
-            *queue = VecDeque::new();
+            state.queue = VecDeque::new();
         }
         self.queued -= 1;
         Some(op)
@@ -525,6 +538,83 @@ impl Objects {
 mod tests {
     use super::*;
     use nacre_types::SnapId;
+
+    /// (Reading.) A long queue that moves was taken for one that does not: its first operation had
+    /// come long ago. And a copy's read, which goes to the front, made one that does not move look new.
+    #[test]
+    fn a_queue_is_held_up_if_it_does_not_move() {
+        let (object, mut objects) = (ObjectId::named("a"), Objects::default());
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let op = |ms| Pending { received: at(ms), ..pending() };
+        let held_up =
+            |objects: &Objects, ms| objects.held_up(&object, at(ms), Duration::from_secs(1)).map(|held| held.0);
+        (0..4).for_each(|_| objects.push(&object, op(500)));
+        assert_eq!((held_up(&objects, 1_499), held_up(&objects, 1_500)), (None, Some(4)));
+        objects.pop(&object, at(1_600)).expect("there");
+        assert_eq!((held_up(&objects, 2_599), held_up(&objects, 2_600)), (None, Some(3)));
+        // Begun, and back because it cannot go on.
+        let begun = objects.pop(&object, at(2_500)).expect("there");
+        objects.push_front(&object, begun);
+        assert_eq!(held_up(&objects, 2_600), Some(3));
+        objects.push_front(&object, op(2_600));
+        assert_eq!(held_up(&objects, 2_600), Some(4), "what goes first does not say that it moves");
+    }
+
+    #[test]
+    fn the_last_of_clients_goes_back_and_never_the_next_one() {
+        let (object, mut objects) = (ObjectId::named("a"), Objects::default());
+        let of = |sequence, from, own| {
+            let mut op = Pending { from, own, ..pending() };
+            op.request.request.sequence = sequence;
+            op
+        };
+        let (client, osd) = (Entity::Client(nacre_types::ClientId(1)), Entity::Osd(nacre_types::OsdId(1)));
+        let drop = || super::super::watch::Own::Drop { watchers: Default::default(), acked: Default::default() };
+        objects.push(&object, of(1, client, None));
+        objects.push(&object, of(2, client, None));
+        objects.push(&object, of(3, osd, None));
+        objects.push(&object, of(4, client, Some(drop())));
+        assert_eq!(objects.pop_back(&object).map(|op| op.request.request.sequence), Some(2));
+        assert!(objects.pop_back(&object).is_none());
+        assert_eq!(objects.queued, 3);
+    }
+
+    fn pending() -> Pending {
+        let request = OpRequest {
+            request: RequestId::default(),
+            answered_below: 0,
+            pg: Default::default(),
+            object: ObjectId::named("a"),
+            ops: Vec::new(),
+            flags: 0,
+            fence: Default::default(),
+            snaps: Default::default(),
+            trace: 0,
+            tenant: 0,
+            deadline_ms: 0,
+            attempt: 1,
+            unix_ms: 0,
+            dated: Default::default(),
+        };
+        Pending {
+            from: Entity::Client(nacre_types::ClientId(1)),
+            request,
+            payload: Payload::new(),
+            inline: 0,
+            received: Time(0),
+            explained: Time(0),
+            writes: false,
+            name: Name::default(),
+            own: None,
+            snapshot: None,
+            back: Vec::new(),
+            clone_bytes: None,
+            source: None,
+            awaits_since: None,
+            blocked: false,
+            next_since: None,
+        }
+    }
 
     #[test]
     fn a_clone_is_known_as_long_as_an_operation_on_its_object_waits_or_reads() {

@@ -132,6 +132,7 @@ impl Pg {
             source: None,
             awaits_since: None,
             blocked: !serving,
+            next_since: None,
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();
@@ -368,7 +369,7 @@ impl Pg {
             }
             return Some(wait);
         }
-        let op = self.primary().expect("serving").objects.pop(object).expect("checked");
+        let op = self.primary().expect("serving").objects.pop(object, sh.now).expect("checked");
         if op.is_write() && self.answered_from_memory(&op, sh) {
             return None;
         }
@@ -591,7 +592,9 @@ impl Pg {
         primary.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;
         if primary.answered.is_too_large(most) {
-            primary.answered.shrink(most, primary.objects.in_hand());
+            // What was turned away comes again, and was not executed either.
+            let open = primary.objects.in_hand().chain(primary.turned_away.all());
+            primary.answered.shrink(most, open);
         }
     }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
 const BLOCKED_SHARE: usize = 8;
-/// An object is held up if its next operation has waited for so long.
+/// An object is held up if nothing that waits for it was begun for so long.
 const HELD_UP: Duration = Duration::from_secs(1);
 /// What waits for it may be so many times as much as there is room left: however few such objects
 /// there are, some room stays for the others.

@@ -78,7 +78,7 @@ impl Pg {
             while let Some(writes) = self.waits_for_room(&object, patience, sh) {
                 let objects = &mut self.primary().expect("just seen").objects;
                 if writes {
-                    let op = objects.pop(&object).expect("just seen");
+                    let op = objects.pop(&object, sh.now).expect("just seen");
                     sh.counters.borders.no_room_refused += 1;
                     if !self.answered_from_memory(&op, sh) {
                         self.fail(op, OpFailure::Full {}, sh);
@@ -126,7 +126,7 @@ impl Pg {
         }
         let objects = &mut self.primary().expect("just seen").objects;
         objects.get(object).context = Some(context);
-        let op = objects.pop(object).expect("just seen");
+        let op = objects.pop(object, sh.now).expect("just seen");
         if !self.answered_from_memory(&op, sh) {
             self.execute(op, Fetched::default(), sh);
         }

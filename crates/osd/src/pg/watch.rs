@@ -304,6 +304,7 @@ impl Pg {
             source: None,
             awaits_since: None,
             blocked: false,
+            next_since: None,
         };
         if op.is_counted() {
             sh.client_load.0 += 1;
