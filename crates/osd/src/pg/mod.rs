@@ -118,6 +118,8 @@ pub enum Awaited {
     ScanList {
         /// For which comparison.
         round: u64,
+        /// How many were asked for.
+        limit: usize,
     },
     /// The version of one of them.
     ScanStat {
@@ -139,6 +141,8 @@ pub enum Awaited {
     BackfillList {
         /// For which comparison.
         round: u64,
+        /// How many were asked for.
+        limit: usize,
     },
     /// The version of one of them.
     BackfillStat {
@@ -407,11 +411,15 @@ impl Pg {
             (Awaited::PartStored { from, object, version, part, last }, _) => {
                 self.on_part_stored(from, &object, version, part, last, sh);
             }
-            (Awaited::ScanList { round }, StoreOutcome::Read(reply)) => self.on_scan_list(round, reply, sh),
+            (Awaited::ScanList { round, limit }, StoreOutcome::Read(reply)) => {
+                self.on_scan_list((round, limit), reply, sh);
+            }
             (Awaited::ScanStat { round, index }, StoreOutcome::Read(reply)) => {
                 self.on_scan_stat((round, index), reply, sh);
             }
-            (Awaited::BackfillList { round }, StoreOutcome::Read(reply)) => self.on_backfill_list(round, reply, sh),
+            (Awaited::BackfillList { round, limit }, StoreOutcome::Read(reply)) => {
+                self.on_backfill_list((round, limit), reply, sh);
+            }
             (Awaited::BackfillStat { round, index }, StoreOutcome::Read(reply)) => {
                 self.on_backfill_stat((round, index), reply, sh);
             }
