@@ -581,22 +581,8 @@ mod tests {
         let ops = vec![SubOp::Read { offset: 0, length: 8 << 20 }];
         let (pg, object) = (nacre_types::PgId::replicated(nacre_types::PoolId(1), 0), nacre_types::ObjectId::default());
         let (snaps, dated) = Default::default();
-        let request = OpRequest {
-            request,
-            answered_below: 1,
-            pg,
-            object,
-            ops,
-            flags: 0,
-            fence: Epoch::NONE,
-            snaps,
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
-            attempt: 1,
-            unix_ms: 0,
-            dated,
-        };
+        let request =
+            OpRequest { request, answered_below: 1, pg, object, ops, snaps, attempt: 1, dated, ..OpRequest::default() };
         Message::OpRequest(request, Vec::new())
     }
 

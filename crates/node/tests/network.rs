@@ -450,15 +450,8 @@ fn a_client_that_does_not_read_is_not_read_from() {
             pg,
             object: nacre_types::ObjectId::named("large"),
             ops: vec![nacre_wire::msg::client::SubOp::Read { offset: 0, length: 4 << 20 }],
-            flags: 0,
-            fence: Epoch::NONE,
-            snaps: Default::default(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
             attempt,
-            unix_ms: 0,
-            dated: Default::default(),
+            ..nacre_wire::msg::client::OpRequest::default()
         };
         Frame { epoch: map.epoch, message: Message::OpRequest(request, Vec::new()) }.to_bytes()
     };

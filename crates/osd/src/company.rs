@@ -7,7 +7,7 @@ use crate::stories::{Host, MON, Monitors, PG, process};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::monitor::PgReport;
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,14 +241,8 @@ impl Company {
             object: ObjectId::named(object),
             ops,
             flags,
-            fence: Epoch::NONE,
-            snaps: SnapContext::default(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
             attempt: 1,
-            unix_ms: 0,
-            dated: Default::default(),
+            ..OpRequest::default()
         }
     }
     /// A client says something to the primary of an object.

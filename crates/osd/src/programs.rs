@@ -16,10 +16,10 @@ use crate::methods::{Complaint, Facts, Runtime};
 use crate::pg::object::Pending;
 use bytes::Bytes;
 use nacre_policy::{Chunk, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Stop};
-use nacre_types::{ClientId, Epoch, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
+use nacre_types::{ClientId, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::{ClusterMap, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -422,14 +422,7 @@ fn question(me: OsdId, instance: Instance, sequence: u64, pg: PgId, object: Obje
         pg,
         object,
         ops: vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }],
-        flags: 0,
-        fence: Epoch::NONE,
-        snaps: SnapContext::default(),
-        trace: 0,
-        tenant: 0,
-        deadline_ms: 0,
         attempt: 1,
-        unix_ms: 0,
-        dated: Default::default(),
+        ..OpRequest::default()
     }
 }

@@ -6,14 +6,21 @@ use crate::heartbeat::Peers;
 use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::pg::Awaited;
 use nacre_store::{Op, Read, Token, Transaction};
-use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time};
+use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, OpReply, RequestId};
 use nacre_wire::msg::monitor::Severity;
-use nacre_wire::{ClusterMap, Message};
+use nacre_wire::{ClusterMap, Message, Payload};
 use std::collections::VecDeque;
 
 /// What a line is about, if the cluster log has only one such line, whoever says it; empty: every line counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Once(pub String);
+
+/// An operation is not done.
+#[must_use]
+pub const fn refusal(request: RequestId, attempt: u32, failure: OpFailure) -> OpReply {
+    OpReply { request, failure: Some(failure), version: Version::NONE, results: Vec::new(), attempt }
+}
 
 /// See the module head.
 #[derive(Debug)]
@@ -268,6 +275,11 @@ impl Shared {
             return;
         }
         self.out.push(Output::Send { to, message, before });
+    }
+
+    /// Tells a client that its operation is not done.
+    pub fn refuse(&mut self, to: Entity, request: RequestId, attempt: u32, failure: OpFailure) {
+        self.reply(to, Message::OpReply(refusal(request, attempt, failure), Payload::new()), None);
     }
 
     /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's

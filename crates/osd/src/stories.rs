@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool};
-use nacre_wire::msg::client::{OpRequest, RequestId, SnapContext, SubOp};
+use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::msg::replication::{
     Adopt, AdoptAck, Dedup, LogEntry, LogReply, Missing, PeerInfo, PgInfo, Ping, Pong, Progress, ProgressAck, Push,
@@ -227,15 +227,8 @@ pub(crate) fn operation(client: u64, sequence: u64, attempt: u32, ops: Vec<SubOp
         pg: PG,
         object: ObjectId::named("a"),
         ops,
-        flags: 0,
-        fence: Epoch::NONE,
-        snaps: SnapContext::default(),
-        trace: 0,
-        tenant: 0,
-        deadline_ms: 0,
         attempt,
-        unix_ms: 0,
-        dated: Default::default(),
+        ..OpRequest::default()
     }
 }
 pub(crate) fn ask(

@@ -13,8 +13,8 @@
 //! it has answers for, or was not repeated for long.
 
 use crate::key;
-use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId};
+use nacre_types::{ClientId, Instance, ObjectId, Time};
+use nacre_wire::msg::client::{OpRequest, RequestId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,12 +27,6 @@ const WAITING_MAX: usize = 4_096;
 const CLIENTS: usize = 256;
 /// An operation that was turned away so often does not come again at once.
 const AT_ONCE_MAX: u32 = 4;
-
-/// An operation is not done.
-#[must_use]
-pub const fn refusal(request: RequestId, attempt: u32, failure: OpFailure) -> OpReply {
-    OpReply { request, failure: Some(failure), version: Version::NONE, results: Vec::new(), attempt }
-}
 
 /// Why an operation has to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +118,17 @@ impl TurnedAway {
         at_once && times <= AT_ONCE_MAX
     }
 
+    /// Whether the operation is taken: there is room, and it must not wait. If not, the whole group waits for it.
+    pub fn admit(&mut self, now: Time, request: &OpRequest, room: bool) -> bool {
+        let taken = self.must_wait(now, request).is_none() && room;
+        if taken {
+            self.take(&request.request);
+        } else {
+            self.refuse(now, request, Why::NoRoom, Holds::Group);
+        }
+        taken
+    }
+
     /// It is taken, or answered.
     pub fn take(&mut self, request: &RequestId) {
         let who = (request.client, request.instance);
@@ -137,11 +142,9 @@ impl TurnedAway {
 
     /// All that have to come again.
     pub fn all(&self) -> impl Iterator<Item = RequestId> + '_ {
-        let of = |((client, instance), one): (&(ClientId, Instance), &'_ Client)| {
-            let who = RequestId { client: *client, instance: *instance, sequence: 0 };
-            one.waiting.keys().map(move |sequence| RequestId { sequence: *sequence, ..who }).collect::<Vec<_>>()
-        };
-        self.clients.iter().flat_map(of)
+        self.clients.iter().flat_map(|(&(client, instance), one)| {
+            one.waiting.keys().map(move |&sequence| RequestId { client, instance, sequence })
+        })
     }
 
     /// Whether nobody waits.
@@ -160,22 +163,7 @@ mod tests {
     }
     fn of(client: u64, sequence: u64) -> OpRequest {
         let request = RequestId { client: ClientId(client), sequence, ..RequestId::default() };
-        OpRequest {
-            request,
-            answered_below: 1,
-            pg: Default::default(),
-            object: Default::default(),
-            ops: Vec::new(),
-            flags: 0,
-            fence: Default::default(),
-            snaps: Default::default(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
-            attempt: 1,
-            unix_ms: 0,
-            dated: Default::default(),
-        }
+        OpRequest { request, answered_below: 1, attempt: 1, ..OpRequest::default() }
     }
     fn after(answered_below: u64, request: OpRequest) -> OpRequest {
         OpRequest { answered_below, ..request }

@@ -27,8 +27,6 @@ pub struct Faults {
     passing: Vec<(PoolEnd, Passing)>,
     /// Stores that were put aside damaged.
     pub rotten: u32,
-    /// Pools that came.
-    made: usize,
 }
 
 impl Faults {
@@ -48,7 +46,6 @@ impl Faults {
             split: vec![("data", 8), ("small", 4)],
             passing: Vec::new(),
             rotten: 0,
-            made: 0,
         }
     }
 
@@ -152,8 +149,8 @@ impl Faults {
                 }
                 Fault::Pool(end) => {
                     let name = format!("passing-{}-{}", turn.number, self.passing.len());
-                    let (size, groups) = (["2", "3"][self.made % 2], ["1", "4", "7"][self.made % 3]);
-                    self.made += 1;
+                    let draw = turn.number as usize + self.passing.len();
+                    let (size, groups) = (["2", "3"][draw % 2], ["1", "4", "7"][draw % 3]);
                     match town.ask(&["pool", "create", &name, "--size", size, "--pg-num", groups]) {
                         Ok(_) => self.passing.push((*end, Passing::begin(town, name)?)),
                         why => said(why),

@@ -134,8 +134,7 @@ impl Loads {
     }
 
     fn one(&mut self, town: &Town, name: &'static str, kind: Kind, words: Vec<String>) -> Result<()> {
-        let load = Load::start(town, name, kind, words)?;
-        self.0.push(load);
+        self.0.push(Load::start(town, name, kind, words)?);
         Ok(())
     }
 

@@ -7,13 +7,12 @@ use crate::io::Output;
 use crate::key;
 use crate::pg::Pg;
 use crate::pg::local::Local;
-use crate::turned_away::{Holds, Why, refusal};
 use nacre_store::Op;
 use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
-use nacre_wire::{ClusterMap, Message, Payload, Wire};
+use nacre_wire::{ClusterMap, Message, Wire};
 use std::collections::BTreeSet;
 
 /// Peers and clients that are known to have been sent a map, before those are forgotten who were a while ago.
@@ -285,20 +284,18 @@ impl Osd {
         let room = self.held.len() < most && (first || room);
         // A client's operations keep their order, those that find no room too.
         if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
-            let again = refusal(request.request, request.attempt, OpFailure::WrongTarget {});
+            let (id, attempt) = (request.request, request.attempt);
             // The group is the client's word, and need not exist.
             if self.turned_away.len() >= GROUPS_NOTED_MAX && !self.turned_away.contains_key(&request.pg) {
-                self.sh.reply(from, Message::OpReply(again, Payload::new()), None);
+                self.sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
                 return;
             }
             let away = self.turned_away.entry(request.pg).or_default();
-            if away.must_wait(self.sh.now, request).is_some() || !room {
-                away.refuse(self.sh.now, request, Why::NoRoom, Holds::Group);
+            if !away.admit(self.sh.now, request, room) {
                 self.sh.counters.borders.held_refused += 1;
-                self.sh.reply(from, Message::OpReply(again, Payload::new()), None);
+                self.sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
                 return;
             }
-            away.take(&request.request);
             if away.is_empty() {
                 self.turned_away.remove(&request.pg);
             }

@@ -4,7 +4,6 @@ use super::{Osd, Phase, note};
 use crate::key;
 use crate::pg::Pg;
 use crate::pg::copy::Copies;
-use crate::turned_away::{Holds, Why, refusal};
 use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::monitor::Led;
@@ -140,12 +139,7 @@ impl Osd {
             let current = self.pgs.get(&request.pg).is_some_and(|pg| epoch >= pg.interval.since);
             let mut behind = false;
             if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client && current) {
-                behind = away.must_wait(self.sh.now, &request).is_some();
-                if behind {
-                    away.refuse(self.sh.now, &request, Why::NoRoom, Holds::Group);
-                } else {
-                    away.take(&id);
-                }
+                behind = !away.admit(self.sh.now, &request, true);
                 if away.is_empty() {
                     self.turned_away.remove(&request.pg);
                 }
@@ -159,7 +153,7 @@ impl Osd {
                 _ => OpFailure::WrongTarget {},
             }
         };
-        self.sh.reply(from, Message::OpReply(refusal(id, request.attempt, failure), Payload::new()), None);
+        self.sh.refuse(from, id, request.attempt, failure);
     }
 
     pub(super) fn on_peer_message(&mut self, from: OsdId, epoch: Epoch, message: Message) {

@@ -13,7 +13,7 @@ use super::Pg;
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PgId, Time};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::snap::Whole;
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
@@ -144,19 +144,11 @@ impl Pg {
                 instance: sh.instance,
                 sequence,
             },
-            answered_below: 0,
             pg: place,
             object: source,
             ops: vec![SubOp::ReadWhole {}],
-            flags: 0,
-            fence: Epoch::NONE,
-            snaps: SnapContext::default(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
             attempt,
-            unix_ms: 0,
-            dated: Default::default(),
+            ..OpRequest::default()
         };
         let message = Message::OpRequest(question, Payload::new());
         if to == sh.config.id {

@@ -97,6 +97,28 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// One that came just now, and of which nothing else is known.
+    #[must_use]
+    pub fn new(from: Entity, request: OpRequest, now: Time) -> Self {
+        Self {
+            from,
+            request,
+            payload: Payload::new(),
+            inline: 0,
+            received: now,
+            explained: now,
+            writes: false,
+            name: Name::default(),
+            own: None,
+            snapshot: None,
+            back: Vec::new(),
+            clone_bytes: None,
+            source: None,
+            awaits_since: None,
+            blocked: false,
+            next_since: None,
+        }
+    }
     /// Its client has sent it again: it is answered as the newest attempt. An older one may come late.
     pub const fn comes_again(&mut self, from: Entity, attempt: u32) {
         if attempt > self.request.attempt {
@@ -173,9 +195,12 @@ impl ObjectState {
     pub fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
-    /// Whether none of what waits has been begun for so long: a long queue that moves is not held up.
-    fn is_held_up(&self, now: Time, than: Duration) -> bool {
-        !self.queue.is_empty() && now.since(self.since) >= than
+    /// How many operations of clients wait and the bytes that they hold, if none of what waits was
+    /// begun for so long: a long queue that moves is not held up.
+    fn held_up(&self, now: Time, than: Duration) -> Option<(usize, u64)> {
+        let held_up = !self.queue.is_empty() && now.since(self.since) >= than;
+        let waits = || self.queue.iter().filter(|op| op.is_counted());
+        held_up.then(|| (waits().count(), waits().map(Pending::bytes).sum()))
     }
     /// Whether it is here only as a cache.
     #[must_use]
@@ -300,16 +325,14 @@ impl Objects {
     /// been the next one for so long.
     #[must_use]
     pub fn held_up(&self, object: &ObjectId, now: Time, than: Duration) -> Option<(usize, u64)> {
-        let state = self.peek(object)?;
-        let waits = state.queue.iter().filter(|op| op.is_counted());
-        state.is_held_up(now, than).then(|| (waits.clone().count(), waits.map(Pending::bytes).sum()))
+        self.peek(object)?.held_up(now, than)
     }
-    /// Objects whose next operation has been that for so long.
+    /// All such objects, with what waits for each.
     #[must_use]
-    pub fn all_held_up(&self, now: Time, than: Duration) -> Vec<ObjectId> {
+    pub fn all_held_up(&self, now: Time, than: Duration) -> Vec<(ObjectId, (usize, u64))> {
         let some = if self.queued == 0 { 0 } else { self.states.len() };
-        let states = self.states[..some].iter();
-        states.filter(|(_, state)| state.is_held_up(now, than)).map(|(object, _)| object.clone()).collect()
+        let of = |(object, state): (&ObjectId, &ObjectState)| Some((object.clone(), state.held_up(now, than)?));
+        self.states[..some].iter().filter_map(of).collect()
     }
     /// The last operation of a client that waits for the object, unless that is the only one or the
     /// next. Not what the primary wants on account of one: that is done in part.
@@ -580,40 +603,8 @@ mod tests {
     }
 
     fn pending() -> Pending {
-        let request = OpRequest {
-            request: RequestId::default(),
-            answered_below: 0,
-            pg: Default::default(),
-            object: ObjectId::named("a"),
-            ops: Vec::new(),
-            flags: 0,
-            fence: Default::default(),
-            snaps: Default::default(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
-            attempt: 1,
-            unix_ms: 0,
-            dated: Default::default(),
-        };
-        Pending {
-            from: Entity::Client(nacre_types::ClientId(1)),
-            request,
-            payload: Payload::new(),
-            inline: 0,
-            received: Time(0),
-            explained: Time(0),
-            writes: false,
-            name: Name::default(),
-            own: None,
-            snapshot: None,
-            back: Vec::new(),
-            clone_bytes: None,
-            source: None,
-            awaits_since: None,
-            blocked: false,
-            next_since: None,
-        }
+        let request = OpRequest { object: ObjectId::named("a"), ..OpRequest::default() };
+        Pending::new(Entity::Client(nacre_types::ClientId(1)), request, Time(0))
     }
 
     #[test]

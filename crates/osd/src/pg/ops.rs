@@ -13,8 +13,7 @@ use crate::io::Output;
 use crate::methods::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
 use crate::room::UPDATE_BESIDE;
-use crate::shared::Shared;
-use crate::turned_away::refusal;
+use crate::shared::{Shared, refusal};
 use crate::{Mutant, key, mutant, snaps};
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
@@ -84,9 +83,7 @@ impl Pg {
     ) {
         let attempt = request.attempt;
         let id = request.request;
-        let refuse = |failure: OpFailure, sh: &mut Shared| {
-            sh.reply(from, Message::OpReply(refusal(id, attempt, failure), Payload::new()), None);
-        };
+        let refuse = |failure: OpFailure, sh: &mut Shared| sh.refuse(from, id, attempt, failure);
         // A client that does not know this interval will send again when it does: its order is then
         // that of its resends.
         if self.as_primary().is_none() || epoch < self.interval.since {
@@ -117,22 +114,13 @@ impl Pg {
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
         request.object.snapshot = SnapId::HEAD;
         let op = Pending {
-            from,
-            request,
             payload,
             inline,
-            received: now,
-            explained: now,
             writes,
             name: name.clone(),
-            own: None,
             snapshot,
-            back: Vec::new(),
-            clone_bytes: None,
-            source: None,
-            awaits_since: None,
             blocked: !serving,
-            next_since: None,
+            ..Pending::new(from, request, sh.now)
         };
         sh.client_load.0 += 1;
         sh.client_load.1 += op.bytes();

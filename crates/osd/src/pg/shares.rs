@@ -15,11 +15,11 @@
 use super::Pg;
 use super::object::Pending;
 use crate::shared::Shared;
-use crate::turned_away::{Holds, Why, refusal};
+use crate::turned_away::{Holds, Why};
 use crate::{Mutant, mutant, snaps};
 use nacre_types::Entity;
+use nacre_wire::Message;
 use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpRequest, SubOp};
-use nacre_wire::{Message, Payload};
 use std::time::Duration;
 
 /// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
@@ -117,11 +117,10 @@ impl Pg {
                 return None;
             }
         };
-        sh.counters.borders.undated += u64::from(why == Why::Undated);
-        if why == Why::NoRoom {
-            let borders = &mut sh.counters.borders;
-            *(if serving { &mut borders.object_refused } else { &mut borders.share_refused }) += 1;
-        }
+        let borders = &mut sh.counters.borders;
+        borders.undated += u64::from(why == Why::Undated);
+        borders.share_refused += u64::from(full && !serving);
+        borders.object_refused += u64::from(full && serving);
         if serving {
             // A lease of a lock is not over because there is no room.
             let id = request.request;
@@ -143,10 +142,8 @@ impl Pg {
         if !self.serving(sh) {
             return;
         }
-        let now = sh.now;
         let Some(primary) = self.primary() else { return };
-        for object in primary.objects.all_held_up(now, HELD_UP) {
-            let mut waits = self.primary().expect("serving").objects.held_up(&object, now, HELD_UP).unwrap_or_default();
+        for (object, mut waits) in primary.objects.all_held_up(sh.now, HELD_UP) {
             while exceeds(waits, 0, object_share(sh))
                 && let Some(op) = self.primary().expect("serving").objects.pop_back(&object)
             {
@@ -163,9 +160,7 @@ impl Pg {
         primary.turned_away.refuse(sh.now, request, Why::NoRoom, Holds::object(&request.object));
         sh.counters.borders.object_sent_back += 1;
         tell_why(op.from, request, true, sh);
-        let (id, attempt) = (request.request, request.attempt);
-        let again = refusal(id, attempt, OpFailure::WrongTarget {});
-        sh.reply(op.from, Message::OpReply(again, Payload::new()), None);
+        sh.refuse(op.from, request.request, request.attempt, OpFailure::WrongTarget {});
     }
 }
 

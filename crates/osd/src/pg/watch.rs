@@ -270,42 +270,8 @@ impl Pg {
 
     /// Puts something of our own into an object's queue.
     pub(super) fn queue_own(&mut self, from: Entity, object: &ObjectId, own: Own, sh: &mut Shared) {
-        let request = OpRequest {
-            request: RequestId::default(),
-            answered_below: 0,
-            pg: self.id(),
-            object: object.clone(),
-            ops: Vec::new(),
-            flags: 0,
-            fence: nacre_types::Epoch::NONE,
-            snaps: nacre_wire::msg::client::SnapContext::default(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
-            attempt: 0,
-            unix_ms: 0,
-            dated: Default::default(),
-        };
-        let now = sh.now;
-        let (payload, name) = (Payload::new(), nacre_types::Name::default());
-        let op = Pending {
-            from,
-            request,
-            payload,
-            inline: 0,
-            received: now,
-            explained: now,
-            writes: true,
-            name,
-            own: Some(own),
-            snapshot: None,
-            back: Vec::new(),
-            clone_bytes: None,
-            source: None,
-            awaits_since: None,
-            blocked: false,
-            next_since: None,
-        };
+        let request = OpRequest { pg: self.id(), object: object.clone(), ..OpRequest::default() };
+        let op = Pending { writes: true, own: Some(own), ..Pending::new(from, request, sh.now) };
         if op.is_counted() {
             sh.client_load.0 += 1;
             sh.client_load.1 += op.bytes();

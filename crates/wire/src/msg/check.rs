@@ -140,19 +140,11 @@ mod tests {
         let longest = longest.expect("there is a bound") - 1;
         let request = OpRequest {
             request: Default::default(),
-            answered_below: 0,
             pg: PgId::replicated(PoolId(1), 0),
             object: object.clone(),
             ops: operation(longest),
-            flags: 0,
-            fence: Epoch::NONE,
             snaps: snaps.clone(),
-            trace: 0,
-            tenant: 0,
-            deadline_ms: 0,
-            attempt: 0,
-            unix_ms: 0,
-            dated: Default::default(),
+            ..OpRequest::default()
         };
         let frame = Frame { epoch: Epoch(1), message: Message::OpRequest(request, vec![]) };
         assert!(frame.try_put_front(&mut Vec::new()), "an operation with {longest} bytes of values");

@@ -381,8 +381,8 @@ pub mod op_flag {
     pub const FULL_OK: u32 = 4;
 }
 
-/// One operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One operation. By default it has no name and no parts, and asks for nothing special.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpRequest {
     /// Its name.
     pub request: RequestId,
