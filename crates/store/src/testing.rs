@@ -119,7 +119,7 @@ struct State {
     failures: u64,
     /// Space is not taken back.
     keeps_space: bool,
-    /// Blocks of objects that were written last: offsets.
+    /// Blocks of objects that were written last, and have not become anything else: offsets.
     blocks: VecDeque<u64>,
     /// Bytes discarded.
     discarded: u64,
@@ -166,6 +166,10 @@ impl State {
             }
             None => Ok(()),
         }
+    }
+    /// This range holds no blocks of objects any more.
+    fn forget_blocks(&mut self, offset: u64, length: u64) {
+        self.blocks.retain(|at| !(offset..offset + length).contains(at));
     }
     fn begin(&mut self, step: impl FnOnce(u64) -> Step) -> u64 {
         let id = self.next;
@@ -348,6 +352,7 @@ impl TestDevice {
         self.lock().live.write(offset, bytes);
     }
     /// Where blocks of objects were written last, in the store's data area behind a log of `wal_bytes`.
+    /// Where a page of the index was written since, or the space was discarded, is none.
     #[must_use]
     pub fn data_blocks(&self, wal_bytes: u64) -> Vec<u64> {
         let first = 2 * crate::format::root::SLOT + wal_bytes;
@@ -410,6 +415,7 @@ impl Device for TestDevice {
             IoKind::Flush => state.begin(Step::Flush),
             IoKind::Discard { offset, length } => {
                 assert!(offset % PAGE as u64 == 0 && length % PAGE as u64 == 0, "whole pages are discarded");
+                state.forget_blocks(*offset, *length);
                 let (offset, data) = (*offset, discarded(*length));
                 state.begin(|id| Step::Write { id, offset, data })
             }
@@ -460,6 +466,7 @@ impl BlockingDevice for TestDevice {
         let mut state = self.lock();
         state.check(offset, data.len() as u64)?;
         state.burn()?;
+        state.forget_blocks(offset, data.len() as u64);
         if state.steps.is_some() {
             let data = Bytes::copy_from_slice(data);
             let id = state.begin(|id| Step::Write { id, offset, data });
