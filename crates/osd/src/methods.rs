@@ -34,9 +34,10 @@ use std::sync::Arc;
 
 /// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that
 /// is allocated takes some 0.2 of one.
-const INLINE: Budget = Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, ..Budget::CLASS };
+const INLINE: Budget =
+    Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, operator_bytes: 128 << 20, ..Budget::CLASS };
 /// Longest script of a call that is compiled on the daemon's own thread, in bytes: 60 ns each,
-/// usually. It bounds, too, how many operators on long strings follow each other without a step.
+/// usually.
 const INLINE_TEXT_MAX: usize = 4 << 10;
 /// What a call counts for besides that was over late, or that the host's clock ended: a clock is also run out by a daemon that was
 /// not let run, so not for a client's whole allowance.

@@ -78,5 +78,19 @@ fn main() {
         }
     }
 }
-const VALIDATOR: Budget = Budget { instructions: 20_000, memory: 4 << 20, churn: 8 << 20, depth: 1, output: 264 << 10 };
-const TRIGGER: Budget = Budget { instructions: 50_000, memory: 8 << 20, churn: 24 << 20, depth: 1, output: 512 << 10 };
+const VALIDATOR: Budget = Budget {
+    instructions: 20_000,
+    memory: 4 << 20,
+    churn: 8 << 20,
+    operator_bytes: 256 << 20,
+    depth: 1,
+    output: 264 << 10,
+};
+const TRIGGER: Budget = Budget {
+    instructions: 50_000,
+    memory: 8 << 20,
+    churn: 24 << 20,
+    operator_bytes: 256 << 20,
+    depth: 1,
+    output: 512 << 10,
+};

@@ -5,14 +5,20 @@
 //! (`cargo bench -p nacre-policy --bench zoo`). Library functions that work long in one step are
 //! charged by the size of what they work on (`vm/prelude.luau`).
 //!
+//! Operators on strings turn them into numbers or compare them, half a millisecond for each MiB, and
+//! have no safepoint. A text that has many of them may hold less, so that its strings are shorter
+//! ([`Budget::operator_bytes`]).
+//!
 //! Not charged, because nothing of ours stands before them:
-//! - comparing long strings with `<`, and `next`, `pairs` or `table.clear` on a large table that
+//! - `next`, `pairs` or `table.clear` on a large table that
 //!   was emptied: up to a millisecond per step in 16 MiB;
 //! - code without a loop or a call: some nanoseconds per operation, at most [`SOURCE_MAX`] long;
 //! - calls that pass on thousands of arguments: some microseconds.
 //!
 //! Hosts therefore also keep limits of time ([`crate::Patience`]): a call that one ends had no
 //! effects, and is begun again elsewhere or may be tried again.
+
+use crate::text::Text;
 
 /// The bounds of one call. The defaults are an object class's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,10 @@ pub struct Budget {
     /// [`Self::memory`] was allocated. Bounds the work of concatenating and copying, which passes
     /// few safepoints: a MiB takes about 0.2 ms.
     pub churn: usize,
+    /// Bytes that the operators of a text could read between two safepoints: its operators times
+    /// its longest string. What a call may hold shrinks until that holds; a text for which less
+    /// than [`MEMORY_MIN`] would be left is refused. A GiB takes half a second.
+    pub operator_bytes: usize,
     /// How deep class calls may nest (`objclass.call`); the outermost is depth 1. Lua's own
     /// recursion is bounded by Luau: 20,000 Lua frames, 200 frames that go through C (metamethods,
     /// `pcall`, `table.sort`).
@@ -38,15 +48,41 @@ pub struct Budget {
 
 impl Budget {
     /// An object class: a million safepoints, 16 MiB at once and 1 GiB in total, 8 classes deep, 1 MiB of output.
-    pub const CLASS: Self =
-        Self { instructions: 1_000_000, memory: 16 << 20, churn: 1 << 30, depth: 8, output: 1 << 20 };
+    pub const CLASS: Self = Self {
+        instructions: 1_000_000,
+        memory: 16 << 20,
+        churn: 1 << 30,
+        operator_bytes: 16 << 30,
+        depth: 8,
+        output: 1 << 20,
+    };
     /// Whether a text is a class: what stands outside its methods makes functions and small tables.
     /// A leading monitor and each OSD do it on their own thread, and no clock may decide.
-    pub const CHECK: Self = Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, ..Self::CLASS };
+    pub const CHECK: Self =
+        Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, operator_bytes: 1 << 30, ..Self::CLASS };
     /// A policy that runs every few seconds on small tables: ten times the instructions, half the
     /// memory, 64 KiB of output.
-    pub const POLICY: Self =
-        Self { instructions: 10_000_000, memory: 8 << 20, churn: 512 << 20, depth: 1, output: 64 << 10 };
+    pub const POLICY: Self = Self {
+        instructions: 10_000_000,
+        memory: 8 << 20,
+        churn: 512 << 20,
+        operator_bytes: 8 << 30,
+        depth: 1,
+        output: 64 << 10,
+    };
+
+    /// What a call may hold that runs this text.
+    ///
+    /// # Errors
+    /// The text has too many operators: what to say.
+    pub(crate) fn memory_for(&self, text: Text) -> Result<usize, String> {
+        let Text { operators, stretch } = text;
+        let longest = (self.operator_bytes / operators.max(1)).saturating_sub(stretch);
+        match self.memory.min(longest) {
+            memory if memory >= MEMORY_MIN.min(self.memory) => Ok(memory),
+            _ => Err(format!("the text has {operators} operators, and constants of up to {stretch} bytes; split it")),
+        }
+    }
 }
 
 impl Default for Budget {
@@ -54,6 +90,9 @@ impl Default for Budget {
         Self::CLASS
     }
 }
+
+/// Least that a call may hold for the sake of its text's operators, in bytes.
+pub const MEMORY_MIN: usize = 64 << 10;
 
 /// What a call of the object interface costs, in instructions: about what it costs the host in time.
 pub const API_COST: u64 = 20;
@@ -63,6 +102,10 @@ pub const PAIR_COST: u64 = 8;
 
 /// Longest source text that is compiled. The compiler's own memory is not metered: this bounds it.
 pub const SOURCE_MAX: usize = 256 << 10;
+
+/// Most different names, numbers and strings of a text: the compiler keeps them in tables that a
+/// text can make slow, by a square of their number; these take less than half a second.
+pub const WORDS_MAX: usize = 8192;
 
 /// Longest message of an error, and longest of one line of its stack.
 pub const MESSAGE_MAX: usize = 2048;

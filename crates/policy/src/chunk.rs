@@ -1,5 +1,6 @@
 //! The source text of a script, its name and its fingerprint.
 
+use crate::text::{self, Text};
 use std::sync::Arc;
 
 /// Which Lua a class is written for (DESIGN §4): said in its head, never guessed.
@@ -21,6 +22,7 @@ pub struct Chunk {
     text: Arc<[u8]>,
     fingerprint: u64,
     profile: Profile,
+    counts: Text,
 }
 
 impl Chunk {
@@ -28,7 +30,8 @@ impl Chunk {
     #[must_use]
     pub fn new(name: &str, text: impl AsRef<[u8]>) -> Self {
         let text: Arc<[u8]> = text.as_ref().into();
-        Self { name: name.into(), fingerprint: fingerprint(name.as_bytes(), &text), profile: profile(&text), text }
+        let (fingerprint, profile) = (fingerprint(name.as_bytes(), &text), profile(&text));
+        Self { name: name.into(), fingerprint, profile, counts: text::scan(&text), text }
     }
     /// A chunk whose fingerprint is not its own: a collision, without the work of finding one.
     #[cfg(test)]
@@ -50,6 +53,10 @@ impl Chunk {
     #[must_use]
     pub const fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+    /// What it could do between two safepoints.
+    pub(crate) const fn counts(&self) -> Text {
+        self.counts
     }
     /// What its head says.
     #[must_use]

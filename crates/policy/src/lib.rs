@@ -35,6 +35,7 @@ pub mod library;
 pub mod native;
 pub mod object;
 pub mod regimes;
+mod text;
 pub mod value;
 pub mod vm;
 

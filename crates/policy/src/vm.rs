@@ -146,11 +146,14 @@ impl Engine {
         // The thread's stack is given back while nothing is bounded: that takes memory first, and
         // what is thrown for want of it is caught by nobody.
         self.meter.end(&self.lua);
+        let memory = budget.memory_for(chunk.counts());
+        let budget = &Budget { memory: *memory.as_ref().unwrap_or(&budget.memory), ..*budget };
         let ready = self.thread.reset(self.prelude[function].clone());
         self.meter.begin(&self.lua, budget, self.resting);
         self.with_trouble(|trouble| {
             *trouble = Trouble { output_max: budget.output, random: seed, ..Trouble::default() }
         });
+        memory.map_err(|why| ScriptError::plain(Kind::Instructions, chunk.name(), why))?;
         // In a thread: a call that has to wait for its object yields, which costs nothing, where
         // unwinding costs more than the call.
         let result = ready.and_then(|()| self.thread.resume::<MultiValue>(arguments(&self.lua)?));

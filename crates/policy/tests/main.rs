@@ -9,6 +9,7 @@ mod isolation;
 mod library;
 mod model;
 mod numbers;
+mod operators;
 mod policy;
 mod reference;
 mod regimes;

@@ -146,13 +146,20 @@ fn reference() -> String {
     let names: Vec<String> = errno::NAMES.iter().map(|(name, number)| format!("{name} {number}")).collect();
     put(format_args!("{}.\n", names.join(", ")));
     put(format_args!(
-        "\n## Budgets\n\n| | instructions | memory at once | in total | output and log | classes deep |\n| --- | --- | --- | --- | --- | --- |\n"
+        "\n## Budgets\n\n| | instructions | memory at once | in total | operators at full memory | output and log | classes deep |\n| --- | --- | --- | --- | --- | --- | --- |\n"
     ));
     for (what, budget) in [("a call of a class", Budget::CLASS), ("a run of a policy", Budget::POLICY)] {
-        let Budget { instructions, memory, churn, depth, output } = budget;
+        let Budget { instructions, memory, churn, operator_bytes, depth, output } = budget;
+        let operators = operator_bytes / memory;
         let [memory, churn, output] = [memory >> 20, churn >> 20, output >> 10];
-        put(format_args!("| {what} | {instructions} | {memory} MiB | {churn} MiB | {output} KiB | {depth} |\n"));
+        put(format_args!(
+            "| {what} | {instructions} | {memory} MiB | {churn} MiB | {operators} | {output} KiB | {depth} |\n"
+        ));
     }
+    put(format_args!(
+        "\nA text with more operators (`+ - * / % ^ < >`, three for each `for`, comments and strings included) may hold as much less at once: {}.\n",
+        "operators on long strings take time, and no instructions"
+    ));
     put(format_args!(
         "\nA call of the object costs {} instructions, each pair or key of a list {} more, and each KiB moved one.\n",
         budget::API_COST,

@@ -28,12 +28,19 @@ pub const VALIDATOR: Budget = Budget {
     instructions: 20_000,
     memory: 4 << 20,
     churn: 8 << 20,
+    operator_bytes: 256 << 20,
     depth: 1,
     output: VALUE_BYTES_LIMIT as usize + (8 << 10),
 };
 /// One trigger's run. It sees all that one transaction changed.
-pub const TRIGGER: Budget =
-    Budget { instructions: 50_000, memory: 8 << 20, churn: 24 << 20, depth: 1, output: META_TRANSACTION_BYTES_MAX };
+pub const TRIGGER: Budget = Budget {
+    instructions: 50_000,
+    memory: 8 << 20,
+    churn: 24 << 20,
+    operator_bytes: 256 << 20,
+    depth: 1,
+    output: META_TRANSACTION_BYTES_MAX,
+};
 /// Lines of one trigger's run for the cluster log.
 pub const LINES_MAX: usize = 16;
 

@@ -320,6 +320,7 @@ fn enter<O: Object + Send + 'static>(
                 Ok(main) => {
                     // Compiled code is the VM's, not the call's: whether it was there must not matter.
                     meter.forgive(lua, lua.used_memory().saturating_sub(before));
+                    meter.fit(lua, chunk.counts())?;
                     (Value::Nil, main).into_lua_multi(lua)
                 }
                 Err(error) => meter.kill(lua, error.kind, format!("class `{class}`: {error}")),

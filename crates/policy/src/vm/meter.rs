@@ -12,6 +12,7 @@
 
 use super::Trouble;
 use crate::budget::Budget;
+use crate::text::Text;
 use crate::{Kind, ScriptError};
 use mlua::Lua;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -31,6 +32,7 @@ pub(super) struct Meter {
     floor: AtomicUsize,
     churn: AtomicUsize,
     churn_max: AtomicUsize,
+    operator_bytes: AtomicUsize,
     peak: AtomicUsize,
     /// Bytes of bufferlists, which Luau does not see.
     external: AtomicUsize,
@@ -101,6 +103,7 @@ impl Meter {
         self.floor.store(start, Relaxed);
         self.churn.store(0, Relaxed);
         self.churn_max.store(budget.churn, Relaxed);
+        self.operator_bytes.store(budget.operator_bytes, Relaxed);
         self.peak.store(start, Relaxed);
         lua.gc_stop();
         let limit = start.saturating_add(budget.memory);
@@ -123,6 +126,22 @@ impl Meter {
         self.floor.store(self.floor.load(Relaxed) + bytes, Relaxed);
         let limit = lua.set_memory_limit(0).expect("Luau has our allocator");
         lua.set_memory_limit(limit + bytes).expect("Luau has our allocator");
+    }
+
+    /// A further text takes part in the call: from now on it may hold no more than if it had begun with this one.
+    pub(super) fn fit(&self, lua: &Lua, text: Text) -> mlua::Result<()> {
+        let operator_bytes = self.operator_bytes.load(Relaxed);
+        let memory = match (Budget { memory: self.memory(), operator_bytes, ..Budget::CLASS }).memory_for(text) {
+            Ok(memory) => memory,
+            Err(why) => return self.kill(lua, Kind::Instructions, why),
+        };
+        if memory < self.memory() {
+            self.memory.store(memory, Relaxed);
+            self.watch_memory(lua)?;
+            let limit = self.start.load(Relaxed).saturating_add(memory);
+            lua.set_memory_limit(limit).expect("Luau has our allocator");
+        }
+        Ok(())
     }
 
     fn heap(&self, lua: &Lua) -> usize {

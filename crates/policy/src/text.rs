@@ -1,0 +1,107 @@
+//! What a text of a script could do between two safepoints, counted without compiling it.
+//!
+//! ```text
+//!  -s-s-s-s…   one operator after the other, each of which reads a long string: no call, no loop, no step
+//!                └ bounded: operators × longest string ≤ Budget::operator_bytes
+//!  names, numbers, strings   the compiler's tables take a square of what meets in one place: bounded by number
+//! ```
+//! Only ever too many are counted: in comments and strings, too.
+
+use std::collections::BTreeSet;
+
+/// A text's counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// Operators that may turn a string into a number or compare two, each as often as it looks at one.
+    pub operators: usize,
+    /// Bytes of the longest stretch that could be a number in a constant: such a string is the
+    /// chunk's, and not in what a call may hold.
+    pub stretch: usize,
+}
+
+/// Operators on numbers and orders. (`..` takes memory, `==` and `#` no time.)
+const OPERATORS: &[u8] = b"+*/%^<>";
+/// What is no part of a number, however written, and not of what may join two constants.
+const BREAKS: &[u8] = b",=:;{}[]<>*/#%^~&|!@$?";
+
+const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// The word that begins here; no more than four bytes of it.
+fn word_at(text: &[u8], at: usize) -> &[u8] {
+    let text = &text[at..text.len().min(at + 4)];
+    text.split(|byte| !is_word(*byte)).next().unwrap_or_default()
+}
+
+/// Counts.
+pub(crate) fn scan(text: &[u8]) -> Text {
+    let mut found = Text::default();
+    let (mut stretch, mut before) = (0, b' ');
+    for (at, &byte) in text.iter().enumerate() {
+        stretch = if BREAKS.contains(&byte) { 0 } else { stretch + 1 };
+        found.stretch = found.stretch.max(stretch);
+        let after = text.get(at + 1).copied().unwrap_or(b' ');
+        found.operators += match byte {
+            // Two of them begin a comment, wherever they are not in a string.
+            b'-' => usize::from(before != b'-' && after != b'-'),
+            // A numeric loop turns three, and has no step if it does not run.
+            b'f' if !is_word(before) && word_at(text, at) == b"for" => 3,
+            _ => usize::from(OPERATORS.contains(&byte)),
+        };
+        before = byte;
+    }
+    found
+}
+
+/// Different words, and strings, that a text has; more than `max` are not counted.
+pub(crate) fn words(text: &[u8], max: usize) -> usize {
+    let quotes = text.iter().filter(|byte| b"\"'`".contains(byte)).count() / 2;
+    let brackets = text.windows(2).filter(|pair| *pair == b"[[" || *pair == b"[=").count();
+    let mut words = BTreeSet::new();
+    for word in text.split(|byte| !is_word(*byte)) {
+        if quotes + brackets + words.len() > max {
+            break;
+        }
+        words.insert(word);
+    }
+    quotes + brackets + words.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_that_read_strings_are_counted_and_comments_begin_with_none() {
+        for (text, operators) in [
+            ("return -s", 1),
+            ("return -s-s - -s", 4),
+            ("a = s + s * s // s % s ^ s < s >= s", 8),
+            ("-- a line ------------", 0),
+            ("a += s; a -= s", 2),
+            ("a = b .. c == #d", 0),
+            ("for i = s, s, s do end for i = s, s do end", 6),
+            ("format(before, _for)", 0),
+            ("a = [[-]]-s", 2),
+        ] {
+            assert_eq!(scan(text.as_bytes()).operators, operators, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_constant_that_is_a_long_number_is_a_stretch() {
+        for constant in ["9".repeat(5000), " ".repeat(5000), "\\x39".repeat(1250), format!("0x{}", "a_".repeat(2499))] {
+            let text = format!("local s, t = \"{constant}\", 1");
+            assert!((5000..5100).contains(&scan(text.as_bytes()).stretch), "{text}");
+        }
+        assert!(scan(b"local a = { 1, 2 }\nlocal b = a[1]\n".repeat(1000).as_slice()).stretch < 40);
+    }
+
+    #[test]
+    fn words_are_counted_once_and_strings_each_time() {
+        assert_eq!(words(b"local abc = abc\nlocal x1 = 12", 100), 5);
+        assert_eq!(words(b"x('a') x('a')", 100), 5);
+        assert_eq!(words(b"a b c d e f", 2), 3);
+    }
+}
