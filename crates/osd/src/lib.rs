@@ -29,6 +29,7 @@ mod device;
 mod evaluate;
 mod fetched;
 mod heartbeat;
+mod held;
 mod hints;
 #[cfg(test)]
 mod hollow_stories;

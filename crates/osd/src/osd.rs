@@ -19,6 +19,7 @@ mod time;
 
 use crate::boot::{Loading, Progress};
 use crate::device::{DeviceCall, DeviceWatch};
+use crate::held::Held;
 use crate::io::{OsdConfig, Output};
 use crate::key;
 use crate::methods::{Complaint, Evaluated};
@@ -65,7 +66,7 @@ pub struct Osd {
     busy: usize,
     deltas: VecDeque<(Epoch, Bytes)>,
     /// The epoch that each needs, its sender's, its sender, and it.
-    held: Vec<(Epoch, Epoch, Entity, Message)>,
+    held: Held,
     /// By group: clients' operations that found no room among what is held.
     turned_away: BTreeMap<PgId, TurnedAway>,
     told: BTreeMap<Entity, (Epoch, Time)>,
@@ -109,7 +110,7 @@ impl Osd {
             pgs: BTreeMap::new(),
             busy: 0,
             deltas: VecDeque::new(),
-            held: Vec::new(),
+            held: Held::default(),
             turned_away: BTreeMap::new(),
             told: BTreeMap::new(),
             collections: BTreeSet::new(),
@@ -526,6 +527,7 @@ impl Osd {
         }
         self.ticked = now;
         self.sh.wake = Time::MAX;
+        self.forget_late();
         match self.phase {
             Phase::Loading(_) | Phase::Taking { .. } => {}
             Phase::Waiting { at } => {
@@ -643,9 +645,7 @@ impl Osd {
     /// Nothing is left from before the newest map: no message that waited for it, and nothing of peers' earlier lives.
     fn check_news(&self, map: &ClusterMap) {
         let epoch = map.epoch;
-        for (needed, _, from, message) in &self.held {
-            assert!(*needed > epoch, "a message of {from} that needed {needed} is held at {epoch}: {message:?}");
-        }
+        self.held.check(epoch);
         for (osd, instance) in self.sh.peers.instances() {
             let now = map.up_osd(osd).map(|info| info.instance);
             assert_eq!(now, Some(instance), "what is known of {osd} is of another life of it");

@@ -103,7 +103,7 @@ impl TurnedAway {
     /// It has to come again. Whether it may at once: with those of its client before it, in order.
     pub fn refuse(&mut self, now: Time, request: &OpRequest, why: Why, holds: Holds) -> bool {
         if self.clients.len() >= CLIENTS {
-            self.clients.retain(|_, client| now.since(client.heard) < GONE);
+            self.is_heard(now);
         }
         let who = (request.request.client, request.request.instance);
         let first = || Client { heard: now, waiting: BTreeMap::new(), at_once: true };
@@ -138,6 +138,12 @@ impl TurnedAway {
                 self.clients.remove(&who);
             }
         }
+    }
+
+    /// Forgets clients that have not been heard for long; whether any is left.
+    pub fn is_heard(&mut self, now: Time) -> bool {
+        self.clients.retain(|_, client| now.since(client.heard) < GONE);
+        !self.is_empty()
     }
 
     /// All that have to come again.

@@ -17,9 +17,6 @@ use std::collections::BTreeSet;
 
 /// Peers and clients that are known to have been sent a map, before those are forgotten who were a while ago.
 const TOLD_MAX: usize = 1024;
-/// Bytes of messages held, of one sender and of all. Always one, whatever its size.
-const HELD_BYTES_EACH: usize = 32 << 20;
-const HELD_BYTES: usize = 128 << 20;
 /// Groups of which it is noted that operations found no room.
 const GROUPS_NOTED_MAX: usize = 4_096;
 
@@ -264,24 +261,9 @@ impl Osd {
     }
 
     /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats
-    /// what finds none. A fence or an epoch of the far future must not fill our memory.
+    /// what finds none.
     pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
-        let bytes = |message: &Message| nacre_wire::msg::payload_len(message.payload()) + message.meta_len() as usize;
-        let (mut all, mut theirs, mut count) = (0, 0, 0);
-        // Only what is held costs: usually nothing is.
-        for (_, _, sender, held) in &self.held {
-            all += bytes(held);
-            if *sender == from {
-                theirs += bytes(held);
-                count += 1;
-            }
-        }
-        let more = bytes(&message);
-        let first = count == 0 && all + more <= HELD_BYTES * 2;
-        let most = self.sh.config.limits.held_messages;
-        // Of one sender half of them.
-        let room = count < most.div_ceil(2) && theirs + more <= HELD_BYTES_EACH && all + more <= HELD_BYTES;
-        let room = self.held.len() < most && (first || room);
+        let room = self.held.has_room(from, &message, self.sh.config.limits.held_messages);
         // A client's operations keep their order, those that find no room too.
         if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
             let (id, attempt) = (request.request, request.attempt);
@@ -302,17 +284,22 @@ impl Osd {
         }
         if room {
             self.sh.counters.borders.held += 1;
-            self.held.push((needed, epoch, from, message));
+            self.held.keep(self.sh.now, needed, epoch, from, message);
         }
     }
 
     pub(super) fn release_held(&mut self) {
-        let epoch = self.epoch();
-        let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|(needed, ..)| *needed <= epoch);
-        self.held = later;
-        let now: Vec<(Epoch, Epoch, Entity, Message)> = now;
-        for (_, theirs, from, message) in now {
+        for (theirs, from, message) in self.held.release(self.epoch()) {
             self.receive(from, theirs, message);
+        }
+    }
+
+    /// Lets go of what waited here for too long, and of what was noted of clients that are gone.
+    pub(super) fn forget_late(&mut self) {
+        let now = self.sh.now;
+        self.held.forget(now);
+        if self.turned_away.len() >= GROUPS_NOTED_MAX / 4 {
+            self.turned_away.retain(|_, away| away.is_heard(now));
         }
     }
 
