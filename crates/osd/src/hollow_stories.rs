@@ -4,10 +4,11 @@
 use crate::Limits;
 use crate::company::Company;
 use crate::key;
-use crate::stories::{PG, process};
-use nacre_types::{ClientId, Entity, ObjectId, OsdId, SnapId};
+use crate::stories::{Host, MON, Monitors, PG, process};
+use nacre_store::{Event, ReadReply};
+use nacre_types::{ClientId, Entity, ObjectId, OsdId, PoolId, SnapId};
 use nacre_wire::Message;
-use nacre_wire::map::{Change, Weight};
+use nacre_wire::map::{Change, Pool, Weight};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::replication::Progress;
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
@@ -272,6 +273,32 @@ fn a_restart_that_is_heard_of_at_once_is_another_life() {
         _ => None,
     });
     assert_eq!(accused.last(), Some(of));
+}
+
+/// (Reading.) Groups were erased side by side where a store is slow: the pause was kept from one
+/// page's beginning to the next one's, and a pool's groups stood before all clients in the queue.
+#[test]
+fn one_group_at_a_time_is_erased() {
+    let mut monitors = Monitors::of(1);
+    let mut host = Host::new(0);
+    monitors.up(0, process(0, 1));
+    let settings = Pool::replicated("many".into(), 1, 1, 8);
+    let epoch = monitors.commit(vec![Change::PoolSet { pool: PoolId(1), settings }]);
+    host.tell(MON, epoch, monitors.full());
+    host.wait(1500);
+    let interval = |monitors: &Monitors, pg| monitors.map.pgs[&pg].since;
+    let groups: Vec<_> = monitors.map.pgs.keys().copied().collect();
+    let active = |pg: &_| Change::PgActivate { pg: *pg, interval: interval(&monitors, *pg), members: vec![OsdId(0)] };
+    let changes = groups.iter().map(active).collect();
+    let active = monitors.commit(changes);
+    host.tell(MON, active, monitors.since(epoch));
+    host.wait(1500);
+    host.held = Some(Vec::new());
+    let gone = monitors.commit(vec![Change::PoolRemove { pool: PoolId(1) }]);
+    host.tell(MON, gone, monitors.since(active));
+    (0..20).for_each(|_| host.wait(50));
+    let lists = host.held.iter().flatten().filter(|event| matches!(event, Event::Read(_, Ok(ReadReply::List { .. }))));
+    assert_eq!((groups.len(), lists.count()), (8, 1));
 }
 
 /// A member that was wanted again while it was being erased, and later not any more, kept all it

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Least time between two pages.
 const PAUSE: Duration = Duration::from_millis(5);
+/// A page that is not over after so long holds back no other: its group may have become something else.
+const PAGE_MAX: Duration = Duration::from_secs(2);
 
 /// How far erasing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl Pg {
             sh.wake_at(sh.erase_at);
             return;
         }
-        sh.erase_at = sh.now + PAUSE;
+        sh.erase_at = sh.now + PAGE_MAX;
         self.erasing = Erasing::UnderWay;
         let (from, to) = key::range(self.id().seed, self.local.pg_num);
         let collection = key::collection(self.id().pool, self.id().shard);
@@ -80,6 +82,7 @@ impl Pg {
             // Not now: the page is read again.
             Err(_) | Ok(_) => {
                 self.erasing = Erasing::Due;
+                Self::page_over(sh);
                 return;
             }
         };
@@ -92,6 +95,7 @@ impl Pg {
             self.local.erase(&mut ops);
             sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
             self.erasing = Erasing::No;
+            Self::page_over(sh);
         }
     }
 
@@ -99,7 +103,13 @@ impl Pg {
     pub(super) fn on_erased(&mut self, sh: &mut Shared) {
         if self.erasing == Erasing::UnderWay {
             self.erasing = Erasing::Due;
-            sh.wake_at(sh.erase_at);
+            Self::page_over(sh);
         }
+    }
+
+    /// The next one may begin after a pause, whichever group's it is.
+    fn page_over(sh: &mut Shared) {
+        sh.erase_at = sh.now + PAUSE;
+        sh.wake_at(sh.erase_at);
     }
 }
