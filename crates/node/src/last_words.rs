@@ -54,10 +54,17 @@ fn say(words: &LastWords, mon: MonId, address: &str, text: &str, stalled: bool) 
     if stalled {
         send(words.epoch, Message::FailureReport(words.report.clone()))?;
     }
-    // Until its answer has come it may not have read ours; a connection closed with bytes unread would be reset.
-    let mut answer = [0; 4096];
-    while stream.read(&mut answer)? > 0 {}
-    Ok(())
+    // Until its answer has come it may not have read ours; a connection closed with bytes unread would
+    // be reset. A monitor that keeps the session says no more for a while: it has heard.
+    let (mut answer, mut heard) = ([0; 4096], false);
+    loop {
+        match stream.read(&mut answer) {
+            Ok(0) => return Ok(()),
+            Ok(_) => heard = true,
+            Err(_) if heard => return Ok(()),
+            Err(why) => return Err(why),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -79,6 +79,13 @@ impl Watch {
         let oldest = self.seen.values().copied().map(seen(false)).filter(counts).max_by_key(|seen| seen.age);
         oldest.or(ended.filter(counts))
     }
+
+    /// The call that holds the reactor's thread, if one takes long: another one may be older.
+    fn inline(&self) -> Option<Seen> {
+        let (since, what, inline) = *self.seen.values().find(|(_, _, inline)| *inline)?;
+        let age = self.awake - since;
+        (age >= NOTABLE).then_some(Seen { what, inline, age, ended: false })
+    }
 }
 
 /// Whether the watchdog itself looks, as its reactor sees it. The pure part.
@@ -347,18 +354,19 @@ impl Watched {
             self.spoken = 0;
             return;
         }
-        let text = self.name(seen).to_text();
         let (timing, words) = {
             let for_watchdog = lock(&self.news.for_watchdog);
             (for_watchdog.timing, for_watchdog.words.clone())
         };
-        let grade = u8::from(seen.age >= timing.device_slow) + u8::from(seen.age >= timing.device_stall);
-        if let Some(words) = words.filter(|_| seen.inline && grade > self.spoken) {
-            self.spoken = grade;
-            last_words::speak(words, &text, grade > 1);
+        if let Some(own) = self.watch.inline() {
+            let grade = u8::from(own.age >= timing.device_slow) + u8::from(own.age >= timing.device_stall);
+            if let Some(words) = words.filter(|_| grade > self.spoken) {
+                self.spoken = grade;
+                last_words::speak(words, &self.name(own).to_text(), grade > 1);
+            }
         }
         if let Some(hook) = hook.filter(|_| seen.age >= timing.device_hung) {
-            hook(&hung(self.who, &text));
+            hook(&hung(self.who, &self.name(seen).to_text()));
         }
     }
 }
@@ -380,6 +388,21 @@ mod tests {
     }
     fn at(ms: u64) -> Time {
         Time(1 + ms * 1_000_000)
+    }
+
+    /// (Reading.) A flush of a worker hung, then the reactor hung in a write of its own: nobody asked
+    /// for it to be marked down, since the older call was not the reactor's.
+    #[test]
+    fn the_reactors_own_call_is_seen_beside_an_older_one() {
+        let mut watch = Watch::default();
+        let own = Outstanding { inline: true, ..call(4) };
+        assert!(watch.look(at(0), &[call(2)], JOB_MAX).is_none());
+        let oldest = [200, 400, 600].map(|ms| watch.look(at(ms), &[call(2), own], JOB_MAX).map(|seen| seen.age));
+        assert_eq!(oldest[2], Some(Duration::from_millis(600)));
+        let seen = watch.inline().expect("it is long");
+        assert_eq!((seen.age, seen.inline), (Duration::from_millis(400), true));
+        watch.look(at(800), &[call(2)], JOB_MAX);
+        assert!(watch.inline().is_none());
     }
 
     #[test]
