@@ -101,6 +101,13 @@ pub struct Traffic {
     pub unsent_dropped: u64,
 }
 
+/// When a frame last came further, and what had been received then.
+struct Progress {
+    received: u64,
+    frames: u64,
+    at: Time,
+}
+
 /// See the module head.
 pub struct Conn {
     pub fd: OwnedFd,
@@ -118,9 +125,10 @@ pub struct Conn {
     /// In the reactor's list of connections to be written.
     pub dirty: bool,
     reader: FrameReader,
-    /// Bytes received, and how many there were when they last grew.
+    /// Bytes received, and frames received whole.
     received: u64,
-    progress: (u64, Time),
+    frames: u64,
+    progress: Progress,
     preamble: VecDeque<u8>,
     fronts: Vec<u8>,
     fronts_base: u64,
@@ -148,7 +156,8 @@ impl Conn {
             dirty: false,
             reader: FrameReader::of_stranger(),
             received: 0,
-            progress: (0, since),
+            frames: 0,
+            progress: Progress { received: 0, frames: 0, at: since },
             preamble: VecDeque::new(),
             fronts: Vec::new(),
             fronts_base: 0,
@@ -390,6 +399,7 @@ impl Conn {
         let frame = self.reader.poll()?;
         traffic.bytes_copied += self.reader.take_copied();
         if let Some(frame) = &frame {
+            self.frames += 1;
             traffic.frames_in += 1;
             traffic.payload_in += payload_len(frame.message.payload()) as u64;
         }
@@ -419,14 +429,16 @@ impl Conn {
         }
     }
 
-    /// For how long a frame has been waiting for its next byte, and what is reserved for it. To be asked now and then.
+    /// For how long a frame has hardly come further, and what is reserved for it. To be asked now and
+    /// then. Who sends a byte now and then holds the whole frame's memory: progress is a sixty-fourth of it.
     pub fn stalled(&mut self, now: Time) -> (Duration, usize) {
         let unfinished = self.reader.unfinished();
-        // What is paused waits for us.
-        if self.progress.0 != self.received || unfinished == 0 || self.paused {
-            self.progress = (self.received, now);
+        let moved = self.received - self.progress.received >= (unfinished as u64 / 64).max(1);
+        // What is paused waits for us; one that ended makes room for the next.
+        if moved || self.progress.frames != self.frames || unfinished == 0 || self.paused {
+            self.progress = Progress { received: self.received, frames: self.frames, at: now };
         }
-        (now.since(self.progress.1), unfinished)
+        (now.since(self.progress.at), unfinished)
     }
 
     /// Whether this wake-up's share is used up.
@@ -460,6 +472,36 @@ mod tests {
         };
         assert!((0..8).all(|_| push()), "128 MiB");
         assert!((0..8).any(|_| !push()), "and not for ever more");
+    }
+
+    /// (Reading.) A byte now and then held the memory of a whole frame for hours, on each of any number of connections.
+    #[test]
+    fn a_byte_now_and_then_is_no_progress() {
+        use std::io::Write as _;
+        let (ours, theirs) = pair();
+        let mut theirs = std::os::unix::net::UnixStream::from(theirs);
+        let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
+        let payload = Bytes::from(vec![0; 8 << 20]);
+        let message = Message::OpRequest(nacre_wire::msg::client::OpRequest::default(), vec![payload]);
+        let bytes = nacre_wire::Frame { epoch: Epoch::NONE, message }.to_bytes();
+        let mut sent = 0;
+        let mut come = |conn: &mut Conn, count: usize, seconds: u64| {
+            let mut traffic = Traffic::default();
+            for part in bytes[sent..sent + count].chunks(4096) {
+                theirs.write_all(part).expect("it is read at once");
+                while conn.receive(&mut 0, &mut traffic) == Received::More {}
+                let _ = conn.next_frame(&mut traffic).expect("a good frame");
+            }
+            sent += count;
+            let (time, reserved) = conn.stalled(Time(seconds * 1_000_000_000));
+            (time.as_secs(), reserved >> 20)
+        };
+        assert_eq!(come(&mut conn, 200_000, 1), (0, 8));
+        assert_eq!(come(&mut conn, 1, 2), (1, 8));
+        assert_eq!(come(&mut conn, 1, 9), (8, 8));
+        assert_eq!(come(&mut conn, 200_000, 10), (0, 8), "a sixty-fourth of it");
+        assert_eq!(come(&mut conn, bytes.len() - 400_002, 20), (0, 0), "it is whole");
     }
 
     /// Three reads of 32 MiB in one operation ended the daemon that answered, and each that the client asked after it.

@@ -17,7 +17,7 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 /// The same with a monitor while there are others to try: it may hang.
 const GREETING_MON_MAX: Duration = Duration::from_secs(2);
 
-/// A frame whose next byte does not come for so long ends its connection.
+/// A frame that hardly comes further for so long ends its connection.
 const FRAME_STALL_MAX: Duration = Duration::from_secs(10);
 /// The same, while frames that stall reserve more than [`STALLED_BYTES_MAX`] together.
 const FRAME_STALL_MUCH: Duration = Duration::from_secs(1);
