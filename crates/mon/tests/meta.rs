@@ -377,6 +377,30 @@ fn a_leases_keys_go_with_it_in_one_revision_and_never_early() {
     assert_eq!(error, MetaError::NoSuchLease { lease });
 }
 
+/// (Reading.) Each namespace of its keys is a guard of a lease's end, and a thousand of them were more
+/// than a proposal holds: the end was made and thrown away each second, for ever, and neither its
+/// owner nor an administrator could do anything but delete the keys by hand.
+#[test]
+fn a_lease_with_keys_in_a_thousand_namespaces_ends() {
+    let (mut world, mut clients, who) = (World::found(1, 51), Clients::default(), client(1));
+    world.elect();
+    let granted = clients.ask(&mut world, who, MonId(0), MetaCall::Grant { ttl_ms: 10_000 });
+    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
+    let name = |n: usize| format!("{n}{}/k", "n".repeat(900));
+    for part in (0..1_000).collect::<Vec<_>>().chunks(100) {
+        let hold = |n: &usize| MetaOp::Put { key: name(*n).as_str().into(), value: "x".into(), lease };
+        let held = clients.ask(&mut world, who, MonId(0), transact(part.iter().map(hold).collect()));
+        assert!(matches!(held.result, MetaResult::Transacted { .. }), "{held:?}");
+    }
+    let error = clients.fails(&mut world, who, MonId(0), MetaCall::Revoke { lease });
+    assert!(error.to_string().contains("too many namespaces"), "{error}");
+    let gone = |world: &World| world.mon(MonId(0)).state().expect("runs").meta().lease(lease).is_none();
+    world.until("the lease ends", Duration::from_secs(60), gone);
+    for n in [0, 500, 999] {
+        assert!(clients.get(&mut world, who, MonId(0), &name(n)).is_empty(), "{n}");
+    }
+}
+
 /// Takes the key `a/leader` under a new lease of two seconds. `None`: another client has the key.
 fn lead(clients: &mut Clients, world: &mut World, who: Entity) -> Option<u64> {
     let granted = clients.ask(world, who, MonId(0), MetaCall::Grant { ttl_ms: 2_000 });

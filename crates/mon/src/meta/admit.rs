@@ -16,7 +16,7 @@ use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaT
 use crate::state::meta::{Meta, namespace_of_trigger};
 use nacre_types::Name;
 use nacre_wire::meta::form::{self, namespace_of, namespace_of_span, settings_key};
-use nacre_wire::msg::meta::{META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};
+use nacre_wire::msg::meta::{META_OPS_MAX, META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of a namespace's triggers that may wait; beyond, what would add to them waits.
@@ -25,6 +25,8 @@ pub const PENDING_MAX: usize = 1_000;
 const KEPT_MAX: usize = 64;
 /// Bytes of keys and values, after which no more are.
 const KEPT_BYTES_MAX: usize = 256 << 10;
+/// Bytes of guards that the end of a lease may have; with keys in more namespaces it ends in parts.
+const GUARD_BYTES_MAX: usize = 128 << 10;
 /// Texts that one transaction may have checked for being programs, its own and those that its
 /// settings name: each takes a machine of its own.
 const CHECKS_MAX: usize = 32;
@@ -82,6 +84,8 @@ fn all_settings() -> MetaSpan {
 struct Ending {
     found: Found,
     kept: Vec<(Name, MetaError)>,
+    /// Keys to begin with, if it is too much for one entry.
+    part: Option<Vec<Name>>,
 }
 
 /// What is gathered on the way.
@@ -149,6 +153,11 @@ impl Judge<'_> {
                 if let Some((_, error)) = ending.kept.into_iter().next() {
                     return Err(error);
                 }
+                if ending.part.is_some() {
+                    return Err(invalid(
+                        "the lease has keys in too many namespaces to end at once; delete some, or let it run out",
+                    ));
+                }
                 Ok((MetaAct::Revoke { lease: *lease }, self.terms(ending.found, 0)?))
             }
             MetaCall::Range { .. } | MetaCall::KeepAlive { .. } | MetaCall::Leases {} => {
@@ -165,9 +174,16 @@ impl Judge<'_> {
     /// Triggers are busy.
     pub fn expire(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
         self.programs.begin_request();
-        let Ending { found, kept } = self.ending(lease, KEPT_MAX)?;
+        let Ending { found, kept, part } = self.ending(lease, KEPT_MAX)?;
         if kept.is_empty() {
-            return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?));
+            let Some(part) = part else { return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?)) };
+            // The rest goes when it is found to have run out again.
+            let delete = |key| MetaOp::Delete { span: MetaSpan::Key { key } };
+            let then = part.into_iter().map(delete).collect();
+            return Ok((
+                MetaAct::Transact { compares: Vec::new(), then, otherwise: Vec::new() },
+                self.terms(found, 0)?,
+            ));
         }
         let mut then = Vec::with_capacity(kept.len());
         for (key, why) in kept {
@@ -181,15 +197,27 @@ impl Judge<'_> {
         Ok((MetaAct::Transact { compares: Vec::new(), then, otherwise: Vec::new() }, self.terms(found, 0)?))
     }
 
-    /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of them.
+    /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of
+    /// them; of as many keys as may go at once.
     fn ending(&mut self, lease: u64, most: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
         let (mut kept, mut kept_bytes) = (Vec::new(), 0);
         let owner = self.meta.lease(lease).map(|holding| holding.owner.clone()).unwrap_or_default();
         let begun = self.programs.steps();
+        let (mut part, mut guard_bytes, mut whole) = (Vec::new(), 0, true);
         for key in self.meta.keys_of_lease(lease) {
             let Some(namespace) = namespace_of(key) else { continue };
-            found.written.insert(namespace.clone());
+            // (A client that put its keys into a thousand namespaces had a lease that never ended.)
+            whole = guard_bytes < GUARD_BYTES_MAX;
+            if !whole {
+                break;
+            }
+            if found.written.insert(namespace.clone()) {
+                guard_bytes += namespace.as_bytes().len();
+            }
+            if part.len() < META_OPS_MAX {
+                part.push(key.clone());
+            }
             if found.settings(self.meta, &namespace).validator.is_none() {
                 continue;
             }
@@ -208,7 +236,7 @@ impl Judge<'_> {
                 kept.push((key.clone(), why));
             }
         }
-        Ok(Ending { found, kept })
+        Ok(Ending { found, kept, part: (!whole).then_some(part) })
     }
 
     /// What a trigger's work becomes; it has `admin`'s rights.
