@@ -595,6 +595,7 @@ mod tests {
             outages: &outages,
             overruns: &overruns,
             quorum,
+            clock: None,
         })
     }
 

@@ -793,6 +793,7 @@ impl Live {
             outages: &self.outages,
             overruns: &leader.meta.overruns,
             quorum: self.quorum(now),
+            clock: self.programs.clock(),
         }
     }
 

@@ -82,7 +82,10 @@ impl Patience for Clock {
         self.begun.store(clock::now().0, Relaxed);
     }
     fn is_over(&self) -> bool {
-        clock::now().since(Time(self.begun.load(Relaxed))) > self.limit
+        self.is_over_by(1)
+    }
+    fn is_over_by(&self, times: u32) -> bool {
+        clock::now().since(Time(self.begun.load(Relaxed))) > self.limit * times
     }
 }
 

@@ -34,14 +34,22 @@ use std::sync::Arc;
 
 /// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that
 /// is allocated takes some 0.2 of one.
-const INLINE: Budget =
-    Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, operator_bytes: 128 << 20, ..Budget::CLASS };
+const INLINE: Budget = Budget {
+    instructions: 20_000,
+    memory: 1 << 20,
+    churn: 8 << 20,
+    operator_bytes: 128 << 20,
+    text: 16 << 10,
+    ..Budget::CLASS
+};
 /// Longest script of a call that is compiled on the daemon's own thread, in bytes: 60 ns each,
 /// usually.
 const INLINE_TEXT_MAX: usize = 4 << 10;
 /// What a call counts for besides that was over late, or that the host's clock ended: a clock is also run out by a daemon that was
 /// not let run, so not for a client's whole allowance.
 const OVERDUE: u64 = 4 * INLINE.instructions;
+/// So many times an operation's time are for the check of a class.
+const CHECK_TIMES: u32 = 64;
 /// Compiled scripts kept by one runtime.
 const CHUNKS: usize = 256;
 /// An object or a part of it would be too large.
@@ -73,6 +81,18 @@ pub struct Facts {
     pub request: Request,
     /// [`crate::programs::Programs::moment`] of these classes.
     pub moment: u64,
+}
+
+/// A check's clock: far longer than an operation's, and than that of the monitors' checks.
+struct Patient(Arc<dyn Patience>);
+
+impl Patience for Patient {
+    fn begin(&self) {
+        self.0.begin();
+    }
+    fn is_over(&self) -> bool {
+        self.0.is_over_by(CHECK_TIMES)
+    }
 }
 
 /// Runs methods. One per thread that evaluates.
@@ -161,8 +181,9 @@ impl Runtime {
     /// # Errors
     /// Why it is none.
     pub fn check(&self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
-        // On a machine of its own: no clock may decide whether something is a class.
-        ClassVm::<View>::new(1).check(chunk, &Budget::CHECK)
+        // The monitors have found it to be one within their time: what takes much longer here is not its own doing.
+        let patient = |clock: &Arc<dyn Patience>| Arc::new(Patient(clock.clone())) as Arc<dyn Patience>;
+        nacre_policy::check_class_within(chunk, self.patience.as_ref().map(patient))
     }
 
     fn run(
@@ -186,7 +207,6 @@ impl Runtime {
         let known_heavy = !self.heavy.is_empty() && self.heavy.contains(&heavy());
         if self.inline
             && (known_heavy
-                || matches!(target, Target::Eval(chunk) if chunk.text().len() > INLINE_TEXT_MAX)
                 || input.len() > INLINE.memory / 4
                 || self.spent >= INLINE.instructions
                 || self.allowances.is_spent(self.asker, self.begun))
@@ -300,6 +320,9 @@ impl Methods for Runtime {
         input: Bytes,
         view: View,
     ) -> (View, Result<Called, Stop>) {
+        if self.inline && script.len() > INLINE_TEXT_MAX {
+            return (view, Err(Stop::Heavy));
+        }
         let chunk = Chunk::new("eval", script);
         self.run(index, Target::Eval(&chunk), 0, handler, input, view)
     }

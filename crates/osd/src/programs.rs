@@ -15,7 +15,7 @@
 use crate::methods::{Complaint, Facts, Runtime};
 use crate::pg::object::Pending;
 use bytes::Bytes;
-use nacre_policy::{Chunk, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Stop};
+use nacre_policy::{Chunk, ClassRef, Classes, Context, Kind, MethodFlags, NativeClass, Request, Stop};
 use nacre_types::{ClientId, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
@@ -356,6 +356,10 @@ impl Programs {
                 known.state = State::Ready(methods.into_iter().collect());
                 changed(&mut self.classes, &mut self.moment).insert(&class, activation, ClassRef::Lua(chunk));
                 None
+            }
+            // This daemon was not let run: it is asked for again before long.
+            Err(error) if error.kind == Kind::Clock => {
+                Some(format!("class {class}, activation {activation}: its check took too long, and is done again"))
             }
             Err(error) => {
                 // An older version must not run in its place.

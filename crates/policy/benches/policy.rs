@@ -142,7 +142,8 @@ fn main() {
         instructions: 20_000,
         memory: 4 << 20,
         churn: 8 << 20,
-        operator_bytes: 256 << 20,
+        operator_bytes: 512 << 20,
+        text: nacre_policy::budget::SOURCE_MAX,
         depth: 1,
         output: 264 << 10,
     };

@@ -82,7 +82,8 @@ const VALIDATOR: Budget = Budget {
     instructions: 20_000,
     memory: 4 << 20,
     churn: 8 << 20,
-    operator_bytes: 256 << 20,
+    operator_bytes: 512 << 20,
+    text: nacre_policy::budget::SOURCE_MAX,
     depth: 1,
     output: 264 << 10,
 };
@@ -90,7 +91,8 @@ const TRIGGER: Budget = Budget {
     instructions: 50_000,
     memory: 8 << 20,
     churn: 24 << 20,
-    operator_bytes: 256 << 20,
+    operator_bytes: 512 << 20,
+    text: nacre_policy::budget::SOURCE_MAX,
     depth: 1,
     output: 512 << 10,
 };

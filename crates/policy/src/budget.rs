@@ -7,12 +7,14 @@
 //!
 //! Operators on strings turn them into numbers or compare them, half a millisecond for each MiB, and
 //! have no safepoint. A text that has many of them may hold less, so that its strings are shorter
-//! ([`Budget::operator_bytes`]).
+//! ([`Budget::operator_bytes`]); that bounds what one step takes, and hosts' clocks bound all steps
+//! together: the more a step may take, the more often they are asked.
 //!
 //! Not charged, because nothing of ours stands before them:
 //! - `next`, `pairs` or `table.clear` on a large table that
 //!   was emptied: up to a millisecond per step in 16 MiB;
-//! - code without a loop or a call: some nanoseconds per operation, at most [`SOURCE_MAX`] long;
+//! - code without a loop or a call: some nanoseconds per operation, but for functions of ours as
+//!   metamethods and insertions into a full table, up to 0.2 ms each; at most [`SOURCE_MAX`] long;
 //! - calls that pass on thousands of arguments: some microseconds.
 //!
 //! Hosts therefore also keep limits of time ([`crate::Patience`]): a call that one ends had no
@@ -38,6 +40,8 @@ pub struct Budget {
     /// its longest string. What a call may hold shrinks until that holds; a text for which less
     /// than [`MEMORY_MIN`] would be left is refused. A GiB takes half a second.
     pub operator_bytes: usize,
+    /// Longest text that runs, in bytes.
+    pub text: usize,
     /// How deep class calls may nest (`objclass.call`); the outermost is depth 1. Lua's own
     /// recursion is bounded by Luau: 20,000 Lua frames, 200 frames that go through C (metamethods,
     /// `pcall`, `table.sort`).
@@ -53,13 +57,14 @@ impl Budget {
         memory: 16 << 20,
         churn: 1 << 30,
         operator_bytes: 16 << 30,
+        text: SOURCE_MAX,
         depth: 8,
         output: 1 << 20,
     };
     /// Whether a text is a class: what stands outside its methods makes functions and small tables.
-    /// A leading monitor and each OSD do it on their own thread, and no clock may decide.
+    /// A leading monitor and each OSD do it on their own thread.
     pub const CHECK: Self =
-        Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, operator_bytes: 1 << 30, ..Self::CLASS };
+        Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, operator_bytes: 512 << 20, ..Self::CLASS };
     /// A policy that runs every few seconds on small tables: ten times the instructions, half the
     /// memory, 64 KiB of output.
     pub const POLICY: Self = Self {
@@ -67,6 +72,7 @@ impl Budget {
         memory: 8 << 20,
         churn: 512 << 20,
         operator_bytes: 8 << 30,
+        text: SOURCE_MAX,
         depth: 1,
         output: 64 << 10,
     };
@@ -74,9 +80,12 @@ impl Budget {
     /// What a call may hold that runs this text.
     ///
     /// # Errors
-    /// The text has too many operators: what to say.
+    /// The text is too long, or has too many operators: what to say.
     pub(crate) fn memory_for(&self, text: Text) -> Result<usize, String> {
-        let Text { operators, stretch } = text;
+        let Text { operators, stretch, length } = text;
+        if length > self.text {
+            return Err(format!("the text has {length} bytes, more than {}; split it", self.text));
+        }
         let longest = (self.operator_bytes / operators.max(1)).saturating_sub(stretch);
         match self.memory.min(longest) {
             memory if memory >= MEMORY_MIN.min(self.memory) => Ok(memory),
@@ -100,12 +109,9 @@ pub const API_COST: u64 = 20;
 /// What each pair or key of a list costs, in instructions, on its way in or out.
 pub const PAIR_COST: u64 = 8;
 
-/// Longest source text that is compiled. The compiler's own memory is not metered: this bounds it.
-pub const SOURCE_MAX: usize = 256 << 10;
-
-/// Most different names, numbers and strings of a text: the compiler keeps them in tables that a
-/// text can make slow, by a square of their number; these take less than half a second.
-pub const WORDS_MAX: usize = 8192;
+/// Longest source text that is compiled. The compiler's own memory is not metered: this bounds it, the
+/// square of what meets in one place of its tables, and what a text can do without a safepoint.
+pub const SOURCE_MAX: usize = 64 << 10;
 
 /// Longest message of an error, and longest of one line of its stack.
 pub const MESSAGE_MAX: usize = 2048;

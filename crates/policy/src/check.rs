@@ -1,14 +1,31 @@
 //! Whether a source is a program at all: what an installation asks before anybody depends on it.
 
-use crate::{Budget, Chunk, ClassVm, MethodFlags, Object, Page, ScriptError, Stat, Stop, Vm, errno};
+use crate::{Budget, Chunk, ClassVm, MethodFlags, Object, Page, Patience, ScriptError, Stat, Stop, Vm, errno};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Compiles a class, runs it from top to bottom and lists the methods it registers.
 ///
 /// # Errors
 /// Script and line where it is none.
 pub fn check_class(chunk: &Chunk) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
-    ClassVm::<Nothing>::new(1).check(chunk, &Budget::CHECK)
+    check_class_within(chunk, None)
+}
+
+/// The same, for a host that has no more time than its clock says.
+///
+/// # Errors
+/// As [`check_class`]; [`crate::Kind::Clock`]: it may be one.
+pub fn check_class_within(
+    chunk: &Chunk,
+    clock: Option<Arc<dyn Patience>>,
+) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
+    let mut vm = ClassVm::<Nothing>::new(1);
+    if let Some(clock) = clock {
+        clock.begin();
+        vm.set_patience(clock);
+    }
+    vm.check(chunk, &Budget::CHECK)
 }
 
 /// Compiles a script.

@@ -40,7 +40,7 @@ pub mod value;
 pub mod vm;
 
 pub use budget::Budget;
-pub use check::{check_class, check_script};
+pub use check::{check_class, check_class_within, check_script};
 pub use chunk::{Chunk, Profile};
 pub use class::{
     Call, CallEnd, CallOutcome, Class, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Target,

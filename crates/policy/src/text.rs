@@ -3,11 +3,8 @@
 //! ```text
 //!  -s-s-s-s…   one operator after the other, each of which reads a long string: no call, no loop, no step
 //!                └ bounded: operators × longest string ≤ Budget::operator_bytes
-//!  names, numbers, strings   the compiler's tables take a square of what meets in one place: bounded by number
 //! ```
 //! Only ever too many are counted: in comments and strings, too.
-
-use std::collections::BTreeSet;
 
 /// A text's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +14,19 @@ pub(crate) struct Text {
     /// Bytes of the longest stretch that could be a number in a constant: such a string is the
     /// chunk's, and not in what a call may hold.
     pub stretch: usize,
+    /// Bytes of all of it.
+    pub length: usize,
+}
+
+impl Text {
+    /// The worst of two.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            operators: self.operators.max(other.operators),
+            stretch: self.stretch.max(other.stretch),
+            length: self.length.max(other.length),
+        }
+    }
 }
 
 /// Operators on numbers and orders. (`..` takes memory, `==` and `#` no time.)
@@ -36,7 +46,7 @@ fn word_at(text: &[u8], at: usize) -> &[u8] {
 
 /// Counts.
 pub(crate) fn scan(text: &[u8]) -> Text {
-    let mut found = Text::default();
+    let mut found = Text { length: text.len(), ..Text::default() };
     let (mut stretch, mut before) = (0, b' ');
     for (at, &byte) in text.iter().enumerate() {
         stretch = if BREAKS.contains(&byte) { 0 } else { stretch + 1 };
@@ -52,20 +62,6 @@ pub(crate) fn scan(text: &[u8]) -> Text {
         before = byte;
     }
     found
-}
-
-/// Different words, and strings, that a text has; more than `max` are not counted.
-pub(crate) fn words(text: &[u8], max: usize) -> usize {
-    let quotes = text.iter().filter(|byte| b"\"'`".contains(byte)).count() / 2;
-    let brackets = text.windows(2).filter(|pair| *pair == b"[[" || *pair == b"[=").count();
-    let mut words = BTreeSet::new();
-    for word in text.split(|byte| !is_word(*byte)) {
-        if quotes + brackets + words.len() > max {
-            break;
-        }
-        words.insert(word);
-    }
-    quotes + brackets + words.len()
 }
 
 #[cfg(test)]
@@ -96,12 +92,5 @@ mod tests {
             assert!((5000..5100).contains(&scan(text.as_bytes()).stretch), "{text}");
         }
         assert!(scan(b"local a = { 1, 2 }\nlocal b = a[1]\n".repeat(1000).as_slice()).stretch < 40);
-    }
-
-    #[test]
-    fn words_are_counted_once_and_strings_each_time() {
-        assert_eq!(words(b"local abc = abc\nlocal x1 = 12", 100), 5);
-        assert_eq!(words(b"x('a') x('a')", 100), 5);
-        assert_eq!(words(b"a b c d e f", 2), 3);
     }
 }

@@ -26,6 +26,7 @@ pub use classes::ClassVm;
 pub use meter::Patience;
 pub use policy::{Ran, Run, Vm};
 
+use crate::text::Text;
 use crate::{Budget, Chunk, Kind, ScriptError, Severity, errno};
 use cache::Cache;
 use meter::Meter;
@@ -149,7 +150,7 @@ impl Engine {
         let memory = budget.memory_for(chunk.counts());
         let budget = &Budget { memory: *memory.as_ref().unwrap_or(&budget.memory), ..*budget };
         let ready = self.thread.reset(self.prelude[function].clone());
-        self.meter.begin(&self.lua, budget, self.resting);
+        self.meter.begin(&self.lua, budget, chunk.counts(), self.resting);
         self.with_trouble(|trouble| {
             *trouble = Trouble { output_max: budget.output, random: seed, ..Trouble::default() }
         });
@@ -199,6 +200,7 @@ impl Engine {
         self.meter.begin(
             &self.lua,
             &Budget { memory: usize::MAX / 4, churn: usize::MAX, ..Budget::POLICY },
+            Text::default(),
             self.resting,
         );
         self.with_trouble(|trouble| *trouble = Trouble::default());

@@ -47,12 +47,13 @@ fn who_has_many_operators_may_have_only_short_strings() {
 fn a_long_constant_counts_as_a_string() {
     let mut at = Caller::new();
     at.budget = OWN_THREAD;
-    let constant = |bytes: usize| {
-        let (zeros, work) = ("0".repeat(bytes), " t[1]=-s".repeat(1000));
+    let constant = |bytes: usize, operators: usize| {
+        let (zeros, work) = ("0".repeat(bytes), " t[1]=-s".repeat(operators));
         format!("local s, t = '{zeros}', {{}} function f() {work} end objclass.register(f)")
     };
-    assert_eq!(kind(&mut at, &constant(10 << 10)), None);
-    assert_eq!(kind(&mut at, &constant(200 << 10)), Some(Kind::Instructions));
+    assert_eq!(kind(&mut at, &constant(10, 1900)), None);
+    assert_eq!(kind(&mut at, &constant(40 << 10, 1000)), None);
+    assert_eq!(kind(&mut at, &constant(40 << 10, 1900)), Some(Kind::Instructions));
 }
 
 #[test]
@@ -88,16 +89,11 @@ fn a_text_that_could_hold_up_who_checks_it_is_no_class() {
     let top = |bytes: usize, operators: usize| {
         format!("local s, t = ('0'):rep({bytes}), {{}} {}", " t[1]=-s".repeat(operators))
     };
-    assert_eq!(check(&top(1 << 20, 400)), Ok(()));
+    assert_eq!(check(&top(1 << 20, 250)), Ok(()));
     assert_eq!(check(&top(1 << 20, 4000)), Err(Kind::Memory));
-    assert_eq!(check(&top(1000, 16_000)), Ok(()));
-    assert_eq!(check(&top(1000, 20_000)), Err(Kind::Instructions));
-    // Names that meet in the compiler's tables cost a square.
-    let names = |count: usize| (0..count).map(|n| format!("a{n}()\n")).collect::<String>();
-    assert_eq!(check(&format!("function never() {} end", names(8000))), Ok(()));
-    let error = check_class(&Chunk::new("c", names(9000))).expect_err("too many names");
-    assert_eq!(error.kind, Kind::Syntax);
-    assert!(error.message.contains("8192 different names"), "{}", error.message);
+    assert_eq!(check(&top(1000, 7_000)), Ok(()));
+    assert_eq!(check(&"--*****\n".repeat(2_000)), Err(Kind::Instructions));
+    assert_eq!(check(&"-- 64 KiB\n".repeat(7_000)), Err(Kind::Syntax));
 }
 
 /// After one that was refused before it began, nothing of the call before it is left.
@@ -110,4 +106,107 @@ fn a_refused_text_leaves_no_trace_of_the_call_before() {
     assert!(matches!(at.end(&mut object, Target::Eval(&waits), "f", b""), CallEnd::Wait));
     assert_eq!(kind(&mut at, &class(1, 3000)), Some(Kind::Instructions));
     assert_eq!(at.vm.used(), 0);
+}
+
+/// A callee's bound is the callee's.
+#[test]
+fn a_caller_may_hold_again_what_it_might_before_its_callee() {
+    let mut at = Caller::new();
+    at.budget = OWN_THREAD;
+    let mut classes = Classes::default();
+    let caller = "function f(i, o) objclass.call('callee', 'f', '') local s = ('0'):rep(500 * 1024) o:append(#s) end
+        objclass.register(f)";
+    classes.insert("caller", 1, ClassRef::Lua(Chunk::new("caller", caller)));
+    classes.insert("callee", 2, ClassRef::Lua(Chunk::new("callee", class(10, 1000))));
+    at.classes = Arc::new(classes);
+    match at.end(&mut Model::with("base"), Target::Class("caller"), "f", b"") {
+        CallEnd::Done(outcome) => assert_eq!((outcome.error, &outcome.output[..]), (None, &b"512000"[..])),
+        CallEnd::Wait => panic!("the model has everything at hand"),
+    }
+}
+
+/// What a text loads has operators, too.
+#[test]
+fn a_loaded_text_is_bounded_as_well() {
+    let mut at = Caller::new();
+    at.budget = OWN_THREAD;
+    let load = |bytes: usize, operators: usize| {
+        format!(
+            "function f(i, o) local s = ('0'):rep({bytes})
+             load('local s, t = ..., {{}} ' .. (' t[1]=-s'):rep({operators}))(s) end objclass.register(f)"
+        )
+    };
+    assert_eq!(kind(&mut at, &load(900 << 10, 50)), None);
+    assert_eq!(kind(&mut at, &load(900 << 10, 1000)), Some(Kind::Memory));
+    assert_eq!(kind(&mut at, &load(10, 1000)), None);
+}
+
+/// Functions that take any number of numbers read each text among them.
+#[test]
+fn many_texts_that_are_read_as_numbers_cost_by_their_length() {
+    let mut at = Caller::new();
+    at.budget = OWN_THREAD;
+    for function in ["math.max", "bit32.bor", "string.char"] {
+        let call = |bytes: usize, count: usize| {
+            format!(
+                "function f(i, o) local s = ('0'):rep({bytes}) local t = table.create({count}, s)
+                 {function}(table.unpack(t)) end objclass.register(f)"
+            )
+        };
+        assert_eq!(kind(&mut at, &call(500_000, 3000)), Some(Kind::Instructions), "{function}");
+        assert_eq!(kind(&mut at, &call(1, 3000)), None, "{function}");
+    }
+}
+
+/// Counts how often it is asked.
+#[derive(Default)]
+struct Asked(std::sync::atomic::AtomicU64);
+impl Patience for Asked {
+    fn begin(&self) {}
+    fn is_over(&self) -> bool {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        false
+    }
+}
+
+/// A clock that is asked every so many steps is overrun by all of them.
+#[test]
+fn a_clock_is_asked_the_more_often_the_more_a_step_may_take() {
+    let mut at = Caller::new();
+    at.budget = OWN_THREAD;
+    let asked = Arc::new(Asked::default());
+    at.vm.set_patience(asked.clone());
+    let mut questions = |text: &str| {
+        asked.0.store(0, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(kind(&mut at, text), None);
+        asked.0.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let work = " t[1]=-s".repeat(100);
+    let run = |bytes: usize, work: &str| {
+        format!(
+            "function f(i, o) local s, t = ('0'):rep({bytes}), {{}} for i = 1, 64 do {work} end end
+             objclass.register(f)"
+        )
+    };
+    let runs = [run(900 << 10, &work), run(900 << 10, "t[1]=-s"), run(10, &work)];
+    let asked = runs.map(|text| questions(&text));
+    assert!(asked[0] >= 30 && asked[1] < 10 && asked[2] < 10, "of 64 steps each: {asked:?}");
+}
+
+/// A check has a clock where its host has one, and says that it was that.
+#[test]
+fn a_class_that_takes_too_long_to_check_may_still_be_one() {
+    struct Over(bool);
+    impl Patience for Over {
+        fn begin(&self) {}
+        fn is_over(&self) -> bool {
+            self.0
+        }
+    }
+    let text = "local s, t = ('0'):rep(1024), {} for i = 1, 100 do t[1]=-s end function f() end objclass.register(f)";
+    let check = |over: bool| {
+        let methods = check_class_within(&Chunk::new("c", text), Some(Arc::new(Over(over))));
+        methods.map(|methods| methods.len()).map_err(|error| error.kind)
+    };
+    assert_eq!([check(true), check(false)], [Err(Kind::Clock), Ok(1)]);
 }

@@ -149,7 +149,7 @@ fn reference() -> String {
         "\n## Budgets\n\n| | instructions | memory at once | in total | operators at full memory | output and log | classes deep |\n| --- | --- | --- | --- | --- | --- | --- |\n"
     ));
     for (what, budget) in [("a call of a class", Budget::CLASS), ("a run of a policy", Budget::POLICY)] {
-        let Budget { instructions, memory, churn, operator_bytes, depth, output } = budget;
+        let Budget { instructions, memory, churn, operator_bytes, text: _, depth, output } = budget;
         let operators = operator_bytes / memory;
         let [memory, churn, output] = [memory >> 20, churn >> 20, output >> 10];
         put(format_args!(

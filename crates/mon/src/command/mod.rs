@@ -17,11 +17,13 @@ mod pool;
 mod program;
 mod snap;
 
+use nacre_policy::Patience;
 use nacre_types::{MonId, OsdId, PoolId, Time};
 use nacre_wire::map::{Change, ClusterMap, Pool};
 use nacre_wire::msg::monitor::Severity;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::failure::Parted;
@@ -83,6 +85,8 @@ pub struct View<'a> {
     pub overruns: &'a Overruns,
     /// The monitors.
     pub quorum: Quorum,
+    /// The host's clock for what one request may take.
+    pub clock: Option<Arc<dyn Patience>>,
 }
 impl View<'_> {
     /// The committed map.

@@ -6,10 +6,12 @@
 //! its digest into the map. What does not compile is refused here, whatever the client thought of
 //! it.
 
+use nacre_policy::Patience;
 use nacre_types::Name;
 use nacre_wire::map::programs::{PROGRAM_NAME_MAX, PROGRAM_POOL, PROGRAMS_MAX, SOURCE_BYTES_MAX};
 use nacre_wire::map::{Capability, Change, Program, ProgramKind, ProgramVersion, SourceDigest};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use super::{Done, Fields, View, change, read};
 use crate::pools::{self, Wishes};
@@ -113,7 +115,7 @@ pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 
 /// Sources are where daemons look for them, or nothing is installed.
 pub fn install_stored(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let done = install(view.map(), fields)?;
+    let done = install_within(view.map(), fields, view.clock.clone())?;
     if view.map().pool_named(&PROGRAM_POOL.into()).is_none() {
         return Err(format!(
             "there is no pool {PROGRAM_POOL}; `program prepare` makes it, then store the source there"
@@ -122,7 +124,12 @@ pub fn install_stored(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, Stri
     Ok(done)
 }
 
+/// For who has no monitor's clock.
 pub fn install(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
+    install_within(map, fields, None)
+}
+
+fn install_within(map: &ClusterMap, fields: &Fields<'_>, clock: Option<Arc<dyn Patience>>) -> Result<Done, String> {
     let kind = kind(fields)?;
     let by = may_install(map, fields, kind)?;
     let name = checked_name(fields.need_text("name")?)?;
@@ -134,7 +141,7 @@ pub fn install(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     if map.programs.len() >= PROGRAMS_MAX && !map.programs.contains_key(&id) {
         return Err(format!("there are {PROGRAMS_MAX} programs already; remove some with `program rm`"));
     }
-    check(kind, &name.to_string(), source)?;
+    check(kind, &name.to_string(), source, clock)?;
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
     // Policies are tried first, and activated by somebody who has seen what they would do.
     let activate = fields.value("activate").map_or(kind == ProgramKind::Class {}, |value| value == &json!(true));
@@ -302,11 +309,11 @@ pub fn client_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-/// Refuses what would not run.
-fn check(kind: ProgramKind, name: &str, source: &str) -> Result<(), String> {
+/// Refuses what would not run, or takes longer than one request has.
+fn check(kind: ProgramKind, name: &str, source: &str, clock: Option<Arc<dyn Patience>>) -> Result<(), String> {
     let chunk = nacre_policy::Chunk::new(name, source);
     let checked = match kind {
-        ProgramKind::Class {} => nacre_policy::check_class(&chunk).map(drop),
+        ProgramKind::Class {} => nacre_policy::check_class_within(&chunk, clock).map(drop),
         ProgramKind::Policy {} => nacre_policy::check_script(&chunk),
     };
     checked.map_err(|error| format!("{kind} {name} is refused: {error}"))

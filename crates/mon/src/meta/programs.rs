@@ -2,9 +2,11 @@
 //! whatever they are written in; `scripts.rs` runs Lua.
 
 use bytes::Bytes;
+use nacre_policy::Patience;
 use nacre_types::Name;
 use nacre_wire::msg::meta::{MetaEvent, MetaOp, MetaPair};
 use std::fmt;
+use std::sync::Arc;
 
 /// A program, as the metadata has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +151,10 @@ pub trait Programs: Send {
     /// Runs that the clock has ended so far.
     fn overruns(&self) -> u64 {
         0
+    }
+    /// The host's clock for one request, for who runs something else in it.
+    fn clock(&self) -> Option<Arc<dyn Patience>> {
+        None
     }
 }
 

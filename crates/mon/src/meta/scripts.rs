@@ -28,7 +28,8 @@ pub const VALIDATOR: Budget = Budget {
     instructions: 20_000,
     memory: 4 << 20,
     churn: 8 << 20,
-    operator_bytes: 256 << 20,
+    operator_bytes: 512 << 20,
+    text: nacre_policy::budget::SOURCE_MAX,
     depth: 1,
     output: VALUE_BYTES_LIMIT as usize + (8 << 10),
 };
@@ -37,7 +38,8 @@ pub const TRIGGER: Budget = Budget {
     instructions: 50_000,
     memory: 8 << 20,
     churn: 24 << 20,
-    operator_bytes: 256 << 20,
+    operator_bytes: 512 << 20,
+    text: nacre_policy::budget::SOURCE_MAX,
     depth: 1,
     output: META_TRANSACTION_BYTES_MAX,
 };
@@ -241,6 +243,9 @@ impl Programs for Scripts {
     }
     fn overruns(&self) -> u64 {
         self.overruns
+    }
+    fn clock(&self) -> Option<Arc<dyn Patience>> {
+        self.clocks.as_ref().map(|clocks| clocks.request.clone())
     }
 }
 

@@ -1,14 +1,13 @@
 //! Compiled chunks of one VM.
 
 use super::place;
-use crate::budget::{SOURCE_MAX, WORDS_MAX};
-use crate::text::words;
+use crate::budget::SOURCE_MAX;
 use crate::{Chunk, Kind, ScriptError};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua};
 use std::collections::BTreeMap;
 
-/// Bytes of compiled chunks that a VM keeps: a text of 256 KiB may take six MiB, and each collection
+/// Bytes of compiled chunks that a VM keeps: a text of 64 KiB may take 1.5 MiB, and each collection
 /// looks at all of them.
 const BYTES_MAX: usize = 16 << 20;
 
@@ -94,10 +93,6 @@ impl Cache {
 pub(super) fn compile(lua: &Lua, name: &str, text: &[u8]) -> Result<Function, ScriptError> {
     if text.len() > SOURCE_MAX {
         let message = format!("the script has {} bytes, more than {SOURCE_MAX}; split it", text.len());
-        return Err(ScriptError::plain(Kind::Syntax, name, message));
-    }
-    if text.len() > WORDS_MAX && words(text, WORDS_MAX) > WORDS_MAX {
-        let message = format!("the script has more than {WORDS_MAX} different names, numbers and strings; split it");
         return Err(ScriptError::plain(Kind::Syntax, name, message));
     }
     lua.load(text).set_name(format!("={name}")).set_mode(ChunkMode::Text).into_function().map_err(|error| {

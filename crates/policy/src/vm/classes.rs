@@ -12,7 +12,7 @@ use super::buffer::Buffer;
 use super::cache::Cache;
 use super::convert::{name_of, number, text};
 use super::meter::Meter;
-use super::objclass::{Fault, Slot, error_value, install};
+use super::objclass::{Caller, Fault, Slot, error_value, install};
 use super::{Engine, VmStats, errno_message};
 use crate::budget::API_COST;
 use crate::class::{Call, CallEnd, CallOutcome, ClassRef, Context, MethodFlags, Target};
@@ -249,13 +249,18 @@ fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &
         "leave",
         lua.create_function(move |lua, error: Value| {
             let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
-            let Some((caller, class)) = slot.callers.pop() else { unreachable!("the prelude leaves what it entered") };
+            let Some(Caller { rules, callee, memory }) = slot.callers.pop() else {
+                unreachable!("the prelude leaves what it entered")
+            };
             let writes = slot.rules.writes;
-            let wrote = writes > caller.writes;
-            slot.rules = Rules { writes, ..caller };
+            let wrote = writes > rules.writes;
+            slot.rules = Rules { writes, ..rules };
             drop(slot);
+            if !shared.is_ending() {
+                shared.widen(lua, memory);
+            }
             if wrote && !error.is_nil() {
-                return half_done(lua, &shared, &class, &error);
+                return half_done(lua, &shared, &callee, &error);
             }
             Ok(())
         })?,
@@ -311,8 +316,8 @@ fn enter<O: Object + Send + 'static>(
     }
     match code {
         ClassRef::Lua(chunk) => {
-            let caller = slot.rules.clone();
-            slot.callers.push((caller, class.clone()));
+            let caller = Caller { rules: slot.rules.clone(), callee: class.clone(), memory: meter.memory() };
+            slot.callers.push(caller);
             slot.rules.portable = chunk.profile() == Profile::Portable;
             drop(slot);
             let before = lua.used_memory();

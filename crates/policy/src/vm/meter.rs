@@ -33,6 +33,10 @@ pub(super) struct Meter {
     churn: AtomicUsize,
     churn_max: AtomicUsize,
     operator_bytes: AtomicUsize,
+    text_max: AtomicUsize,
+    /// Of the texts that take part, the most operators and the longest constant.
+    operators: AtomicUsize,
+    stretch: AtomicUsize,
     peak: AtomicUsize,
     /// Bytes of bufferlists, which Luau does not see.
     external: AtomicUsize,
@@ -53,6 +57,11 @@ pub trait Patience: Send + Sync {
     fn begin(&self);
     /// Whether the work in hand has taken longer than the host has. Asked every few steps.
     fn is_over(&self) -> bool;
+    /// The same, for work that may take so many times as long.
+    fn is_over_by(&self, times: u32) -> bool {
+        let _ = times;
+        self.is_over()
+    }
 }
 impl std::fmt::Debug for dyn Patience {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -60,10 +69,12 @@ impl std::fmt::Debug for dyn Patience {
     }
 }
 
-/// Charges between two questions to the host's clock: reading it takes as long as a few steps. The
-/// longest single step within an inline budget takes some tens of microseconds, so that the clock
-/// is overrun by a millisecond at most.
+/// Charges between two questions to the host's clock: reading it takes as long as a few steps. A step
+/// counts once more for each [`PACE_BYTES`] that its operators could read, so that the clock is
+/// overrun by some fifty milliseconds and one step at most.
 const ASK_EVERY: u64 = 32;
+/// Two milliseconds of reading strings as numbers.
+const PACE_BYTES: usize = 4 << 20;
 
 /// Raised to unwind Lua; what it means is in [`Trouble`].
 #[derive(Debug)]
@@ -90,7 +101,7 @@ fn add(counter: &AtomicU64, by: u64) -> u64 {
 
 impl Meter {
     /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind is not this call's.
-    pub(super) fn begin(&self, lua: &Lua, budget: &Budget, start: usize) {
+    pub(super) fn begin(&self, lua: &Lua, budget: &Budget, text: Text, start: usize) {
         self.stop.store(false, Relaxed);
         self.running.store(true, Relaxed);
         self.asks_in.store(ASK_EVERY, Relaxed);
@@ -104,10 +115,12 @@ impl Meter {
         self.churn.store(0, Relaxed);
         self.churn_max.store(budget.churn, Relaxed);
         self.operator_bytes.store(budget.operator_bytes, Relaxed);
+        self.text_max.store(budget.text, Relaxed);
+        self.operators.store(text.operators, Relaxed);
+        self.stretch.store(text.stretch, Relaxed);
         self.peak.store(start, Relaxed);
         lua.gc_stop();
-        let limit = start.saturating_add(budget.memory);
-        lua.set_memory_limit(limit).expect("Luau has our allocator");
+        self.limit_memory(lua);
     }
 
     /// After a call: counts nothing, bounds nothing.
@@ -128,20 +141,39 @@ impl Meter {
         lua.set_memory_limit(limit + bytes).expect("Luau has our allocator");
     }
 
-    /// A further text takes part in the call: from now on it may hold no more than if it had begun with this one.
+    /// A further text takes part in the call: it may hold no more than if it had begun with this one
+    /// from now on, or until [`Self::widen`].
     pub(super) fn fit(&self, lua: &Lua, text: Text) -> mlua::Result<()> {
-        let operator_bytes = self.operator_bytes.load(Relaxed);
-        let memory = match (Budget { memory: self.memory(), operator_bytes, ..Budget::CLASS }).memory_for(text) {
+        let (operators, stretch) = (self.operators.load(Relaxed), self.stretch.load(Relaxed));
+        // A constant may be passed on.
+        let text = text.max(Text { operators, stretch, length: 0 });
+        self.operators.store(text.operators, Relaxed);
+        self.stretch.store(text.stretch, Relaxed);
+        let (memory, operator_bytes) = (self.memory(), self.operator_bytes.load(Relaxed));
+        let budget = Budget { memory, operator_bytes, text: self.text_max.load(Relaxed), ..Budget::CLASS };
+        let memory = match budget.memory_for(text) {
             Ok(memory) => memory,
             Err(why) => return self.kill(lua, Kind::Instructions, why),
         };
         if memory < self.memory() {
             self.memory.store(memory, Relaxed);
-            self.watch_memory(lua)?;
-            let limit = self.start.load(Relaxed).saturating_add(memory);
-            lua.set_memory_limit(limit).expect("Luau has our allocator");
+            if self.heap(lua).saturating_sub(self.start.load(Relaxed)) > memory / 2 {
+                self.collect(lua)?;
+            }
+            self.limit_memory(lua);
         }
         Ok(())
+    }
+
+    /// A callee is over: its caller may hold again what it might before.
+    pub(super) fn widen(&self, lua: &Lua, memory: usize) {
+        self.memory.store(memory, Relaxed);
+        self.limit_memory(lua);
+    }
+
+    fn limit_memory(&self, lua: &Lua) {
+        let limit = self.start.load(Relaxed).saturating_add(self.memory());
+        lua.set_memory_limit(limit).expect("Luau has our allocator");
     }
 
     fn heap(&self, lua: &Lua) -> usize {
@@ -186,19 +218,25 @@ impl Meter {
 
     /// One safepoint.
     pub(super) fn safepoint(&self, lua: &Lua) -> mlua::Result<()> {
-        self.charge(lua, self.weight.load(Relaxed).saturating_add(1))?;
+        let held = self.heap(lua).saturating_sub(self.start.load(Relaxed)) + self.stretch.load(Relaxed);
+        let pace = (self.operators.load(Relaxed) + 1).saturating_mul(held) / PACE_BYTES;
+        self.charge_at(lua, self.weight.load(Relaxed).saturating_add(1), pace as u64 + 1)?;
         self.watch_memory(lua)
     }
 
     /// Takes instructions.
     pub(super) fn charge(&self, lua: &Lua, units: u64) -> mlua::Result<()> {
+        self.charge_at(lua, units, 1)
+    }
+
+    fn charge_at(&self, lua: &Lua, units: u64, pace: u64) -> mlua::Result<()> {
         if self.is_ending() {
             return Ending::raise();
         }
         if !self.running.load(Relaxed) {
             return Ok(());
         }
-        if self.stop.load(Relaxed) || self.is_impatient() {
+        if self.stop.load(Relaxed) || self.is_impatient(pace) {
             return self.kill(
                 lua,
                 Kind::Clock,
@@ -216,9 +254,9 @@ impl Meter {
         Ok(())
     }
 
-    fn is_impatient(&self) -> bool {
+    fn is_impatient(&self, pace: u64) -> bool {
         let Some(patience) = self.patience.get() else { return false };
-        let left = self.asks_in.load(Relaxed).saturating_sub(1);
+        let left = self.asks_in.load(Relaxed).saturating_sub(pace);
         self.asks_in.store(if left == 0 { ASK_EVERY } else { left }, Relaxed);
         left == 0 && patience.is_over()
     }
@@ -239,9 +277,12 @@ impl Meter {
         let heap = self.heap(lua);
         let memory = self.memory.load(Relaxed);
         let grown = heap.saturating_sub(self.floor.load(Relaxed));
-        if grown <= memory / 4 {
-            return Ok(());
-        }
+        if grown <= memory / 4 { Ok(()) } else { self.collect(lua) }
+    }
+
+    fn collect(&self, lua: &Lua) -> mlua::Result<()> {
+        let (heap, memory) = (self.heap(lua), self.memory());
+        let grown = heap.saturating_sub(self.floor.load(Relaxed));
         self.peak.store(self.peak.load(Relaxed).max(heap), Relaxed);
         let churn = self.churn.load(Relaxed).saturating_add(grown);
         self.churn.store(churn, Relaxed);

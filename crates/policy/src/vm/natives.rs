@@ -2,7 +2,7 @@
 
 use super::meter::Meter;
 use super::{Trouble, cache, convert, errno_message, place};
-use crate::budget::API_COST;
+use crate::budget::{API_COST, SOURCE_MAX};
 use crate::{Kind, ScriptError, Severity};
 use mlua::{IntoLua, Lua, MultiValue, Table, Value};
 use std::sync::Arc;
@@ -79,6 +79,9 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
             shared.charge(lua, name.as_ref().map_or(0, String::len) as u64 / 256)?;
             // Compiling takes about 60 ns per byte.
             shared.charge(lua, API_COST + text.len() as u64)?;
+            if text.len() <= SOURCE_MAX {
+                shared.fit(lua, crate::text::scan(&text))?;
+            }
             let name = name.as_deref().map_or("load", |name| name.trim_start_matches(['=', '@', '[']));
             let name = name.get(..name.len().min(64)).unwrap_or("load");
             match cache::compile(lua, name, &text) {

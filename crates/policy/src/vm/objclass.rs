@@ -16,6 +16,16 @@ use bytes::Bytes;
 use mlua::{FromLuaMulti, IntoLua, IntoLuaMulti, Lua, Table, Value};
 use std::sync::Arc;
 
+/// Who called a class.
+pub(super) struct Caller {
+    /// Its rules, and the count of writes as it called.
+    pub rules: Rules,
+    /// Whom it called.
+    pub callee: String,
+    /// What it might hold, in bytes.
+    pub memory: usize,
+}
+
 /// What the running call is about.
 pub(super) struct Slot<O> {
     /// Moved in for a call. `None` while a class is only checked.
@@ -23,8 +33,8 @@ pub(super) struct Slot<O> {
     pub rules: Rules,
     pub classes: Arc<Classes>,
     pub request: Request,
-    /// Callers of the running class, outermost first: their rules, and the count of writes as they called.
-    pub callers: Vec<(Rules, String)>,
+    /// Callers of the running class, outermost first.
+    pub callers: Vec<Caller>,
     pub depth_max: u32,
 }
 

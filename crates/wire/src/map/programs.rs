@@ -22,7 +22,7 @@ use std::fmt;
 /// The pool of sources. The monitors make it with the first program.
 pub const PROGRAM_POOL: &str = "nacre.programs";
 /// Longest source, in bytes.
-pub const SOURCE_BYTES_MAX: usize = 256 << 10;
+pub const SOURCE_BYTES_MAX: usize = 64 << 10;
 /// Longest name of a program or a client, in bytes.
 pub const PROGRAM_NAME_MAX: usize = 64;
 /// Versions kept of one program: as far back as one can roll.
