@@ -21,7 +21,7 @@ use clap::Subcommand;
 use nacre_policy::library;
 use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
-use nacre_wire::map::programs::{SOURCE_BYTES_MAX, source_object};
+use nacre_wire::map::programs::{SOURCE_BYTES_MAX, SOURCE_READ_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{SubOp, SubReply};
 use serde_json::{Value, json};
@@ -444,7 +444,7 @@ fn source_of(
 }
 
 fn read_object(pool: PoolId, object: ObjectId, cluster: &mut dyn Session) -> Result<Vec<u8>> {
-    let ops = vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }];
+    let ops = vec![SubOp::Read { offset: 0, length: SOURCE_READ_MAX }];
     let done = call(cluster, operation(pool, object.clone(), ops, Payload::new()))?
         .with_context(|| format!("the source {} of pool {} cannot be read", object.name, cluster.program_pool()))?;
     Ok(done.payload.concat())

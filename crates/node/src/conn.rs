@@ -108,6 +108,9 @@ struct Progress {
     at: Time,
 }
 
+/// The part of a frame that is progress: of 64 MiB 64 KiB, which slow networks have in a second.
+const PROGRESS: u64 = 1024;
+
 /// See the module head.
 pub struct Conn {
     pub fd: OwnedFd,
@@ -430,10 +433,10 @@ impl Conn {
     }
 
     /// For how long a frame has hardly come further, and what is reserved for it. To be asked now and
-    /// then. Who sends a byte now and then holds the whole frame's memory: progress is a sixty-fourth of it.
+    /// then. Who sends a byte now and then holds the whole frame's memory: progress is a part of it.
     pub fn stalled(&mut self, now: Time) -> (Duration, usize) {
         let unfinished = self.reader.unfinished();
-        let moved = self.received - self.progress.received >= (unfinished as u64 / 64).max(1);
+        let moved = self.received - self.progress.received >= (unfinished as u64 / PROGRESS).max(1);
         // What is paused waits for us; one that ended makes room for the next.
         if moved || self.progress.frames != self.frames || unfinished == 0 || self.paused {
             self.progress = Progress { received: self.received, frames: self.frames, at: now };
@@ -500,7 +503,7 @@ mod tests {
         assert_eq!(come(&mut conn, 200_000, 1), (0, 8));
         assert_eq!(come(&mut conn, 1, 2), (1, 8));
         assert_eq!(come(&mut conn, 1, 9), (8, 8));
-        assert_eq!(come(&mut conn, 200_000, 10), (0, 8), "a sixty-fourth of it");
+        assert_eq!(come(&mut conn, 200_000, 10), (0, 8), "more than a part of it");
         assert_eq!(come(&mut conn, bytes.len() - 400_002, 20), (0, 0), "it is whole");
     }
 

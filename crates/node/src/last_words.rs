@@ -10,7 +10,7 @@
 use nacre_types::{Entity, Epoch, MonId};
 use nacre_wire::msg::monitor::{Beacon, FailureReport, Hello};
 use nacre_wire::{Frame, Message};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn say(words: &LastWords, mon: MonId, address: &str, text: &str, stalled: bool) 
         match stream.read(&mut answer) {
             Ok(0) => return Ok(()),
             Ok(_) => heard = true,
-            Err(_) if heard => return Ok(()),
+            Err(why) if heard && why.kind() != ErrorKind::ConnectionReset => return Ok(()),
             Err(why) => return Err(why),
         }
     }

@@ -364,6 +364,8 @@ impl Watched {
                 self.spoken = grade;
                 last_words::speak(words, &self.name(own).to_text(), grade > 1);
             }
+        } else {
+            self.spoken = 0;
         }
         if let Some(hook) = hook.filter(|_| seen.age >= timing.device_hung) {
             hook(&hung(self.who, &self.name(seen).to_text()));

@@ -7,6 +7,9 @@
 //! A fence or an epoch of the far future must not fill our memory, nor take the room of others for
 //! good: what is held goes after a while, of one sender there is half of all at most, and a quarter
 //! is the peers' alone. Nothing looks through what is held when a message comes.
+//!
+//! Invariant: who drops an operation of a client notes that it was turned away. Copies of later ones
+//! are held behind it, before its own later copy, and would overtake it.
 
 use nacre_types::{Entity, Epoch, Time};
 use nacre_wire::Message;
@@ -17,8 +20,7 @@ use std::time::Duration;
 /// Bytes of messages held, of one sender and of all. Always one, whatever its size.
 const BYTES_EACH: usize = 32 << 20;
 const BYTES: usize = 128 << 20;
-/// Senders repeat within seconds. What its sender gave up is not repeated; what it did not comes
-/// again before this copy goes, so that order stays.
+/// Senders repeat within seconds; what its sender gave up is not repeated.
 const KEPT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -84,13 +86,12 @@ impl Held {
         released.into_iter().map(|one| (one.epoch, one.from, one.message)).collect()
     }
 
-    /// Drops what has waited for too long.
-    pub fn forget(&mut self, now: Time) {
+    /// Drops what has waited for too long, and gives it: sender and message.
+    pub fn forget(&mut self, now: Time) -> Vec<(Entity, Message)> {
         // The first one has waited longest.
         let late = |one: &One| now.since(one.since) >= KEPT;
-        if self.messages.first().is_some_and(late) {
-            self.take(late);
-        }
+        let late = if self.messages.first().is_some_and(late) { self.take(late) } else { Vec::new() };
+        late.into_iter().map(|one| (one.from, one.message)).collect()
     }
 
     fn take(&mut self, which: impl Fn(&One) -> bool) -> Vec<One> {
@@ -161,9 +162,8 @@ mod tests {
         assert_eq!([of(&mut held, client(1)), of(&mut held, client(2)), of(&mut held, client(3))], [50, 25, 0]);
         assert_eq!(of(&mut held, Entity::Osd(OsdId(1))), 25);
         let later = NOW + Duration::from_secs(19);
-        held.forget(later);
-        assert_eq!(held.messages.len(), 100);
-        held.forget(later + Duration::from_secs(1));
+        assert!(held.forget(later).is_empty());
+        assert_eq!(held.forget(later + Duration::from_secs(1)).len(), 100);
         held.check(Epoch(1));
         assert_eq!(of(&mut held, client(3)), 50);
     }
@@ -173,11 +173,8 @@ mod tests {
         let mut held = Held::default();
         let at = |seconds| NOW + Duration::from_secs(seconds);
         assert!(held.offer(at(0), client(1), ping(), 100) && held.offer(at(15), client(1), ping(), 100));
-        let left = [20, 34, 35].map(|seconds| {
-            held.forget(at(seconds));
-            held.messages.len()
-        });
-        assert_eq!(left, [1, 1, 0]);
+        assert_eq!([20, 34, 35].map(|seconds| held.forget(at(seconds)).len()), [1, 0, 1]);
+        assert!(held.messages.is_empty());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::view::{Stop, View};
 use bytes::Bytes;
 use nacre_policy::{
     Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
-    errno,
+    Times, errno,
 };
 use nacre_types::{ClientId, Epoch, Name, PgId, SnapId, Time};
 use nacre_wire::Payload;
@@ -38,7 +38,7 @@ const INLINE: Budget = Budget {
     instructions: 20_000,
     memory: 1 << 20,
     churn: 8 << 20,
-    operator_bytes: 128 << 20,
+    operator_bytes: 64 << 20,
     text: 16 << 10,
     ..Budget::CLASS
 };
@@ -48,8 +48,8 @@ const INLINE_TEXT_MAX: usize = 4 << 10;
 /// What a call counts for besides that was over late, or that the host's clock ended: a clock is also run out by a daemon that was
 /// not let run, so not for a client's whole allowance.
 const OVERDUE: u64 = 4 * INLINE.instructions;
-/// So many times an operation's time are for the check of a class.
-const CHECK_TIMES: u32 = 64;
+/// So many times an operation's time are for the check of a class: a second, more than twice what a monitor's check has.
+const CHECK_TIMES: u32 = 256;
 /// Compiled scripts kept by one runtime.
 const CHUNKS: usize = 256;
 /// An object or a part of it would be too large.
@@ -81,18 +81,6 @@ pub struct Facts {
     pub request: Request,
     /// [`crate::programs::Programs::moment`] of these classes.
     pub moment: u64,
-}
-
-/// A check's clock: far longer than an operation's, and than that of the monitors' checks.
-struct Patient(Arc<dyn Patience>);
-
-impl Patience for Patient {
-    fn begin(&self) {
-        self.0.begin();
-    }
-    fn is_over(&self) -> bool {
-        self.0.is_over_by(CHECK_TIMES)
-    }
 }
 
 /// Runs methods. One per thread that evaluates.
@@ -182,7 +170,7 @@ impl Runtime {
     /// Why it is none.
     pub fn check(&self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
         // The monitors have found it to be one within their time: what takes much longer here is not its own doing.
-        let patient = |clock: &Arc<dyn Patience>| Arc::new(Patient(clock.clone())) as Arc<dyn Patience>;
+        let patient = |clock: &Arc<dyn Patience>| Arc::new(Times(clock.clone(), CHECK_TIMES)) as Arc<dyn Patience>;
         nacre_policy::check_class_within(chunk, self.patience.as_ref().map(patient))
     }
 

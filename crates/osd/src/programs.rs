@@ -17,7 +17,7 @@ use crate::pg::object::Pending;
 use bytes::Bytes;
 use nacre_policy::{Chunk, ClassRef, Classes, Context, Kind, MethodFlags, NativeClass, Request, Stop};
 use nacre_types::{ClientId, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
-use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_BYTES_MAX, source_object};
+use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_READ_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::{ClusterMap, Payload};
@@ -50,7 +50,12 @@ struct Known {
     state: State,
     /// When its source was last asked for, under which number.
     asked: Option<(Time, u64)>,
+    /// Checks that the clock ended.
+    late: u32,
 }
+
+/// Checks that a clock may end: a daemon that is not let run so often does not run the class.
+const LATE_MAX: u32 = 4;
 
 /// A source that is wanted from another OSD, or from this one.
 #[derive(Debug)]
@@ -268,7 +273,7 @@ impl Programs {
                 }
                 _ => {
                     let (activation, digest) = (program.activation, version.digest);
-                    let known = Known { activation, digest, state: State::Fetching, asked: None };
+                    let known = Known { activation, digest, state: State::Fetching, asked: None, late: 0 };
                     let old = self.known.insert(name.clone(), known);
                     self.keep(name, old);
                     let planted =
@@ -358,7 +363,8 @@ impl Programs {
                 None
             }
             // This daemon was not let run: it is asked for again before long.
-            Err(error) if error.kind == Kind::Clock => {
+            Err(error) if error.kind == Kind::Clock && known.late < LATE_MAX => {
+                known.late += 1;
                 Some(format!("class {class}, activation {activation}: its check took too long, and is done again"))
             }
             Err(error) => {
@@ -425,7 +431,7 @@ fn question(me: OsdId, instance: Instance, sequence: u64, pg: PgId, object: Obje
         answered_below: sequence,
         pg,
         object,
-        ops: vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }],
+        ops: vec![SubOp::Read { offset: 0, length: SOURCE_READ_MAX }],
         attempt: 1,
         ..OpRequest::default()
     }

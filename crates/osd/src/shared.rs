@@ -73,6 +73,8 @@ pub struct Shared {
     pub recovering: usize,
     /// Before then no group erases another page.
     pub erase_at: Time,
+    /// Whose page is under way.
+    pub erases: Option<PgId>,
     /// Groups with a range of a backfill under way.
     pub backfilling: usize,
     /// Groups with something to backfill that found no room.
@@ -198,6 +200,7 @@ impl Shared {
             wake: Time::MAX,
             recovering: 0,
             erase_at: Time::ZERO,
+            erases: None,
             backfilling: 0,
             programs: crate::programs::Programs::new(),
             copies: crate::pg::copy::Copies::default(),

@@ -1215,6 +1215,45 @@ fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     assert_eq!(data.as_deref(), Some(&b"abcdef"[..]));
 }
 
+/// (Reading.) What waits for a map goes after 20 s. A client's operations and their later copies lie
+/// there in turn, and the first one that went let the next one overtake its copy.
+#[test]
+fn what_was_held_for_too_long_is_not_overtaken_by_what_came_after_it() {
+    let (mut monitors, mut host, old) = served_alone();
+    let settings = Pool::replicated("another".into(), 1, 1, 1);
+    let new = monitors.commit(vec![Change::PoolSet { pool: PoolId(2), settings }]);
+    let append = |sequence, attempt, host: &mut Host| {
+        let letter = Bytes::from(vec![b'a' + sequence as u8]);
+        let request = operation(9, sequence, attempt, vec![SubOp::Append { length: 1 }]);
+        let request = OpRequest { answered_below: 3, ..request };
+        host.tell(Entity::Client(ClientId(9)), new, Message::OpRequest(request, vec![letter]));
+    };
+    for attempt in 1..=11 {
+        append(3, attempt, &mut host);
+        host.wait(1_000);
+        append(4, attempt, &mut host);
+        host.wait(1_000);
+        if attempt == 10 {
+            // The first copy of 3 has gone, and that of 4 not yet.
+            host.wait(500);
+            host.tell(MON, new, monitors.since(old));
+            host.wait(100);
+        }
+    }
+    for sequence in [3, 4] {
+        append(sequence, 20, &mut host);
+    }
+    host.wait(100);
+    host.sent.clear();
+    ask(9, 6, 1, vec![SubOp::Read { offset: 0, length: 100 }], Payload::new(), new, &mut host);
+    let data = host.sent.iter().find_map(|(_, message)| match message {
+        Message::OpReply(reply, payload) if reply.request.sequence == 6 => Some(payload.concat()),
+        _ => None,
+    });
+    let data = data.map(|data| String::from_utf8_lossy(&data).into_owned());
+    assert!(data.as_ref().is_some_and(|data| data.ends_with("de")), "{data:?}");
+}
+
 /// (Planted by a stranger: each came one change late.)
 #[test]
 fn an_option_counts_for_leases_as_soon_as_it_is_heard() {

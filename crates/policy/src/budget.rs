@@ -5,8 +5,8 @@
 //! (`cargo bench -p nacre-policy --bench zoo`). Library functions that work long in one step are
 //! charged by the size of what they work on (`vm/prelude.luau`).
 //!
-//! Operators on strings turn them into numbers or compare them, half a millisecond for each MiB, and
-//! have no safepoint. A text that has many of them may hold less, so that its strings are shorter
+//! Operators on strings turn them into numbers or compare them, 0.5 to 1.7 ms for each MiB (zeros; `1.`
+//! with zeros), and have no safepoint. A text that has many of them may hold less, so that its strings are shorter
 //! ([`Budget::operator_bytes`]); that bounds what one step takes, and hosts' clocks bound all steps
 //! together: the more a step may take, the more often they are asked.
 //!
@@ -38,7 +38,7 @@ pub struct Budget {
     pub churn: usize,
     /// Bytes that the operators of a text could read between two safepoints: its operators times
     /// its longest string. What a call may hold shrinks until that holds; a text for which less
-    /// than [`MEMORY_MIN`] would be left is refused. A GiB takes half a second.
+    /// than [`MEMORY_MIN`] would be left is refused. A GiB takes half a second to two.
     pub operator_bytes: usize,
     /// Longest text that runs, in bytes.
     pub text: usize,
@@ -64,7 +64,7 @@ impl Budget {
     /// Whether a text is a class: what stands outside its methods makes functions and small tables.
     /// A leading monitor and each OSD do it on their own thread.
     pub const CHECK: Self =
-        Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, operator_bytes: 512 << 20, ..Self::CLASS };
+        Self { instructions: 50_000, memory: 2 << 20, churn: 16 << 20, operator_bytes: 256 << 20, ..Self::CLASS };
     /// A policy that runs every few seconds on small tables: ten times the instructions, half the
     /// memory, 64 KiB of output.
     pub const POLICY: Self = Self {

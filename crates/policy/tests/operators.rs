@@ -7,7 +7,7 @@ use crate::model::{Caller, Model};
 use nacre_policy::*;
 use std::sync::Arc;
 
-/// The budget of a daemon's own thread.
+/// A budget like that of a daemon's own thread.
 const OWN_THREAD: Budget =
     Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, operator_bytes: 128 << 20, ..Budget::CLASS };
 
@@ -89,9 +89,9 @@ fn a_text_that_could_hold_up_who_checks_it_is_no_class() {
     let top = |bytes: usize, operators: usize| {
         format!("local s, t = ('0'):rep({bytes}), {{}} {}", " t[1]=-s".repeat(operators))
     };
-    assert_eq!(check(&top(1 << 20, 250)), Ok(()));
+    assert_eq!(check(&top(1 << 20, 120)), Ok(()));
     assert_eq!(check(&top(1 << 20, 4000)), Err(Kind::Memory));
-    assert_eq!(check(&top(1000, 7_000)), Ok(()));
+    assert_eq!(check(&top(1000, 4_000)), Ok(()));
     assert_eq!(check(&"--*****\n".repeat(2_000)), Err(Kind::Instructions));
     assert_eq!(check(&"-- 64 KiB\n".repeat(7_000)), Err(Kind::Syntax));
 }

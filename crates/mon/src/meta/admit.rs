@@ -7,14 +7,16 @@
 //! something to judge.
 
 use super::access::{ADMIN, Verb, may, may_read};
+use super::lead::ENTRY_BYTES_MAX;
 use super::overruns::{OVERRUNS_MAX, Overruns};
 use super::programs::{
     Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
 };
 use super::settings::{Settings, Used, program_key, program_of, settings_of};
-use crate::state::meta::record::{MetaAct, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
+use crate::state::meta::record::{MetaAct, MetaEntry, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
 use crate::state::meta::{Meta, namespace_of_trigger};
 use nacre_types::Name;
+use nacre_wire::Wire;
 use nacre_wire::meta::form::{self, namespace_of, namespace_of_span, settings_key};
 use nacre_wire::msg::meta::{META_OPS_MAX, META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +151,7 @@ impl Judge<'_> {
             }
             MetaCall::Revoke { lease } => {
                 self.owns(name, *lease)?;
-                let ending = self.ending(*lease, 2 * KEPT_MAX)?;
+                let ending = self.ending(*lease, 2 * KEPT_MAX, usize::MAX)?;
                 if let Some((_, error)) = ending.kept.into_iter().next() {
                     return Err(error);
                 }
@@ -174,7 +176,19 @@ impl Judge<'_> {
     /// Triggers are busy.
     pub fn expire(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
         self.programs.begin_request();
-        let Ending { found, kept, part } = self.ending(lease, KEPT_MAX)?;
+        // What its end touches is known when it is made: if that is too much for an entry, of fewer keys.
+        for keys_max in [usize::MAX, 64, 8] {
+            let (act, terms) = self.expire_some(lease, keys_max)?;
+            let entry = MetaEntry { who: None, act, terms };
+            if entry.to_bytes().len() <= ENTRY_BYTES_MAX {
+                return Ok((entry.act, entry.terms));
+            }
+        }
+        self.expire_some(lease, 1)
+    }
+
+    fn expire_some(&mut self, lease: u64, keys_max: usize) -> Result<(MetaAct, MetaTerms), MetaError> {
+        let Ending { found, kept, part } = self.ending(lease, KEPT_MAX, keys_max)?;
         if kept.is_empty() {
             let Some(part) = part else { return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?)) };
             // The rest goes when it is found to have run out again.
@@ -199,16 +213,16 @@ impl Judge<'_> {
 
     /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of
     /// them; of as many keys as may go at once.
-    fn ending(&mut self, lease: u64, most: usize) -> Result<Ending, MetaError> {
+    fn ending(&mut self, lease: u64, most: usize, keys_max: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
         let (mut kept, mut kept_bytes) = (Vec::new(), 0);
         let owner = self.meta.lease(lease).map(|holding| holding.owner.clone()).unwrap_or_default();
         let begun = self.programs.steps();
         let (mut part, mut guard_bytes, mut whole) = (Vec::new(), 0, true);
-        for key in self.meta.keys_of_lease(lease) {
+        for (number, key) in self.meta.keys_of_lease(lease).enumerate() {
             let Some(namespace) = namespace_of(key) else { continue };
             // (A client that put its keys into a thousand namespaces had a lease that never ended.)
-            whole = guard_bytes < GUARD_BYTES_MAX;
+            whole = guard_bytes < GUARD_BYTES_MAX && number < keys_max;
             if !whole {
                 break;
             }

@@ -143,6 +143,9 @@ impl MetaLead {
                 self.leases.spare(lease);
                 continue;
             };
+            if matches!(act, MetaAct::Transact { .. }) {
+                self.leases.part(lease);
+            }
             let entry = MetaEntry { who: None, act, terms };
             room = takes(&taken, &entry);
             if room {

@@ -19,6 +19,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 struct Running {
     until: Time,
     ending: Option<Time>,
+    /// Some of its keys are gone.
+    parted: bool,
 }
 
 /// See the module head.
@@ -38,7 +40,7 @@ impl Leases {
         self.running.retain(|lease, _| meta.lease(*lease).is_some());
         for lease in meta.leases() {
             let until = awake + Duration::from_millis(lease.ttl_ms);
-            self.running.entry(lease.lease).or_insert(Running { until, ending: None });
+            self.running.entry(lease.lease).or_insert(Running { until, ending: None, parted: false });
         }
     }
     /// Its owner lives. False: it is about to end, or is not there.
@@ -64,10 +66,18 @@ impl Leases {
         list
     }
 
-    /// It could not be revoked: it lives a little longer, and its owner may keep it alive.
+    /// It could not be revoked: it lives a little longer, and its owner may keep it alive, unless
+    /// some of its keys are gone already.
     pub fn spare(&mut self, lease: u64) {
+        if let Some(running) = self.running.get_mut(&lease).filter(|running| !running.parted) {
+            *running = Running { until: running.until + AGAIN, ending: None, parted: false };
+        }
+    }
+
+    /// Some of its keys go before the others.
+    pub fn part(&mut self, lease: u64) {
         if let Some(running) = self.running.get_mut(&lease) {
-            *running = Running { until: running.until + AGAIN, ending: None };
+            running.parted = true;
         }
     }
 
@@ -93,7 +103,7 @@ mod tests {
     fn a_lease_whose_end_cannot_be_proposed_may_be_kept_alive() {
         let (begin, ttl) = (Time(0), Duration::from_secs(10));
         let mut leases = Leases::default();
-        leases.running.insert(7, Running { until: begin + ttl, ending: None });
+        leases.running.insert(7, Running { until: begin + ttl, ending: None, parted: false });
         assert_eq!(leases.ran_out(begin + ttl), [7]);
         assert!(!leases.keep(begin + ttl, 7, ttl), "it is about to end");
         leases.spare(7);
@@ -101,5 +111,9 @@ mod tests {
         assert!(leases.keep(begin + ttl, 7, ttl));
         assert!(leases.ran_out(begin + ttl + AGAIN).is_empty());
         assert_eq!(leases.ran_out(begin + ttl * 2), [7]);
+        leases.part(7);
+        leases.spare(7);
+        assert!(!leases.keep(begin + ttl * 2, 7, ttl), "some of its keys are gone");
+        assert_eq!(leases.ran_out(begin + ttl * 2 + AGAIN), [7]);
     }
 }

@@ -297,7 +297,16 @@ impl Osd {
     /// Lets go of what waited here for too long, and of what was noted of clients that are gone.
     pub(super) fn forget_late(&mut self) {
         let now = self.sh.now;
-        self.held.forget(now);
+        for (from, message) in self.held.forget(now) {
+            if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
+                let (id, attempt) = (request.request, request.attempt);
+                // Beyond so many groups nothing of them can be noted: not of more than somebody invents.
+                if self.turned_away.len() < GROUPS_NOTED_MAX || self.turned_away.contains_key(&request.pg) {
+                    self.turned_away.entry(request.pg).or_default().admit(now, request, false);
+                }
+                self.sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
+            }
+        }
         if self.turned_away.len() >= GROUPS_NOTED_MAX / 4 {
             self.turned_away.retain(|_, away| away.is_heard(now));
         }

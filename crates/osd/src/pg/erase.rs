@@ -65,6 +65,7 @@ impl Pg {
             return;
         }
         sh.erase_at = sh.now + PAGE_MAX;
+        sh.erases = Some(self.id());
         self.erasing = Erasing::UnderWay;
         let (from, to) = key::range(self.id().seed, self.local.pg_num);
         let collection = key::collection(self.id().pool, self.id().shard);
@@ -82,7 +83,7 @@ impl Pg {
             // Not now: the page is read again.
             Err(_) | Ok(_) => {
                 self.erasing = Erasing::Due;
-                Self::page_over(sh);
+                self.page_over(sh);
                 return;
             }
         };
@@ -95,7 +96,7 @@ impl Pg {
             self.local.erase(&mut ops);
             sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
             self.erasing = Erasing::No;
-            Self::page_over(sh);
+            self.page_over(sh);
         }
     }
 
@@ -103,13 +104,17 @@ impl Pg {
     pub(super) fn on_erased(&mut self, sh: &mut Shared) {
         if self.erasing == Erasing::UnderWay {
             self.erasing = Erasing::Due;
-            Self::page_over(sh);
+            self.page_over(sh);
         }
     }
 
     /// The next one may begin after a pause, whichever group's it is.
-    fn page_over(sh: &mut Shared) {
-        sh.erase_at = sh.now + PAUSE;
+    fn page_over(&self, sh: &mut Shared) {
+        // One that took too long is not the one that is waited for.
+        if sh.erases == Some(self.id()) {
+            sh.erases = None;
+            sh.erase_at = sh.now + PAUSE;
+        }
         sh.wake_at(sh.erase_at);
     }
 }

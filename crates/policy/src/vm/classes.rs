@@ -249,15 +249,17 @@ fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &
         "leave",
         lua.create_function(move |lua, error: Value| {
             let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
-            let Some(Caller { rules, callee, memory }) = slot.callers.pop() else {
+            let Some(Caller { rules, callee, bounds }) = slot.callers.pop() else {
                 unreachable!("the prelude leaves what it entered")
             };
             let writes = slot.rules.writes;
             let wrote = writes > rules.writes;
             slot.rules = Rules { writes, ..rules };
             drop(slot);
-            if !shared.is_ending() {
-                shared.widen(lua, memory);
+            // With an error it may have got a function of the callee's.
+            let harmless = matches!(error, Value::Nil | Value::String(_) | Value::Number(_) | Value::Integer(_));
+            if harmless && !shared.is_ending() {
+                shared.widen(lua, bounds);
             }
             if wrote && !error.is_nil() {
                 return half_done(lua, &shared, &callee, &error);
@@ -316,7 +318,7 @@ fn enter<O: Object + Send + 'static>(
     }
     match code {
         ClassRef::Lua(chunk) => {
-            let caller = Caller { rules: slot.rules.clone(), callee: class.clone(), memory: meter.memory() };
+            let caller = Caller { rules: slot.rules.clone(), callee: class.clone(), bounds: meter.bounds() };
             slot.callers.push(caller);
             slot.rules.portable = chunk.profile() == Profile::Portable;
             drop(slot);

@@ -63,6 +63,18 @@ pub trait Patience: Send + Sync {
         self.is_over()
     }
 }
+
+/// Another one's clock, and so many times its limit.
+pub struct Times(pub Arc<dyn Patience>, pub u32);
+
+impl Patience for Times {
+    fn begin(&self) {
+        self.0.begin();
+    }
+    fn is_over(&self) -> bool {
+        self.0.is_over_by(self.1)
+    }
+}
 impl std::fmt::Debug for dyn Patience {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Patience")
@@ -71,9 +83,9 @@ impl std::fmt::Debug for dyn Patience {
 
 /// Charges between two questions to the host's clock: reading it takes as long as a few steps. A step
 /// counts once more for each [`PACE_BYTES`] that its operators could read, so that the clock is
-/// overrun by some fifty milliseconds and one step at most.
+/// overrun by some fifty milliseconds, at worst two hundred, and one step at most.
 const ASK_EVERY: u64 = 32;
-/// Two milliseconds of reading strings as numbers.
+/// Two to seven milliseconds of reading strings as numbers.
 const PACE_BYTES: usize = 4 << 20;
 
 /// Raised to unwind Lua; what it means is in [`Trouble`].
@@ -165,9 +177,15 @@ impl Meter {
         Ok(())
     }
 
+    /// What [`Self::widen`] takes.
+    pub(super) fn bounds(&self) -> (usize, usize) {
+        (self.memory(), self.operators.load(Relaxed))
+    }
+
     /// A callee is over: its caller may hold again what it might before.
-    pub(super) fn widen(&self, lua: &Lua, memory: usize) {
+    pub(super) fn widen(&self, lua: &Lua, (memory, operators): (usize, usize)) {
         self.memory.store(memory, Relaxed);
+        self.operators.store(operators, Relaxed);
         self.limit_memory(lua);
     }
 

@@ -22,8 +22,8 @@ pub(super) struct Caller {
     pub rules: Rules,
     /// Whom it called.
     pub callee: String,
-    /// What it might hold, in bytes.
-    pub memory: usize,
+    /// What it might hold, in bytes, and the operators it counted with.
+    pub bounds: (usize, usize),
 }
 
 /// What the running call is about.

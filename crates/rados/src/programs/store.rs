@@ -5,7 +5,7 @@ use crate::programs::registry::{Outcome, REGISTRY, Registry};
 use bytes::Bytes;
 use nacre_client::{Done, Driven, Failure, Operation};
 use nacre_types::{Name, ObjectId, PoolId, Version};
-use nacre_wire::map::programs::{SOURCE_BYTES_MAX, source_object};
+use nacre_wire::map::programs::{SOURCE_READ_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::{Payload, map::ProgramVersion};
@@ -119,7 +119,7 @@ impl<'c> Store<'c> {
     /// The cluster's; it is not there, or is another one.
     pub fn source(&mut self, kind: ProgramKind, name: &Name, version: &ProgramVersion) -> Result<Bytes, Failure> {
         let object = source_object(kind, name, &version.digest);
-        let done = self.run(object, vec![SubOp::Read { offset: 0, length: SOURCE_BYTES_MAX as u64 }])?;
+        let done = self.run(object, vec![SubOp::Read { offset: 0, length: SOURCE_READ_MAX }])?;
         let source = Bytes::from(done.payload.concat());
         if SourceDigest(*blake3::hash(&source).as_bytes()) != version.digest {
             return Err(Failure::Refused(OpFailure::Corrupt { offset: 0 }));

@@ -23,6 +23,8 @@ use std::fmt;
 pub const PROGRAM_POOL: &str = "nacre.programs";
 /// Longest source, in bytes.
 pub const SOURCE_BYTES_MAX: usize = 64 << 10;
+/// What is read of one: earlier versions took longer ones, and who cannot run one says so.
+pub const SOURCE_READ_MAX: u64 = 256 << 10;
 /// Longest name of a program or a client, in bytes.
 pub const PROGRAM_NAME_MAX: usize = 64;
 /// Versions kept of one program: as far back as one can roll.
