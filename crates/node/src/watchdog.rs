@@ -350,10 +350,6 @@ impl Watched {
 
     /// What the reactor cannot do itself.
     fn act(&mut self, seen: Seen, hook: Option<OnHung>) {
-        if seen.ended {
-            self.spoken = 0;
-            return;
-        }
         let (timing, words) = {
             let for_watchdog = lock(&self.news.for_watchdog);
             (for_watchdog.timing, for_watchdog.words.clone())
@@ -367,7 +363,7 @@ impl Watched {
         } else {
             self.spoken = 0;
         }
-        if let Some(hook) = hook.filter(|_| seen.age >= timing.device_hung) {
+        if let Some(hook) = hook.filter(|_| !seen.ended && seen.age >= timing.device_hung) {
             hook(&hung(self.who, &self.name(seen).to_text()));
         }
     }

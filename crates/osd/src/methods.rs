@@ -23,7 +23,7 @@ use crate::view::{Stop, View};
 use bytes::Bytes;
 use nacre_policy::{
     Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
-    Times, errno,
+    errno,
 };
 use nacre_types::{ClientId, Epoch, Name, PgId, SnapId, Time};
 use nacre_wire::Payload;
@@ -170,8 +170,7 @@ impl Runtime {
     /// Why it is none.
     pub fn check(&self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
         // The monitors have found it to be one within their time: what takes much longer here is not its own doing.
-        let patient = |clock: &Arc<dyn Patience>| Arc::new(Times(clock.clone(), CHECK_TIMES)) as Arc<dyn Patience>;
-        nacre_policy::check_class_within(chunk, self.patience.as_ref().map(patient))
+        nacre_policy::check_class_within(chunk, self.patience.clone(), CHECK_TIMES)
     }
 
     fn run(

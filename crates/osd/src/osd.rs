@@ -65,7 +65,7 @@ pub struct Osd {
     /// every message. Each knows whether it is one.
     busy: usize,
     deltas: VecDeque<(Epoch, Bytes)>,
-    /// The epoch that each needs, its sender's, its sender, and it.
+    /// Messages that wait for a newer map.
     held: Held,
     /// By group: clients' operations that found no room among what is held.
     turned_away: BTreeMap<PgId, TurnedAway>,

@@ -1169,6 +1169,23 @@ fn an_activation_waits_for_the_old_primarys_leases() {
     assert!(asks(&host), "its leases are over: {:?}", host.to_mon);
 }
 
+/// A client that has the answer to its first write only appends a letter that its operation's number says.
+fn append(sequence: u64, attempt: u32, epoch: Epoch, host: &mut Host) {
+    let letter = Bytes::from(vec![b'a' + sequence as u8]);
+    let request = operation(9, sequence, attempt, vec![SubOp::Append { length: 1 }]);
+    let request = OpRequest { answered_below: 3, ..request };
+    host.tell(Entity::Client(ClientId(9)), epoch, Message::OpRequest(request, vec![letter]));
+}
+/// What that client reads then, if it is answered.
+fn read_by_appender(epoch: Epoch, host: &mut Host) -> Option<Vec<u8>> {
+    host.sent.clear();
+    ask(9, 6, 1, vec![SubOp::Read { offset: 0, length: 100 }], Payload::new(), epoch, host);
+    host.sent.iter().find_map(|(_, message)| match message {
+        Message::OpReply(reply, payload) if reply.request.sequence == 6 => Some(payload.concat()),
+        _ => None,
+    })
+}
+
 /// Simulator, seed 2051. A daemon that waited for a map held a client's operations of an older
 /// interval, and had no room for the same ones when they came again under the new one. Then it
 /// received what it held: the old copies were refused, and with them went the note that the new
@@ -1177,13 +1194,6 @@ fn an_activation_waits_for_the_old_primarys_leases() {
 fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     let (mut monitors, mut host, old) = served_alone();
     host.osd.set_limits(Limits { held_messages: 4, ..Limits::default() });
-    let append = |sequence, attempt, epoch, host: &mut Host| {
-        let letter = Bytes::from(vec![b'a' + sequence as u8]);
-        let request = operation(9, sequence, attempt, vec![SubOp::Append { length: 1 }]);
-        // It has the answer to its first write only.
-        let request = OpRequest { answered_below: 3, ..request };
-        host.tell(Entity::Client(ClientId(9)), epoch, Message::OpRequest(request, vec![letter]));
-    };
     monitors.down(0);
     monitors.up(0, process(0, 1));
     host.commits = false;
@@ -1206,12 +1216,7 @@ fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
         append(sequence, 3, active, &mut host);
     }
     host.wait(100);
-    host.sent.clear();
-    ask(9, 6, 1, vec![SubOp::Read { offset: 0, length: 100 }], Payload::new(), active, &mut host);
-    let data = host.sent.iter().find_map(|(_, message)| match message {
-        Message::OpReply(reply, payload) if reply.request.sequence == 6 => Some(payload.concat()),
-        _ => None,
-    });
+    let data = read_by_appender(active, &mut host);
     assert_eq!(data.as_deref(), Some(&b"abcdef"[..]));
 }
 
@@ -1222,16 +1227,10 @@ fn what_was_held_for_too_long_is_not_overtaken_by_what_came_after_it() {
     let (mut monitors, mut host, old) = served_alone();
     let settings = Pool::replicated("another".into(), 1, 1, 1);
     let new = monitors.commit(vec![Change::PoolSet { pool: PoolId(2), settings }]);
-    let append = |sequence, attempt, host: &mut Host| {
-        let letter = Bytes::from(vec![b'a' + sequence as u8]);
-        let request = operation(9, sequence, attempt, vec![SubOp::Append { length: 1 }]);
-        let request = OpRequest { answered_below: 3, ..request };
-        host.tell(Entity::Client(ClientId(9)), new, Message::OpRequest(request, vec![letter]));
-    };
     for attempt in 1..=11 {
-        append(3, attempt, &mut host);
+        append(3, attempt, new, &mut host);
         host.wait(1_000);
-        append(4, attempt, &mut host);
+        append(4, attempt, new, &mut host);
         host.wait(1_000);
         if attempt == 10 {
             // The first copy of 3 has gone, and that of 4 not yet.
@@ -1241,15 +1240,10 @@ fn what_was_held_for_too_long_is_not_overtaken_by_what_came_after_it() {
         }
     }
     for sequence in [3, 4] {
-        append(sequence, 20, &mut host);
+        append(sequence, 20, new, &mut host);
     }
     host.wait(100);
-    host.sent.clear();
-    ask(9, 6, 1, vec![SubOp::Read { offset: 0, length: 100 }], Payload::new(), new, &mut host);
-    let data = host.sent.iter().find_map(|(_, message)| match message {
-        Message::OpReply(reply, payload) if reply.request.sequence == 6 => Some(payload.concat()),
-        _ => None,
-    });
+    let data = read_by_appender(new, &mut host);
     let data = data.map(|data| String::from_utf8_lossy(&data).into_owned());
     assert!(data.as_ref().is_some_and(|data| data.ends_with("de")), "{data:?}");
 }

@@ -138,15 +138,7 @@ fn main() {
 
     let judgement = Chunk::new("v", VALIDATOR);
     let args = ["n/key".into(), "hosts=3;size=10".into(), "hosts=4;size=12".into(), "alice".into(), 7.into()];
-    let budget = Budget {
-        instructions: 20_000,
-        memory: 4 << 20,
-        churn: 8 << 20,
-        operator_bytes: 512 << 20,
-        text: nacre_policy::budget::SOURCE_MAX,
-        depth: 1,
-        output: 264 << 10,
-    };
+    let budget = Budget::VALIDATOR;
     let run = Run { chunk: &judgement, entry: Some("validate"), globals: &[], args: &args, seed: 0, budget: &budget };
     measure("judgement, a validator of metadata", 20_000, || assert!(plain.run(&run).result.is_ok()));
 

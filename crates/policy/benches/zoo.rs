@@ -68,7 +68,7 @@ fn main() {
         .map(|(name, path)| (name, std::fs::read_to_string(path).expect("text")))
         .collect();
     animals.sort();
-    for (what, budget) in [("validator", VALIDATOR), ("trigger", TRIGGER), ("class", Budget::CLASS)] {
+    for (what, budget) in [("validator", Budget::VALIDATOR), ("trigger", Budget::TRIGGER), ("class", Budget::CLASS)] {
         let mut rows: Vec<_> = animals.iter().map(|(name, text)| measure(name, text, &budget)).collect();
         rows.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
         println!("{what}: {} instructions, {} KiB", budget.instructions, budget.memory >> 10);
@@ -78,21 +78,3 @@ fn main() {
         }
     }
 }
-const VALIDATOR: Budget = Budget {
-    instructions: 20_000,
-    memory: 4 << 20,
-    churn: 8 << 20,
-    operator_bytes: 512 << 20,
-    text: nacre_policy::budget::SOURCE_MAX,
-    depth: 1,
-    output: 264 << 10,
-};
-const TRIGGER: Budget = Budget {
-    instructions: 50_000,
-    memory: 8 << 20,
-    churn: 24 << 20,
-    operator_bytes: 512 << 20,
-    text: nacre_policy::budget::SOURCE_MAX,
-    depth: 1,
-    output: 512 << 10,
-};

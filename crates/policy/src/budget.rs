@@ -77,6 +77,21 @@ impl Budget {
         output: 64 << 10,
     };
 
+    /// One judgement of a change of metadata: half a millisecond to a millisecond of usual work. Room
+    /// for the longest value a few times over.
+    pub const VALIDATOR: Self = Self {
+        instructions: 20_000,
+        memory: 4 << 20,
+        churn: 8 << 20,
+        operator_bytes: 512 << 20,
+        text: SOURCE_MAX,
+        depth: 1,
+        output: 264 << 10,
+    };
+    /// One run of a trigger of metadata. It sees all that one transaction changed.
+    pub const TRIGGER: Self =
+        Self { instructions: 50_000, memory: 8 << 20, churn: 24 << 20, output: 512 << 10, ..Self::VALIDATOR };
+
     /// What a call may hold that runs this text.
     ///
     /// # Errors

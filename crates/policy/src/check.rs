@@ -9,21 +9,22 @@ use std::sync::Arc;
 /// # Errors
 /// Script and line where it is none.
 pub fn check_class(chunk: &Chunk) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
-    check_class_within(chunk, None)
+    check_class_within(chunk, None, 1)
 }
 
-/// The same, for a host that has no more time than its clock says.
+/// The same, for a host that has no more time than so many times its clock's limit.
 ///
 /// # Errors
 /// As [`check_class`]; [`crate::Kind::Clock`]: it may be one.
 pub fn check_class_within(
     chunk: &Chunk,
     clock: Option<Arc<dyn Patience>>,
+    times: u32,
 ) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
     let mut vm = ClassVm::<Nothing>::new(1);
     if let Some(clock) = clock {
         clock.begin();
-        vm.set_patience(clock);
+        vm.set_patience(Arc::new(Times(clock, times)));
     }
     vm.check(chunk, &Budget::CHECK)
 }
@@ -34,6 +35,18 @@ pub fn check_class_within(
 /// Script and line where it is none.
 pub fn check_script(chunk: &Chunk) -> Result<(), ScriptError> {
     Vm::new(1).check(chunk)
+}
+
+/// Another one's clock, and so many times its limit.
+struct Times(Arc<dyn Patience>, u32);
+
+impl Patience for Times {
+    fn begin(&self) {
+        self.0.begin();
+    }
+    fn is_over(&self) -> bool {
+        self.0.is_over_by(self.1)
+    }
 }
 
 /// No object: a class that is only looked at has none.

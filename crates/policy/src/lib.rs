@@ -48,4 +48,4 @@ pub use class::{
 pub use error::{Kind, ScriptError, errno};
 pub use object::{DERIVED, Object, Page, Severity, Stat, Stop};
 pub use value::{INTEGER_MAX, Value};
-pub use vm::{ClassVm, Patience, Ran, Run, Times, Vm, VmStats};
+pub use vm::{ClassVm, Patience, Ran, Run, Vm, VmStats};

@@ -34,6 +34,25 @@ const OPERATORS: &[u8] = b"+*/%^<>";
 /// What is no part of a number, however written, and not of what may join two constants.
 const BREAKS: &[u8] = b",=:;{}[]<>*/#%^~&|!@$?";
 
+const OPERATOR: u8 = 1;
+const BREAK: u8 = 2;
+/// What each byte is: scripts that come with calls are scanned each time.
+const KINDS: [u8; 256] = kinds();
+
+const fn kinds() -> [u8; 256] {
+    let (mut kinds, mut at) = ([0; 256], 0);
+    while at < OPERATORS.len() {
+        kinds[OPERATORS[at] as usize] |= OPERATOR;
+        at += 1;
+    }
+    at = 0;
+    while at < BREAKS.len() {
+        kinds[BREAKS[at] as usize] |= BREAK;
+        at += 1;
+    }
+    kinds
+}
+
 const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -49,7 +68,8 @@ pub(crate) fn scan(text: &[u8]) -> Text {
     let mut found = Text { length: text.len(), ..Text::default() };
     let (mut stretch, mut before) = (0, b' ');
     for (at, &byte) in text.iter().enumerate() {
-        stretch = if BREAKS.contains(&byte) { 0 } else { stretch + 1 };
+        let kind = KINDS[byte as usize];
+        stretch = if kind & BREAK != 0 { 0 } else { stretch + 1 };
         found.stretch = found.stretch.max(stretch);
         let after = text.get(at + 1).copied().unwrap_or(b' ');
         found.operators += match byte {
@@ -57,7 +77,7 @@ pub(crate) fn scan(text: &[u8]) -> Text {
             b'-' => usize::from(before != b'-' && after != b'-'),
             // A numeric loop turns three, and has no step if it does not run.
             b'f' if !is_word(before) && word_at(text, at) == b"for" => 3,
-            _ => usize::from(OPERATORS.contains(&byte)),
+            _ => usize::from(kind & OPERATOR),
         };
         before = byte;
     }

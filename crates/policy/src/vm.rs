@@ -23,7 +23,7 @@ mod policy;
 mod regimes;
 
 pub use classes::ClassVm;
-pub use meter::{Patience, Times};
+pub use meter::Patience;
 pub use policy::{Ran, Run, Vm};
 
 use crate::text::Text;

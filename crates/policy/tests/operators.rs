@@ -205,7 +205,7 @@ fn a_class_that_takes_too_long_to_check_may_still_be_one() {
     }
     let text = "local s, t = ('0'):rep(1024), {} for i = 1, 100 do t[1]=-s end function f() end objclass.register(f)";
     let check = |over: bool| {
-        let methods = check_class_within(&Chunk::new("c", text), Some(Arc::new(Over(over))));
+        let methods = check_class_within(&Chunk::new("c", text), Some(Arc::new(Over(over))), 1);
         methods.map(|methods| methods.len()).map_err(|error| error.kind)
     };
     assert_eq!([check(true), check(false)], [Err(Kind::Clock), Ok(1)]);

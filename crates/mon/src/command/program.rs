@@ -6,7 +6,7 @@
 //! its digest into the map. What does not compile is refused here, whatever the client thought of
 //! it.
 
-use nacre_policy::{Patience, Times};
+use nacre_policy::Patience;
 use nacre_types::Name;
 use nacre_wire::map::programs::{PROGRAM_NAME_MAX, PROGRAM_POOL, PROGRAMS_MAX, SOURCE_BYTES_MAX};
 use nacre_wire::map::{Capability, Change, Program, ProgramKind, ProgramVersion, SourceDigest};
@@ -309,17 +309,16 @@ pub fn client_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
+/// What is stored as a source can be compiled.
+const _: () = assert!(SOURCE_BYTES_MAX == nacre_policy::budget::SOURCE_MAX);
 /// So many times what a request has are for the check of a class: 0.4 s.
 const CHECK_TIMES: u32 = 8;
 
-/// Refuses what would not run, or takes longer than one request has.
+/// Refuses what would not run, or takes too long to find out.
 fn check(kind: ProgramKind, name: &str, source: &str, clock: Option<Arc<dyn Patience>>) -> Result<(), String> {
     let chunk = nacre_policy::Chunk::new(name, source);
     let checked = match kind {
-        ProgramKind::Class {} => {
-            let clock = clock.map(|clock| Arc::new(Times(clock, CHECK_TIMES)) as Arc<dyn Patience>);
-            nacre_policy::check_class_within(&chunk, clock).map(drop)
-        }
+        ProgramKind::Class {} => nacre_policy::check_class_within(&chunk, clock, CHECK_TIMES).map(drop),
         ProgramKind::Policy {} => nacre_policy::check_script(&chunk),
     };
     checked.map_err(|error| format!("{kind} {name} is refused: {error}"))

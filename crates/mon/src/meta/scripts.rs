@@ -23,26 +23,10 @@ use nacre_wire::msg::meta::{META_OPS_MAX, META_TRANSACTION_BYTES_MAX, MetaEvent,
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One judgement: half a millisecond to a millisecond of usual work. Room for the longest value a few times over.
-pub const VALIDATOR: Budget = Budget {
-    instructions: 20_000,
-    memory: 4 << 20,
-    churn: 8 << 20,
-    operator_bytes: 512 << 20,
-    text: nacre_policy::budget::SOURCE_MAX,
-    depth: 1,
-    output: VALUE_BYTES_LIMIT as usize + (8 << 10),
-};
-/// One trigger's run. It sees all that one transaction changed.
-pub const TRIGGER: Budget = Budget {
-    instructions: 50_000,
-    memory: 8 << 20,
-    churn: 24 << 20,
-    operator_bytes: 512 << 20,
-    text: nacre_policy::budget::SOURCE_MAX,
-    depth: 1,
-    output: META_TRANSACTION_BYTES_MAX,
-};
+/// One judgement.
+pub const VALIDATOR: Budget = Budget { output: VALUE_BYTES_LIMIT as usize + (8 << 10), ..Budget::VALIDATOR };
+/// One trigger's run.
+pub const TRIGGER: Budget = Budget { output: META_TRANSACTION_BYTES_MAX, ..Budget::TRIGGER };
 /// Lines of one trigger's run for the cluster log.
 pub const LINES_MAX: usize = 16;
 

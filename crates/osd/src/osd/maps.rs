@@ -10,7 +10,7 @@ use crate::pg::local::Local;
 use nacre_store::Op;
 use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId};
 use nacre_wire::map::{ApplyError, MapDelta};
-use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::client::{OpFailure, OpRequest};
 use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::collections::BTreeSet;
@@ -265,27 +265,34 @@ impl Osd {
     pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
         let room = self.held.has_room(from, &message, self.sh.config.limits.held_messages);
         // A client's operations keep their order, those that find no room too.
-        if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
-            let (id, attempt) = (request.request, request.attempt);
-            // The group is the client's word, and need not exist.
-            if self.turned_away.len() >= GROUPS_NOTED_MAX && !self.turned_away.contains_key(&request.pg) {
-                self.sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
-                return;
-            }
-            let away = self.turned_away.entry(request.pg).or_default();
-            if !away.admit(self.sh.now, request, room) {
-                self.sh.counters.borders.held_refused += 1;
-                self.sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
-                return;
-            }
-            if away.is_empty() {
-                self.turned_away.remove(&request.pg);
-            }
+        if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from)
+            && !self.may_be_held(from, request, room)
+        {
+            return;
         }
         if room {
             self.sh.counters.borders.held += 1;
             self.held.keep(self.sh.now, needed, epoch, from, message);
         }
+    }
+
+    /// Whether a client's operation may be held, with regard to those before it. If not, it is noted and refused.
+    fn may_be_held(&mut self, from: Entity, request: &OpRequest, room: bool) -> bool {
+        // The group is the client's word, and need not exist: not of more than somebody invents is anything noted.
+        let noted = self.turned_away.len() < GROUPS_NOTED_MAX || self.turned_away.contains_key(&request.pg);
+        let held = noted && {
+            let away = self.turned_away.entry(request.pg).or_default();
+            let held = away.admit(self.sh.now, request, room);
+            if away.is_empty() {
+                self.turned_away.remove(&request.pg);
+            }
+            held
+        };
+        if !held {
+            self.sh.counters.borders.held_refused += u64::from(noted);
+            self.sh.refuse(from, request.request, request.attempt, OpFailure::WrongTarget {});
+        }
+        held
     }
 
     pub(super) fn release_held(&mut self) {
@@ -299,12 +306,7 @@ impl Osd {
         let now = self.sh.now;
         for (from, message) in self.held.forget(now) {
             if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from) {
-                let (id, attempt) = (request.request, request.attempt);
-                // Beyond so many groups nothing of them can be noted: not of more than somebody invents.
-                if self.turned_away.len() < GROUPS_NOTED_MAX || self.turned_away.contains_key(&request.pg) {
-                    self.turned_away.entry(request.pg).or_default().admit(now, request, false);
-                }
-                self.sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
+                self.may_be_held(from, request, false);
             }
         }
         if self.turned_away.len() >= GROUPS_NOTED_MAX / 4 {

@@ -63,18 +63,6 @@ pub trait Patience: Send + Sync {
         self.is_over()
     }
 }
-
-/// Another one's clock, and so many times its limit.
-pub struct Times(pub Arc<dyn Patience>, pub u32);
-
-impl Patience for Times {
-    fn begin(&self) {
-        self.0.begin();
-    }
-    fn is_over(&self) -> bool {
-        self.0.is_over_by(self.1)
-    }
-}
 impl std::fmt::Debug for dyn Patience {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Patience")
@@ -149,8 +137,7 @@ impl Meter {
     pub(super) fn forgive(&self, lua: &Lua, bytes: usize) {
         self.start.store(self.start.load(Relaxed) + bytes, Relaxed);
         self.floor.store(self.floor.load(Relaxed) + bytes, Relaxed);
-        let limit = lua.set_memory_limit(0).expect("Luau has our allocator");
-        lua.set_memory_limit(limit + bytes).expect("Luau has our allocator");
+        self.limit_memory(lua);
     }
 
     /// A further text takes part in the call: it may hold no more than if it had begun with this one
@@ -236,10 +223,11 @@ impl Meter {
 
     /// One safepoint.
     pub(super) fn safepoint(&self, lua: &Lua) -> mlua::Result<()> {
-        let held = self.heap(lua).saturating_sub(self.start.load(Relaxed)) + self.stretch.load(Relaxed);
+        let heap = self.heap(lua);
+        let held = heap.saturating_sub(self.start.load(Relaxed)) + self.stretch.load(Relaxed);
         let pace = (self.operators.load(Relaxed) + 1).saturating_mul(held) / PACE_BYTES;
         self.charge_at(lua, self.weight.load(Relaxed).saturating_add(1), pace as u64 + 1)?;
-        self.watch_memory(lua)
+        self.watch(lua, heap)
     }
 
     /// Takes instructions.
@@ -292,10 +280,12 @@ impl Meter {
     /// Collects garbage when a quarter of the budget was allocated since the last time, and ends
     /// the call if that does not help.
     pub(super) fn watch_memory(&self, lua: &Lua) -> mlua::Result<()> {
-        let heap = self.heap(lua);
-        let memory = self.memory.load(Relaxed);
+        self.watch(lua, self.heap(lua))
+    }
+
+    fn watch(&self, lua: &Lua, heap: usize) -> mlua::Result<()> {
         let grown = heap.saturating_sub(self.floor.load(Relaxed));
-        if grown <= memory / 4 { Ok(()) } else { self.collect(lua) }
+        if grown <= self.memory() / 4 { Ok(()) } else { self.collect(lua) }
     }
 
     fn collect(&self, lua: &Lua) -> mlua::Result<()> {
