@@ -185,6 +185,33 @@ fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
     assert!(waits > 50 && waits < 200 && most > 1 << 20, "{waits} {most}: the limit is not crossed");
 }
 
+/// (Simulator, seed 870.) A call that held nearly all it might, and failed by itself, lost its place:
+/// the list of what it was in did not fit, and whether it had said so itself was unknown as well.
+#[test]
+fn a_call_that_holds_nearly_all_it_may_fails_with_its_place() {
+    let mut at = Caller::new();
+    at.vm = ClassVm::new(1_000);
+    at.budget = Budget { memory: 256 << 10, ..Budget::CLASS };
+    let mut object = Model::with("base");
+    let (mut said, mut full) = (0, 0);
+    for bytes in (128..272).map(|kib| (kib << 10) - 512) {
+        // As large as it is from the start: no step is left that could collect anything.
+        let script = format!("function f() local s = ('x'):rep({bytes})\nerror('gave up') end objclass.register(f)");
+        let CallEnd::Done(done) = at.end(&mut object, Target::Eval(&Chunk::new("t", &script)), "f", b"") else {
+            panic!("it waits for nothing")
+        };
+        let error = done.error.expect("it gives up, or is out of memory");
+        match error.kind {
+            Kind::Memory => full += 1,
+            _ => {
+                assert!(error.raised && error.to_string() == "t:2: gave up", "{bytes}: {error:?}");
+                said += 1;
+            }
+        }
+    }
+    assert!(said > 64 && full > 8, "{said} {full}: the limit is not crossed");
+}
+
 /// (Reading.) A call of a native class, or of a text that is no script, was charged what the call
 /// before it had used, whoever had made that one.
 #[test]

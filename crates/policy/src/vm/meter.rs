@@ -329,12 +329,16 @@ impl Meter {
         self.kill(lua, Kind::Memory, format!("out of memory: the call may hold {memory} bytes; work in smaller pieces"))
     }
 
+    /// The call is over, whatever it held: unwinding, and telling where it was, take a little memory
+    /// themselves.
+    pub(super) fn make_room(&self, lua: &Lua) {
+        lua.set_memory_limit(lua.used_memory() + (256 << 10)).expect("Luau has our allocator");
+    }
+
     /// Ends the call: the first reason stays.
     pub(super) fn kill<T>(&self, lua: &Lua, kind: Kind, message: String) -> mlua::Result<T> {
         if self.ending.swap(1, Relaxed) == 0 {
-            let memory = lua.used_memory() + (256 << 10);
-            // Unwinding takes a little memory itself.
-            lua.set_memory_limit(memory).expect("Luau has our allocator");
+            self.make_room(lua);
             let (script, line, stack) = super::place::here(lua);
             if let Some(mut trouble) = lua.app_data_mut::<Trouble>() {
                 trouble.end = Some(ScriptError { kind, script, line, message, raised: false, stack });

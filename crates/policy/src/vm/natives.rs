@@ -23,9 +23,11 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
     let shared = meter.clone();
     table.set("kill_memory", lua.create_function(move |lua, ()| shared.out_of_memory::<()>(lua))?)?;
     table.set("text", lua.create_function(|_, value: Value| Ok(text_of(&value)))?)?;
+    let shared = meter.clone();
     table.set(
         "failed",
-        lua.create_function(|lua, (number, text): (Option<f64>, Option<mlua::LuaString>)| {
+        lua.create_function(move |lua, (number, text): (Option<f64>, Option<mlua::LuaString>)| {
+            shared.make_room(lua);
             failed(lua, number, text.map(|text| text.to_string_lossy()));
             Ok(())
         })?,
