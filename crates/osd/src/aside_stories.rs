@@ -66,12 +66,14 @@ fn a_full_member_keeps_nobody_else_from_being_recovered() {
 }
 
 /// One of two replicas is full and lacks an object. The other acknowledged alone until an operator
-/// came: only its disk had what was written meanwhile.
+/// came: only its disk had what was written meanwhile. Then both acted, and the deletion, which leaves
+/// a clone, waited for the operator (simulator, small devices, seed 3761). It goes without what the
+/// full one lacks, and so does trimming, which is what makes room.
 #[test]
-fn nobody_is_left_alone_for_want_of_room() {
-    for place in [0, 1] {
+fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
+    for (place, trims) in [(0, false), (1, false), (0, true), (1, true)] {
         let mut company = Company::new(2, 1, 2);
-        let (host, _) = with_a_snapshot_it_missed(&mut company, place);
+        let (host, monday) = with_a_snapshot_it_missed(&mut company, place);
         let member = host.osd.id().0;
         company.write("a", b"new").expect("one is enough");
         comes_back_full(&mut company, host, place);
@@ -79,9 +81,16 @@ fn nobody_is_left_alone_for_want_of_room() {
         company.wait(5000);
         assert_eq!(company.acting().len(), 2, "both act");
         assert_eq!(company.monitors.map.pgs[&PG].activated.members.len(), 2);
-        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.resend(&delete, &[]);
-        company.await_answer(&delete).expect("there is room");
+        company.await_answer(&delete).expect("deletes always work");
+        assert_eq!(is_missed_by(&mut company, member).len(), 2, "it has room for neither");
+        if trims {
+            remove(&mut company, monday);
+        } else {
+            company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
+        }
+        company.wait(8000);
+        assert_eq!(is_missed_by(&mut company, member), [""; 0], "{place} {trims}");
     }
 }
 

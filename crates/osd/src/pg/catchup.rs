@@ -65,11 +65,11 @@ impl Pg {
     }
 
     /// An update was still reading when it was noted that its object is missing somewhere, and has
-    /// been ordered since: that is what is missing now. (Otherwise updates of such objects wait.)
+    /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what is
+    /// missing now. (Otherwise updates of such objects wait.)
     pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
-        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
-        let outside = primary.peers.iter_mut().filter(|(osd, _)| !interval.acting.contains(osd));
-        for peer in outside.map(|(_, peer)| peer) {
+        let Some(primary) = self.primary() else { return };
+        for peer in primary.peers.values_mut() {
             if update.entry.deleted {
                 peer.missing.swap_remove(&update.object);
             } else if let Some(missing) = peer.missing.get_mut(&update.object) {
@@ -81,9 +81,8 @@ impl Pg {
     /// Who lacks what a clone is made of lacks the clone.
     pub(super) fn miss_clone(&mut self, update: &super::replication::InFlight) {
         let Some(source) = update.clone_source() else { return };
-        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
-        let outside = primary.peers.iter_mut().filter(|(osd, _)| !interval.acting.contains(osd));
-        for peer in outside.map(|(_, peer)| peer).filter(|peer| peer.missing.contains_key(&source)) {
+        let Some(primary) = self.primary() else { return };
+        for peer in primary.peers.values_mut().filter(|peer| peer.missing.contains_key(&source)) {
             peer.gets_without_data(&update.entry);
         }
     }

@@ -11,7 +11,8 @@
 //! update, like a target of backfill, but nobody waits for what it lacks. Otherwise the deletions
 //! and the trimming that would make room waited for recovery, which waited for room (simulator,
 //! small devices, seed 3761: old versions filled the member that the others had left behind while
-//! it was down, and every name lacked something there).
+//! it was down, and every name lacked something there). Where too few would be left, it acts, and
+//! only what makes room waits for nothing that it lacks (`goes_without`).
 //!
 //! The next interval's peering judges its members again. The look at the log here only avoids asking in vain.
 
@@ -57,6 +58,14 @@ impl Pg {
     /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
     pub(super) fn is_waited_for(&self, osd: OsdId, sh: &Shared) -> bool {
         self.interval.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
+    }
+
+    /// Whether the member has to act though it has no room for what it lacks: what makes room goes
+    /// without it there, and it then lacks that.
+    pub(super) fn goes_without(&self, osd: OsdId, sh: &Shared) -> bool {
+        let acting = &self.interval.acting;
+        let stays = || self.without_full(acting, |osd| self.lacks_any(osd), sh).len() == acting.len();
+        sh.has_no_room_at(osd) && acting.contains(&osd) && stays()
     }
 
     /// A member keeps clients or trimming waiting for what it has no room for: the others are asked to act without it.

@@ -257,7 +257,10 @@ impl Pg {
     fn copy_waited_for(&self, object: &ObjectId, wait: Wait, sh: &Shared) -> Option<ObjectId> {
         match wait {
             Wait::Missing | Wait::Degraded => Some(object.clone()),
-            Wait::Clone => self.clone_waited_for(object, sh).filter(|clone| self.is_lacking(clone, sh)),
+            Wait::Clone => {
+                let front = self.as_primary()?.objects.peek(object)?.front()?;
+                self.clone_waited_for(object, sh).filter(|clone| self.keeps_waiting(clone, front, sh))
+            }
             _ => None,
         }
     }
@@ -290,8 +293,9 @@ impl Pg {
         let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         let needs_copies = having < min_size || (is_write && lacking);
-        // What only deletes can do without, as far as it leaves nothing: to know that, the object is looked at.
-        if needs_copies && (!front.only_deletes() || lost) {
+        // What only deletes can do without, as far as it leaves nothing: to know that, the object is looked
+        // at. What makes room can do without what there is no room for.
+        if needs_copies && (!front.makes_room() || lost) {
             return Some(Wait::Degraded);
         }
         // What was found damaged is looked at when nothing is under way on it.
@@ -311,7 +315,8 @@ impl Pg {
         if needs_copies {
             let state = self.as_primary().expect("serving").objects.peek(object)?;
             let (front, context) = (state.front()?, state.context.as_ref()?);
-            if !self.leaves_nothing(front, context, sh) {
+            let needs_none = front.only_deletes() && self.leaves_nothing(front, context, sh);
+            if !needs_none && self.keeps_waiting(object, front, sh) {
                 return Some(Wait::Degraded);
             }
         }

@@ -326,10 +326,9 @@ impl Pg {
         let primary = self.as_primary().expect("only primaries send updates");
         let peer = primary.peers.get(&to);
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
-        // Backfill brings what lies beyond the target's cursor, recovery what it has lost.
+        // Backfill brings what lies beyond the target's cursor, recovery what it lacks.
         let has = key::is_before(&update.object, cursor)
-            && (self.interval.acting.contains(&to)
-                || peer.is_none_or(|peer| !peer.missing.contains_key(&update.object)));
+            && peer.is_none_or(|peer| !peer.missing.contains_key(&update.object));
         let message = Replicate {
             pg: self.id(),
             interval: self.interval.since,

@@ -7,11 +7,12 @@
 //!  read at snapshot 6 ─▶ live object's queue ─ SnapSet says :7 ─▶ :7's queue ─▶ as any read
 //! ```
 //! Members apply `CloneFrom` to copies of their own. So a write that clones waits until nobody who
-//! gets it lacks the live object or what is in the clone's place; and a backfill's cursor never
-//! lies between two objects of one name (`backfill.rs`). If the interval ends between the two
-//! updates, the clone is an orphan: nobody's SnapSet names it, so nobody reads it; the next write
-//! puts its own clone in its place, and the trimmer (`trim.rs`) removes what is left. What a
-//! write's client is answered is the second update's, and a resend finds that one.
+//! gets it lacks the live object or what is in the clone's place, or who does has to go without
+//! (`cover.rs`) and then lacks the clone; and a backfill's cursor never lies between two objects of
+//! one name (`backfill.rs`). If the interval ends between the two updates, the clone is an orphan:
+//! nobody's SnapSet names it, so nobody reads it; the next write puts its own clone in its place,
+//! and the trimmer (`trim.rs`) removes what is left. What a write's client is answered is the second
+//! update's, and a resend finds that one.
 //!
 //! Extents are shared where a clone is made. An object that is recovered or backfilled comes by
 //! itself, with extents of its own.
@@ -107,7 +108,7 @@ impl Pg {
             let state = objects.peek(&clone);
             let free = |state: &super::object::ObjectState| state.held == 0 && state.reads == 0 && !state.exclusive;
             let fits = state.is_some_and(|state| state.context.is_some() && (*touch == Touch::Reads || free(state)));
-            fits && !suspect(&clone) && !self.is_lacking(&clone, sh)
+            fits && !suspect(&clone) && !self.keeps_waiting(&clone, op, sh)
         };
         let touched = self.touched(op, before, sh);
         touched.iter().find(|touch| !ready(touch)).map(|(id, _)| snaps::at(&op.request.object, *id))
@@ -116,6 +117,17 @@ impl Pg {
     /// Whether somebody who gets updates of the object has to get the object first.
     pub(super) fn is_lacking(&self, object: &ObjectId, sh: &Shared) -> bool {
         let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh);
+        self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
+    }
+
+    /// Whether the operation has to wait for a copy of the object, its own or a clone of that.
+    pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
+        if op.makes_room() { self.is_lacking_with_room(object, sh) } else { self.is_lacking(object, sh) }
+    }
+
+    /// [`Self::is_lacking`], but for members that have to act though they have no room for it.
+    pub(super) fn is_lacking_with_room(&self, object: &ObjectId, sh: &Shared) -> bool {
+        let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh) && !self.goes_without(osd, sh);
         self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
     }
 
@@ -133,14 +145,16 @@ impl Pg {
     /// Does something about it.
     pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(clone) = self.clone_waited_for(object, sh) else { return };
-        if self.is_lacking(&clone, sh) {
+        let front = self.as_primary().and_then(|primary| primary.objects.peek(object)?.front());
+        let (waits, all) = front.map_or((false, false), |op| (self.keeps_waiting(&clone, op, sh), op.makes_room()));
+        if waits {
             self.recover_now(&clone, sh);
         } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())
         {
             self.load_context(&clone, sh);
         } else {
             // It may be on its way to somebody for whom nothing waits.
-            self.stop_pushing(&clone, false, sh);
+            self.stop_pushing(&clone, all, sh);
         }
     }
 

@@ -8,7 +8,8 @@
 //! was the one that would have made room: where everybody only deleted, everybody waited for ever
 //! (simulator, seed 1824).
 //!
-//! What leaves something, a clone or what its clones need, waits like every update.
+//! What leaves something, a clone or what its clones need, waits like every update; but not for a
+//! member that has no room and has to act (`cover.rs`).
 
 use super::Pg;
 use super::local::Ops;
@@ -40,13 +41,12 @@ impl Pg {
         primary.recovery.forget(object);
     }
 
-    /// The front of a queue waits until the object has been copied to others. What only deletes it
-    /// does not, and nothing waits for who stands aside.
+    /// The front of a queue waits until the object has been copied to others. What makes room does
+    /// not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(state) = self.as_primary().and_then(|primary| primary.objects.peek(object)) else { return };
-        let (Some(front), Some(context)) = (state.front(), &state.context) else { return };
-        let deletes = front.only_deletes() && self.leaves_nothing(front, context, sh);
-        self.stop_pushing(object, deletes, sh);
+        let front = self.as_primary().and_then(|primary| primary.objects.peek(object)?.front());
+        let Some(makes_room) = front.map(super::object::Pending::makes_room) else { return };
+        self.stop_pushing(object, makes_room, sh);
     }
 
     /// Whether an operation has waited a while for what recovery brings.
