@@ -3,7 +3,7 @@
 use crate::Limits;
 use crate::company::Company;
 use crate::hollow_stories::weighted;
-use crate::room_stories::{FULL, ROOMY, comes_back_full, is_missed_by};
+use crate::room_stories::{FULL, ROOMY, comes_back_full, is_missed_by, is_the_same_everywhere};
 use crate::snap_stories::{remove, snapshot};
 use crate::stories::{Host, PG};
 use nacre_types::{ObjectId, SnapId};
@@ -68,30 +68,60 @@ fn a_full_member_keeps_nobody_else_from_being_recovered() {
 /// One of two replicas is full and lacks an object. The other acknowledged alone until an operator
 /// came: only its disk had what was written meanwhile. Then both acted, and the deletion, which leaves
 /// a clone, waited for the operator (simulator, small devices, seed 3761). It goes without what the
-/// full one lacks, and so does trimming, which is what makes room.
+/// full one lacks, and removes the old version there.
 #[test]
 fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
-    for (place, trims) in [(0, false), (1, false), (0, true), (1, true)] {
+    for case in 0..4 {
+        let (place, loses) = (case & 1, case & 2 != 0);
         let mut company = Company::new(2, 1, 2);
         let (host, monday) = with_a_snapshot_it_missed(&mut company, place);
         let member = host.osd.id().0;
         company.write("a", b"new").expect("one is enough");
         comes_back_full(&mut company, host, place);
+        let tuesday = snapshot(&mut company, "tuesday");
+        // Entries that come a second time, and later than parts of what they say is missing.
+        company.lose = if loses { |message| matches!(message, Message::Replicate(..)) } else { |_| false };
         let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
-        company.wait(5000);
+        for _ in 0..4 {
+            company.wait(1000);
+            company.resend(&delete, &[]);
+        }
+        company.lose = |_| false;
+        company.wait(1000);
         assert_eq!(company.acting().len(), 2, "both act");
         assert_eq!(company.monitors.map.pgs[&PG].activated.members.len(), 2);
         company.resend(&delete, &[]);
         company.await_answer(&delete).expect("deletes always work");
-        assert_eq!(is_missed_by(&mut company, member).len(), 2, "it has room for neither");
-        if trims {
-            remove(&mut company, monday);
-        } else {
-            company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
-        }
+        assert!(company.has(member, "a"), "that it is deleted");
+        assert_eq!(is_missed_by(&mut company, member).len(), 2, "{case}: it has room for neither clone");
+        company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.wait(8000);
-        assert_eq!(is_missed_by(&mut company, member), [""; 0], "{place} {trims}");
+        assert_eq!(is_missed_by(&mut company, member), [""; 0], "{case}");
+        for snapshot in [monday, tuesday] {
+            is_the_same_everywhere(&mut company, &ObjectId { snapshot, ..ObjectId::named("a") });
+        }
     }
+}
+
+/// One of three is away, and a second full: what only the third had would have been deleted on its
+/// word alone, though the one that is away had the object, too. (Reading, before it was so.)
+#[test]
+fn what_a_member_that_is_away_may_have_is_not_left_with_one() {
+    let mut company = Company::new(3, 2, 3);
+    let (host, _) = with_a_snapshot_it_missed(&mut company, 2);
+    company.write("a", b"new").expect("two are enough");
+    let other = company.acting()[1];
+    comes_back_full(&mut company, host, 2);
+    let away = company.kill(other);
+    company.wait(3000);
+    let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
+    company.wait(5000);
+    company.resend(&delete, &[]);
+    assert!(company.answer(&delete).is_none(), "only one has it");
+    company.revive(away, 2);
+    company.wait(3000);
+    company.resend(&delete, &[]);
+    company.await_answer(&delete).expect("two have it");
 }
 
 /// A member that is out covers for one that is being filled, and is full, or covers for a full one.

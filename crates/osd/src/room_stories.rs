@@ -43,7 +43,7 @@ pub(crate) fn comes_back_full(company: &mut Company, host: Host, place: usize) {
 }
 
 /// Everybody has the object in the same version, or nobody has it.
-fn is_the_same_everywhere(company: &mut Company, object: &ObjectId) {
+pub(crate) fn is_the_same_everywhere(company: &mut Company, object: &ObjectId) {
     let place = key::store_key(PG, object);
     let versions: Vec<_> = company
         .acting()

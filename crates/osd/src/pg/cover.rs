@@ -12,7 +12,7 @@
 //! and the trimming that would make room waited for recovery, which waited for room (simulator,
 //! small devices, seed 3761: old versions filled the member that the others had left behind while
 //! it was down, and every name lacked something there). Where too few would be left, it acts, and
-//! only what makes room waits for nothing that it lacks (`goes_without`).
+//! only deletions wait for nothing that it lacks (`goes_without`): they remove its old versions.
 //!
 //! The next interval's peering judges its members again. The look at the log here only avoids asking in vain.
 
@@ -60,8 +60,8 @@ impl Pg {
         self.interval.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
     }
 
-    /// Whether the member has to act though it has no room for what it lacks: what makes room goes
-    /// without it there, and it then lacks that.
+    /// Whether the member has to act though it has no room for what it lacks. Deletions go without it:
+    /// what was there is removed, and what they leave, a clone, is lacking there.
     pub(super) fn goes_without(&self, osd: OsdId, sh: &Shared) -> bool {
         let acting = &self.interval.acting;
         let stays = || self.without_full(acting, |osd| self.lacks_any(osd), sh).len() == acting.len();

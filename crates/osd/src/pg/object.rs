@@ -140,11 +140,6 @@ impl Pending {
     pub fn only_deletes(&self) -> bool {
         self.own.is_none() && self.snapshot.is_none() && matches!(self.request.ops[..], [SubOp::Delete {}])
     }
-    /// Whether it makes room, or lets the trimmer make some: a deletion, or trimming.
-    #[must_use]
-    pub fn makes_room(&self) -> bool {
-        self.only_deletes() || matches!(self.own, Some(super::watch::Own::Trim { .. }))
-    }
     /// Whether it may change the object.
     #[must_use]
     pub fn is_write(&self) -> bool {

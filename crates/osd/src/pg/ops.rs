@@ -293,9 +293,9 @@ impl Pg {
         let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         let needs_copies = having < min_size || (is_write && lacking);
-        // What only deletes can do without, as far as it leaves nothing: to know that, the object is looked
-        // at. What makes room can do without what there is no room for.
-        if needs_copies && (!front.makes_room() || lost) {
+        // What only deletes can do without, as far as it leaves nothing (to know that, the object is looked
+        // at) or there is no room for it.
+        if needs_copies && (!front.only_deletes() || lost) {
             return Some(Wait::Degraded);
         }
         // What was found damaged is looked at when nothing is under way on it.
@@ -315,8 +315,7 @@ impl Pg {
         if needs_copies {
             let state = self.as_primary().expect("serving").objects.peek(object)?;
             let (front, context) = (state.front()?, state.context.as_ref()?);
-            let needs_none = front.only_deletes() && self.leaves_nothing(front, context, sh);
-            if !needs_none && self.keeps_waiting(object, front, sh) {
+            if !self.leaves_nothing(front, context, sh) && self.keeps_waiting(object, front, sh) {
                 return Some(Wait::Degraded);
             }
         }
@@ -456,7 +455,11 @@ impl Pg {
     /// a deletion too: as long as there is enough.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
         let bytes = super::replication::room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
-        let fits = !sh.under_way.is_too_much(&self.interval.acting, bytes);
+        let acting = &self.interval.acting;
+        // Who goes without takes nothing that counts.
+        let takes = |osd: &OsdId| !op.only_deletes() || !self.goes_without(*osd, sh);
+        let too_much = |osd: &OsdId| takes(osd) && sh.under_way.is_too_much(&[*osd], bytes);
+        let fits = !sh.under_way.is_too_much(acting, bytes) || !acting.iter().any(too_much);
         if op.clone_bytes.is_some() {
             return fits && sh.room.bears(bytes);
         }

@@ -209,8 +209,10 @@ impl Pg {
             };
             primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, need(peer)?))).collect()
         };
-        // What cannot be read here is not read again and again for others.
-        if self.is_lost(object) {
+        // What cannot be read here is not read again and again for others, and what is about to change
+        // (which may go without those that lack it) is read when it has.
+        let changes = |primary: &Primary| primary.objects.peek(object).is_some_and(|state| state.exclusive);
+        if self.is_lost(object) || self.as_primary().is_some_and(changes) {
             return;
         }
         for (osd, version) in lacking {

@@ -69,6 +69,9 @@ pub struct InFlight {
     pub effects: Vec<Effect>,
     /// For sending it again.
     pub payload: Payload,
+    /// Members that get it without data: they lacked the object when it was ordered. It is sent again
+    /// as it was sent first, whatever they have by then.
+    pub without: Vec<OsdId>,
     /// When it was last sent.
     pub sent: Time,
     /// Its client wants to hear when it is applied in memory everywhere, and has not yet.
@@ -135,6 +138,7 @@ impl InFlight {
             entry,
             effects,
             payload,
+            without: Vec::new(),
             sent: now,
             early: false,
         }
@@ -152,6 +156,12 @@ fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
         Effect::CloneFrom { snapshot } => Some(crate::snaps::at(object, *snapshot)),
         _ => None,
     })
+}
+
+/// Whether these effects make an object anew, whatever there is: who lacks it needs nothing else.
+fn wipes(effects: &[Effect]) -> bool {
+    let clones = |effect: &Effect| matches!(effect, Effect::CloneFrom { .. });
+    matches!(effects.first(), Some(Effect::Remove {})) && !effects.iter().any(clones)
 }
 
 /// Bytes that an update takes of a store, about: no less than what the store counts for the usual
@@ -280,7 +290,7 @@ impl Pg {
     }
 
     /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
-    pub(super) fn launch(&mut self, ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
+    pub(super) fn launch(&mut self, mut ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
         let last = ordered.last().expect("something was ordered").update.version;
         let trim = self.trim_point(sh);
         if trim > self.local.log.tail() {
@@ -292,8 +302,10 @@ impl Pg {
         self.local.forget(&sh.config.limits, &mut ops);
         let me = sh.me();
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
-        for Ordered { update, .. } in &ordered {
+        for Ordered { update, .. } in &mut ordered {
             self.miss_clone(update);
+            let lacks = |osd: &&OsdId| self.lacks(**osd, &update.object) && !self.takes_anew(**osd, update);
+            update.without = receivers.iter().filter(lacks).copied().collect();
             for osd in &receivers {
                 self.send_update(*osd, update, trim, sh);
             }
@@ -322,13 +334,20 @@ impl Pg {
         }
     }
 
+    /// Whether the member has the object as it should be with this update, also if it lacked it. (Others
+    /// than those that act are brought it.)
+    pub(super) fn takes_anew(&self, osd: OsdId, update: &InFlight) -> bool {
+        wipes(&update.effects) && self.interval.acting.contains(&osd)
+    }
+
     fn send_update(&self, to: OsdId, update: &InFlight, trim: Version, sh: &mut Shared) {
         let primary = self.as_primary().expect("only primaries send updates");
         let peer = primary.peers.get(&to);
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
-        // Backfill brings what lies beyond the target's cursor, recovery what it lacks.
-        let has = key::is_before(&update.object, cursor)
-            && peer.is_none_or(|peer| !peer.missing.contains_key(&update.object));
+        // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost since.
+        let lost = || !self.interval.acting.contains(&to) && self.lacks(to, &update.object);
+        let lacks = update.without.contains(&to) || lost();
+        let has = key::is_before(&update.object, cursor) && !lacks;
         let message = Replicate {
             pg: self.id(),
             interval: self.interval.since,
@@ -388,11 +407,13 @@ impl Pg {
         self.end_outdated(&object, sh);
         let source = clone_source(&object, &effects);
         let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
-        let absent = (!effects.is_empty() && self.local.missing.contains_key(&object)).then_some(&object);
+        let acts = self.interval.acting.contains(&sh.config.id);
+        let anew = acts && wipes(&effects);
+        let needs = !effects.is_empty() && !anew;
+        let absent = (needs && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
         // An entry without effects: recovery brings the object (`redo.rs`). So it does where,
         // outside of the acting set, something was lost before (`catchup.rs`).
-        let acts = self.interval.acting.contains(&sh.config.id);
         // (An older primary does not say what it takes.)
         if !acts && !effects.is_empty() && !entry.deleted && !sh.take_part(takes.max(room_of(&effects, &payload))) {
             // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
@@ -406,6 +427,12 @@ impl Pg {
                 why: format!("{}: update of {object} needs {absent}, which is missing here: a bug", self.id()),
             });
             return;
+        }
+        if anew && self.local.missing.contains_key(&object) {
+            if self.transfers.unstage(&object) {
+                ops.push(Op::Remove(key::incoming_key(self.id(), &object)));
+            }
+            self.local.found(&object, &mut ops);
         }
         if !lost && apply_effects(self.id(), &object, &effects, payload, &mut ops).is_none() {
             return;

@@ -122,12 +122,18 @@ impl Pg {
 
     /// Whether the operation has to wait for a copy of the object, its own or a clone of that.
     pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
-        if op.makes_room() { self.is_lacking_with_room(object, sh) } else { self.is_lacking(object, sh) }
+        if op.only_deletes() { self.is_lacking_with_room(object, sh) } else { self.is_lacking(object, sh) }
     }
 
-    /// [`Self::is_lacking`], but for members that have to act though they have no room for it.
+    /// [`Self::is_lacking`], but for members that have to act though they have no room for it. Not
+    /// where a member is away that may have the object: there would be fewer copies of what is left of
+    /// it than there are.
     pub(super) fn is_lacking_with_room(&self, object: &ObjectId, sh: &Shared) -> bool {
-        let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh) && !self.goes_without(osd, sh);
+        let (acting, size) = (&self.interval.acting, self.interval.size);
+        let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let all_know = acting.len() >= size || having >= self.interval.min_size;
+        let spared = |osd| all_know && self.goes_without(osd, sh);
+        let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh) && !spared(osd);
         self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
     }
 
@@ -146,7 +152,7 @@ impl Pg {
     pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(clone) = self.clone_waited_for(object, sh) else { return };
         let front = self.as_primary().and_then(|primary| primary.objects.peek(object)?.front());
-        let (waits, all) = front.map_or((false, false), |op| (self.keeps_waiting(&clone, op, sh), op.makes_room()));
+        let (waits, all) = front.map_or((false, false), |op| (self.keeps_waiting(&clone, op, sh), op.only_deletes()));
         if waits {
             self.recover_now(&clone, sh);
         } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())

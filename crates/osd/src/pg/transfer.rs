@@ -452,8 +452,9 @@ impl Pg {
                 || self.member().is_some_and(|member| member.damaged.get(&push.object) == Some(&push.version)));
         if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled && !damaged) {
             // It came already, and the acknowledgement was lost; or it is of no use here. Every
-            // part is acknowledged: who sends does not know that the last would do.
-            if wanted.is_none() {
+            // part is acknowledged: who sends does not know that the last would do. What is newer than
+            // our log has not come: its entry, which says that it is missing, was lost or overtaken.
+            if wanted.is_none() && push.version <= self.local.log.head() {
                 self.send_push_ack(from, &push.object, push.version, (push.transfer, push.part), sh);
             }
             return;

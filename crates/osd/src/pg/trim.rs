@@ -7,8 +7,10 @@
 //!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
 //! ```
 //! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that is
-//! served, as far as nobody with room lacks anything of a name: recovery and backfill may have to wait for
-//! the very room that trimming gives back (simulator, small devices full of clones, seeds 2851 and 3761).
+//! served, as far as nobody lacks anything of a name: recovery and backfill may have to wait for the very
+//! room that trimming gives back (simulator, small devices full of clones, seeds 2851 and 3761). Where
+//! somebody lacks a clone, its removal must not be the end of the last copy: an interval that ends
+//! before it is committed brings the live object back, which names the clone (seed 4961).
 //!
 //! What a pass has done is in the objects. The first pass of
 //! an interval looks at all clones of the group, for orphans. Later passes look only at clones that may
@@ -235,7 +237,7 @@ impl Pg {
         while now && self.trimming().busy.len() < ROOM {
             let trimming = self.trimming();
             let Some((object, found)) = trimming.candidates.pop_front() else { break };
-            let lacks = |object: &ObjectId| self.is_lacking_with_room(object, sh);
+            let lacks = |object: &ObjectId| self.is_lacking(object, sh);
             let lacking = lacks(&object) || found.iter().any(|id| lacks(&snaps::at(&object, *id)));
             let trimming = self.trimming();
             if lacking {

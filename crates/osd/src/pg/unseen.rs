@@ -41,12 +41,12 @@ impl Pg {
         primary.recovery.forget(object);
     }
 
-    /// The front of a queue waits until the object has been copied to others. What makes room does
-    /// not, and nothing waits for who stands aside.
+    /// The front of a queue waits until the object has been copied to others. What only deletes it
+    /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let front = self.as_primary().and_then(|primary| primary.objects.peek(object)?.front());
-        let Some(makes_room) = front.map(super::object::Pending::makes_room) else { return };
-        self.stop_pushing(object, makes_room, sh);
+        let Some(deletes) = front.map(super::object::Pending::only_deletes) else { return };
+        self.stop_pushing(object, deletes, sh);
     }
 
     /// Whether an operation has waited a while for what recovery brings.
