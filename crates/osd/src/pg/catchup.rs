@@ -68,11 +68,9 @@ impl Pg {
     /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what is
     /// missing now. (Otherwise updates of such objects wait.)
     pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
-        let anew = self.interval.acting.iter().copied().filter(|osd| self.takes_anew(*osd, update));
-        let anew: Vec<OsdId> = anew.collect();
-        let Some(primary) = self.primary() else { return };
+        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
         for (osd, peer) in &mut primary.peers {
-            if update.entry.deleted || anew.contains(osd) {
+            if update.entry.deleted || update.is_anew_at(*osd, &interval.acting) {
                 peer.missing.swap_remove(&update.object);
             } else if let Some(missing) = peer.missing.get_mut(&update.object) {
                 missing.need = update.version;

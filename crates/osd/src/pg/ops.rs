@@ -238,6 +238,11 @@ impl Pg {
         others.map(|osd| sh.peers.lease_until(*osd)).min().unwrap_or(Time::MAX)
     }
 
+    /// What is next of an object's operations.
+    pub(super) fn front_of(&self, object: &ObjectId) -> Option<&Pending> {
+        self.as_primary()?.objects.peek(object)?.front()
+    }
+
     /// Whether a member should have the object and has not.
     pub(super) fn lacks(&self, osd: OsdId, object: &ObjectId) -> bool {
         self.missing_at(osd).contains_key(object)
@@ -258,7 +263,7 @@ impl Pg {
         match wait {
             Wait::Missing | Wait::Degraded => Some(object.clone()),
             Wait::Clone => {
-                let front = self.as_primary()?.objects.peek(object)?.front()?;
+                let front = self.front_of(object)?;
                 self.clone_waited_for(object, sh).filter(|clone| self.keeps_waiting(clone, front, sh))
             }
             _ => None,

@@ -13,8 +13,8 @@
 //! stays where it is until a good one is there, so that what can be read of it is not given up for
 //! what nobody has.
 //!
-//! Invariants: an object becomes missing here or at a member only while no update of it is under
-//! way; a lost object is not missing for being damaged.
+//! Invariants: an object becomes missing here or at a member for its damage only while no update of
+//! it is under way; a lost object is not missing for being damaged.
 
 use super::local::Ops;
 use super::{Awaited, Pg};

@@ -144,6 +144,12 @@ impl InFlight {
         }
     }
 
+    /// Whether the member has the object as it should be with this update, also if it lacked it. (Others
+    /// than those that act are brought it.)
+    pub(super) fn is_anew_at(&self, osd: OsdId, acting: &[OsdId]) -> bool {
+        wipes(&self.effects) && acting.contains(&osd)
+    }
+
     /// What it is a clone of.
     pub(super) fn clone_source(&self) -> Option<ObjectId> {
         clone_source(&self.object, &self.effects)
@@ -304,7 +310,8 @@ impl Pg {
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
         for Ordered { update, .. } in &mut ordered {
             self.miss_clone(update);
-            let lacks = |osd: &&OsdId| self.lacks(**osd, &update.object) && !self.takes_anew(**osd, update);
+            let acting = &self.interval.acting;
+            let lacks = |osd: &&OsdId| self.lacks(**osd, &update.object) && !update.is_anew_at(**osd, acting);
             update.without = receivers.iter().filter(lacks).copied().collect();
             for osd in &receivers {
                 self.send_update(*osd, update, trim, sh);
@@ -332,12 +339,6 @@ impl Pg {
             primary.watching.note(object, watch_change, update.version, sh.now);
             primary.in_flight.push_back(update);
         }
-    }
-
-    /// Whether the member has the object as it should be with this update, also if it lacked it. (Others
-    /// than those that act are brought it.)
-    pub(super) fn takes_anew(&self, osd: OsdId, update: &InFlight) -> bool {
-        wipes(&update.effects) && self.interval.acting.contains(&osd)
     }
 
     fn send_update(&self, to: OsdId, update: &InFlight, trim: Version, sh: &mut Shared) {
@@ -429,10 +430,7 @@ impl Pg {
             return;
         }
         if anew && self.local.missing.contains_key(&object) {
-            if self.transfers.unstage(&object) {
-                ops.push(Op::Remove(key::incoming_key(self.id(), &object)));
-            }
-            self.local.found(&object, &mut ops);
+            self.drop_object(&object, &mut ops);
         }
         if !lost && apply_effects(self.id(), &object, &effects, payload, &mut ops).is_none() {
             return;

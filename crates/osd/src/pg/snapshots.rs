@@ -28,7 +28,7 @@ use super::watch::Own;
 use crate::evaluate::Brought;
 use crate::shared::Shared;
 use crate::snaps::{self, Found, Then};
-use nacre_types::{Name, ObjectId, SnapId};
+use nacre_types::{Name, ObjectId, OsdId, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::map::{PoolSnaps, SnapMode};
 use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp};
@@ -116,25 +116,21 @@ impl Pg {
 
     /// Whether somebody who gets updates of the object has to get the object first.
     pub(super) fn is_lacking(&self, object: &ObjectId, sh: &Shared) -> bool {
-        let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh);
-        self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
+        self.is_lacking_but(object, |_| false, sh)
     }
-
-    /// Whether the operation has to wait for a copy of the object, its own or a clone of that.
-    pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
-        if op.only_deletes() { self.is_lacking_with_room(object, sh) } else { self.is_lacking(object, sh) }
-    }
-
-    /// [`Self::is_lacking`], but for members that have to act though they have no room for it. Not
-    /// where a member is away that may have the object: there would be fewer copies of what is left of
-    /// it than there are.
-    pub(super) fn is_lacking_with_room(&self, object: &ObjectId, sh: &Shared) -> bool {
-        let (acting, size) = (&self.interval.acting, self.interval.size);
-        let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
-        let all_know = acting.len() >= size || having >= self.interval.min_size;
-        let spared = |osd| all_know && self.goes_without(osd, sh);
+    fn is_lacking_but(&self, object: &ObjectId, spared: impl Fn(OsdId) -> bool, sh: &Shared) -> bool {
         let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh) && !spared(osd);
         self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
+    }
+
+    /// Whether the operation has to wait for a copy of the object, its own or a clone of that. A deletion
+    /// waits for no member that has to act though it has no room; but where a member is away that may
+    /// have the object: there would be fewer copies of what is left of it than there are.
+    pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
+        let (acting, size) = (&self.interval.acting, self.interval.size);
+        let having = || acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let spares = op.only_deletes() && (acting.len() >= size || having() >= self.interval.min_size);
+        self.is_lacking_but(object, |osd| spares && self.goes_without(osd, sh), sh)
     }
 
     /// Whether the operation can do what it does with clones of its object.
@@ -151,8 +147,8 @@ impl Pg {
     /// Does something about it.
     pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(clone) = self.clone_waited_for(object, sh) else { return };
-        let front = self.as_primary().and_then(|primary| primary.objects.peek(object)?.front());
-        let (waits, all) = front.map_or((false, false), |op| (self.keeps_waiting(&clone, op, sh), op.only_deletes()));
+        let Some(front) = self.front_of(object) else { return };
+        let (waits, deletes) = (self.keeps_waiting(&clone, front, sh), front.only_deletes());
         if waits {
             self.recover_now(&clone, sh);
         } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())
@@ -160,7 +156,7 @@ impl Pg {
             self.load_context(&clone, sh);
         } else {
             // It may be on its way to somebody for whom nothing waits.
-            self.stop_pushing(&clone, all, sh);
+            self.stop_pushing(&clone, deletes, sh);
         }
     }
 

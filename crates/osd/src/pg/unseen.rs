@@ -44,8 +44,7 @@ impl Pg {
     /// The front of a queue waits until the object has been copied to others. What only deletes it
     /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let front = self.as_primary().and_then(|primary| primary.objects.peek(object)?.front());
-        let Some(deletes) = front.map(super::object::Pending::only_deletes) else { return };
+        let Some(deletes) = self.front_of(object).map(super::object::Pending::only_deletes) else { return };
         self.stop_pushing(object, deletes, sh);
     }
 
