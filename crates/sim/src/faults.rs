@@ -39,6 +39,7 @@ impl World {
         let which = if self.plan.rot && self.rng.one_in(3) { 22 } else { which };
         let which = if self.plan.moves && self.rng.one_in(3) { 28 } else { which };
         let which = if self.plan.index_rot && self.rng.one_in(2) { 29 } else { which };
+        let which = if self.plan.returns_full && self.rng.one_in(3) { 30 } else { which };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -77,6 +78,7 @@ impl World {
             }
             28 => self.move_monitor(mon),
             29 => self.rot_index(),
+            30 => self.return_full(osd),
             22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();
@@ -194,6 +196,15 @@ impl World {
         let until = self.now() + self.rng.between(SECOND, 5 * SECOND);
         self.process(who).full_until = until;
         self.note(|| format!("{who}'s disk is full"));
+    }
+
+    /// It lacks what is written meanwhile, and has no room for it when it comes back.
+    fn return_full(&mut self, who: Entity) {
+        let away = self.rng.between(SECOND / 2, 3 * SECOND);
+        let until = self.now() + away + self.rng.between(3 * SECOND, 8 * SECOND);
+        self.crash_for(who, away);
+        self.process(who).full_until = until;
+        self.note(|| format!("{who} comes back with a full disk"));
     }
 
     /// Connections with monitors break for no reason that anybody would see.

@@ -65,6 +65,8 @@ pub struct Plan {
     pub capacity: u64,
     /// OSDs' devices are really small, and clients fill them.
     pub small_disks: bool,
+    /// OSDs go away for a while and find their devices full, by somebody else, when they come back.
+    pub returns_full: bool,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged
     /// copies there would be nothing to heal from.
     pub rot: bool,
@@ -194,6 +196,7 @@ impl Plan {
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             index_rot: false,
             small_disks: false,
+            returns_full: seed % 10 == 7,
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
             programs: rng.one_in(2),
@@ -324,6 +327,7 @@ impl Plan {
             rot: false,
             index_rot: false,
             small_disks: false,
+            returns_full: false,
             beacons_ms: (2000, 30_000),
             claims: false,
             programs: false,

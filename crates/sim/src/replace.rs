@@ -14,6 +14,7 @@ use crate::disk::{DEVICE_LENGTH, Disk};
 use crate::plan::{Disks, MS, SECOND};
 use crate::process::Process;
 use crate::world::{Event, World};
+use nacre_osd::Osd;
 use nacre_store::Transaction;
 use nacre_types::{Entity, Instance, OsdId};
 use serde_json::json;
@@ -58,7 +59,7 @@ impl Losses {
 impl World {
     /// A disk is lost, if none has to stay.
     pub(crate) fn lose_disk(&mut self, osd: OsdId) {
-        if self.losses.now.is_some() || self.losses.count >= LOST_MAX || !self.is_spare(osd) || self.is_owed() {
+        if self.losses.now.is_some() || self.losses.count >= LOST_MAX || !self.is_spare(osd) || self.is_owed(osd) {
             return;
         }
         let Some(instance) = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.instance) else {
@@ -147,10 +148,25 @@ impl World {
 
     /// Whether anybody lacks an object, or may: then the only one that has it could be lost. An
     /// update that was never answered stays wanted once others have adopted its log entry, though
-    /// nobody has its data any more (`docs/faults.md`).
-    fn is_owed(&self) -> bool {
-        self.osds().into_iter().any(|osd| self.lacks(osd))
+    /// nobody has its data any more (`docs/faults.md`); or they have been told of it, and adopt it
+    /// next, as far as its log says more than theirs.
+    fn is_owed(&self, osd: OsdId) -> bool {
+        self.osds().into_iter().any(|osd| self.lacks(osd)) || self.knows_more(osd)
     }
+    /// Whether its log of some group says more than any other's.
+    fn knows_more(&self, osd: OsdId) -> bool {
+        let heads = |osd: OsdId| {
+            let role = self.processes[&Entity::Osd(osd)].osd();
+            role.into_iter().flat_map(Osd::pgs).map(|group| (group.id(), group.local.log.head()))
+        };
+        let mut others = BTreeMap::new();
+        for (group, head) in self.osds().into_iter().filter(|other| *other != osd).flat_map(heads) {
+            let most = others.entry(group).or_insert(head);
+            *most = head.max(*most);
+        }
+        heads(osd).any(|(group, head)| others.get(&group).is_none_or(|most| *most < head))
+    }
+
     fn lacks(&self, osd: OsdId) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
         role.is_none_or(|role| {
