@@ -5,12 +5,13 @@ use crate::Limits;
 use crate::company::Company;
 use crate::key;
 use crate::stories::{Host, MON, Monitors, PG, process};
+use bytes::Bytes;
 use nacre_store::{Event, ReadReply};
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, PoolId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::{Change, Pool, Weight};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::replication::Progress;
+use nacre_wire::msg::replication::{Progress, Push};
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
 
 const TOTAL: u64 = 128 << 20;
@@ -404,4 +405,40 @@ fn a_cursor_of_before_the_target_started_over_does_not_count() {
     company.lose = |_| false;
     company.wait(30_000);
     assert!(!company.has(target, &names[0]));
+}
+
+/// An object is pushed before its update's entry has come, which says that it is missing: the
+/// entry was lost, and is sent again. The push was acknowledged as one that had come already, the
+/// primary no longer counted the object as missing there, and the member never had it.
+#[test]
+fn what_is_newer_than_the_log_is_not_acknowledged() {
+    let mut company = Company::new(2, 2, 2);
+    company.write("a", b"x").expect("written");
+    let (version, _) = company.answer_of("a");
+    let [primary, member] = company.acting()[..] else { panic!("two") };
+    let (interval, epoch) = (company.monitors.map.pgs[&PG].since, company.monitors.map.epoch);
+    for (version, acknowledged) in [(version, true), (version.next_in(interval), false)] {
+        let push = Push {
+            pg: PG,
+            interval,
+            object: ObjectId::named("a"),
+            version,
+            absent: false,
+            part: 0,
+            last: true,
+            size: 1,
+            offset: 0,
+            attrs: Vec::new(),
+            omap: Vec::new(),
+            transfer: 1,
+        };
+        let host = company.host(member);
+        host.sent_to(primary);
+        let push = Message::Push(push, vec![Bytes::from_static(b"y")]);
+        host.tell(Entity::Osd(OsdId(primary)), epoch, push);
+        let answered = host.sent_to(primary).iter().any(|message| matches!(message, Message::PushAck(_)));
+        assert_eq!(answered, acknowledged, "{version}");
+    }
+    company.wait(3000);
+    assert_eq!(company.data_at(member, &ObjectId::named("a")), b"x");
 }

@@ -310,3 +310,39 @@ fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
     assert_eq!(company.read("b"), Ok(b"B".to_vec()));
     assert!(company.read("a").is_err(), "its client has not sent it again");
 }
+
+/// CEPH-50: half of the OSDs lose power and return. Nothing is copied while they are away, they are
+/// caught up by the log, and brought what was written meanwhile, not what they have.
+#[test]
+fn half_that_return_are_brought_what_they_missed_and_no_more() {
+    const MISSED: usize = 3;
+    for lost in [[0, 1], [1, 2], [2, 3], [0, 3]] {
+        let mut company = Company::new(6, 2, 4);
+        let name = |n: usize| format!("object-{n}");
+        for n in 0..40 {
+            company.write(&name(n), b"before").expect("all are there");
+        }
+        let acting = company.acting();
+        let hosts = lost.map(|place| acting[place]).map(|osd| company.kill(osd));
+        company.wait(20_000);
+        let sum = |company: &Company, of: fn(&crate::Counters) -> u64| -> u64 {
+            company.hosts.values().map(|host| of(host.osd.counters())).sum()
+        };
+        assert_eq!(sum(&company, |it| it.pushed), 0, "nothing moves while they are away");
+        for n in 0..MISSED {
+            company.write(&name(n), b"after").expect("two are enough");
+        }
+        for host in hosts {
+            company.revive(host, 2);
+        }
+        company.wait(20_000);
+        assert_eq!(sum(&company, |it| it.recovered), 2 * MISSED as u64, "what was written meanwhile, to both");
+        assert_eq!(sum(&company, |it| it.borders.started_over + it.scanned), 0, "nothing is compared");
+        for osd in acting {
+            for n in 0..40 {
+                let expected: &[u8] = if n < MISSED { b"after" } else { b"before" };
+                assert_eq!(company.data_at(osd, &ObjectId::named(&name(n))), expected);
+            }
+        }
+    }
+}

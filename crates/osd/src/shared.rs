@@ -154,7 +154,7 @@ pub struct Counters {
     pub writes: u64,
     /// Resends answered from memory.
     pub dedup_hits: u64,
-    /// Objects pushed to others.
+    /// Parts of objects pushed to others.
     pub pushed: u64,
     /// Objects received.
     pub recovered: u64,
