@@ -13,15 +13,16 @@
 //! said who it is; a frame with a deadline that has passed is dropped as long as none of its bytes
 //! has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
+use crate::owed::Owed;
 use bytes::BufMut;
 use nacre_types::{Entity, Epoch, Instance, Time};
-use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, OpReply, SubOp};
+use nacre_wire::msg::client::{OpFailure, OpReply};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{Frame, FrameError, FrameReader, Message};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Duration;
 
@@ -38,10 +39,8 @@ const QUEUE_BYTES_PAUSE: usize = 8 << 20;
 /// takes seconds.
 const UNOPENED_MAX: (usize, usize) = (4096, 129 << 20);
 const SLICES_MAX: usize = 512;
-/// Bytes of reads in hand for one client: more is not taken from it until some are answered. One read is always taken.
-const READS_MAX: u64 = 64 << 20;
-/// What a page of an omap is taken to be.
-const OMAP_REPLY: u64 = 1 << 20;
+/// Bytes that one client is owed: more is not taken from it until some are answered. One request is always taken.
+const OWED_MAX: u64 = 64 << 20;
 /// A pause longer than this with nothing to be sent means that answers were lost; their reads no longer count.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Queues of up to so many frames are looked through by [`Conn::check`].
@@ -139,9 +138,7 @@ pub struct Conn {
     queue_bytes: usize,
     /// Bytes of the first queued frame that have left.
     sent: usize,
-    /// Reads in hand by their request's number, and the bytes they may return.
-    reads: BTreeMap<u64, u64>,
-    reads_bytes: u64,
+    owed: Owed,
 }
 
 impl Conn {
@@ -167,8 +164,7 @@ impl Conn {
             queue: VecDeque::new(),
             queue_bytes: 0,
             sent: 0,
-            reads: BTreeMap::new(),
-            reads_bytes: 0,
+            owed: Owed::default(),
         }
     }
 
@@ -191,8 +187,7 @@ impl Conn {
     }
     /// Asserts that what is counted is what there is; queues that are long are not looked through.
     pub fn check(&self) {
-        let owed: u64 = self.reads.values().sum();
-        assert_eq!(self.reads_bytes, owed, "bytes that {:?} is owed for {} requests", self.who(), self.reads.len());
+        self.owed.check();
         if self.queue.len() <= CHECKED_MAX {
             let queued = self.queue.iter().map(|frame| (frame.end - frame.start) as usize + frame.payload_len);
             assert_eq!(self.queue_bytes, queued.sum::<usize>(), "bytes queued for {:?}", self.who());
@@ -207,36 +202,22 @@ impl Conn {
 
     /// Whether more work of this client may be taken: what it is owed stays bounded, also if it never reads.
     pub fn takes_work(&self) -> bool {
-        self.queue_bytes < QUEUE_BYTES_PAUSE && self.reads_bytes < READS_MAX
+        self.queue_bytes < QUEUE_BYTES_PAUSE && self.owed.bytes() < OWED_MAX
     }
     /// Half of what begins a pause.
     pub fn is_owed_little(&self) -> bool {
-        self.queue_bytes < QUEUE_BYTES_PAUSE / 2 && self.reads_bytes < READS_MAX / 2
+        self.queue_bytes < QUEUE_BYTES_PAUSE / 2 && self.owed.bytes() < OWED_MAX / 2
     }
     /// Whether a pause may end.
     pub fn takes_work_again(&mut self, now: Time) -> bool {
         if self.queue.is_empty() && now.since(self.paused_at) > PAUSE_MAX {
-            self.reads.clear();
-            self.reads_bytes = 0;
+            self.owed.forget();
         }
         self.is_owed_little()
     }
-    /// A client's operation is handed to the role.
+    /// A client's request is handed to the role.
     pub fn note_request(&mut self, message: &Message) {
-        let Message::OpRequest(request, _) = message else { return };
-        let bytes: u64 = request
-            .ops
-            .iter()
-            .map(|op| match op {
-                SubOp::Read { length, .. } => (*length).min(OP_BYTES_MAX),
-                SubOp::OmapList { .. } | SubOp::OmapGet { .. } => OMAP_REPLY,
-                _ => 0,
-            })
-            .sum();
-        if bytes > 0 {
-            let former = self.reads.insert(request.request.sequence, bytes).unwrap_or(0);
-            self.reads_bytes = self.reads_bytes + bytes - former;
-        }
+        self.owed.note_request(message);
     }
 
     /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake
@@ -245,11 +226,7 @@ impl Conn {
         if self.state != State::Open && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1) {
             return false;
         }
-        if let Message::OpReply(reply, _) = &message
-            && let Some(bytes) = self.reads.remove(&reply.request.sequence)
-        {
-            self.reads_bytes -= bytes;
-        }
+        self.owed.note_answer(&message);
         let start = self.fronts_base + self.fronts.len() as u64;
         let mut frame = Frame { epoch, message };
         if !frame.try_put_front(&mut self.fronts) {
@@ -387,11 +364,12 @@ impl Conn {
         Ok(true)
     }
 
-    /// Gives back headers that have left while the queue never became empty.
+    /// Gives back heads that have left while the queue never became empty.
     fn trim_fronts(&mut self) {
         let first = self.queue.front().map_or(self.fronts_base + self.fronts.len() as u64, |frame| frame.start);
         let gone = (first - self.fronts_base) as usize;
-        if gone > FRONTS_KEPT {
+        // What is left is moved: not more than what is gone, or a long queue would be moved again and again.
+        if gone > FRONTS_KEPT.max(self.fronts.len() - gone) {
             self.fronts.drain(..gone);
             self.fronts_base = first;
         }
@@ -621,7 +599,7 @@ mod tests {
 
     /// A read of 8 MiB.
     fn ask(sequence: u64) -> Message {
-        use nacre_wire::msg::client::{OpRequest, RequestId};
+        use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
         let request = RequestId { sequence, ..RequestId::default() };
         let ops = vec![SubOp::Read { offset: 0, length: 8 << 20 }];
         let (pg, object) = (nacre_types::PgId::replicated(nacre_types::PoolId(1), 0), nacre_types::ObjectId::default());
@@ -643,7 +621,7 @@ mod tests {
     fn a_read_that_is_sent_again_is_owed_once() {
         let mut conn = of_client();
         (0..100).for_each(|_| conn.note_request(&ask(1)));
-        assert!(conn.takes_work() && conn.reads_bytes == 8 << 20, "{} bytes are owed", conn.reads_bytes);
+        assert!(conn.takes_work() && conn.owed.bytes() == 8 << 20, "{} bytes are owed", conn.owed.bytes());
     }
 
     /// Answers may be lost (with a lease, or refused for an old map): after a while what was asked
@@ -652,14 +630,14 @@ mod tests {
     #[test]
     fn answers_that_never_come_do_not_end_a_client() {
         let mut conn = of_client();
-        (0..READS_MAX >> 23).for_each(|n| conn.note_request(&ask(n)));
+        (0..OWED_MAX >> 23).for_each(|n| conn.note_request(&ask(n)));
         conn.paused_at = Time::ZERO + Duration::from_secs(100);
         let later = conn.paused_at + PAUSE_MAX + Duration::from_millis(1);
         assert!(!conn.takes_work() && !conn.takes_work_again(conn.paused_at + PAUSE_MAX));
         conn.push(Epoch(1), Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }), None);
         assert!(!conn.takes_work_again(later), "it has not read what lies here");
         assert_eq!(conn.queue.pop_front().map(|frame| frame.payload_len), Some(0));
-        assert!(conn.takes_work_again(later) && conn.reads.is_empty() && conn.reads_bytes == 0);
+        assert!(conn.takes_work_again(later) && conn.owed.bytes() == 0);
     }
 
     /// A peer that is always a little behind: the queue never becomes empty. What has left of it was kept until it did.
@@ -691,7 +669,7 @@ mod tests {
             }
             assert_eq!(conn.flush(&mut traffic, || Time::ZERO), Ok(false), "it never has all");
             let waiting: u64 = conn.queue.iter().map(|frame| frame.end - frame.start).sum();
-            assert!(conn.fronts.len() <= waiting as usize + 2 * FRONTS_KEPT, "{} of {waiting}", conn.fronts.len());
+            assert!(conn.fronts.len() <= 2 * waiting as usize + 2 * FRONTS_KEPT, "{} of {waiting}", conn.fronts.len());
             assert_eq!(conn.queue_bytes(), waiting as usize);
         }
     }
@@ -709,7 +687,7 @@ mod tests {
                 }
             })
             .count() as u64;
-        assert_eq!(asked, READS_MAX >> 23);
+        assert_eq!(asked, OWED_MAX >> 23);
         conn.note_request(&ask(1));
         for sequence in 1..=asked {
             assert!(!conn.takes_work_again(Time::ZERO) || sequence > asked / 2);
@@ -717,7 +695,7 @@ mod tests {
             let reply = OpReply { request, failure: None, version: Version::NONE, results: Vec::new(), attempt: 1 };
             conn.push(Epoch::NONE, Message::OpReply(reply, Vec::new()), None);
         }
-        assert!(conn.takes_work() && conn.reads.is_empty() && conn.reads_bytes == 0);
+        assert!(conn.takes_work() && conn.owed.bytes() == 0);
     }
 
     /// (Planted by a stranger.) The kernel takes 1,024 pieces at once. A read of what was never written is a piece for

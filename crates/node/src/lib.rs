@@ -45,6 +45,7 @@ mod meta;
 mod meta_access;
 mod moved;
 mod net;
+mod owed;
 mod pipelined;
 mod reactor;
 mod reserve;
