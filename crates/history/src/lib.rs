@@ -1,6 +1,6 @@
 //! Histories of reads, writes and compare-and-sets on named registers, and whether they are linearizable (DESIGN §11).
 //!
-//! * [`record`]: one operation, one line of JSON (`docs/formats/history.md`);
+//! * [`record`]: one operation, one line of JSON, whose fields it documents;
 //! * [`check()`]: Wing & Gong's search with Lowe's memory of visited states, one register at a
 //!   time: linearizability is local, so a history is linearizable if each register's part is.
 //!

@@ -5,13 +5,15 @@ use super::site::Site;
 use crate::bounded;
 use crate::cluster::{Cluster, all_groups};
 use crate::machine::resident_mib;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::fs::{self, File};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const OBJECTS: u64 = 1_000_000;
 const HANG: Duration = Duration::from_mins(2);
+const CHECK_MAX: Duration = Duration::from_mins(20);
 /// After a start, until memory is looked at: what it checks at first is done.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -56,6 +58,32 @@ fn many(site: &mut Site, objects: u64) -> Result<()> {
     let work = Work { mode: "overwrite", objects: 1000, seconds: 3, kept: objects, keep: false, ..work };
     Load::begin(&cluster, work)?.finish()?;
     site.figures.proved("written and read back after the start");
+    check_store(site, &mut cluster, objects)
+}
+
+/// Kills the OSD and checks its store, with all data: how much memory and time that takes (F53).
+fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<()> {
+    cluster.kill("osd.0")?;
+    let said = cluster.dir().join("check.json");
+    let mut command = cluster.command();
+    command.args(["store", "check"]).arg(cluster.dir().join("osd.0"));
+    command.stdout(File::create(&said).context("a file for what the check says")?);
+    let (begun, mut peak) = (Instant::now(), 0.0_f64);
+    let mut child = command.spawn().context("`nacre store check`")?;
+    let ended = bounded::until("the store is checked", CHECK_MAX, || {
+        peak = peak.max(resident_mib(child.id()).unwrap_or(0.0));
+        child.try_wait().context("waiting for the check")
+    });
+    if ended.is_err() {
+        let _ = child.kill();
+    }
+    ensure!(ended?.success(), "the store is not sound: {}", fs::read_to_string(&said).unwrap_or_default());
+    let said: Value = serde_json::from_slice(&fs::read(&said).context("what the check says")?)?;
+    let found = said["stores"][0]["objects"].as_u64().context("how many objects it found")?;
+    ensure!(found >= objects, "the check found {found} objects of {objects}");
+    site.figures.note("killed, and its store checked with all data in", begun.elapsed().as_secs_f64(), "s");
+    site.figures.note("memory of the check at most", peak, "MiB");
+    site.figures.proved(&format!("{found} objects and records in the store, all sound"));
     Ok(())
 }
 
