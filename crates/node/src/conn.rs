@@ -219,6 +219,10 @@ impl Conn {
     pub fn note_request(&mut self, message: &Message) {
         self.owed.note_request(message);
     }
+    /// The role has taken up a client's watch of metadata.
+    pub fn note_watched(&mut self, watch: u64) {
+        self.owed.note_watched(watch);
+    }
 
     /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake
     /// and there is enough already.

@@ -2,7 +2,7 @@
 //!
 //! A request of some bytes may ask for megabytes, and a thousand of them come in one turn. What is
 //! asked for counts when the request is handed to the role, and until its answer is queued: nothing
-//! more is taken from a client to whom much is owed. Requests are counted by their kind and number,
+//! more is taken from a client to whom much is owed. Of a watch only what it is told at once counts. Requests are counted by their kind and number,
 //! so one that is sent again counts once.
 //!
 //! Invariant: `bytes` is the sum of `asked`.
@@ -112,6 +112,11 @@ impl Owed {
             self.bytes -= bytes;
         }
     }
+    /// The role has taken up a watch: what there is to tell at once is queued. A watch that begins
+    /// behind what this monitor has applied is told nothing until that has come.
+    pub fn note_watched(&mut self, watch: u64) {
+        self.bytes -= self.asked.remove(&Request::Watch(watch)).unwrap_or(0);
+    }
     /// Answers were lost: what was asked for does not count any more.
     pub fn forget(&mut self) {
         *self = Self::default();
@@ -187,6 +192,20 @@ mod tests {
         owed.note_request(&watch(0));
         owed.note_request(&call(1, MetaCall::KeepAlive { lease: 1 }));
         assert_eq!(owed.bytes(), 0, "little is not counted");
+    }
+
+    /// Watches that begin behind what their monitor has applied counted until they were told
+    /// something: a client with more than sixteen was not read from for five seconds, again and again.
+    #[test]
+    fn a_watch_that_waits_is_owed_nothing() {
+        let mut owed = Owed::default();
+        for watch in 0..1000 {
+            owed.note_request(&Message::MetaWatch(MetaWatch { watch, span: all(), from: 1 << 40 }));
+            assert_eq!(owed.bytes(), 4 * MIB);
+            owed.note_watched(watch);
+        }
+        owed.check();
+        assert_eq!(owed.bytes(), 0);
     }
 
     /// Numbers of operations, requests, watches and commands are counted each for itself.

@@ -9,6 +9,7 @@ use crate::watchdog;
 use nacre_osd::{DeviceCall, Timing};
 use nacre_store::{DeviceError, Event, StoreFailure};
 use nacre_types::{Entity, Time};
+use nacre_wire::Message;
 use rustix::io::Errno;
 
 impl Reactor {
@@ -78,7 +79,16 @@ impl Reactor {
                 break;
             }
             let Some(input) = node.client_inbox.pop_front() else { break };
+            let watch = match &input {
+                Input::Message { from, message: Message::MetaWatch(ask), .. } => Some((*from, ask.watch)),
+                _ => None,
+            };
             any |= self.give(node, at, now, input, &mut actions);
+            if let Some((from, watch)) = watch
+                && let Some(conn) = node.links.conn(from).and_then(|id| self.conns[id].as_mut())
+            {
+                conn.note_watched(watch);
+            }
         }
         if let Role::Client(access) = &mut node.role {
             any |= access.take_calls(now);
