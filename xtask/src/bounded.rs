@@ -13,8 +13,16 @@ const LOOK: Duration = Duration::from_millis(1);
 /// # Errors
 /// When it does not start, or does not end in time.
 pub fn output(command: &mut Command, limit: Duration) -> Result<Output> {
+    output_with(command, Stdio::null(), limit)
+}
+
+/// As [`output`], with something to read.
+///
+/// # Errors
+/// As there.
+pub fn output_with(command: &mut Command, input: Stdio, limit: Duration) -> Result<Output> {
     let shown = shown(command);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.as_mut().map_err(|why| anyhow::anyhow!("`{shown}` does not start: {why}"))?;
     // A full pipe would hold it up: both are read while it runs.
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));

@@ -17,6 +17,7 @@ mod degraded;
 mod faults;
 mod figures;
 mod files;
+mod findings;
 mod full;
 mod growth;
 pub mod guard;
@@ -121,6 +122,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "rolling",
         about: "fresh clusters under load, members restarted in any order (--rounds, 500 without): every group is written within 5 s",
         run: rolling::run,
+    },
+    Scenario {
+        name: "findings",
+        about: "what once broke Nacre, done again on processes, each on a cluster of its own (a quarter of an hour)",
+        run: findings::run,
     },
     Scenario {
         name: "tree",

@@ -1,0 +1,124 @@
+//! What lost or hid data: F1, F2, F4.
+
+use super::{Ledger, OSDS, POOL, WELL_MAX, kill, probe, start, verify};
+use crate::bounded;
+use crate::cluster::Cluster;
+use crate::show::site::Site;
+use anyhow::{Context, Result, ensure};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What is asked for while an OSD is stopped, which others notice after some seconds.
+const WHILE_STOPPED: Duration = Duration::from_millis(1_500);
+
+/// Each OSD is called down while it lives, comes back by itself, is killed and started: it must not
+/// be who it was. Then every one of them alone has everything.
+pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let ledger = Ledger::begin(cluster, POOL, 64)?;
+    for id in 0..OSDS {
+        cluster.ask(&["osd", "down", &id.to_string()])?;
+        // It does not wait: how far it is when it is killed is another each time.
+        sleep(Duration::from_millis(u64::from(id) * 400));
+        cluster.kill(&format!("osd.{id}"))?;
+        start(cluster, id)?;
+        probe(cluster).with_context(|| format!("after osd.{id}"))?;
+    }
+    let ledger = ledger.end()?;
+    cluster.await_health(WELL_MAX)?;
+    verify(cluster, POOL, &ledger)?;
+    cluster.ask(&["pool", "set", POOL, "min_size", "1"])?;
+    for left in 0..OSDS {
+        let others: Vec<u32> = (0..OSDS).filter(|id| *id != left).collect();
+        for id in &others {
+            kill(cluster, *id)?;
+            // Those that are left must have agreed before the next one goes.
+            sleep(Duration::from_secs(2));
+        }
+        verify(cluster, POOL, &ledger).with_context(|| format!("osd.{left} alone"))?;
+        for id in others {
+            start(cluster, id)?;
+        }
+        cluster.await_health(WELL_MAX)?;
+    }
+    Ok(())
+}
+
+/// Objects of an OSD that is out are erased page by page. It comes in again meanwhile, and then the
+/// others die: what it says it has, it has.
+pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    cluster.ask(&["pool", "create", "wide", "--size", "2", "--min-size", "1", "--pg-num", "1"])?;
+    cluster.await_health(WELL_MAX)?;
+    let ledger = Ledger::begin(cluster, "wide", 3_000)?;
+    sleep(Duration::from_secs(20));
+    let ledger = ledger.end()?;
+    for (wait_ms, id) in [0, 200, 1_000].into_iter().zip(0..OSDS) {
+        let id_text = id.to_string();
+        cluster.ask(&["osd", "reweight", &id_text, "0"])?;
+        cluster.await_health(WELL_MAX)?;
+        sleep(Duration::from_millis(wait_ms));
+        cluster.ask(&["osd", "reweight", &id_text, "1"])?;
+        cluster.await_health(WELL_MAX)?;
+        for victim in 0..OSDS {
+            kill(cluster, victim)?;
+            verify(cluster, "wide", &ledger).with_context(|| format!("osd.{id} in again, osd.{victim} dead"))?;
+            start(cluster, victim)?;
+            cluster.await_health(WELL_MAX)?;
+        }
+    }
+    Ok(())
+}
+
+/// A replica stands still, so an update cannot be committed: a listing may wait, but must not show
+/// what may yet be lost, nor hide what may yet be there.
+pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    cluster.ask(&["pool", "create", "one", "--size", "3", "--pg-num", "1"])?;
+    cluster.await_health(WELL_MAX)?;
+    let said = cluster.ask(&["object", "where", "one", "a"])?;
+    let acting = said["places"][0]["acting"].as_array().context("no acting set")?.clone();
+    let replicas: Vec<String> = acting[1..].iter().map(|osd| format!("osd.{osd}")).collect();
+    let mut listed = 0;
+    for (round, word) in (0..8).zip(["put", "rm"].into_iter().cycle()) {
+        let name = format!("object-{}", round / 2);
+        let who = &replicas[round / 2 % replicas.len()];
+        cluster.signal(who, "STOP")?;
+        let mut change = spawn(cluster, word, &name)?;
+        sleep(Duration::from_millis(200));
+        let list = bounded::output(cluster.command().args(["object", "ls", "one"]), WHILE_STOPPED);
+        let done = change.0.try_wait().context("waiting for a client")?.is_some();
+        cluster.signal(who, "CONT")?;
+        if let Ok(list) = list
+            && list.status.success()
+            && !done
+        {
+            listed += 1;
+            let shown = String::from_utf8_lossy(&list.stdout).contains(&name);
+            ensure!(shown == (word == "rm"), "{word} {name} hangs, and the listing shows it: {shown}");
+        }
+        let status = bounded::ended(&mut change.0, WELL_MAX)?;
+        ensure!(status.success(), "{word} {name} failed");
+        let shown = cluster.ask(&["object", "ls", "one"])?.to_string().contains(&name);
+        ensure!(shown == (word == "put"), "{word} {name} is done, and the listing shows it: {shown}");
+    }
+    println!("  {listed} of 8 listings did not wait");
+    cluster.await_health(WELL_MAX)
+}
+
+/// A client, killed when dropped.
+struct Client(Child);
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn(cluster: &Cluster, word: &str, name: &str) -> Result<Client> {
+    let mut command = cluster.command();
+    command.args(["object", word, "one", name]);
+    if word == "put" {
+        command.arg(cluster.dir().join("cluster.toml"));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.spawn().map(Client).context("nacre does not start")
+}

@@ -1,0 +1,150 @@
+//! What once broke Nacre, done again on processes (`docs/findings.md`). Each on a cluster of its own.
+//!
+//! Findings that want sizes or machines of their own have scenarios of their own: F18 and F52
+//! `growth`, F29 `rolling`, F30 `hung`, F13 to F15 and F24 `full`, F33 to F35 `hostile`, F50 and
+//! F53 `ten-million`; F31 is in `./x chaos`. `docs/findings.md` says which tests of the command
+//! line have the others.
+//!
+//! * [`data`]: what lost or hid data; [`stops`]: what stopped daemons or kept others waiting;
+//! * [`strangers`]: copies and monitors that come back.
+
+mod data;
+mod stops;
+mod strangers;
+
+use super::site::Site;
+use crate::bounded;
+use crate::cluster::{Cluster, succeeds};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// Until everything is well again.
+const WELL_MAX: Duration = Duration::from_mins(3);
+const WORK_MAX: Duration = Duration::from_mins(10);
+/// What an operation may take afterwards.
+const BOUND_MS: &str = "5000";
+const OSDS: u32 = 3;
+const POOL: &str = "data";
+
+/// What is done again: the finding, and what is tried.
+struct Again(&'static str, &'static str, fn(&mut Site, &mut Cluster) -> Result<()>);
+
+/// Copies of [`POOL`]'s objects: two where an OSD has to be out.
+fn copies(id: &str) -> u32 {
+    if id == "F2" { 2 } else { 3 }
+}
+
+const ALL: &[Again] = &[
+    Again("F1", "marked down while it lives, killed and started, each in turn", data::marked_down_alive),
+    Again("F2", "out and in again while what it had is being erased", data::in_while_erasing),
+    Again("F4", "listings while an update hangs", data::listed_while_it_hangs),
+    Again("F10", "an omap larger than the log, a snapshot, a small write", stops::large_omap),
+    Again("F11", "large transactions of metadata, four at once", stops::large_transactions),
+    Again("F12", "scattered bytes beside puts", stops::scattered_bytes),
+    Again("F16", "calls that the clock ends with much garbage", stops::garbage),
+    Again("F17", "puts to groups that do not serve, beside others", stops::blocked_groups),
+    Again("F22", "a copy of an OSD's folder is started elsewhere", strangers::copied_osd),
+    Again("F26", "a monitor is removed and added again at another port", strangers::monitor_comes_back),
+    Again("F41", "a pool of 60,000 objects is removed beside puts", stops::pool_removed),
+];
+
+/// Shows it.
+///
+/// # Errors
+/// What is not as it should be.
+pub fn run(site: &mut Site) -> Result<()> {
+    for Again(id, what, again) in ALL {
+        let mut cluster = site.cluster(3, OSDS)?;
+        let done = create(&cluster, POOL, copies(id), 32).and_then(|()| again(site, &mut cluster));
+        done.with_context(|| format!("{id}: {what}"))?;
+        everybody_lives(&mut cluster).with_context(|| format!("{id}: {what}"))?;
+        site.figures.proved(&format!("{id}: {what}"));
+        let folder = cluster.dir().to_owned();
+        drop(cluster);
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes a pool, and waits until it is well.
+fn create(cluster: &Cluster, pool: &str, size: u32, groups: u32) -> Result<()> {
+    cluster.ask(&["pool", "create", pool, "--size", &size.to_string(), "--pg-num", &groups.to_string()])?;
+    cluster.await_health(WELL_MAX)
+}
+
+/// No daemon ended by itself, and every group is written, called, read and deleted.
+fn everybody_lives(cluster: &mut Cluster) -> Result<()> {
+    cluster.await_health(WELL_MAX)?;
+    for who in daemons() {
+        ensure!(cluster.ended(&who)?.is_none(), "{who} ended by itself");
+    }
+    probe(cluster)
+}
+
+fn daemons() -> impl Iterator<Item = String> {
+    (0..3).map(|id| format!("mon.{id}")).chain((0..OSDS).map(|id| format!("osd.{id}")))
+}
+
+/// Every group is written, called, read and deleted in time.
+fn probe(cluster: &Cluster) -> Result<()> {
+    let mut command = cluster.command();
+    command.args(["bench", "ledger", "probe", "--pool", POOL, "--bound-ms", BOUND_MS]);
+    succeeds(&mut command, WORK_MAX).map(drop)
+}
+
+/// An OSD is killed, and everybody knows.
+fn kill(cluster: &mut Cluster, id: u32) -> Result<()> {
+    cluster.kill(&format!("osd.{id}"))?;
+    // It must not be taken for up before it is again.
+    cluster.ask(&["osd", "down", &id.to_string()]).map(drop)
+}
+
+fn start(cluster: &mut Cluster, id: u32) -> Result<()> {
+    cluster.run("osd", id)?;
+    cluster.await_osd(id, true, WELL_MAX).map(drop)
+}
+
+/// Clients that write down what was acknowledged. Killed when dropped.
+struct Ledger {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Ledger {
+    /// Begins: clients with so many objects each.
+    fn begin(cluster: &Cluster, pool: &str, objects: u32) -> Result<Self> {
+        let file = cluster.dir().join(format!("{pool}.ledger"));
+        let said = File::create(file.with_extension("said")).context("a file for what clients say")?;
+        let mut command = cluster.command();
+        command.args(["bench", "ledger", "write", "--pool", pool, "--clients", "8", "--seconds", "1800"]);
+        command.args(["--objects", &objects.to_string()]).arg(&file);
+        command.stdin(Stdio::null()).stdout(said.try_clone().context("using a file twice")?).stderr(said);
+        Ok(Self { child: command.spawn().context("nacre does not start")?, file })
+    }
+
+    /// Ends them; what they wrote down.
+    fn end(mut self) -> Result<PathBuf> {
+        fs::write(self.file.with_extension("ledger.stop"), "").context("telling clients to stop")?;
+        let status = bounded::ended(&mut self.child, WELL_MAX).context("the clients")?;
+        let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
+        ensure!(status.success(), "the clients failed: {}", said.trim());
+        Ok(self.file.clone())
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads everything back that was acknowledged, and lists it; how many objects.
+fn verify(cluster: &Cluster, pool: &str, ledger: &PathBuf) -> Result<Value> {
+    let mut command = cluster.command();
+    succeeds(command.args(["bench", "ledger", "verify", "--pool", pool]).arg(ledger), WORK_MAX)
+}

@@ -1,0 +1,247 @@
+//! What stopped daemons or kept others waiting: F10, F11, F12, F16, F17, F41.
+
+use super::{OSDS, POOL, WELL_MAX, WORK_MAX, create, daemons, kill, probe, start};
+use crate::bounded;
+use crate::cluster::{Cluster, succeeds};
+use crate::show::load::{Load, Work, field};
+use crate::show::site::Site;
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+/// What operations of others may take meanwhile.
+const OTHERS_MAX: Duration = Duration::from_secs(5);
+const SEEN_MAX: Duration = Duration::from_mins(1);
+
+/// An object's omap gets as large as it may, more than a store's log of 128 MiB once took. Then a
+/// snapshot, and five bytes: all of it is cloned.
+pub fn large_omap(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let mut command = cluster.command();
+    command.args(["bench", "object", "omap", "--size", "16KiB", "--depth", "16", "--objects", "1", "--keep"]);
+    let said = bounded::output(command.args(["--seconds", "40", "--pool", POOL]), WORK_MAX)?;
+    // It may be refused when the map is as large as it may be.
+    println!("  {}", String::from_utf8_lossy(&said.stderr).lines().last().unwrap_or("no refusal"));
+    let names = cluster.ask(&["object", "ls", POOL])?;
+    let name = names[0].as_str().context("no object")?.to_owned();
+    cluster.ask(&["pool", "snap", "create", POOL, "s"])?;
+    put(cluster, POOL, &name, b"hello").context("five bytes")?;
+    let used = field(&cluster.ask(&["df"])?, "used_bytes") / f64::from(1 << 20);
+    site.figures.note("F10: used with an omap and its clone, three copies", used, "MiB");
+    restart_all(cluster)?;
+    put(cluster, POOL, &name, b"again").context("five bytes after a restart")?;
+    cluster.ask(&["pool", "snap", "rm", POOL, "s"])?;
+    cluster.ask(&["object", "rm", POOL, &name]).map(drop)
+}
+
+/// Rounds of four transactions of 455 kB at once: monitors of the default size stopped after one.
+pub fn large_transactions(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let value = "x".repeat(65_000);
+    for round in 0..12 {
+        let puts = |lane: u32| {
+            let put = |n: u32| json!({ "put": format!("large/{lane}/{n}"), "value": format!("{round}{value}") });
+            json!({ "then": (0..7).map(put).collect::<Vec<_>>() }).to_string()
+        };
+        let all: Vec<Result<Output>> = thread::scope(|scope| {
+            let begin = |lane| {
+                let input = file(cluster, &format!("transaction-{lane}"), &puts(lane));
+                let mut command = cluster.command();
+                command.args(["meta", "txn"]);
+                scope.spawn(move || {
+                    let input = File::open(input?).context("reading what was just written")?;
+                    bounded::output_with(&mut command, input.into(), SEEN_MAX)
+                })
+            };
+            let lanes: Vec<_> = (0..4).map(begin).collect();
+            lanes.into_iter().map(|lane| lane.join().expect("nobody panics")).collect()
+        });
+        for output in all {
+            let output = output.context("a transaction")?;
+            ensure!(output.status.success(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    restart_all(cluster)?;
+    let value = cluster.command().args(["meta", "get", "large/3/6"]).output().context("nacre does not start")?;
+    let text = String::from_utf8_lossy(&value.stdout);
+    ensure!(text.contains("11xxx"), "the last round is not what is there");
+    cluster.ask(&["meta", "rm", "--prefix", "large/"]).map(drop)
+}
+
+/// One update of many bytes, each in a block of its own, beside large puts: by the bytes it is small.
+pub fn scattered_bytes(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let script = file(
+        cluster,
+        "scattered.lua",
+        "function f(i, o)\n  for n = 0, 199 do objclass.write(n * 65536 + 7, 1, i) end\nend\nobjclass.register(f)\n",
+    )?;
+    let large = cluster.dir().join("large");
+    fs::write(&large, vec![7; 8 << 20]).context("a file to put")?;
+    let change = |lane: u32, round: u32| {
+        let name = format!("lane-{lane}-{}", round % 4);
+        if lane.is_multiple_of(2) {
+            return evaluating(cluster, &name, &script, &["--input", "x"]);
+        }
+        let mut command = cluster.command();
+        command.args(["object", "put", POOL, &name]).arg(&large);
+        command
+    };
+    thread::scope(|scope| {
+        let begin = |lane| {
+            let commands: Vec<Command> = (0..12).map(|round| change(lane, round)).collect();
+            let one_by_one = |mut command: Command| succeeds(&mut command, SEEN_MAX).map(drop);
+            scope.spawn(move || commands.into_iter().try_for_each(one_by_one))
+        };
+        let lanes: Vec<_> = (0..6).map(begin).collect();
+        lanes.into_iter().try_for_each(|lane| lane.join().expect("nobody panics"))
+    })
+}
+
+/// Calls that make garbage until the clock ends them: their objects answer, and heavy calls of others.
+pub fn garbage(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let hostile = file(
+        cluster,
+        "garbage.lua",
+        "function f(i, o)\n  local t = {}\n  while true do\n    for n = 1, 300 do t[n] = string.rep('x', 10000 + n) end\n  end\nend\nobjclass.register(f)\n",
+    )?;
+    let honest = file(
+        cluster,
+        "heavy.lua",
+        "function f(i, o)\n  local sum = 0\n  for n = 1, 300000 do sum = sum + n % 7 end\n  o:append(tostring(sum))\nend\nobjclass.register(f, { read_only = true })\n",
+    )?;
+    for round in 0..6 {
+        let name = format!("object-{round}");
+        put(cluster, POOL, &name, b"x")?;
+        let ended = eval(cluster, &name, &hostile);
+        ensure!(ended.is_err(), "it ends well, and has no end");
+        let said = format!("{:#}", ended.err().context("an error")?);
+        for what in [&name, "another"] {
+            if what == "another" {
+                put(cluster, POOL, what, b"y")?;
+            }
+            let begun = Instant::now();
+            let mut command = cluster.command();
+            let got = succeeds(command.args(["object", "stat", POOL, what]), OTHERS_MAX);
+            got.with_context(|| format!("{what} after {said}"))?;
+            eval(cluster, what, &honest).with_context(|| format!("{what} after {said}"))?;
+            ensure!(begun.elapsed() < OTHERS_MAX * 2, "{what} took {:?}", begun.elapsed());
+        }
+        println!("  {}", said.lines().last().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Two of three members of some groups are dead. Puts to those wait; others of the same OSD go on.
+pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    cluster.ask(&["pool", "create", "pairs", "--size", "2", "--min-size", "2", "--pg-num", "16"])?;
+    create(cluster, "single", 1, 16)?;
+    let large = cluster.dir().join("large");
+    fs::write(&large, vec![7; 4 << 20]).context("a file to put")?;
+    cluster.ask(&["flag", "set", "noout"])?;
+    kill(cluster, 0)?;
+    let is_at_osd_0 = |pool: &str, name: &str| -> Result<bool> {
+        let said = cluster.ask(&["object", "where", pool, name])?;
+        let up = said["places"][0]["up"].as_array().context("no place")?;
+        Ok(up.iter().any(|osd| osd == 0) || up.len() < 2 && pool == "pairs")
+    };
+    let (mut waits, mut serve) = (Vec::new(), Vec::new());
+    for n in 0..60 {
+        let name = format!("object-{n}");
+        if is_at_osd_0("pairs", &name)? { &mut waits } else { &mut serve }.push(name);
+    }
+    ensure!(waits.len() >= 8 && serve.len() >= 4, "{} wait and {} are served", waits.len(), serve.len());
+    let mut clients = Vec::new();
+    for name in waits.iter().take(12) {
+        let mut command = cluster.command();
+        command.args(["object", "put", "pairs", name]).arg(&large);
+        clients.push(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    }
+    let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
+    let others = (|| -> Result<()> {
+        while begun.elapsed() < Duration::from_secs(25) {
+            for name in &serve {
+                let before = Instant::now();
+                let mut command = cluster.command();
+                succeeds(command.args(["object", "put", "pairs", name]).arg(&large), OTHERS_MAX)
+                    .with_context(|| format!("{name}, which is served"))?;
+                slowest = slowest.max(before.elapsed());
+            }
+        }
+        Ok(())
+    })();
+    for client in &mut clients {
+        let _ = client.kill();
+        let _ = client.wait();
+    }
+    others?;
+    site.figures.at_most(OTHERS_MAX.as_secs_f64(), "F17: slowest put of 4 MiB beside", slowest.as_secs_f64(), "s");
+    start(cluster, 0)?;
+    cluster.ask(&["flag", "unset", "noout"])?;
+    cluster.await_health(WELL_MAX)
+}
+
+/// A pool of small objects is removed while others put.
+pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    create(cluster, "many", 3, 8)?;
+    let mut command = cluster.command();
+    command.args(["bench", "fill", "write", "--set", "a", "--size", "100", "--depth", "128", "--pool", "many"]);
+    let said = succeeds(command.args(["--objects", "60000"]), WORK_MAX)?;
+    ensure!(field(&said, "done") == 60_000.0, "not all objects were written: {said}");
+    create(cluster, "others", 3, 8)?;
+    let work = Work {
+        mode: "write",
+        size: "4KiB",
+        depth: 4,
+        objects: 1 << 20,
+        seconds: 30,
+        pool: "others",
+        kept: 0,
+        keep: false,
+    };
+    let load = Load::begin(cluster, work)?;
+    sleep(Duration::from_secs(3));
+    cluster.ask(&["pool", "rm", "many", "--yes-i-really-mean-it"])?;
+    let figures = load.finish()?;
+    site.figures.at_most(1.0, "F41: longest put of others meanwhile", field(&figures, "max_us") / 1e6, "s");
+    Ok(())
+}
+
+/// Every daemon is killed and started again.
+fn restart_all(cluster: &mut Cluster) -> Result<()> {
+    for who in daemons() {
+        cluster.kill(&who)?;
+    }
+    for id in 0..3 {
+        cluster.run("mon", id)?;
+    }
+    for id in 0..OSDS {
+        cluster.run("osd", id)?;
+    }
+    cluster.await_health(WELL_MAX)?;
+    probe(cluster)
+}
+
+fn file(cluster: &Cluster, name: &str, text: &str) -> Result<PathBuf> {
+    let path = cluster.dir().join(name);
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+/// A script's `f` on an object.
+fn evaluating(cluster: &Cluster, name: &str, script: &Path, more: &[&str]) -> Command {
+    let mut command = cluster.command();
+    command.args(["class", "eval", POOL, name]).arg(script).arg("f").args(more);
+    command
+}
+
+fn eval(cluster: &Cluster, name: &str, script: &Path) -> Result<()> {
+    succeeds(&mut evaluating(cluster, name, script, &[]), SEEN_MAX).map(drop)
+}
+
+fn put(cluster: &Cluster, pool: &str, name: &str, data: &[u8]) -> Result<()> {
+    let content = cluster.dir().join("content");
+    fs::write(&content, data).context("a file to put")?;
+    succeeds(cluster.command().args(["object", "put", pool, name]).arg(content), SEEN_MAX).map(drop)
+}

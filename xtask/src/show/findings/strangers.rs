@@ -1,0 +1,101 @@
+//! Copies of daemons, and monitors that come back: F22, F26.
+
+use super::{OSDS, POOL, WELL_MAX, probe, start};
+use crate::bounded;
+use crate::cluster::{Cluster, succeeds};
+use crate::show::site::Site;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Until a stranger has gone.
+const GONE_MAX: Duration = Duration::from_mins(1);
+/// Epochs that a stranger may cost: 36,800 once.
+const EPOCHS_MAX: u64 = 20;
+
+/// Each OSD's folder is copied and started elsewhere while the OSD runs: the copy ends, the OSD stays.
+pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    let epoch = |cluster: &Cluster| -> Result<u64> { cluster.ask(&["status"])?["epoch"].as_u64().context("no epoch") };
+    for id in 0..OSDS {
+        let who = format!("osd.{id}");
+        cluster.end(&who)?;
+        let elsewhere = site.dir.join(format!("elsewhere-{id}"));
+        fs::create_dir_all(elsewhere.join(&who)).context("a folder for the copy")?;
+        let store = format!("{who}/store");
+        succeeds(
+            Command::new("cp").arg("--sparse=always").arg(cluster.dir().join(&store)).arg(elsewhere.join(&store)),
+            WELL_MAX,
+        )?;
+        let text = fs::read_to_string(cluster.dir().join("cluster.toml")).context("reading cluster.toml")?;
+        fs::write(elsewhere.join("cluster.toml"), with_port(&text, id, site.base_port + 15)).context("the copy")?;
+        start(cluster, id)?;
+        cluster.await_health(WELL_MAX)?;
+        let before = epoch(cluster)?;
+        let mut copy = Command::new(&site.nacre);
+        copy.args(["osd", "run", "--id", &id.to_string(), "--config"]).arg(&elsewhere).stdin(Stdio::null());
+        let ended = bounded::output(&mut copy, GONE_MAX).context("the copy goes on")?;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        ensure!(!ended.status.success(), "the copy ended as if nothing were wrong: {said}");
+        ensure!(cluster.ended(&who)?.is_none(), "{who} ended, and not its copy");
+        probe(cluster)?;
+        let cost = epoch(cluster)? - before;
+        ensure!(cost <= EPOCHS_MAX, "a copy cost {cost} epochs");
+        println!("  the copy of {who}: {}", said.lines().last().unwrap_or_default());
+        fs::remove_dir_all(&elsewhere).context("removing the copy")?;
+    }
+    Ok(())
+}
+
+/// The text of a cluster's file, where an OSD listens at another port.
+fn with_port(text: &str, id: u32, port: u16) -> String {
+    let (mut of_osd, mut lines) = (false, Vec::new());
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with("[[") {
+            inside = line == "[[osd]]";
+            of_osd = false;
+        } else if inside && line == format!("id = {id}") {
+            of_osd = true;
+        }
+        let moved = of_osd && line.starts_with("address = ");
+        lines.push(if moved { format!("address = \"127.0.0.1:{port}\"") } else { line.to_owned() });
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A monitor is removed, and added under its number at another port: it counts when it runs, takes
+/// part again, and clients find the others meanwhile.
+pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
+    for (id, round) in [0, 1, 2, 0].into_iter().zip(0..) {
+        let (who, id_text) = (format!("mon.{id}"), id.to_string());
+        cluster.ask(&["mon", "rm", &id_text]).with_context(|| format!("removing {who}"))?;
+        // It may have seen that it was removed.
+        if cluster.ended(&who)?.is_none() {
+            cluster.kill(&who)?;
+        }
+        let _ = fs::remove_dir_all(cluster.dir().join(&who));
+        let address = format!("127.0.0.1:{}", site.base_port + 10 + round);
+        cluster.ask(&["mon", "add", &id_text, &address]).with_context(|| format!("adding {who}"))?;
+        let voters = cluster.ask(&["status"])?["mons"]["voters"].as_u64();
+        ensure!(voters == Some(2), "{who} counts before it has run: {voters:?} voters");
+        cluster.run("mon", id)?;
+        bounded::until(&format!("{who} takes part"), WELL_MAX, || {
+            let status = cluster.ask(&["status"])?;
+            Ok((status["mons"]["voters"] == 3 && status["mons"]["reachable"] == 3).then_some(()))
+        })?;
+        probe(cluster)?;
+    }
+    cluster.ask(&["pool", "set", POOL, "min_size", "2"]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn one_osd_alone_is_moved() {
+        let text =
+            "[[mon]]\nid = 1\naddress = \"a\"\n[[osd]]\nid = 0\naddress = \"b\"\n[[osd]]\nid = 1\naddress = \"c\"\n";
+        let moved = super::with_port(text, 1, 7);
+        assert_eq!(moved, text.replace("\"c\"", "\"127.0.0.1:7\""));
+    }
+}
