@@ -46,8 +46,8 @@ impl ClusterMap {
         self.derive(before, false);
     }
 
-    /// With `all`, no record is passed over.
-    fn derive(&mut self, before: &Before, all: bool) {
+    /// With `all`, no record is passed over. Returns how many were.
+    fn derive(&mut self, before: &Before, all: bool) -> usize {
         let now = lives(self);
         // Also an OSD that died and came back within one delta: its new life knows nothing of the old one's promises.
         let changed: BTreeSet<OsdId> =
@@ -57,6 +57,7 @@ impl ClusterMap {
         let quiet = !before.crush_changed && before.sizes == sizes && !all;
         let has_changed = |osds: &[OsdId]| !changed.is_empty() && osds.iter().any(|osd| changed.contains(osd));
         let mut placer: Option<Placer> = None;
+        let mut passed = 0;
         let mut records = std::mem::take(&mut self.pgs);
         for (pg, record) in &mut records {
             // Where nothing is temporary, both sets are those of `raw` that are up.
@@ -66,6 +67,7 @@ impl ClusterMap {
                 && record.acting == record.up
                 && !has_changed(&record.raw)
             {
+                passed += 1;
                 continue;
             }
             if before.crush_changed || record.since == nacre_types::Epoch::NONE {
@@ -89,6 +91,7 @@ impl ClusterMap {
             }
         }
         self.pgs = records;
+        passed
     }
 }
 
@@ -130,7 +133,7 @@ impl Placer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::{Address, Change, CrushSection, Pool, Weight};
+    use crate::map::{Address, Change, CrushSection, MapDelta, Pool, Weight};
     use nacre_types::{ClusterId, Epoch};
 
     const OSDS: u32 = 12;
@@ -161,6 +164,19 @@ mod tests {
         Change::OsdUp { osd, instance, address, store, features: 0, process: 1 }
     }
 
+    /// The map that a delta makes, with a look at every record or as everybody does it, and how
+    /// many records were passed over.
+    fn derived(map: &ClusterMap, delta: &MapDelta, all: bool) -> (ClusterMap, usize) {
+        let mut map = map.clone();
+        (map.epoch, map.digest) = (delta.epoch, map.digest.chain(&crate::Wire::to_bytes(delta)));
+        let mut before = Before::of(&map);
+        for change in &delta.changes {
+            map.apply_change(change, &mut before);
+        }
+        let passed = map.derive(&before, all);
+        (map, passed)
+    }
+
     /// Deltas of all kinds, applied as everybody does and with a look at every record: the same map comes out.
     #[test]
     fn what_is_passed_over_would_not_have_changed() {
@@ -170,7 +186,7 @@ mod tests {
             (dice >> 33) % n
         };
         let mut map = map(16);
-        let (mut ends, mut stays) = (0, 0);
+        let (mut ends, mut stays, mut passed) = (0, 0, 0);
         for step in 1..1500u64 {
             let mut changes = Vec::new();
             for _ in 0..=below(3) {
@@ -201,19 +217,64 @@ mod tests {
                 });
             }
             let delta = map.delta(changes);
-            let mut slow = map.clone();
-            (slow.epoch, slow.digest) = (delta.epoch, slow.digest.chain(&crate::Wire::to_bytes(&delta)));
-            let mut before = Before::of(&slow);
-            for change in &delta.changes {
-                slow.apply_change(change, &mut before);
-            }
-            slow.derive(&before, true);
+            let (slow, none) = derived(&map, &delta, true);
+            assert_eq!(none, 0);
+            passed += derived(&map, &delta, false).1;
             map.apply(&delta).expect("the next delta");
             assert_eq!(map, slow, "after {delta:?}");
             let now = map.pgs.values().filter(|record| record.since == map.epoch).count();
             (ends, stays) = (ends + now, stays + map.pgs.len() - now);
         }
         assert!(ends > 2000 && stays > 2000, "{ends} intervals ended, {stays} stayed");
+        assert!(passed > 2000 && passed <= stays, "{passed} of {stays} were passed over");
         assert!(map.epoch > Epoch(1000));
+    }
+
+    /// F51: every delta made two new lists for each group of the cluster. Nothing failed when all
+    /// groups were looked at again: the same map came out, thirty times slower.
+    #[test]
+    fn a_delta_looks_at_the_groups_that_it_has_a_part_in() {
+        let mut map = map(64);
+        map.apply(&map.delta((0..OSDS).map(|osd| up(osd, 1)).collect())).expect("the next delta");
+        let passed = |map: &ClusterMap, change| derived(map, &map.delta(vec![change]), false).1;
+        let config = Change::Config { key: "a".into(), value: Some("1".into()) };
+        assert_eq!(passed(&map, config), 64, "no group has to do with it");
+        for osd in 0..OSDS {
+            let others = map.pgs.values().filter(|record| !record.raw.contains(&OsdId(osd))).count();
+            assert!((16..64).contains(&others), "a group has three of twelve");
+            let down = Change::OsdDown { osd: OsdId(osd), instance: Instance(1) };
+            assert_eq!(passed(&map, down), others, "all but those of osd.{osd}");
+        }
+        // CRUSH reads weights: any group may have other members.
+        let out = Change::OsdWeight { osd: OsdId(0), weight: Weight(0), automatic: false };
+        assert_eq!(passed(&map, out), 0);
+    }
+
+    /// F55: a rule may ask for ten thousand million attempts in a few lines, and each daemon makes
+    /// them for every group. `check_attempts` finds such a rule; no test noticed when it was not
+    /// called.
+    #[test]
+    fn a_hierarchy_that_tries_for_ever_is_not_taken() {
+        let mut map = map(4);
+        let (old, epoch) = (map.crush.clone(), map.epoch);
+        let mild = old.text.replace("step take", "step set_choose_tries 1000\nstep take");
+        let hostile = mild.replace("step take", "step set_choose_local_tries 100000\nstep take");
+        assert!(nacre_crush::text::parse(&hostile).is_ok(), "a legal text");
+        let why = CrushSection::parse(&hostile).expect_err("every group would be mapped by it");
+        assert!(why.contains("rule 0 may make 100001000 attempts"), "{why}");
+        // As a delta brings it: whole, or as what has changed. The epoch goes on with the old text.
+        let hunks = |text: &str| Change::CrushPatch { hunks: crate::map::patch::diff(&old.text, text) };
+        for change in [Change::Crush { text: hostile.clone() }, hunks(&hostile)] {
+            map.apply(&map.delta(vec![change])).expect("the next delta");
+            assert_eq!(map.crush, old);
+        }
+        map.apply(&map.delta(vec![hunks(&mild)])).expect("the next delta");
+        assert_eq!((&*map.crush.text, map.epoch.0), (&*mild, epoch.0 + 3));
+        // As a whole map.
+        let bytes = crate::Wire::to_bytes(&map);
+        assert!(<ClusterMap as crate::Wire>::from_bytes(&bytes).is_ok());
+        map.crush.text = hostile.into();
+        let refused = <ClusterMap as crate::Wire>::from_bytes(&crate::Wire::to_bytes(&map));
+        assert_eq!(refused, Err(crate::Malformed::Value("CRUSH map")));
     }
 }
