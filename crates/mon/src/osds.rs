@@ -219,8 +219,9 @@ pub fn kept_in(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::map_with_osds;
+    use crate::testing::{map_with_osds, with_pool};
     use nacre_wire::map::Address;
+    use nacre_wire::msg::monitor::Beacon;
     use std::time::Duration;
 
     fn a_boot(map: &ClusterMap, osd: u32) -> Boot {
@@ -363,5 +364,32 @@ mod tests {
         outages.insert(OsdId(4), Outage::now(Time(0)));
         assert!(mass_failure(&map));
         assert!(to_take_out(due, &map, &outages, &Stats::default()).is_empty());
+    }
+
+    /// F24: recovery filled the others. `fit` judges who has room, and its tests stayed green when
+    /// `to_take_out` did not ask it.
+    #[test]
+    fn an_osd_is_taken_out_when_the_others_have_room_for_it_and_not_before() {
+        let mut map = with_pool(map_with_osds(5), 8);
+        map.osds.get_mut(&OsdId(0)).expect("exists").up = false;
+        let outages = BTreeMap::from([(OsdId(0), Outage::now(Time(0)))]);
+        let due = Time(0) + Duration::from_secs(600);
+        // What osd.0 holds is a quarter more for each of the others. They may get 90 % full.
+        for (used, fits) in [(720, true), (721, false)] {
+            let mut stats = Stats::default();
+            for (osd, info) in &map.osds {
+                let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
+                let (osd, instance) = (*osd, info.instance);
+                let known =
+                    Beacon { osd, instance, total: 1_000, used, pgs, all: true, slow, device, space, no_room: false };
+                assert!(stats.beacon(&map_with_osds(5), known), "it was up then");
+            }
+            let early = due - Duration::from_nanos(1);
+            assert_eq!(to_take_out(early, &map, &outages, &stats), []);
+            assert_eq!(kept_in(early, &map, &outages, &stats), [], "not for want of room");
+            let (out, kept) = if fits { (vec![OsdId(0)], vec![]) } else { (vec![], vec![OsdId(0)]) };
+            assert_eq!(to_take_out(due, &map, &outages, &stats), out, "{used}");
+            assert_eq!(kept_in(due, &map, &outages, &stats), kept, "{used}");
+        }
     }
 }
