@@ -451,6 +451,60 @@ fn a_silent_osd_is_down_when_two_others_say_so() {
     assert!(total <= ms(2_600), "{total:?} after it fell silent");
 }
 
+/// F31: of two OSDs that do not hear each other one goes down and stays down for half a minute, or
+/// it would go and come as long as the network is cut. The filter's own tests call `on_parted` and
+/// `may_come` themselves: none noticed when the leader called neither.
+#[test]
+fn of_two_that_do_not_hear_each_other_one_is_kept_down_for_a_while() {
+    let mut world = World::found(3, 58);
+    let leader = world.elect();
+    world.boot_osds(4);
+    let up_as = |world: &World| world.map(leader).up_osd(OsdId(2)).map(|info| info.instance.0);
+    let cut = |world: &mut World| {
+        let start = world.now;
+        let mut silent = 1_000;
+        while up_as(world).is_some() {
+            assert!(silent <= 9_000, "{silent} ms, and osd.2 is still up");
+            world.report(MonId(0), 1, 2, silent, false);
+            world.report(MonId(1), 2, 1, silent, false);
+            world.run_with_beacons(ms(500), &[]);
+            silent += 500;
+        }
+        world.now.since(start)
+    };
+    assert!(cut(&mut world) >= ms(6_000), "four times the grace, of which a second had passed");
+    assert_eq!(world.map(leader).osds.values().filter(|info| info.up).count(), 3, "one of the two");
+    let health = world.command(leader, json!({"command": "health detail"})).expect("answered").to_string();
+    assert!(
+        health.contains("OSD_PARTED") && health.contains("osd.2 was marked down for it, and is let up in"),
+        "{health}"
+    );
+    assert!(!health.contains("osd.1 was marked down"), "{health}");
+    // Its process is well: it asks to come up, through every monitor, as long as it is down.
+    let comes = |world: &mut World, instance: u64| {
+        let start = world.now;
+        while up_as(world).is_none() {
+            assert!(world.now.since(start) < Duration::from_secs(300), "it is never let up");
+            for via in 0..3 {
+                let boot = world.boot_message(2, instance);
+                world.say(Entity::Osd(OsdId(2)), MonId(via), Epoch(1), boot);
+            }
+            world.run_with_beacons(ms(500), &[]);
+        }
+        assert_eq!(up_as(world), Some(instance));
+        world.now.since(start)
+    };
+    let held = comes(&mut world, 2);
+    assert!(held >= ms(29_000) && held <= ms(32_000), "{held:?}");
+    assert!(world.mon(leader).counters().rejects["boot_held"] >= 3 * 50);
+    let health = world.command(leader, json!({"command": "health"})).expect("answered").to_string();
+    assert!(!health.contains("OSD_PARTED"), "{health}");
+    // The network is still cut.
+    cut(&mut world);
+    let held = comes(&mut world, 3);
+    assert!(held >= ms(58_000) && held <= ms(62_000), "twice as long: {held:?}");
+}
+
 // CEPH-50, end to end. Went red with the guard taken out of `to_take_out`.
 #[test]
 fn half_the_cluster_losing_power_moves_no_data() {
