@@ -505,6 +505,40 @@ fn of_two_that_do_not_hear_each_other_one_is_kept_down_for_a_while() {
     assert!(held >= ms(58_000) && held <= ms(62_000), "twice as long: {held:?}");
 }
 
+/// When a rack goes silent, thousands of reports come in one turn. Each was followed by a judgement
+/// of all that were there. Judgements show: `OSD_PARTED` is what the last one found.
+#[test]
+fn reports_are_judged_with_the_tick_and_not_each_for_itself() {
+    let mut world = World::found(1, 59);
+    let leader = world.elect();
+    world.boot_osds(6);
+    world.delay = (ms(0), ms(0));
+    // What is said here reaches the monitor at one moment and in order; no tick comes between.
+    let judged = |world: &mut World| {
+        let start = world.now;
+        let health = world.command(leader, json!({"command": "health detail"})).expect("answered").to_string();
+        assert_eq!(world.now, start, "a question takes no time here");
+        [(2, 3), (3, 4), (4, 2)].map(|(by, osd)| health.contains(&format!("osd.{by} does not hear osd.{osd}")))
+    };
+    world.report(leader, 2, 3, 2_500, false);
+    assert_eq!(judged(&mut world), [false, false, false], "not before the tick");
+    world.run(ms(60));
+    assert_eq!(judged(&mut world), [true, false, false]);
+    // A process that is gone is not waited for: the first report of it has all judged.
+    world.report(leader, 3, 4, 2_500, false);
+    assert_eq!(judged(&mut world), [true, false, false]);
+    world.report(leader, 1, 0, 0, true);
+    assert_eq!(judged(&mut world), [true, true, false]);
+    // More of the same are not, while the verdict is on its way.
+    world.report(leader, 4, 2, 2_500, false);
+    world.report(leader, 5, 0, 0, true);
+    assert_eq!(judged(&mut world), [true, true, false]);
+    assert!(world.map(leader).up_osd(OsdId(0)).is_some(), "it is still on its way");
+    world.run(ms(60));
+    assert_eq!(judged(&mut world), [true, true, true]);
+    assert!(world.map(leader).up_osd(OsdId(0)).is_none());
+}
+
 // CEPH-50, end to end. Went red with the guard taken out of `to_take_out`.
 #[test]
 fn half_the_cluster_losing_power_moves_no_data() {
