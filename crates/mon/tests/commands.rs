@@ -75,6 +75,40 @@ fn status_and_health_of_a_healthy_cluster() {
     assert_eq!(df["pools"][0]["stored_bytes"], json!(24_000));
 }
 
+/// F40: `nacre up` said ready as soon as the map had all OSDs up, and that was the map of the run
+/// before. It waits for `osds.reporting` now, which no test looked at.
+#[test]
+fn status_counts_the_osds_that_this_run_has_heard_of() {
+    let mut world = cluster(3);
+    let osds = |world: &mut World| {
+        world.elect();
+        let status = ask(world, json!({"command": "status"}));
+        ["up", "reporting"].map(|field| status["osds"][field].as_u64().expect("a number"))
+    };
+    (0..3).for_each(|osd| world.beacon(MonId(0), osd, 0));
+    world.run(ms(20));
+    assert_eq!(osds(&mut world), [3, 3]);
+    // All of the cluster is stopped and started. The map still has three OSDs that are up.
+    world.crash(MonId(0));
+    world.restart(MonId(0), 0);
+    assert_eq!(osds(&mut world), [3, 0]);
+    // One that starts again is heard of when it says something; by then it is another instance.
+    let late = world.map(MonId(0)).osds[&OsdId(1)].instance;
+    let boot = world.boot_message(1, 2);
+    world.say(Entity::Osd(OsdId(1)), MonId(0), Epoch(1), boot);
+    world.run(ms(20));
+    world.beacon_with(MonId(0), 1, 0, |beacon| beacon.instance = late);
+    world.run(ms(20));
+    assert_eq!(osds(&mut world), [3, 0], "a beacon of the run before");
+    world.beacon(MonId(0), 1, 0);
+    world.beacon(MonId(0), 2, 0);
+    world.run(ms(20));
+    assert_eq!(osds(&mut world), [3, 2]);
+    // What one that is down has said does not count.
+    ask(&mut world, json!({"command": "osd down", "osd": 2}));
+    assert_eq!(osds(&mut world), [2, 1]);
+}
+
 #[test]
 fn health_says_what_is_wrong_and_what_to_do() {
     let mut world = cluster(5);

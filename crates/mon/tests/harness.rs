@@ -544,10 +544,15 @@ impl World {
 
     /// A beacon of an OSD without groups, as the map knows it now.
     pub fn beacon(&mut self, to: MonId, osd: u32, used: u64) {
+        self.beacon_with(to, osd, used, |_| {});
+    }
+
+    /// The same with something else in it.
+    pub fn beacon_with(&mut self, to: MonId, osd: u32, used: u64, change: impl FnOnce(&mut Beacon)) {
         let Some(info) = self.map(to).osds.get(&OsdId(osd)) else { return };
         let (instance, epoch) = (info.instance, self.map(to).epoch);
         let (osd, pgs, slow) = (OsdId(osd), Vec::new(), Vec::new());
-        let beacon = Beacon {
+        let mut beacon = Beacon {
             osd,
             instance,
             total: 1_000,
@@ -559,6 +564,7 @@ impl World {
             space: String::new(),
             no_room: false,
         };
+        change(&mut beacon);
         self.say(Entity::Osd(osd), to, epoch, Message::Beacon(beacon));
     }
 
