@@ -453,3 +453,59 @@ pub const FLAGS: &[(&str, u64)] = &[
 pub fn flag_names(flags: u64) -> Vec<&'static str> {
     FLAGS.iter().filter(|(_, bit)| flags & bit != 0).map(|(name, _)| *name).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Quorum;
+    use crate::meta::overruns::Overruns;
+    use crate::state::State;
+    use crate::stats::Stats;
+    use crate::testing::map_with_osds;
+    use nacre_types::{ClusterId, MonId, Time};
+    use nacre_wire::map::{ClusterMap, CrushSection};
+    use std::collections::BTreeMap;
+
+    fn checks_of(state: &State) -> Vec<Check> {
+        checks(&View {
+            now: Time(1),
+            awake: Time(1),
+            me: MonId(0),
+            term: 1,
+            state,
+            stats: &Stats::default(),
+            suspects: &Default::default(),
+            parted: &Default::default(),
+            held: Vec::new(),
+            silent: Vec::new(),
+            rejects: &BTreeMap::new(),
+            outages: &BTreeMap::new(),
+            overruns: &Overruns::default(),
+            quorum: Quorum::default(),
+            clock: None,
+        })
+    }
+
+    /// A monitor without any map has no OSD that could be down and no group that could be degraded:
+    /// all other checks are silent, and without this one it would report `HEALTH_OK`.
+    #[test]
+    fn without_a_map_health_is_not_ok() {
+        let empty = ClusterMap::empty(ClusterId(1), CrushSection::parse("").expect("empty text"));
+        let found = checks_of(&State::new(empty));
+        assert_eq!(found.iter().map(|check| (check.code, check.level)).collect::<Vec<_>>(), [("NO_MAP", Level::Error)]);
+        assert_eq!(checks_of(&State::new(map_with_osds(3))), []);
+    }
+
+    /// The worst finding comes first and is the whole's severity. What is cut is counted.
+    #[test]
+    fn the_worst_comes_first_and_long_lists_are_cut() {
+        let mut map = map_with_osds(60);
+        map.osds.values_mut().for_each(|info| info.up = false);
+        let found = checks_of(&State::new(map));
+        let levels: Vec<Level> = found.iter().map(|check| check.level).collect();
+        assert!(levels.is_sorted_by(|a, b| a >= b) && levels.contains(&Level::Warn), "{found:?}");
+        assert_eq!((levels[0], level(&found), level(&[])), (Level::Error, Level::Error, Level::Ok));
+        let down = found.iter().find(|check| check.code == "OSD_DOWN").expect("said");
+        assert_eq!((down.detail.len(), &*down.detail[DETAIL_MAX]), (DETAIL_MAX + 1, "and 10 more"));
+    }
+}

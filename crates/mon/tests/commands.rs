@@ -19,7 +19,7 @@ fn cluster(osds: u32) -> World {
 }
 
 /// Every primary activates its groups with all acting members, and says that they are clean.
-fn settle(world: &mut World) {
+pub fn settle(world: &mut World) {
     let map = world.map(MonId(0)).clone();
     for (pg, record) in &map.pgs {
         let Some(primary) = record.primary() else { continue };
@@ -40,7 +40,7 @@ fn settle(world: &mut World) {
 }
 
 /// A primary says how one of its groups is.
-fn say_of_group(world: &mut World, primary: OsdId, report: PgReport) {
+pub fn say_of_group(world: &mut World, primary: OsdId, report: PgReport) {
     let (instance, epoch) = (world.map(MonId(0)).osds[&primary].instance, world.map(MonId(0)).epoch);
     let beacon = Beacon {
         osd: primary,

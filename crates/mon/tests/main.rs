@@ -6,6 +6,7 @@ mod beacons;
 mod commands;
 mod faults;
 mod harness;
+mod health;
 
 mod many_osds;
 mod members;

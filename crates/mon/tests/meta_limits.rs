@@ -12,7 +12,7 @@ use nacre_mon::state::meta::{CASCADE_MAX, DEPTH_MAX, Meta, Said};
 use nacre_types::{Epoch, MonId, Name};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::meta::{MetaError, MetaOp, MetaResult};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// `spin` is ended by a clock, `long` takes all the time of a turn, anything else is nothing.
@@ -67,8 +67,12 @@ fn admin(world: &mut World, clients: &mut Clients, key: &str, value: &str) {
 }
 fn suspended(world: &mut World) -> bool {
     let leader = world.elect();
-    let health = world.command(leader, json!({"command": "health"})).expect("it answers");
-    health["checks"].as_array().expect("a list").iter().any(|check| check["code"] == "META_PROGRAM_SUSPENDED")
+    let health = world.command(leader, json!({"command": "health detail"})).expect("it answers");
+    let found =
+        health["checks"].as_array().expect("a list").iter().find(|check| check["code"] == "META_PROGRAM_SUSPENDED");
+    let is_named = |check: &Value| check["detail"][0].as_str().is_some_and(|line| line.starts_with("program "));
+    assert!(found.is_none_or(|check| check["severity"] == "warn" && is_named(check)), "{found:?}");
+    found.is_some()
 }
 
 // Went red when `count_overruns` did nothing.
