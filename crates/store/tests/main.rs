@@ -6,6 +6,8 @@ mod damage;
 mod forged;
 mod full;
 mod late;
+mod memory;
+mod meter;
 mod model;
 mod never_fails;
 mod planted;
