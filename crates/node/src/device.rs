@@ -677,6 +677,54 @@ mod tests {
         assert!(blocks.run(IoKind::Discard { offset: 15 << 20, length: 4 << 20 }).is_err(), "past the end");
     }
 
+    /// F54: a device that takes no space back is asked once. Nobody noticed when it was asked again
+    /// for each range that was freed: every answer is the same, and each costs a call of the device.
+    #[test]
+    fn a_device_that_takes_no_space_back_is_not_asked_again() {
+        let folder = Folder::new("unpunched");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(1 << 20)).expect("opens");
+        blocks.write_at(0, &[7; 8192]).expect("writes");
+        let discard = |length: u64| blocks.run(IoKind::Discard { offset: 0, length });
+        // Every file system refuses an empty range with the answer of a device that cannot punch.
+        assert!(discard(0).is_ok(), "a refusal is not the store's trouble");
+        // Whoever makes the call now meets an error.
+        meet(&folder, "blocks discard error 5");
+        assert!(discard(4096).is_ok(), "asked again");
+        meet(&folder, "");
+        let mut out = [0; 8192];
+        blocks.read_at(0, &mut out).expect("reads");
+        assert!(out == [7; 8192], "punched after all");
+        assert!(discard(2 << 20).is_err(), "past the end");
+    }
+
+    /// F5: after a failed flush the page cache shows what is not on the medium, and an opening store
+    /// must read the medium. Nobody noticed when this dropped nothing: the store's own tests have a
+    /// device of their own, and a read that is right tells nothing about where it came from.
+    #[test]
+    fn what_is_cached_of_a_store_can_be_forgotten() {
+        const LENGTH: usize = 4 << 20;
+        let folder = Folder::new("forget");
+        let blocks = Blocks::open(&folder.0.join("blocks"), Some(LENGTH as u64)).expect("opens");
+        // Tmpfs and ramfs: they have nothing but their pages.
+        let kind = rustix::fs::fstatfs(&blocks.file).expect("it says").f_type;
+        if [0x0102_1994, 0x8584_58f6].contains(&(kind as u64)) {
+            eprintln!("SKIPPED: {} is in memory, nothing of it is cached", folder.0.display());
+            return;
+        }
+        blocks.write_at(0, &vec![7; LENGTH]).expect("writes");
+        blocks.flush().expect("flushes");
+        let mut out = vec![0; LENGTH];
+        if !blocks.read_cached(0, &mut out) {
+            eprintln!("SKIPPED: the file system of {} does not say what is cached", folder.0.display());
+            return;
+        }
+        blocks.forget_cached().expect("forgets");
+        assert!(!blocks.read_cached(0, &mut out), "all of it is still there");
+        out.fill(0);
+        blocks.read_at(0, &mut out).expect("reads");
+        assert!(out.iter().all(|byte| *byte == 7), "it was on the medium");
+    }
+
     /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not where the disk is slow.
     #[test]
     fn a_lone_writers_flush_is_made_at_once() {
