@@ -489,6 +489,95 @@ pub fn identify(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hosted) 
 mod tests {
     use super::*;
 
+    /// F3: the salts of the groups in a store's log, by epoch (`docs/formats/store.md`).
+    fn salts(path: &Path) -> BTreeMap<u64, u64> {
+        let bytes = std::fs::read(path).expect("a store");
+        let number = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+        let groups = bytes.chunks_exact(4096).filter(|block| block.starts_with(b"NCWL"));
+        groups.map(|block| (number(block, 8), number(block, 40))).collect()
+    }
+
+    /// F3: what a client writes can pass for a group of the log as soon as it knows the log's salt,
+    /// which is what a host draws that leaves it at a constant: everything else went on as before.
+    /// Every opening of every store draws another one, and its groups bear it.
+    #[test]
+    fn each_opening_of_a_store_has_a_salt_of_its_own() {
+        let mut seen = Vec::new();
+        for name in ["one", "two"] {
+            let dir = std::env::temp_dir().join(format!("nacre-salt-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&dir);
+            let options = InitOptions {
+                osds: 1,
+                base_port: None,
+                osd_bytes: 32 << 20,
+                mon_bytes: 128 << 20,
+                ..InitOptions::default()
+            };
+            let config = init(&dir, &options).expect("made");
+            let osd = config.osds[&OsdId(0)].path.clone();
+            let made = salts(&osd);
+            assert_eq!(made.len(), 1, "what a new store holds went through one opening's log: {made:?}");
+            seen.extend(made.values());
+            seen.extend(salts(&config.mons[&MonId(0)].path).values());
+            // The next opening has another epoch, and begins the log anew.
+            let waker = Arc::new(crate::wake::Waker::new().expect("an event counter"));
+            let workers = crate::workers::Workers::new(1).expect("threads");
+            let blocks = open_blocks(&osd).expect("opens");
+            let who = Entity::Osd(OsdId(0));
+            let mut store = open_hosted(config.cluster, who, blocks, &workers.handle(), &waker).expect("ours");
+            let change = Transaction::new().set_attr(nacre_osd::key::daemon_key(), "test", vec![1]);
+            store.submit(change, Token(1)).expect("there is room");
+            store.run_until(|event| matches!(event, Event::Committed(_)).then_some(())).expect("committed");
+            drop(store);
+            let (_, newest) = salts(&osd).pop_last().expect("its group");
+            seen.push(newest);
+            std::fs::remove_dir_all(dir).expect("ours");
+        }
+        let different: std::collections::BTreeSet<u64> = seen.iter().copied().collect();
+        assert_eq!((different.len(), different.contains(&0)), (6, false), "{seen:x?}");
+    }
+
+    /// F15: a log that has no space of its own stops its store at the first write when somebody else
+    /// has filled the disk. A new store's log was written once, so it has; one that was copied has
+    /// holes where there were zeros. Nobody noticed when nothing was allocated any more.
+    #[test]
+    fn an_opened_stores_log_has_its_space() {
+        use rustix::fs::FallocateFlags;
+        use std::os::unix::fs::MetadataExt as _;
+        const LENGTH: u64 = 64 << 20;
+        const LOG: u64 = LENGTH / 16;
+        /// Before it lie the two superblocks.
+        const LOG_AT: u64 = 256 << 10;
+        let dir = std::env::temp_dir().join(format!("nacre-log-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("made");
+        let path = dir.join("store");
+        let (cluster, who) = (ClusterId(7), Entity::Osd(OsdId(0)));
+        let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open(&path, Some(LENGTH)).expect("opens"));
+        let options = FormatOptions { identity: identity(cluster, who), ..FormatOptions::default() };
+        nacre_store::format(&blocks, &options).expect("healthy");
+        blocks.flush().expect("healthy");
+        drop(blocks);
+        // As a sparse copy has it: the log of a new store is zeros.
+        let file = File::options().write(true).open(&path).expect("ours");
+        let taken = || std::fs::metadata(&path).expect("is there").blocks() * 512;
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let can = rustix::fs::fallocate(&file, punch, LOG_AT, LOG).is_ok()
+            && crate::reserve::allocate(&File::create(dir.join("other")).expect("made"), 4096).is_ok();
+        file.sync_all().expect("healthy");
+        let before = taken();
+        if !can || before >= LOG {
+            eprintln!("SKIPPED: the file system of {} does not punch and allocate", dir.display());
+        } else {
+            let waker = Arc::new(crate::wake::Waker::new().expect("an event counter"));
+            let workers = crate::workers::Workers::new(1).expect("threads");
+            let blocks = open_blocks(&path).expect("opens");
+            drop(open_hosted(cluster, who, blocks, &workers.handle(), &waker).expect("ours"));
+            assert!(taken() >= before + LOG, "{} bytes, {before} before", taken());
+        }
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
     /// (Planted by a stranger: half a store stayed, and was in the way ever after.) An OSD whose store cannot be made is added
     /// when it can.
     #[test]
