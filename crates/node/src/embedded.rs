@@ -464,6 +464,8 @@ pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
 mod tests {
     use super::*;
     use crate::directory::{InitOptions, init};
+    use nacre_wire::msg::client::SubOp;
+    use serde_json::json;
 
     /// A flush of one OSD's disk did not end, and `stop` waited for its thread for ever. So did
     /// each call of the cluster after it.
@@ -498,6 +500,76 @@ mod tests {
         embedded.stop_within(Duration::from_secs(600)).expect("the flush has ended");
         embedded.stop().expect("again");
         drop(embedded);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// Comparing long strings counts one step and reads all of them: so many times, it takes tens of
+    /// milliseconds at least, and fewer steps than either budget has. Counts end it nowhere.
+    fn long_and_cheap(bytes: u32) -> String {
+        format!(
+            "local s, t = string.rep('x', {bytes}), string.rep('x', {bytes} - 1) .. 'y'
+             for _ = 1, 15000 do if t < s then return end end"
+        )
+    }
+
+    /// F33: what a client's script takes beyond its count was everybody's loss, for as long as it
+    /// took. An OSD knows how to hand such a script out, but has no clock of its own: nobody noticed
+    /// when the daemon gave it none.
+    #[test]
+    fn a_daemon_gives_its_osds_a_clock() {
+        let dir = std::env::temp_dir().join(format!("nacre-osd-clock-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options =
+            InitOptions { osds: 1, base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..Default::default() };
+        init(&dir, &options).expect("an empty folder");
+        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        let create = json!({ "command": "pool create", "name": "p", "size": 1, "min_size": 1 });
+        embedded.cluster().command(create).wait().expect("made");
+        let pool = embedded.cluster().pool("p").wait().expect("a pool");
+        pool.put("a", "x").wait().expect("put");
+        let jobs = || {
+            let look = |host: &mut Host| match &host.reactor.node(Entity::Osd(OsdId(0)))?.role {
+                Role::Osd(osd, _) => Some(osd.programs().counters.jobs),
+                Role::Mon(..) | Role::Client(_) => None,
+            };
+            embedded.order(look).flatten().expect("it runs")
+        };
+        let run = |body: &str| {
+            let script = bytes::Bytes::from(format!("function f() {body} end objclass.register(f)"));
+            let eval = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 };
+            pool.operate("a", vec![eval], vec![script]).wait().expect("it ends well");
+            jobs()
+        };
+        let before = run("return");
+        assert!(run(&long_and_cheap(200_000)) > before, "it kept the daemon's own thread");
+        embedded.stop().expect("stops");
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
+    /// F34: a validator that counts little and takes long held the leading monitor up. Nobody
+    /// noticed when the daemon's monitor ran programs without its clock.
+    #[test]
+    fn a_daemon_gives_its_monitors_a_clock() {
+        let dir = std::env::temp_dir().join(format!("nacre-mon-clock-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options =
+            InitOptions { osds: 1, base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..Default::default() };
+        init(&dir, &options).expect("an empty folder");
+        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        let cluster = embedded.cluster();
+        let put = |key: &str, value: String| cluster.meta_put(key, value).wait();
+        let validator = |body: &str| format!("function validate() {body} end");
+        put("nacre/program/short", validator("return")).expect("a program");
+        put("nacre/program/long", validator(&long_and_cheap(1_000_000))).expect("a program");
+        put("nacre/namespace/s", json!({ "validator": "short" }).to_string()).expect("a namespace");
+        put("nacre/namespace/l", json!({ "validator": "long" }).to_string()).expect("a namespace");
+        put("s/a", "1".to_owned()).expect("accepted");
+        let refused = put("l/a", "1".to_owned());
+        assert!(
+            refused.as_ref().is_err_and(|why| why.to_string().contains("it took longer than the daemon has")),
+            "{refused:?}"
+        );
+        embedded.stop().expect("stops");
         std::fs::remove_dir_all(dir).expect("ours");
     }
 }

@@ -94,3 +94,23 @@ pub fn scripts() -> Box<dyn Programs> {
     let clock = |limit| Arc::new(Clock::new(limit)) as Arc<dyn Patience>;
     Box::new(Scripts::with_clocks(Clocks { request: clock(META_REQUEST), turn: clock(META_TURN) }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F34: a turn of the leader, and each request in it, have a clock that runs out. (Bounded waits:
+    /// a clock that never does is what this is about.)
+    #[test]
+    fn a_monitors_clocks_run_out() {
+        let mut programs = scripts();
+        let request = programs.clock().expect("a clock for who runs something else in a request");
+        programs.begin_turn();
+        programs.begin_request();
+        let late = clock::now() + Duration::from_secs(60);
+        while !programs.turn_is_over() || !request.is_over() {
+            assert!(clock::now() < late, "turn {}, request {}", programs.turn_is_over(), request.is_over());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
