@@ -185,6 +185,27 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
+    /// F15: stores of a new cluster were 10 GiB each, however little the disk had, and whoever filled
+    /// them met the end of the disk first. Nobody noticed when that came back.
+    #[test]
+    fn new_stores_that_nobody_gave_a_size_fit_on_the_disk_together() {
+        // Made yet or not: the folder is what a new cluster's will be.
+        let dir = std::env::temp_dir().join("nacre-space-not-made").join("deeper");
+        let free = || free_bytes(&std::env::temp_dir()).expect("it says");
+        let most = free().max(1);
+        for osds in [1_u64, 3, most / OSD_BYTES + 1, most / (1 << 30) + 1, most / (256 << 20) + 1] {
+            // Others use the disk, too.
+            let before = free();
+            let size = default_osd_bytes(&dir, u32::try_from(osds).expect("some thousands"));
+            let (least, most) = (before.min(free()), before.max(free()));
+            assert!((OSD_BYTES_MIN..=OSD_BYTES).contains(&size), "{osds} OSDs: {size}");
+            assert!(size == OSD_BYTES_MIN || size * osds < most, "{osds} OSDs of {size} in {most}");
+            let share = least / osds;
+            assert!(size == OSD_BYTES || size >= share / 2 || share < 2 * OSD_BYTES_STEP, "{osds} OSDs: {size}");
+        }
+        assert_eq!(default_osd_bytes(&dir, u32::MAX), OSD_BYTES_MIN, "small, but a store");
+    }
+
     #[test]
     fn without_the_reserve_nothing_is_free() {
         let host = HostSpace { reserved: false, ..host(308, 3, 1110) };

@@ -97,6 +97,26 @@ fn the_monitors_answer_whichever_of_them_goes() {
     }
 }
 
+/// F42: the command line stores what is larger than one operation in pieces; the object of that name
+/// has no data, and the library read no bytes of it as if that were all. Nobody noticed when it did
+/// so again: the library's own tests have no such object.
+#[test]
+fn an_object_in_stripes_is_not_read_as_an_empty_one() {
+    let folder = Folder::new("striped");
+    small(&folder, None);
+    let embedded = start(&folder);
+    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    pool.put("empty", "").wait().expect("put");
+    pool.put("striped", "").wait().expect("put");
+    let manifest = "1 size=50000000 unit=8388608 series=00000007";
+    pool.set_attr("striped", "nacre.stripes", manifest).wait().expect("as `nacre object put` leaves it");
+    assert_eq!(pool.get("empty").wait().expect("get"), "");
+    let why = pool.get("striped").wait().expect_err("this library does not read stripes");
+    let Error::Striped { object } = &why else { panic!("{why}") };
+    assert_eq!(*object, ObjectId::named("striped"));
+    assert!(why.to_string().contains("`nacre object get`"), "what to do: {why}");
+}
+
 #[test]
 fn what_the_facade_offers_works() {
     let folder = Folder::new("facade");

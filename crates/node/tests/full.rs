@@ -2,8 +2,9 @@
 //! and space that is freed can be used.
 
 use crate::folder::{Folder, free_ports, small};
-use nacre_node::{Embedded, Error, RunOptions};
+use nacre_node::{Cluster, Embedded, Error, RunOptions};
 use nacre_wire::msg::client::OpFailure;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,4 +53,31 @@ fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts again"));
     let pool = embedded.cluster().pool("things").wait().expect("still there");
     assert_eq!(pool.get("again").wait().expect("readable"), content(7));
+}
+
+/// F15: a cluster that comes with the first `open` of its folder had OSDs of 10 GiB, on whatever
+/// disk. Nobody noticed when it had again: the files are sparse, and everything started.
+#[test]
+fn a_cluster_that_nobody_described_fits_on_its_disk() {
+    const DISK: u64 = 1 << 30;
+    struct Mounted<'a>(&'a Folder);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        }
+    }
+    let folder = Folder::new("default-size");
+    std::fs::create_dir_all(folder.path()).expect("made");
+    let size = format!("size={DISK}");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "nacre-test"]).arg(folder.path()).output();
+    if !mount.is_ok_and(|mount| mount.status.success()) {
+        eprintln!("SKIPPED: this user may not mount a file system");
+        return;
+    }
+    let _mounted = Mounted(&folder);
+    let cluster = Cluster::open(folder.path()).expect("an empty folder becomes a cluster");
+    let size = |id: u32| folder.path().join(format!("osd.{id}/store")).metadata().expect("a store").len();
+    let sizes = [0, 1, 2].map(size);
+    assert!(sizes.iter().sum::<u64>() < DISK && sizes[0] >= DISK / 5, "{sizes:?}");
+    drop(cluster);
 }
