@@ -59,24 +59,48 @@ fn a_daemon_without_any_space_says_that_nothing_is_lost() {
     std::fs::remove_file(&faults).expect("ours");
 }
 
+/// A small file system in memory. It goes when dropped.
+struct Mounted(PathBuf);
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// `None`, said loudly: this user may not.
+fn mount(dir: &Path, size: &str) -> Option<Mounted> {
+    std::fs::create_dir_all(dir).expect("made");
+    let options = format!("size={size}");
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "nacre-test"]).arg(dir).output();
+    if !mount.is_ok_and(|mount| mount.status.success()) {
+        eprintln!("SKIPPED: this user may not mount a file system");
+        return None;
+    }
+    Some(Mounted(dir.to_owned()))
+}
+
+/// F15: stores that nobody gave a size were 10 GiB each, on whatever disk. Nobody noticed when they
+/// were again, since their files are sparse: each started, and promised what was not there.
+#[test]
+fn new_stores_get_a_size_that_the_disk_has() {
+    const DISK: u64 = 1 << 30;
+    let dir = scratch("operator-default-size");
+    let Some(_mounted) = mount(&dir, &DISK.to_string()) else { return };
+    let cluster = dir.join("cluster");
+    let arguments = ["cluster", "init", "--mons", "1", "--osds", "3", "--base-port", "7400", "--dir"];
+    let output = nacre([&arguments[..], &[cluster.to_str().expect("text")]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let size = |id: u32| cluster.join(format!("osd.{id}/store")).metadata().expect("a store").len();
+    let sizes = [0, 1, 2].map(size);
+    assert!(sizes.iter().sum::<u64>() < DISK && sizes[0] >= DISK / 5, "{sizes:?}");
+}
+
 /// F15 for real, where the test may mount: three OSDs promise more than their file system has, and
 /// somebody else takes the rest.
 #[test]
 fn a_full_host_refuses_growth_and_everything_else_goes_on() {
-    struct Mounted(PathBuf);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-    }
     let mut site = Site::new("full", 32);
-    std::fs::create_dir_all(site.dir()).expect("made");
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=200M", "nacre-test"]).arg(site.dir()).output();
-    if !mount.is_ok_and(|mount| mount.status.success()) {
-        eprintln!("SKIPPED: this user may not mount a file system");
-        return;
-    }
-    let _mounted = Mounted(site.dir().to_owned());
+    let Some(_mounted) = mount(site.dir(), "200M") else { return };
     site.up(&["--processes", "--osd-size", "512MiB"]);
     let content = "x".repeat(2 << 20);
     let file = scratch("operator-full.content");
