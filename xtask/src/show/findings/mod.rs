@@ -6,7 +6,7 @@
 //! line have the others.
 //!
 //! * [`data`]: what lost or hid data; [`stops`]: what stopped daemons or kept others waiting;
-//! * [`strangers`]: copies and monitors that come back.
+//! * [`strangers`]: copies, monitors that come back, clusters half made.
 
 mod data;
 mod stops;
@@ -49,6 +49,7 @@ const ALL: &[Again] = &[
     Again("F17", "puts to groups that do not serve, beside others", stops::blocked_groups),
     Again("F22", "a copy of an OSD's folder is started elsewhere", strangers::copied_osd),
     Again("F26", "a monitor is removed and added again at another port", strangers::monitor_comes_back),
+    Again("F27", "`up` is killed while it makes a cluster", strangers::killed_while_it_is_made),
     Again("F41", "a pool of 60,000 objects is removed beside puts", stops::pool_removed),
 ];
 

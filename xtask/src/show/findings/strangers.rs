@@ -1,4 +1,4 @@
-//! Copies of daemons, and monitors that come back: F22, F26.
+//! Copies of daemons, monitors that come back, and a cluster half made: F22, F26, F27.
 
 use super::{OSDS, POOL, WELL_MAX, probe, start};
 use crate::bounded;
@@ -7,6 +7,7 @@ use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::Duration;
 
 /// Until a stranger has gone.
@@ -87,6 +88,33 @@ pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> 
         probe(cluster)?;
     }
     cluster.ask(&["pool", "set", POOL, "min_size", "2"]).map(drop)
+}
+
+/// `nacre up` is killed while it makes a cluster, at any time: the next one makes it, with its pool.
+pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
+    let port = (site.base_port + 10).to_string();
+    for wait_ms in [2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 700] {
+        let folder = site.dir.join(format!("made-{wait_ms}"));
+        let up = |more: &[&str]| {
+            let mut up = Command::new(&site.nacre);
+            up.args(["up", "--base-port", &port, "--dir"]).arg(&folder).args(more);
+            up.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            up
+        };
+        let mut first = up(&[]).spawn().context("nacre does not start")?;
+        sleep(Duration::from_millis(wait_ms));
+        first.kill().context("killing it")?;
+        first.wait().context("waiting for it")?;
+        let what = || format!("after `nacre up` was killed after {wait_ms} ms");
+        succeeds(&mut up(&["--detach"]), WELL_MAX).with_context(what)?;
+        let made = Cluster::at(&site.nacre, &folder);
+        made.await_health(WELL_MAX).with_context(what)?;
+        let put = ["object", "put", POOL, "a"];
+        succeeds(made.command().args(put).arg(folder.join("cluster.toml")), GONE_MAX).with_context(what)?;
+        succeeds(Command::new(&site.nacre).args(["down", "--dir"]).arg(&folder), WELL_MAX)?;
+        fs::remove_dir_all(&folder).with_context(what)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
