@@ -30,27 +30,22 @@ const BOUND_MS: &str = "5000";
 const OSDS: u32 = 3;
 const POOL: &str = "data";
 
-/// What is done again: the finding, and what is tried.
-struct Again(&'static str, &'static str, fn(&mut Site, &mut Cluster) -> Result<()>);
-
-/// Copies of [`POOL`]'s objects: two where an OSD has to be out.
-fn copies(id: &str) -> u32 {
-    if id == "F2" { 2 } else { 3 }
-}
+/// What is done again: the finding, what is tried, and the copies of [`POOL`]'s objects.
+struct Again(&'static str, &'static str, u32, fn(&mut Site, &mut Cluster) -> Result<()>);
 
 const ALL: &[Again] = &[
-    Again("F1", "marked down while it lives, killed and started, each in turn", data::marked_down_alive),
-    Again("F2", "out and in again while what it had is being erased", data::in_while_erasing),
-    Again("F4", "listings while an update hangs", data::listed_while_it_hangs),
-    Again("F10", "an omap larger than the log, a snapshot, a small write", stops::large_omap),
-    Again("F11", "large transactions of metadata, four at once", stops::large_transactions),
-    Again("F12", "scattered bytes beside puts", stops::scattered_bytes),
-    Again("F16", "calls that the clock ends with much garbage", stops::garbage),
-    Again("F17", "puts to groups that do not serve, beside others", stops::blocked_groups),
-    Again("F22", "a copy of an OSD's folder is started elsewhere", strangers::copied_osd),
-    Again("F26", "a monitor is removed and added again at another port", strangers::monitor_comes_back),
-    Again("F27", "`up` is killed while it makes a cluster", strangers::killed_while_it_is_made),
-    Again("F41", "a pool of 60,000 objects is removed beside puts", stops::pool_removed),
+    Again("F1", "marked down while it lives, killed and started, each in turn", 3, data::marked_down_alive),
+    Again("F2", "out and in again while what it had is being erased", 2, data::in_while_erasing),
+    Again("F4", "listings while an update hangs", 3, data::listed_while_it_hangs),
+    Again("F10", "an omap larger than the log, a snapshot, a small write", 3, stops::large_omap),
+    Again("F11", "large transactions of metadata, four at once", 3, stops::large_transactions),
+    Again("F12", "scattered bytes beside puts", 3, stops::scattered_bytes),
+    Again("F16", "calls that the clock ends with much garbage", 3, stops::garbage),
+    Again("F17", "puts to groups that do not serve, beside others", 3, stops::blocked_groups),
+    Again("F22", "a copy of an OSD's folder is started elsewhere", 3, strangers::copied_osd),
+    Again("F26", "a monitor is removed and added again at another port", 3, strangers::monitor_comes_back),
+    Again("F27", "`up` is killed while it makes a cluster", 3, strangers::killed_while_it_is_made),
+    Again("F41", "a pool of 60,000 objects is removed beside puts", 3, stops::pool_removed),
 ];
 
 /// Shows it.
@@ -58,9 +53,9 @@ const ALL: &[Again] = &[
 /// # Errors
 /// What is not as it should be.
 pub fn run(site: &mut Site) -> Result<()> {
-    for Again(id, what, again) in ALL {
+    for Again(id, what, copies, again) in ALL {
         let mut cluster = site.cluster(3, OSDS)?;
-        let done = create(&cluster, POOL, copies(id), 32).and_then(|()| again(site, &mut cluster));
+        let done = create(&cluster, POOL, *copies, 32).and_then(|()| again(site, &mut cluster));
         done.with_context(|| format!("{id}: {what}"))?;
         everybody_lives(&mut cluster).with_context(|| format!("{id}: {what}"))?;
         site.figures.proved(&format!("{id}: {what}"));
