@@ -40,6 +40,15 @@ fn reader(source: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle
     })
 }
 
+/// A program that is killed when this is dropped.
+pub struct Killed(pub Child);
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Waits for a child's end; kills it when that takes longer than `limit`.
 ///
 /// # Errors

@@ -489,6 +489,11 @@ pub fn identify(cluster: ClusterId, id: OsdId, path: &Path, store: &mut Hosted) 
 mod tests {
     use super::*;
 
+    /// A cluster of one OSD that nobody else can reach.
+    fn small() -> InitOptions {
+        InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..Default::default() }
+    }
+
     /// F3: the salts of the groups in a store's log, by epoch (`docs/formats/store.md`).
     fn salts(path: &Path) -> BTreeMap<u64, u64> {
         let bytes = std::fs::read(path).expect("a store");
@@ -506,14 +511,7 @@ mod tests {
         for name in ["one", "two"] {
             let dir = std::env::temp_dir().join(format!("nacre-salt-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&dir);
-            let options = InitOptions {
-                osds: 1,
-                base_port: None,
-                osd_bytes: 32 << 20,
-                mon_bytes: 128 << 20,
-                ..InitOptions::default()
-            };
-            let config = init(&dir, &options).expect("made");
+            let config = init(&dir, &small()).expect("made");
             let osd = config.osds[&OsdId(0)].path.clone();
             let made = salts(&osd);
             assert_eq!(made.len(), 1, "what a new store holds went through one opening's log: {made:?}");
@@ -584,14 +582,7 @@ mod tests {
     fn an_osd_that_could_not_be_added_leaves_nothing_behind() {
         let dir = std::env::temp_dir().join(format!("nacre-directory-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let options = InitOptions {
-            osds: 1,
-            base_port: None,
-            osd_bytes: 32 << 20,
-            mon_bytes: 128 << 20,
-            ..InitOptions::default()
-        };
-        let mut config = init(&dir, &options).expect("made");
+        let mut config = init(&dir, &small()).expect("made");
         let path = config.dir.join("osd.7/store");
         std::fs::create_dir_all(config.dir.join("osd.7")).expect("made");
         let faults = config.dir.join("osd.7/store.faults");

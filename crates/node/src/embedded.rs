@@ -467,16 +467,22 @@ mod tests {
     use nacre_wire::msg::client::SubOp;
     use serde_json::json;
 
+    /// A small cluster in a directory of its own, started.
+    fn started(name: &str, osds: u32) -> (std::path::PathBuf, Arc<Embedded>) {
+        let dir = std::env::temp_dir().join(format!("nacre-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let options =
+            InitOptions { osds, base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..Default::default() };
+        init(&dir, &options).expect("an empty folder");
+        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        (dir, embedded)
+    }
+
     /// A flush of one OSD's disk did not end, and `stop` waited for its thread for ever. So did
     /// each call of the cluster after it.
     #[test]
     fn a_cluster_whose_disk_hangs_does_not_stop_and_says_whose() {
-        let dir = std::env::temp_dir().join(format!("nacre-stop-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let options =
-            InitOptions { base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
-        init(&dir, &options).expect("an empty folder");
-        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        let (dir, embedded) = started("stop", 3);
         let pool = embedded.cluster().create_pool("p").wait().expect("made");
         // The hang ends with this file: see `faults.rs`.
         let faults = dir.join("osd.1/store.faults");
@@ -517,12 +523,7 @@ mod tests {
     /// when the daemon gave it none.
     #[test]
     fn a_daemon_gives_its_osds_a_clock() {
-        let dir = std::env::temp_dir().join(format!("nacre-osd-clock-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let options =
-            InitOptions { osds: 1, base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..Default::default() };
-        init(&dir, &options).expect("an empty folder");
-        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        let (dir, embedded) = started("osd-clock", 1);
         let create = json!({ "command": "pool create", "name": "p", "size": 1, "min_size": 1 });
         embedded.cluster().command(create).wait().expect("made");
         let pool = embedded.cluster().pool("p").wait().expect("a pool");
@@ -550,12 +551,7 @@ mod tests {
     /// noticed when the daemon's monitor ran programs without its clock.
     #[test]
     fn a_daemon_gives_its_monitors_a_clock() {
-        let dir = std::env::temp_dir().join(format!("nacre-mon-clock-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let options =
-            InitOptions { osds: 1, base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..Default::default() };
-        init(&dir, &options).expect("an empty folder");
-        let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
+        let (dir, embedded) = started("mon-clock", 1);
         let cluster = embedded.cluster();
         let put = |key: &str, value: String| cluster.meta_put(key, value).wait();
         let validator = |body: &str| format!("function validate() {body} end");

@@ -4,14 +4,13 @@
 use crate::Limits;
 use crate::company::Company;
 use crate::key;
-use crate::stories::{Host, MON, Monitors, PG, process};
-use bytes::Bytes;
+use crate::stories::{Host, MON, Monitors, PG, copy_of_a, process};
 use nacre_store::{Event, ReadReply};
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, PoolId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::{Change, Pool, Weight};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::replication::{Progress, Push};
+use nacre_wire::msg::replication::Progress;
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
 
 const TOTAL: u64 = 128 << 20;
@@ -418,24 +417,9 @@ fn what_is_newer_than_the_log_is_not_acknowledged() {
     let [primary, member] = company.acting()[..] else { panic!("two") };
     let (interval, epoch) = (company.monitors.map.pgs[&PG].since, company.monitors.map.epoch);
     for (version, acknowledged) in [(version, true), (version.next_in(interval), false)] {
-        let push = Push {
-            pg: PG,
-            interval,
-            object: ObjectId::named("a"),
-            version,
-            absent: false,
-            part: 0,
-            last: true,
-            size: 1,
-            offset: 0,
-            attrs: Vec::new(),
-            omap: Vec::new(),
-            transfer: 1,
-        };
         let host = company.host(member);
         host.sent_to(primary);
-        let push = Message::Push(push, vec![Bytes::from_static(b"y")]);
-        host.tell(Entity::Osd(OsdId(primary)), epoch, push);
+        host.tell(Entity::Osd(OsdId(primary)), epoch, copy_of_a(interval, version, b"y"));
         let answered = host.sent_to(primary).iter().any(|message| matches!(message, Message::PushAck(_)));
         assert_eq!(answered, acknowledged, "{version}");
     }

@@ -747,7 +747,7 @@ pub(crate) fn compared(host: &Host) -> u64 {
     let group = host.osd.pgs().find(|group| group.id() == PG).expect("it is there");
     group.as_primary().expect("it leads").backfill.round()
 }
-fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message {
+pub(crate) fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message {
     let push = Push {
         pg: PG,
         interval,

@@ -59,7 +59,7 @@ impl Losses {
 impl World {
     /// A disk is lost, if none has to stay.
     pub(crate) fn lose_disk(&mut self, osd: OsdId) {
-        if self.losses.now.is_some() || self.losses.count >= LOST_MAX || !self.is_spare(osd) || self.is_owed(osd) {
+        if !self.is_losable(Entity::Osd(osd)) || self.lacks(osd) || self.knows_more(osd) {
             return;
         }
         let Some(instance) = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.instance) else {
@@ -146,14 +146,8 @@ impl World {
         })
     }
 
-    /// Whether anybody lacks an object, or may: then the only one that has it could be lost. An
-    /// update that was never answered stays wanted once others have adopted its log entry, though
-    /// nobody has its data any more (`docs/faults.md`); or they have been told of it, and adopt it
-    /// next, as far as its log says more than theirs.
-    fn is_owed(&self, osd: OsdId) -> bool {
-        self.osds().into_iter().any(|osd| self.lacks(osd)) || self.knows_more(osd)
-    }
-    /// Whether its log of some group says more than any other's.
+    /// Whether its log of some group says more than any other's: others may have been told of that,
+    /// and adopt it next. Who adopts an entry wants its data, though it was never answered.
     fn knows_more(&self, osd: OsdId) -> bool {
         let heads = |osd: OsdId| {
             let role = self.processes[&Entity::Osd(osd)].osd();
@@ -167,6 +161,9 @@ impl World {
         heads(osd).any(|(group, head)| others.get(&group).is_none_or(|most| *most < head))
     }
 
+    /// Whether the OSD lacks an object, or knows of another that does, or does not run: then the only
+    /// one that has it could be lost. An update that was never answered stays wanted once others
+    /// have adopted its log entry, though nobody has its data any more (`docs/faults.md`).
     fn lacks(&self, osd: OsdId) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
         role.is_none_or(|role| {

@@ -7,16 +7,14 @@
 //!  a host's file system of 600 MiB (root) ───────┘              (others take the rest of the host)      └▶ all there? delete all ─▶ HEALTH_OK
 //! ```
 
+use super::ledger::{self, Ledger};
 use super::load::field;
 use super::site::Site;
-use crate::bounded;
 use crate::chaos::disks::Small;
 use crate::cluster::{Cluster, Disks, succeeds};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::fs;
 use std::time::Duration;
 
 const OSDS: u32 = 3;
@@ -73,7 +71,7 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
         cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
     }
     cluster.await_health(HEALED_MAX)?;
-    let load = Ledger::begin(cluster, &others)?;
+    let load = Ledger::begin(cluster, &others, &["--clients", "2", "--pause-ms", "5", "--seconds", "7200"])?;
     let (mut sets, mut longest, mut taken) = (Vec::new(), 0.0_f64, 0.0);
     for (size, bytes) in SIZES.into_iter().zip([1048576.0, 65536.0, 4096.0, 100.0]) {
         let said = fill(cluster, "write", &full, size, 1_000_000, &[])?;
@@ -115,7 +113,7 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
     }
     cluster.await_health(HEALED_MAX)?;
     site.figures.proved(&format!("{what}: HEALTH_OK after deleting"));
-    load.finish(cluster, &others)?;
+    ledger::verify(cluster, &others, &load.end(UP_MAX)?)?;
     site.figures.proved(&format!("{what}: what the load was told is so"));
     Ok(taken)
 }
@@ -138,42 +136,4 @@ fn fill(cluster: &Cluster, mode: &str, pool: &str, size: &str, objects: u64, mor
     command.args(["bench", "fill", mode, "--set", &format!("{pool}-{size}"), "--size", size, "--pool", pool]);
     command.args(["--objects", &objects.max(1).to_string()]).args(more);
     succeeds(&mut command, FILL_MAX)
-}
-
-/// Others' work meanwhile, which writes down what it was told.
-struct Ledger {
-    child: Child,
-    file: PathBuf,
-}
-
-impl Ledger {
-    fn begin(cluster: &Cluster, pool: &str) -> Result<Self> {
-        let file = cluster.dir().join(format!("{pool}.ledger"));
-        let said = file.with_extension("said");
-        let said = File::create(&said).with_context(|| format!("making {}", said.display()))?;
-        let mut command = cluster.command();
-        command.args(["bench", "ledger", "write", "--pool", pool, "--clients", "2", "--pause-ms", "5"]);
-        command.args(["--seconds", "7200"]).arg(&file);
-        command.stdin(Stdio::null()).stdout(said.try_clone().context("using a file twice")?).stderr(said);
-        Ok(Self { child: command.spawn().context("nacre does not start")?, file })
-    }
-
-    fn finish(mut self, cluster: &Cluster, pool: &str) -> Result<()> {
-        let mut stop = self.file.as_os_str().to_owned();
-        stop.push(".stop");
-        fs::write(stop, "").context("telling the load to stop")?;
-        let status = bounded::ended(&mut self.child, UP_MAX)?;
-        let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
-        ensure!(status.success(), "the load was told wrong things: {said}");
-        let mut verify = cluster.command();
-        verify.args(["bench", "ledger", "verify", "--pool", pool]).arg(&self.file);
-        succeeds(&mut verify, FILL_MAX).map(drop)
-    }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

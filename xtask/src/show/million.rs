@@ -2,7 +2,7 @@
 
 use super::load::{Load, Work, field};
 use super::site::Site;
-use crate::bounded;
+use crate::bounded::{self, Killed};
 use crate::cluster::{Cluster, all_groups};
 use crate::machine::resident_mib;
 use anyhow::{Context, Result, ensure};
@@ -69,14 +69,11 @@ fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<(
     command.args(["store", "check"]).arg(cluster.dir().join("osd.0"));
     command.stdout(File::create(&said).context("a file for what the check says")?);
     let (begun, mut peak) = (Instant::now(), 0.0_f64);
-    let mut child = command.spawn().context("`nacre store check`")?;
+    let mut child = Killed(command.spawn().context("`nacre store check`")?);
     let ended = bounded::until("the store is checked", CHECK_MAX, || {
-        peak = peak.max(resident_mib(child.id()).unwrap_or(0.0));
-        child.try_wait().context("waiting for the check")
+        peak = peak.max(resident_mib(child.0.id()).unwrap_or(0.0));
+        child.0.try_wait().context("waiting for the check")
     });
-    if ended.is_err() {
-        let _ = child.kill();
-    }
     ensure!(ended?.success(), "the store is not sound: {}", fs::read_to_string(&said).unwrap_or_default());
     let said: Value = serde_json::from_slice(&fs::read(&said).context("what the check says")?)?;
     let found = said["stores"][0]["objects"].as_u64().context("how many objects it found")?;

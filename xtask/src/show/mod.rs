@@ -9,7 +9,7 @@
 //! refusal or a hang is an error: exit code 1.
 //!
 //! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
-//! * [`load`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the
+//! * [`load`], [`ledger`]: work in the background; [`files`]: trees to import; [`hogs`]: others who want the
 //!   machine; `crate::cluster`: the daemons;
 //! * the others: a scenario each.
 
@@ -24,6 +24,7 @@ pub mod guard;
 mod hogs;
 mod hostile;
 mod hung;
+mod ledger;
 pub mod load;
 mod metadata;
 mod million;

@@ -2,15 +2,14 @@
 //! killed, with `osd down` between; then every group of the pool is written, called, read and
 //! deleted within 5 s, and what was acknowledged is there (F29).
 
+use super::ledger::{self, Ledger};
 use super::site::Site;
-use crate::bounded;
 use crate::chaos::plan::Dice;
-use crate::cluster::{Cluster, succeeds};
-use anyhow::{Context, Result, bail, ensure};
+use crate::cluster::Cluster;
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
@@ -32,15 +31,6 @@ struct Found {
     worst: String,
     rounds: u64,
     wrong: Vec<String>,
-}
-
-/// A load that is killed when a round fails.
-struct Load(Child);
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Shows it.
@@ -103,12 +93,7 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
     let mut dice = Dice(seed);
     let mut cluster = Cluster::start(nacre, dir, port, 1, OSDS)?;
     cluster.ask(&["pool", "create", "data", "--size", "3", "--pg-num", "32"])?;
-    let (ledger, said) = (dir.join("data.ledger"), dir.join("load.said"));
-    let file = File::create(&said).context("a file for what the load says")?;
-    let mut command = cluster.command();
-    command.args(["bench", "ledger", "write", "--pool", "data", "--clients", "4", "--seconds", "600"]).arg(&ledger);
-    command.stdin(Stdio::null()).stdout(file.try_clone().context("using a file twice")?).stderr(file);
-    let mut load = Load(command.spawn().context("nacre does not start")?);
+    let load = Ledger::begin(&cluster, "data", &["--clients", "4", "--seconds", "600"])?;
     sleep(Duration::from_millis(500 + dice.draw(1_000)));
     let mut did = Vec::new();
     for _ in 0..1 + dice.draw(2) {
@@ -145,15 +130,10 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
         cluster.await_osd(id, true, UP_MAX).with_context(|| format!("after {did}"))?;
     }
     // The load goes on: what hangs for it, hangs for others.
-    let probe =
-        succeeds(cluster.command().args(["bench", "ledger", "probe", "--pool", "data", "--bound-ms", "5000"]), END_MAX);
+    let probe = ledger::probe(&cluster, "data", END_MAX);
     let probe = probe.with_context(|| format!("after {did}")).inspect_err(|_| keep(&cluster))?;
-    fs::write(ledger.with_extension("ledger.stop"), "").context("telling the load to stop")?;
-    let status = bounded::ended(&mut load.0, END_MAX).context("the load")?;
-    ensure!(status.success(), "the load failed after {did}: {}", fs::read_to_string(&said).unwrap_or_default());
-    let verify = cluster.command().args(["bench", "ledger", "verify", "--pool", "data"]).arg(&ledger).output();
-    let verify = verify.context("nacre does not start")?;
-    ensure!(verify.status.success(), "after {did}: {}", String::from_utf8_lossy(&verify.stderr).trim());
+    let ledger = load.end(END_MAX).with_context(|| format!("after {did}"))?;
+    ledger::verify(&cluster, "data", &ledger).with_context(|| format!("after {did}"))?;
     for id in 0..OSDS {
         cluster.kill(&format!("osd.{id}"))?;
     }

@@ -1,30 +1,33 @@
 //! What lost or hid data: F1, F2, F4.
 
-use super::{Ledger, OSDS, POOL, WELL_MAX, kill, probe, start, verify};
-use crate::bounded;
+use super::{OSDS, POOL, WELL_MAX, WORK_MAX, kill, start};
+use crate::bounded::{self, Killed};
 use crate::cluster::Cluster;
+use crate::show::ledger::{Ledger, probe, verify};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
+/// Clients that go on until they are told to stop.
+const EIGHT: &[&str] = &["--clients", "8", "--seconds", "1800"];
 /// What is asked for while an OSD is stopped, which others notice after some seconds.
 const WHILE_STOPPED: Duration = Duration::from_millis(1_500);
 
 /// Each OSD is called down while it lives, comes back by itself, is killed and started: it must not
 /// be who it was. Then every one of them alone has everything.
 pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    let ledger = Ledger::begin(cluster, POOL, 64)?;
+    let ledger = Ledger::begin(cluster, POOL, &[EIGHT, &["--objects", "64"]].concat())?;
     for id in 0..OSDS {
         cluster.ask(&["osd", "down", &id.to_string()])?;
         // It does not wait: how far it is when it is killed is another each time.
         sleep(Duration::from_millis(u64::from(id) * 400));
         cluster.kill(&format!("osd.{id}"))?;
         start(cluster, id)?;
-        probe(cluster).with_context(|| format!("after osd.{id}"))?;
+        probe(cluster, POOL, WORK_MAX).with_context(|| format!("after osd.{id}"))?;
     }
-    let ledger = ledger.end()?;
+    let ledger = ledger.end(WELL_MAX)?;
     cluster.await_health(WELL_MAX)?;
     verify(cluster, POOL, &ledger)?;
     cluster.ask(&["pool", "set", POOL, "min_size", "1"])?;
@@ -49,9 +52,9 @@ pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
 pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.ask(&["pool", "create", "wide", "--size", "2", "--min-size", "1", "--pg-num", "1"])?;
     cluster.await_health(WELL_MAX)?;
-    let ledger = Ledger::begin(cluster, "wide", 3_000)?;
+    let ledger = Ledger::begin(cluster, "wide", &[EIGHT, &["--objects", "3000"]].concat())?;
     sleep(Duration::from_secs(20));
-    let ledger = ledger.end()?;
+    let ledger = ledger.end(WELL_MAX)?;
     for (wait_ms, id) in [0, 200, 1_000].into_iter().zip(0..OSDS) {
         let id_text = id.to_string();
         cluster.ask(&["osd", "reweight", &id_text, "0"])?;
@@ -104,21 +107,12 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
     cluster.await_health(WELL_MAX)
 }
 
-/// A client, killed when dropped.
-struct Client(Child);
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn spawn(cluster: &Cluster, word: &str, name: &str) -> Result<Client> {
+fn spawn(cluster: &Cluster, word: &str, name: &str) -> Result<Killed> {
     let mut command = cluster.command();
     command.args(["object", word, "one", name]);
     if word == "put" {
         command.arg(cluster.dir().join("cluster.toml"));
     }
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.spawn().map(Client).context("nacre does not start")
+    command.spawn().map(Killed).context("nacre does not start")
 }

@@ -12,21 +12,16 @@ mod data;
 mod stops;
 mod strangers;
 
+use super::ledger::probe;
 use super::site::Site;
-use crate::bounded;
-use crate::cluster::{Cluster, succeeds};
+use crate::cluster::Cluster;
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::fs;
 use std::time::Duration;
 
 /// Until everything is well again.
 const WELL_MAX: Duration = Duration::from_mins(3);
 const WORK_MAX: Duration = Duration::from_mins(10);
-/// What an operation may take afterwards.
-const BOUND_MS: &str = "5000";
 const OSDS: u32 = 3;
 const POOL: &str = "data";
 
@@ -78,18 +73,11 @@ fn everybody_lives(cluster: &mut Cluster) -> Result<()> {
     for who in daemons() {
         ensure!(cluster.ended(&who)?.is_none(), "{who} ended by itself");
     }
-    probe(cluster)
+    probe(cluster, POOL, WORK_MAX).map(drop)
 }
 
 fn daemons() -> impl Iterator<Item = String> {
     (0..3).map(|id| format!("mon.{id}")).chain((0..OSDS).map(|id| format!("osd.{id}")))
-}
-
-/// Every group is written, called, read and deleted in time.
-fn probe(cluster: &Cluster) -> Result<()> {
-    let mut command = cluster.command();
-    command.args(["bench", "ledger", "probe", "--pool", POOL, "--bound-ms", BOUND_MS]);
-    succeeds(&mut command, WORK_MAX).map(drop)
 }
 
 /// An OSD is killed, and everybody knows.
@@ -102,45 +90,4 @@ fn kill(cluster: &mut Cluster, id: u32) -> Result<()> {
 fn start(cluster: &mut Cluster, id: u32) -> Result<()> {
     cluster.run("osd", id)?;
     cluster.await_osd(id, true, WELL_MAX).map(drop)
-}
-
-/// Clients that write down what was acknowledged. Killed when dropped.
-struct Ledger {
-    child: Child,
-    file: PathBuf,
-}
-
-impl Ledger {
-    /// Begins: clients with so many objects each.
-    fn begin(cluster: &Cluster, pool: &str, objects: u32) -> Result<Self> {
-        let file = cluster.dir().join(format!("{pool}.ledger"));
-        let said = File::create(file.with_extension("said")).context("a file for what clients say")?;
-        let mut command = cluster.command();
-        command.args(["bench", "ledger", "write", "--pool", pool, "--clients", "8", "--seconds", "1800"]);
-        command.args(["--objects", &objects.to_string()]).arg(&file);
-        command.stdin(Stdio::null()).stdout(said.try_clone().context("using a file twice")?).stderr(said);
-        Ok(Self { child: command.spawn().context("nacre does not start")?, file })
-    }
-
-    /// Ends them; what they wrote down.
-    fn end(mut self) -> Result<PathBuf> {
-        fs::write(self.file.with_extension("ledger.stop"), "").context("telling clients to stop")?;
-        let status = bounded::ended(&mut self.child, WELL_MAX).context("the clients")?;
-        let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
-        ensure!(status.success(), "the clients failed: {}", said.trim());
-        Ok(self.file.clone())
-    }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Reads everything back that was acknowledged, and lists it; how many objects.
-fn verify(cluster: &Cluster, pool: &str, ledger: &PathBuf) -> Result<Value> {
-    let mut command = cluster.command();
-    succeeds(command.args(["bench", "ledger", "verify", "--pool", pool]).arg(ledger), WORK_MAX)
 }

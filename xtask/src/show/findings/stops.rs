@@ -1,8 +1,9 @@
 //! What stopped daemons or kept others waiting: F10, F11, F12, F16, F17, F41.
 
-use super::{OSDS, POOL, WELL_MAX, WORK_MAX, create, daemons, kill, probe, start};
-use crate::bounded;
+use super::{OSDS, POOL, WELL_MAX, WORK_MAX, create, daemons, kill, start};
+use crate::bounded::{self, Killed};
 use crate::cluster::{Cluster, succeeds};
+use crate::show::ledger::probe;
 use crate::show::load::{Load, Work, field};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
@@ -183,26 +184,19 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     for name in waits.iter().take(12) {
         let mut command = cluster.command();
         command.args(["object", "put", "pairs", name]).arg(&large);
-        clients.push(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        clients.push(Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?));
     }
     let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
-    let others = (|| -> Result<()> {
-        while begun.elapsed() < Duration::from_secs(25) {
-            for name in &serve {
-                let before = Instant::now();
-                let mut command = cluster.command();
-                succeeds(command.args(["object", "put", "pairs", name]).arg(&large), OTHERS_MAX)
-                    .with_context(|| format!("{name}, which is served"))?;
-                slowest = slowest.max(before.elapsed());
-            }
+    while begun.elapsed() < Duration::from_secs(25) {
+        for name in &serve {
+            let before = Instant::now();
+            let mut command = cluster.command();
+            succeeds(command.args(["object", "put", "pairs", name]).arg(&large), OTHERS_MAX)
+                .with_context(|| format!("{name}, which is served"))?;
+            slowest = slowest.max(before.elapsed());
         }
-        Ok(())
-    })();
-    for client in &mut clients {
-        let _ = client.kill();
-        let _ = client.wait();
     }
-    others?;
+    drop(clients);
     site.figures.at_most(OTHERS_MAX.as_secs_f64(), "F17: slowest put of 4 MiB beside", slowest.as_secs_f64(), "s");
     start(cluster, 0)?;
     cluster.ask(&["flag", "unset", "noout"])?;
@@ -247,7 +241,7 @@ fn restart_all(cluster: &mut Cluster) -> Result<()> {
         cluster.run("osd", id)?;
     }
     cluster.await_health(WELL_MAX)?;
-    probe(cluster)
+    probe(cluster, POOL, WORK_MAX).map(drop)
 }
 
 fn file(cluster: &Cluster, name: &str, text: &str) -> Result<PathBuf> {

@@ -1,8 +1,9 @@
 //! Copies of daemons, monitors that come back, and a cluster half made: F22, F26, F27.
 
-use super::{OSDS, POOL, WELL_MAX, probe, start};
+use super::{OSDS, POOL, WELL_MAX, WORK_MAX, start};
 use crate::bounded;
 use crate::cluster::{Cluster, succeeds};
+use crate::show::ledger::probe;
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -39,7 +40,7 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         ensure!(!ended.status.success(), "the copy ended as if nothing were wrong: {said}");
         ensure!(cluster.ended(&who)?.is_none(), "{who} ended, and not its copy");
-        probe(cluster)?;
+        probe(cluster, POOL, WORK_MAX)?;
         let cost = epoch(cluster)? - before;
         ensure!(cost <= EPOCHS_MAX, "a copy cost {cost} epochs");
         println!("  the copy of {who}: {}", said.lines().last().unwrap_or_default());
@@ -85,9 +86,9 @@ pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> 
             let status = cluster.ask(&["status"])?;
             Ok((status["mons"]["voters"] == 3 && status["mons"]["reachable"] == 3).then_some(()))
         })?;
-        probe(cluster)?;
+        probe(cluster, POOL, WORK_MAX)?;
     }
-    cluster.ask(&["pool", "set", POOL, "min_size", "2"]).map(drop)
+    Ok(())
 }
 
 /// `nacre up` is killed while it makes a cluster, at any time: the next one makes it, with its pool.

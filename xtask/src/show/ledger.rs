@@ -1,0 +1,66 @@
+//! Clients in the background that write down what was acknowledged (`nacre bench ledger`), and
+//! reading it back.
+
+use crate::bounded::{self, Killed};
+use crate::cluster::{Cluster, succeeds};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Reading everything back may take so long.
+const VERIFY_MAX: Duration = Duration::from_mins(20);
+
+/// Clients at work on one pool; killed when dropped.
+pub struct Ledger {
+    clients: Killed,
+    file: PathBuf,
+}
+
+impl Ledger {
+    /// Starts them; `how` is for `bench ledger write`.
+    ///
+    /// # Errors
+    /// When they do not start.
+    pub fn begin(cluster: &Cluster, pool: &str, how: &[&str]) -> Result<Self> {
+        let file = cluster.dir().join(format!("{pool}.ledger"));
+        let said = file.with_extension("said");
+        let said = File::create(&said).with_context(|| format!("making {}", said.display()))?;
+        let mut command = cluster.command();
+        command.args(["bench", "ledger", "write", "--pool", pool]).args(how).arg(&file);
+        command.stdin(Stdio::null()).stdout(said.try_clone().context("using a file twice")?).stderr(said);
+        Ok(Self { clients: Killed(command.spawn().context("nacre does not start")?), file })
+    }
+
+    /// Tells them to end, and waits for that; gives the file that says what was acknowledged.
+    ///
+    /// # Errors
+    /// When they do not end within `limit`, or were told something wrong.
+    pub fn end(mut self, limit: Duration) -> Result<PathBuf> {
+        fs::write(self.file.with_extension("ledger.stop"), "").context("telling the clients to stop")?;
+        let status = bounded::ended(&mut self.clients.0, limit).context("the clients")?;
+        let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
+        ensure!(status.success(), "the clients failed: {}", said.trim());
+        Ok(self.file.clone())
+    }
+}
+
+/// Reads everything back that was acknowledged, and lists it.
+///
+/// # Errors
+/// What is missing or wrong.
+pub fn verify(cluster: &Cluster, pool: &str, ledger: &Path) -> Result<()> {
+    let mut command = cluster.command();
+    succeeds(command.args(["bench", "ledger", "verify", "--pool", pool]).arg(ledger), VERIFY_MAX).map(drop)
+}
+
+/// Writes, calls, reads and deletes an object of every group, each within 5 s; how long they took.
+///
+/// # Errors
+/// When one takes longer, or all of it longer than `limit`.
+pub fn probe(cluster: &Cluster, pool: &str, limit: Duration) -> Result<Value> {
+    let mut command = cluster.command();
+    succeeds(command.args(["bench", "ledger", "probe", "--pool", pool, "--bound-ms", "5000"]), limit)
+}
