@@ -20,4 +20,10 @@ nacre_types::borders! {
     index_rot_ended,
     /// Disks that were replaced for it.
     index_rot_replaced,
+    /// OSDs that were marked down while their disk did not answer.
+    hung_went_down,
+    /// Of these, those that came back without a restart when it answered again.
+    hung_came_back,
+    /// OSDs that ended for it.
+    hung_ended,
 }

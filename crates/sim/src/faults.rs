@@ -10,10 +10,18 @@ use crate::workload::{Aim, register};
 use crate::world::{Event, World};
 use nacre_osd::key;
 use nacre_types::{Entity, ObjectId, OsdId, PgId};
+use nacre_wire::map::flag;
 use serde_json::json;
 
 /// Longest pause, in nanoseconds, of a client that is told what to do.
 const QUICK: u64 = 3 * MS;
+/// Flags of the cluster that operators set.
+const FLAGS: [(&str, u64); 4] = [
+    ("noout", flag::NO_OUT),
+    ("nodown", flag::NO_DOWN),
+    ("nobackfill", flag::NO_BACKFILL),
+    ("norecover", flag::NO_RECOVER),
+];
 
 impl World {
     /// The next fault, and when the one after it comes.
@@ -40,6 +48,9 @@ impl World {
         let which = if self.plan.moves && self.rng.one_in(3) { 28 } else { which };
         let which = if self.plan.index_rot && self.rng.one_in(2) { 29 } else { which };
         let which = if self.plan.returns_full && self.rng.one_in(3) { 30 } else { which };
+        let which = if self.plan.hangs && self.rng.one_in(3) { 31 } else { which };
+        let which = if self.plan.pairs && self.rng.one_in(3) { 32 } else { which };
+        let which = if self.plan.flags && self.rng.one_in(3) { 33 } else { which };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -79,6 +90,9 @@ impl World {
             28 => self.move_monitor(mon),
             29 => self.rot_index(),
             30 => self.return_full(osd),
+            31 => self.hang_disk(daemon),
+            32 => self.cut_pair(osd),
+            33 => self.set_flag(),
             22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();
@@ -237,6 +251,30 @@ impl World {
         self.note(|| format!("cut ({way}) around {:?}", left.iter().map(ToString::to_string).collect::<Vec<_>>()));
         let wait = self.rng.between(200 * MS, 5 * SECOND);
         self.cut_for(Network::between(&left, &right, both), wait);
+    }
+
+    /// Two OSDs no longer hear each other, or one of them the other; everybody else hears both (F31).
+    fn cut_pair(&mut self, one: Entity) {
+        let others: Vec<OsdId> = self.osds().into_iter().filter(|osd| Entity::Osd(*osd) != one).collect();
+        if others.is_empty() {
+            return;
+        }
+        let (other, both) = (Entity::Osd(*self.rng.pick(&others)), self.rng.one_in(2));
+        self.note(|| {
+            format!("{one} and {other} are cut off from each other ({})", if both { "both ways" } else { "one way" })
+        });
+        let wait = self.rng.between(SECOND, 8 * SECOND);
+        self.cut_for(Network::between(&[one], &[other], both), wait);
+    }
+
+    /// A flag of the cluster is set, and another one is not any more.
+    fn set_flag(&mut self) {
+        let (set, unset) = (self.rng.pick(&FLAGS).0, self.rng.pick(&FLAGS).0);
+        self.order(&json!({"command": "flag set", "flag": set}));
+        if unset != set {
+            self.order(&json!({"command": "flag unset", "flag": unset}));
+        }
+        self.note(|| format!("flag {set} is set, {unset} is not"));
     }
 
     /// The leading monitor no longer hears the others, or they it; those who are connected to it may not notice.
@@ -443,6 +481,12 @@ impl World {
             process.disk.mend_index();
             let wait = self.rng.below(SECOND);
             self.after(wait, Event::Restart(who));
+        }
+        if self.plan.flags {
+            for (name, bit) in FLAGS {
+                let unset = json!({"command": "flag unset", "flag": name});
+                self.operator.wish(unset, move |map| map.flags & bit == 0);
+            }
         }
         let now = self.now();
         self.must_answer_from = now + 7 * SECOND;

@@ -34,6 +34,7 @@ pub mod early;
 mod faults;
 pub mod fencing;
 pub mod filling;
+pub mod hangs;
 mod health;
 pub mod ledger;
 pub mod moves;

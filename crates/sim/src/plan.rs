@@ -67,6 +67,12 @@ pub struct Plan {
     pub small_disks: bool,
     /// OSDs go away for a while and find their devices full, by somebody else, when they come back.
     pub returns_full: bool,
+    /// Two OSDs no longer hear each other, or one of them the other, while everybody else hears both.
+    pub pairs: bool,
+    /// Operators set flags of the cluster, and forget them for a while.
+    pub flags: bool,
+    /// Disks hang, for longer than an OSD may stay up with it, and for longer than it lives with it.
+    pub hangs: bool,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged
     /// copies there would be nothing to heal from.
     pub rot: bool,
@@ -109,7 +115,7 @@ pub struct Plan {
     /// Monitors are removed and let in again with new stores.
     pub moves: bool,
     /// Kinds of faults that do not happen, a bit each ([`crate::shrink`]).
-    pub without: u32,
+    pub without: u64,
     /// Page sizes and bounds of the OSDs.
     pub pages: Pages,
     /// Every other client ends after an operation or two, and comes again as a new instance.
@@ -197,6 +203,9 @@ impl Plan {
             index_rot: false,
             small_disks: false,
             returns_full: seed % 10 == 7,
+            hangs: seed % 8 == 6,
+            flags: seed % 7 == 5,
+            pairs: seed % 9 == 1,
             beacons_ms: *rng.pick(&[(2000, 30_000), (2000, 30_000), (200, 1000), (300, 2500)]),
             claims: rng.one_in(2),
             programs: rng.one_in(2),
@@ -328,6 +337,9 @@ impl Plan {
             index_rot: false,
             small_disks: false,
             returns_full: false,
+            hangs: false,
+            flags: false,
+            pairs: false,
             beacons_ms: (2000, 30_000),
             claims: false,
             programs: false,

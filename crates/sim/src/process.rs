@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::hangs::Hang;
 use nacre_mon::Mon;
 use nacre_osd::Osd;
 use nacre_store::{Event, Read, Token, Transaction};
@@ -29,6 +30,8 @@ pub enum Input {
     Gone(Entity),
     /// There is a new connection to the monitors.
     MonSession,
+    /// Its host looked at its device.
+    Device(Option<nacre_osd::DeviceCall>),
     /// An operation that it handed out has been evaluated.
     Evaluated(Box<nacre_osd::Evaluated>),
 }
@@ -108,7 +111,7 @@ impl Role {
                     Input::Message { from, epoch, message } => mon.on_message(now, from, epoch, message, &mut out),
                     Input::Tick if mon.next_deadline().is_some_and(|at| at <= now) => mon.on_tick(now, &mut out),
                     Input::Gone(who) => mon.on_disconnect(now, who, &mut out),
-                    Input::Tick | Input::Refused(_) | Input::MonSession | Input::Evaluated(_) => {}
+                    Input::Tick | Input::Refused(_) | Input::MonSession | Input::Device(_) | Input::Evaluated(_) => {}
                 }
                 actions.extend(out.into_iter().filter_map(of_mon));
             }
@@ -119,6 +122,7 @@ impl Role {
                     Input::Tick if osd.next_deadline() <= now => osd.on_tick(now, &mut out),
                     Input::Refused(peer) => osd.on_peer_refused(now, peer, &mut out),
                     Input::MonSession => osd.on_mon_session(now, &mut out),
+                    Input::Device(call) => osd.on_device(now, call.as_ref(), &mut out),
                     Input::Evaluated(evaluated) => osd.on_evaluated(now, *evaluated, &mut out),
                     Input::Tick | Input::Gone(_) => {}
                 }
@@ -187,6 +191,8 @@ pub struct Process {
     pub wake: u64,
     /// Its disk is slow until then.
     pub slow_until: u64,
+    /// Whether its disk hangs.
+    pub hang: Hang,
     /// Its disk counts as full until then.
     pub full_until: u64,
     /// Its disk was broken on purpose: it may stop.
@@ -211,6 +217,7 @@ impl Process {
             busy_until: 0,
             wake: u64::MAX,
             slow_until: 0,
+            hang: Hang::default(),
             full_until: 0,
             broken: false,
             gone: false,
@@ -238,5 +245,6 @@ impl Process {
     pub fn begin(&mut self, role: Role) {
         self.role = Some(role);
         (self.busy_until, self.wake, self.seen, self.broken) = (0, u64::MAX, Epoch::NONE, false);
+        self.hang = Hang::default();
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::{Disks, Plan, SECOND};
 pub type Setting = (&'static str, u64);
 
 /// Kinds of faults.
-const KINDS: u64 = 30;
+const KINDS: u64 = 34;
 
 /// Names of settings.
 const NAMES: &[&str] = &[
@@ -27,6 +27,9 @@ const NAMES: &[&str] = &[
     "index_rot",
     "small_disks",
     "returns_full",
+    "hangs",
+    "flags",
+    "pairs",
     "bad_network",
     "splits",
     "split_filling",
@@ -68,6 +71,9 @@ impl Plan {
             "small_disks" if yes => *self = self.clone().really_small(),
             "small_disks" => self.small_disks = false,
             "returns_full" => self.returns_full = yes,
+            "hangs" => self.hangs = yes,
+            "flags" => self.flags = yes,
+            "pairs" => self.pairs = yes,
             "index_rot" if yes => *self = self.clone().index_rots(),
             "index_rot" => self.index_rot = false,
             "bad_network" => self.bad_network = yes,
@@ -78,7 +84,7 @@ impl Plan {
             "mons" => self.mons = value as u32,
             "ram" => self.disks = if yes { Disks::Ram } else { Disks::Real },
             "faults_s" => self.faults_ns = value * SECOND,
-            "without" => self.without = value as u32,
+            "without" => self.without = value,
             "recur" => self.recur = yes,
             "capacity_mb" => self.capacity = value << 20,
             "contend" if yes => *self = self.clone().contended(),
@@ -112,6 +118,9 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         ("index_rot", plan.index_rot),
         ("small_disks", plan.small_disks),
         ("returns_full", plan.returns_full),
+        ("hangs", plan.hangs),
+        ("flags", plan.flags),
+        ("pairs", plan.pairs),
         ("contend", plan.contend),
         ("early", plan.early),
         ("lifts", plan.lifts),
@@ -147,7 +156,7 @@ fn steps(plan: &Plan) -> Vec<Setting> {
         steps.push(("faults_s", seconds * 3 / 4));
     }
     for kind in (0..KINDS).filter(|kind| plan.without & (1 << kind) == 0) {
-        steps.push(("without", u64::from(plan.without | 1 << kind)));
+        steps.push(("without", plan.without | 1 << kind));
     }
     steps
 }
@@ -169,7 +178,7 @@ pub fn shrink(
             if left == 0 || !steps(&best).iter().any(|(other, _)| *other == name) {
                 continue;
             }
-            let value = if name == "without" { value | u64::from(best.without) } else { value };
+            let value = if name == "without" { value | best.without } else { value };
             let mut smaller = best.clone();
             smaller.set(name, value).expect("its own name");
             left -= 1;

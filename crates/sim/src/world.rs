@@ -86,6 +86,11 @@ pub(crate) enum Event {
     },
     Fault,
     Restart(Entity),
+    /// The watchdog of an OSD's life looks at its device.
+    WatchDevice {
+        osd: OsdId,
+        life: u64,
+    },
     Heal(CutId),
     /// Members are compared with primaries.
     Survey,
@@ -218,7 +223,7 @@ impl World {
         let mut rng = Rng::new(plan.seed);
         let mut processes = BTreeMap::new();
         let config = |key: &str, value: u64| Change::Config { key: Name::from(key), value: Some(value.to_string()) };
-        let founding = Founding {
+        let mut founding = Founding {
             cluster: CLUSTER,
             mons: (0..plan.mons).map(|mon| (MonId(mon), Address(format!("sim:mon{mon}")))).collect(),
             changes: vec![
@@ -231,6 +236,9 @@ impl World {
                 Change::ClientSet { name: Name::default(), capabilities: vec![Capability::All {}] },
             ],
         };
+        if plan.hangs {
+            founding.changes.extend(crate::hangs::OPTIONS.map(|(key, value)| config(key, value)));
+        }
         let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
         let osds = (0..plan.osds).map(|osd| (Entity::Osd(OsdId(osd)), nacre_osd::format(CLUSTER, OsdId(osd))));
         for (who, content) in mons.chain(osds) {
@@ -499,6 +507,7 @@ impl World {
             }
             Event::Fault => self.fault(),
             Event::Restart(who) => self.restart(who),
+            Event::WatchDevice { osd, life } => self.watch_device(osd, life),
             Event::Survey => {
                 self.survey();
                 self.note_rot();
@@ -529,6 +538,11 @@ impl World {
         let (now, faults) = (self.now(), self.faults);
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         if process.role.is_some() || process.gone {
+            return;
+        }
+        if process.hang.until > now {
+            // It hangs while it opens its store.
+            self.schedule.push(process.hang.until, Event::Restart(who));
             return;
         }
         process.life += 1;
@@ -564,9 +578,13 @@ impl World {
         process.begin(role);
         self.note(|| format!("{who} starts"));
         self.perform(who, actions);
-        if matches!(who, Entity::Osd(_)) {
+        if let Entity::Osd(osd) = who {
             let wait = self.rng.between(MS / 5, 5 * MS);
             self.after(wait, Event::Seek(who));
+            if self.plan.hangs {
+                let life = self.process(who).life;
+                self.after(SECOND / 4, Event::WatchDevice { osd, life });
+            }
         }
     }
 
@@ -624,7 +642,7 @@ impl World {
         }
     }
 
-    fn hand_to(&mut self, who: Entity, life: u64, input: Input) {
+    pub(crate) fn hand_to(&mut self, who: Entity, life: u64, input: Input) {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         if process.life != life || process.role.is_none() {
@@ -691,6 +709,11 @@ impl World {
             self.schedule.push(process.busy_until, Event::Disk { who, life });
             return;
         }
+        if process.hang.until > now {
+            self.schedule.push(process.hang.until, Event::Disk { who, life });
+            return;
+        }
+        process.hang.since = None;
         process.disk.turn(&mut self.rng);
         self.perform(who, Vec::new());
     }
@@ -855,6 +878,7 @@ impl World {
             self.schedule.push(at, Event::Input { who, life, input: Input::Tick });
         }
         if disk {
+            process.hang.since = Some(now);
             let (least, most) = if slow { (20 * MS, 1500 * MS) } else { self.flush_ns };
             let wait = self.rng.between(least, most);
             self.after(wait, Event::Disk { who, life });
