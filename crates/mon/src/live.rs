@@ -805,6 +805,9 @@ impl Live {
     pub fn halted(&mut self) -> Option<String> {
         self.halted.take()
     }
+    pub fn kept_down(&self) -> Vec<OsdId> {
+        self.leader.filter.held(self.awake).map(|(osd, _)| osd).collect()
+    }
     pub fn leads(&self) -> bool {
         self.consensus.may_propose()
     }

@@ -7,7 +7,7 @@
 //! ```
 
 use nacre_store::{Event, Read, Token, Transaction};
-use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
+use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MonInfo};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::LogLine;
@@ -291,6 +291,14 @@ impl Mon {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         matches!(&self.phase, Phase::Live(live) if live.leads())
+    }
+    /// The OSDs that it keeps down because another one does not hear them (F31); of a leader.
+    #[must_use]
+    pub fn kept_down(&self) -> Vec<OsdId> {
+        match &self.phase {
+            Phase::Live(live) if live.leads() => live.kept_down(),
+            _ => Vec::new(),
+        }
     }
     /// The consensus term it is in.
     #[must_use]

@@ -20,6 +20,8 @@ nacre_types::borders! {
     index_rot_ended,
     /// Disks that were replaced for it.
     index_rot_replaced,
+    /// OSDs that the monitors kept down because one that was up did not hear them.
+    kept_down,
     /// OSDs that were marked down while their disk did not answer.
     hung_went_down,
     /// Of these, those that came back without a restart when it answered again.

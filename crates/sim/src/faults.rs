@@ -263,8 +263,17 @@ impl World {
         self.note(|| {
             format!("{one} and {other} are cut off from each other ({})", if both { "both ways" } else { "one way" })
         });
-        let wait = self.rng.between(SECOND, 8 * SECOND);
+        // Four times the grace until they are parted.
+        let wait = self.rng.between(SECOND, 4 * self.plan.grace_ms * MS + 4 * SECOND);
         self.cut_for(Network::between(&[one], &[other], both), wait);
+    }
+
+    /// Counts who is kept down, for the pairs that are cut.
+    pub(crate) fn note_kept_down(&mut self) {
+        let kept: Vec<OsdId> =
+            self.processes.values().filter_map(|process| process.mon()).flat_map(|mon| mon.kept_down()).collect();
+        self.rare.kept_down += kept.iter().filter(|osd| !self.kept_down.contains(osd)).count() as u64;
+        self.kept_down = kept;
     }
 
     /// A flag of the cluster is set, and another one is not any more.

@@ -228,6 +228,7 @@ impl Plan {
             capacity: if seed % 5 == 2 { u64::from(osds) * SMALL } else { CAPACITY },
         };
         let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
+        let plan = if plan.pairs { plan.parts() } else { plan };
         let plan = if seed % 7 == 3 { plan.split_filling() } else { plan };
         let plan = if seed % 9 == 6 { plan.rots() } else { plan };
         let plan = if seed % 11 == 9 { plan.index_rots() } else { plan };
@@ -245,6 +246,15 @@ impl Plan {
     pub fn contended(mut self) -> Self {
         (self.contend, self.recur, self.bad_network) = (true, true, true);
         (self.keys, self.clients) = (self.keys.min(2), self.clients.max(8));
+        self
+    }
+
+    /// See [`Self::pairs`]: so that four times the grace pass while the faults last, and not many others happen.
+    #[must_use]
+    pub fn parts(mut self) -> Self {
+        (self.pairs, self.grace_ms) = (true, self.grace_ms.min(500));
+        self.osds = self.osds.max(4);
+        self.fault_every_ns = self.fault_every_ns.max(800 * MS);
         self
     }
 

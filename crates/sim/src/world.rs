@@ -168,6 +168,8 @@ pub struct World {
     /// Disks that were lost for good.
     pub(crate) losses: crate::replace::Losses,
     pub(crate) moves: crate::moves::Moves,
+    /// OSDs that a leading monitor kept down at the last look.
+    pub(crate) kept_down: Vec<OsdId>,
     /// Random classes that have been ordered: class and version.
     ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
@@ -291,6 +293,7 @@ impl World {
             must_answer_from: u64::MAX,
             losses: crate::replace::Losses::default(),
             moves: crate::moves::Moves::default(),
+            kept_down: Vec::new(),
             ordered: BTreeSet::new(),
             runtime: nacre_osd::Runtime::patient(),
             plan,
@@ -511,6 +514,7 @@ impl World {
             Event::Survey => {
                 self.survey();
                 self.note_rot();
+                self.note_kept_down();
                 self.rest();
                 self.after(250 * MS, Event::Survey);
             }
