@@ -6,8 +6,10 @@
 
 use crate::network::Network;
 use crate::plan::{MS, SECOND};
+use crate::process::Process;
 use crate::workload::{Aim, register};
 use crate::world::{Event, World};
+use nacre_mon::Mon;
 use nacre_osd::key;
 use nacre_types::{Entity, ObjectId, OsdId, PgId};
 use nacre_wire::map::flag;
@@ -253,7 +255,7 @@ impl World {
         self.cut_for(Network::between(&left, &right, both), wait);
     }
 
-    /// Two OSDs no longer hear each other, or one of them the other; everybody else hears both (F31).
+    /// Two OSDs no longer hear each other, or only one of them the other. Others hear both (F31).
     fn cut_pair(&mut self, one: Entity) {
         let others: Vec<OsdId> = self.osds().into_iter().filter(|osd| Entity::Osd(*osd) != one).collect();
         if others.is_empty() {
@@ -270,9 +272,10 @@ impl World {
 
     /// Counts who is kept down, for the pairs that are cut.
     pub(crate) fn note_kept_down(&mut self) {
-        let kept: Vec<OsdId> =
-            self.processes.values().filter_map(|process| process.mon()).flat_map(|mon| mon.kept_down()).collect();
-        self.rare.kept_down += kept.iter().filter(|osd| !self.kept_down.contains(osd)).count() as u64;
+        let mons = self.processes.values().filter_map(Process::mon);
+        let kept: Vec<OsdId> = mons.flat_map(Mon::kept_down).collect();
+        let new = kept.iter().filter(|osd| !self.kept_down.contains(osd));
+        self.rare.kept_down += new.count() as u64;
         self.kept_down = kept;
     }
 

@@ -67,11 +67,11 @@ pub struct Plan {
     pub small_disks: bool,
     /// OSDs go away for a while and find their devices full, by somebody else, when they come back.
     pub returns_full: bool,
-    /// Two OSDs no longer hear each other, or one of them the other, while everybody else hears both.
+    /// Two OSDs no longer hear each other, or only one of them the other. Others hear both.
     pub pairs: bool,
     /// Operators set flags of the cluster, and forget them for a while.
     pub flags: bool,
-    /// Disks hang, for longer than an OSD may stay up with it, and for longer than it lives with it.
+    /// Disks hang, until their OSDs are marked down, or longer, until these end.
     pub hangs: bool,
     /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged
     /// copies there would be nothing to heal from.
@@ -249,7 +249,7 @@ impl Plan {
         self
     }
 
-    /// See [`Self::pairs`]: so that four times the grace pass while the faults last, and not many others happen.
+    /// See [`Self::pairs`]: four times the grace pass while the faults last, and others are few.
     #[must_use]
     pub fn parts(mut self) -> Self {
         (self.pairs, self.grace_ms) = (true, self.grace_ms.min(500));

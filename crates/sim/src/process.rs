@@ -31,7 +31,7 @@ pub enum Input {
     /// There is a new connection to the monitors.
     MonSession,
     /// Its host looked at its device.
-    Device(Option<nacre_osd::DeviceCall>),
+    Device(nacre_osd::DeviceCall),
     /// An operation that it handed out has been evaluated.
     Evaluated(Box<nacre_osd::Evaluated>),
 }
@@ -122,7 +122,7 @@ impl Role {
                     Input::Tick if osd.next_deadline() <= now => osd.on_tick(now, &mut out),
                     Input::Refused(peer) => osd.on_peer_refused(now, peer, &mut out),
                     Input::MonSession => osd.on_mon_session(now, &mut out),
-                    Input::Device(call) => osd.on_device(now, call.as_ref(), &mut out),
+                    Input::Device(call) => osd.on_device(now, Some(&call), &mut out),
                     Input::Evaluated(evaluated) => osd.on_evaluated(now, *evaluated, &mut out),
                     Input::Tick | Input::Gone(_) => {}
                 }

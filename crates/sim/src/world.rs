@@ -587,7 +587,7 @@ impl World {
             self.after(wait, Event::Seek(who));
             if self.plan.hangs {
                 let life = self.process(who).life;
-                self.after(SECOND / 4, Event::WatchDevice { osd, life });
+                self.after(crate::hangs::LOOK, Event::WatchDevice { osd, life });
             }
         }
     }
