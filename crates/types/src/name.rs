@@ -1,12 +1,44 @@
 //! Object names.
 
 use bytes::Bytes;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, never required to
 /// be: file names are not. Cloning shares the bytes. At most [`Name::LEN_MAX`] bytes, checked where names enter.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default)]
 pub struct Name(Bytes);
+
+/// As its bytes. Most names of an object are empty, and empty ones are not handed to `memcmp`: their
+/// bytes have no address that is mapped, and with AVX-512 it reads there under a mask that lets
+/// nothing through, which processors do in microcode. That took a sixth of a small read.
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && (self.0.is_empty() || self.0 == other.0)
+    }
+}
+impl Eq for Name {}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.0.is_empty() || other.0.is_empty() {
+            return self.0.len().cmp(&other.0.len());
+        }
+        self.0.cmp(&other.0)
+    }
+}
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl Name {
     /// Longest object name, locator key, namespace or attribute name, in bytes.
@@ -141,6 +173,19 @@ impl fmt::Display for ObjectId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_compare_as_their_bytes_do() {
+        let all: [&[u8]; 8] = [b"", b"\0", b"a", b"a\0", b"aa", b"b", b"\xff", b"\xff\xff"];
+        for a in all {
+            for b in all {
+                let (x, y) = (Name::copy(a), Name::from(Bytes::copy_from_slice(b)));
+                assert_eq!(x == y, a == b, "{a:?} {b:?}");
+                assert_eq!(x.cmp(&y), a.cmp(b), "{a:?} {b:?}");
+                assert_eq!(x.partial_cmp(&y), a.partial_cmp(b), "{a:?} {b:?}");
+            }
+        }
+    }
 
     #[test]
     fn names_that_are_not_text_print_unambiguously() {
