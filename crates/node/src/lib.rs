@@ -25,6 +25,7 @@ mod clock;
 mod cluster;
 pub mod config;
 mod conn;
+mod courtesy;
 pub mod creating;
 mod daemon;
 mod device;

@@ -38,6 +38,7 @@ mod sessions;
 
 use crate::clock;
 use crate::conn::{Conn, State, Traffic};
+use crate::courtesy::Courtesy;
 use crate::device::Blocks;
 use crate::directory;
 use crate::error::StartError;
@@ -162,6 +163,8 @@ pub struct Reactor {
     /// Housekeepings in a row with few of them.
     quiet_looks: u32,
     idle: Option<fn()>,
+    /// Of the thread that runs this.
+    courtesy: Courtesy,
     // Last: it watches the workers until they have ended.
     watchdog: Watchdog,
 }
@@ -226,6 +229,7 @@ impl Reactor {
             given_since: 0,
             quiet_looks: 0,
             idle: None,
+            courtesy: Courtesy::default(),
             watchdog,
         })
     }
@@ -562,12 +566,12 @@ impl Reactor {
     }
 
     fn wait(&mut self, max: Duration) {
-        let now = clock::now();
         debug_assert!(self.none_waits_in_vain(), "a client whose answers have all left is not read from");
-        let mut timeout = self.next_deadline().since(now).min(max);
         let busy = self.has_work();
-        // Nobody is let go first here. A thread that gives its turn away is charged for it: beside two
-        // busy processes on two processors an overwrite took twice as long for it (bench/README.md).
+        if !busy {
+            self.courtesy.give_way(clock::now());
+        }
+        let mut timeout = self.next_deadline().since(clock::now()).min(max);
         if busy || !self.waker.may_sleep() {
             timeout = Duration::ZERO;
         }
