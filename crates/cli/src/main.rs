@@ -297,6 +297,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
+    memory::keep_for_a_while();
     let arguments = match Nacre::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return failure::arguments(&error),
