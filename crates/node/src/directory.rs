@@ -350,7 +350,7 @@ fn make_store(
     let waker = Arc::new(crate::wake::Waker::new().map_err(|errno| failed(errno.to_string()))?);
     let workers = crate::workers::Workers::new(1).map_err(|why| failed(why.to_string()))?;
     let mut store = open_hosted(cluster, who, open_blocks(path)?, &workers.handle(), &waker)?;
-    store.allocate_log().map_err(|why| failed(explain(&why)))?;
+    store.prepare_log().map_err(|why| failed(explain(&why)))?;
     store.submit(first, Token(1)).map_err(|why| failed(why.to_string()))?;
     let done = store.run_until(|event| match event {
         Event::Committed(_) => Some(Ok(())),
@@ -452,7 +452,7 @@ pub fn open_hosted(
     })?;
     let hosted = Hosted::new(Box::new(store), mailbox, workers.clone()).on(blocks);
     // What is not allocated yet is when there is room.
-    let _ = hosted.allocate_log();
+    let _ = hosted.prepare_log();
     Ok(hosted)
 }
 

@@ -52,13 +52,16 @@ impl Hosted {
         self.blocks.as_ref()
     }
 
-    /// Allocates the log's blocks, which are written again and again.
+    /// Allocates the log's blocks, which are written again and again, and forgets what was cached
+    /// of them when the store was opened.
     ///
     /// # Errors
     /// The host has no room for them.
-    pub fn allocate_log(&self) -> Result<(), DeviceError> {
+    pub fn prepare_log(&self) -> Result<(), DeviceError> {
         let Some(blocks) = &self.blocks else { return Ok(()) };
-        blocks.allocate(blocks.len().saturating_sub(self.store.usage().total))
+        let log = blocks.len().saturating_sub(self.store.usage().total);
+        blocks.forget_first(log)?;
+        blocks.allocate(log)
     }
 
     /// What keeps the store from using all of its space, for people; empty: nothing.
