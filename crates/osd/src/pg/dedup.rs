@@ -63,8 +63,8 @@ pub struct Done {
 enum Memory {
     /// In its log entry, which the log holds or held.
     Entry(Arc<LogEntry>),
-    /// In a record.
-    Record(DedupRecord),
+    /// In a record. A box: most are entries, and each goes through its client's map.
+    Record(Box<DedupRecord>),
 }
 
 impl Done {
@@ -106,7 +106,7 @@ impl Done {
                 object: entry.object.clone(),
                 results: entry.results.clone(),
             },
-            Memory::Record(record) => record.clone(),
+            Memory::Record(record) => DedupRecord::clone(record),
         }
     }
 }
@@ -195,7 +195,7 @@ impl DedupTable {
             let client = table.clients.entry((record.request.client, record.request.instance)).or_default();
             (client.last, client.seen) = (client.last.max(record.version), now);
             (client.from, client.gap) = (from, now);
-            client.remember(record.request.sequence, Memory::Record(record), true, &mut table.bytes);
+            client.remember(record.request.sequence, Memory::Record(Box::new(record)), true, &mut table.bytes);
         }
         for entry in log {
             table.on_entry(entry, now);
