@@ -25,8 +25,9 @@ pub const OPTIONS: [(&str, u64); 3] =
 pub struct Hang {
     /// No call of it ends before, in virtual nanoseconds.
     pub until: u64,
-    /// When the pending call began.
-    pub since: Option<u64>,
+    /// How long looks have seen the pending call: a process that was paused does not take its own
+    /// absence for its disk's.
+    pub seen: Option<Duration>,
     /// Age of the pending call that the role has heard of.
     told: Option<Duration>,
     /// The map said that its OSD is down while it hung.
@@ -35,9 +36,10 @@ pub struct Hang {
 
 impl Hang {
     /// What the host tells the role at this look; `slow`: the age from which it does.
-    fn look(&mut self, now: u64, slow: Duration) -> Option<DeviceCall> {
-        let age = self.since.map(|since| Duration::from_nanos(now - since));
-        let age = age.filter(|age| *age >= slow);
+    fn look(&mut self, pending: bool, slow: Duration) -> Option<DeviceCall> {
+        let longer = self.seen.map_or(Duration::ZERO, |seen| seen + Duration::from_nanos(LOOK));
+        self.seen = pending.then_some(longer);
+        let age = self.seen.filter(|age| *age >= slow);
         let before = std::mem::replace(&mut self.told, age);
         let (device, what, ended) = ("sim".to_owned(), "a flush", age.is_none());
         Some(DeviceCall { device, what, age: age.or(before)?, ended })
@@ -61,9 +63,9 @@ impl World {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = process.osd().filter(|_| process.life == life) else { return };
         let (timing, is_live) = (*role.timing(), role.is_live());
-        let Process { hang, busy_until, .. } = process;
+        let Process { hang, busy_until, disk, .. } = process;
         if *busy_until <= now {
-            let news = hang.look(now, timing.device_slow);
+            let news = hang.look(disk.scheduled, timing.device_slow);
             let age = hang.told.unwrap_or_default();
             let stalls = age >= timing.device_stall;
             if stalls && !is_up && !hang.down {

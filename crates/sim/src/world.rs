@@ -709,15 +709,12 @@ impl World {
         if process.life != life || process.role.is_none() {
             return;
         }
-        if process.busy_until > now {
-            self.schedule.push(process.busy_until, Event::Disk { who, life });
+        let until = process.busy_until.max(process.hang.until);
+        if until > now {
+            self.schedule.push(until, Event::Disk { who, life });
             return;
         }
-        if process.hang.until > now {
-            self.schedule.push(process.hang.until, Event::Disk { who, life });
-            return;
-        }
-        process.hang.since = None;
+        process.hang.seen = None;
         process.disk.turn(&mut self.rng);
         self.perform(who, Vec::new());
     }
@@ -882,7 +879,6 @@ impl World {
             self.schedule.push(at, Event::Input { who, life, input: Input::Tick });
         }
         if disk {
-            process.hang.since = Some(now);
             let (least, most) = if slow { (20 * MS, 1500 * MS) } else { self.flush_ns };
             let wait = self.rng.between(least, most);
             self.after(wait, Event::Disk { who, life });
