@@ -236,10 +236,10 @@ impl Blocks {
         }
     }
 
-    /// Drops what is cached of the first bytes, for those that are written again and again in small
-    /// pieces: whoever read them had Linux read ahead, in pieces of memory of up to 2 MiB, and a
-    /// write of 8 KiB into one of these looks at all of it (Linux 6.18, ext4: a quarter of an update
-    /// at depth 1).
+    /// Drops the page cache of the first `length` bytes. It is for those that are written again and
+    /// again in small pieces. A read of them makes Linux read ahead into folios of up to 2 MiB, and
+    /// a write of 8 KiB walks all blocks of its folio (Linux 6.18, ext4: a quarter of an update at
+    /// depth 1).
     ///
     /// # Errors
     /// The operating system's.

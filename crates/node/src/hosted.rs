@@ -52,11 +52,11 @@ impl Hosted {
         self.blocks.as_ref()
     }
 
-    /// Allocates the log's blocks, which are written again and again, and forgets what was cached
-    /// of them when the store was opened.
+    /// Allocates the log's blocks, which are written again and again, and drops what opening the
+    /// store has read of them into the page cache ([`Blocks::forget_first`]).
     ///
     /// # Errors
-    /// The host has no room for them.
+    /// The operating system's, such as that the host has no room for them.
     pub fn prepare_log(&self) -> Result<(), DeviceError> {
         let Some(blocks) = &self.blocks else { return Ok(()) };
         let log = blocks.len().saturating_sub(self.store.usage().total);

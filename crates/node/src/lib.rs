@@ -25,7 +25,6 @@ mod clock;
 mod cluster;
 pub mod config;
 mod conn;
-mod courtesy;
 pub mod creating;
 mod daemon;
 mod device;
@@ -60,6 +59,7 @@ mod watch;
 mod watchdog;
 mod windows;
 mod workers;
+mod yielding;
 
 pub use clock::cpu_ns;
 pub use cluster::{ADMIN, Call, Cluster, Cursor, IntoObject, Listing, Pool, PoolInfo, Stat, TIMEOUT};

@@ -38,7 +38,6 @@ mod sessions;
 
 use crate::clock;
 use crate::conn::{Conn, State, Traffic};
-use crate::courtesy::Courtesy;
 use crate::device::Blocks;
 use crate::directory;
 use crate::error::StartError;
@@ -50,6 +49,7 @@ use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
 use crate::watchdog::{News, OnHung, Watchdog, Witness};
 use crate::workers::Workers;
+use crate::yielding::Yielding;
 use nacre_store::{Event, SubmitError};
 use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
 use nacre_wire::map::Address;
@@ -163,8 +163,7 @@ pub struct Reactor {
     /// Housekeepings in a row with few of them.
     quiet_looks: u32,
     idle: Option<fn()>,
-    /// Of the thread that runs this.
-    courtesy: Courtesy,
+    yielding: Yielding,
     // Last: it watches the workers until they have ended.
     watchdog: Watchdog,
 }
@@ -229,7 +228,7 @@ impl Reactor {
             given_since: 0,
             quiet_looks: 0,
             idle: None,
-            courtesy: Courtesy::default(),
+            yielding: Yielding::default(),
             watchdog,
         })
     }
@@ -569,7 +568,7 @@ impl Reactor {
         debug_assert!(self.none_waits_in_vain(), "a client whose answers have all left is not read from");
         let busy = self.has_work();
         if !busy {
-            self.courtesy.give_way(clock::now());
+            self.yielding.before_sleep(clock::now());
         }
         let mut timeout = self.next_deadline().since(clock::now()).min(max);
         if busy || !self.waker.may_sleep() {
