@@ -90,6 +90,10 @@ impl Passing {
         self.load.tell_to_stop()?;
         self.load.ended()
     }
+    /// Whether its client found the pool: then it writes, and says from time to time what waits.
+    pub fn has_begun(&self) -> bool {
+        self.load.file.with_extension("ledger.waiting").exists()
+    }
     /// What its client wrote is there.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub mod scripts;
 pub mod workset;
 
 use crate::cluster::{Commands, Place};
-use crate::object::pool_id;
+use crate::object::{pool_id, pools};
 use crate::out::Out;
 use anyhow::Result;
 use nacre_types::PoolId;
@@ -120,9 +120,47 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
 
 /// The benchmark's pool, made if it does not exist.
 fn pool(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
-    if let Ok(id) = pool_id(cluster, name) {
-        return Ok(id);
+    if !pools(cluster)?.iter().any(|(known, _)| known == name) {
+        cluster.command(&json!({ "command": "pool create", "name": name }))?;
     }
-    cluster.command(&json!({ "command": "pool create", "name": name }))?;
     pool_id(cluster, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+    use serde_json::Value;
+
+    /// A cluster with a pool, whose monitors have no majority at first.
+    #[derive(Default)]
+    struct Undecided {
+        asked: Vec<String>,
+        led: bool,
+    }
+
+    impl Commands for Undecided {
+        fn command(&mut self, request: &Value) -> Result<Value> {
+            let command = request["command"].as_str().expect("a command").to_owned();
+            self.asked.push(command.clone());
+            match command.as_str() {
+                _ if !self.led => bail!("no monitor majority"),
+                "pool ls" => Ok(json!({ "pools": [{ "name": "there", "id": 7 }] })),
+                _ => bail!("there is a pool there already"),
+            }
+        }
+    }
+
+    /// Two of three monitors were killed as a load began (chaos, seed 2301). That nobody could say which
+    /// pools there are was taken for "no such pool"; the load asked for one, and was told that it was there already.
+    #[test]
+    fn who_cannot_say_which_pools_there_are_is_not_asked_to_make_one() {
+        let mut cluster = Undecided::default();
+        let why = pool(&mut cluster, "there").expect_err("there is no majority");
+        assert!(why.to_string().contains("majority"), "{why}");
+        assert_eq!(cluster.asked, ["pool ls"]);
+        cluster.led = true;
+        assert_eq!(pool(&mut cluster, "there").expect("it is there"), PoolId(7));
+        assert!(!cluster.asked.iter().any(|asked| asked == "pool create"));
+    }
 }

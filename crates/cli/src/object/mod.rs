@@ -238,15 +238,25 @@ pub enum Omap {
 /// # Errors
 /// When there is none of that name; then it names those that there are.
 pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
-    let reply = cluster.command(&json!({ "command": "pool ls" }))?;
-    let pools = reply["pools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if let Some(pool) = pools.iter().find(|pool| pool["name"] == name) {
-        return pool["id"].as_u64().map(PoolId).context("the answer to `pool ls` has no ids");
+    let pools = pools(cluster)?;
+    if let Some((_, id)) = pools.iter().find(|(known, _)| known == name) {
+        return Ok(*id);
     }
-    let known: Vec<&str> = pools.iter().filter_map(|pool| pool["name"].as_str()).collect();
+    let known: Vec<&str> = pools.iter().map(|(name, _)| name.as_str()).collect();
     let known =
         if known.is_empty() { "there is none yet".to_owned() } else { format!("there are {}", known.join(", ")) };
     bail!("there is no pool {name} ({known}); `nacre pool create {name}` makes it")
+}
+
+/// All pools that there are, as a majority of the monitors says.
+///
+/// # Errors
+/// When it does not: that says nothing of any pool.
+pub fn pools(cluster: &mut dyn Commands) -> Result<Vec<(String, PoolId)>> {
+    let reply = cluster.command(&json!({ "command": "pool ls" }))?;
+    let pools = reply["pools"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
+    let named = pools.map(|pool| Some((pool["name"].as_str()?.to_owned(), PoolId(pool["id"].as_u64()?))));
+    named.collect::<Option<_>>().context("the answer to `pool ls` has no names or ids")
 }
 
 fn missing(object: &ObjectId) -> anyhow::Error {
