@@ -25,8 +25,8 @@ pub struct Ledger {
     seen: BTreeMap<Epoch, u64>,
     /// Who is fenced, by epochs that changed it; those that nobody has taken yet.
     fences: Vec<(Epoch, Fences)>,
-    /// A monitor was removed: what it told of its last map others will show.
-    removed: bool,
+    /// A monitor has ended by itself: what it told of its last map others will show.
+    ended: bool,
     /// Maps that somebody has and no monitor has shown yet.
     claimed: BTreeMap<Epoch, Digest>,
 }
@@ -59,9 +59,10 @@ impl Ledger {
         std::mem::take(&mut self.fences)
     }
 
-    /// A monitor has ended, for it was removed, and shows no more what it has told.
-    pub fn one_was_removed(&mut self) {
-        self.removed = true;
+    /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does not show
+    /// any more what it has told in that turn.
+    pub fn one_has_ended(&mut self) {
+        self.ended = true;
     }
 
     /// Every map that anybody had was committed.
@@ -74,7 +75,7 @@ impl Ledger {
 
     /// Somebody shows a map.
     pub fn see(&mut self, who: Entity, map: &ClusterMap) {
-        if self.removed && map.epoch > self.epoch() {
+        if self.ended && map.epoch > self.epoch() {
             let claimed = *self.claimed.entry(map.epoch).or_insert(map.digest);
             assert!(claimed == map.digest, "{who} has another map of {}", map.epoch);
             return;
@@ -135,5 +136,35 @@ fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap, fr
             known.insert(*pg, now.clone());
             fresh.push((*pg, now.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{ClientId, ClusterId};
+    use nacre_wire::map::CrushSection;
+
+    const CLIENT: Entity = Entity::Client(ClientId(1));
+
+    fn map(epoch: u64) -> ClusterMap {
+        let crush = CrushSection::parse("").expect("empty text");
+        ClusterMap { epoch: Epoch(epoch), ..ClusterMap::empty(ClusterId(7), crush) }
+    }
+
+    /// A leader heard of a majority for a map, told a client, and in the same turn learned that its own disk had
+    /// failed (seed 1894): nobody had shown the map yet, and the client was taken for a liar.
+    #[test]
+    fn what_a_monitor_told_as_it_ended_others_have_to_show() {
+        let mut ledger = Ledger { ended: true, ..Ledger::default() };
+        ledger.see(CLIENT, &map(55));
+        let unproven = std::panic::catch_unwind(|| {
+            let mut ledger = Ledger { ended: true, ..Ledger::default() };
+            ledger.see(CLIENT, &map(55));
+            ledger.all_was_shown();
+        });
+        assert!(unproven.is_err(), "no monitor has it");
+        let never = std::panic::catch_unwind(|| Ledger::default().see(CLIENT, &map(55)));
+        assert!(never.is_err(), "no monitor has ended");
     }
 }
