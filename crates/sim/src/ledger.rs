@@ -59,8 +59,8 @@ impl Ledger {
         std::mem::take(&mut self.fences)
     }
 
-    /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does not show
-    /// any more what it has told in that turn.
+    /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does not
+    /// show any more what it has told in that turn.
     pub fn one_has_ended(&mut self) {
         self.ended = true;
     }
@@ -152,17 +152,19 @@ mod tests {
         ClusterMap { epoch: Epoch(epoch), ..ClusterMap::empty(ClusterId(7), crush) }
     }
 
-    /// A leader heard of a majority for a map, told a client, and in the same turn learned that its own disk had
-    /// failed (seed 1894): nobody had shown the map yet, and the client was taken for a liar.
+    /// A leader heard of a majority for a map, told a client, and in the same turn learned that its
+    /// own disk had failed (seed 1894): no monitor had shown the map yet, and the client was taken
+    /// for a liar.
     #[test]
     fn what_a_monitor_told_as_it_ended_others_have_to_show() {
-        let mut ledger = Ledger { ended: true, ..Ledger::default() };
-        ledger.see(CLIENT, &map(55));
-        let unproven = std::panic::catch_unwind(|| {
-            let mut ledger = Ledger { ended: true, ..Ledger::default() };
+        let told = || {
+            let mut ledger = Ledger::default();
+            ledger.one_has_ended();
             ledger.see(CLIENT, &map(55));
-            ledger.all_was_shown();
-        });
+            ledger
+        };
+        told();
+        let unproven = std::panic::catch_unwind(|| told().all_was_shown());
         assert!(unproven.is_err(), "no monitor has it");
         let never = std::panic::catch_unwind(|| Ledger::default().see(CLIENT, &map(55)));
         assert!(never.is_err(), "no monitor has ended");

@@ -786,12 +786,14 @@ impl World {
 
     /// A daemon stops by itself: it may when its disk was broken.
     fn stopped(&mut self, who: Entity, why: &str) {
-        if matches!(who, Entity::Mon(_)) {
-            // It may have told others of a map in this turn, and shows nothing any more (seeds 1429, 1894).
+        let is_monitor = matches!(who, Entity::Mon(_));
+        if is_monitor {
+            // It may have told others of a map in this turn, and shows nothing any more (seeds 1429
+            // and 1894).
             self.ledger.one_has_ended();
         }
         // Whoever hears that it was removed ends, and has nothing any more that anybody wants: see `moves.rs`.
-        if self.plan.moves && matches!(who, Entity::Mon(_)) && why.contains("was removed from the cluster") {
+        if self.plan.moves && is_monitor && why.contains("was removed from the cluster") {
             self.note(|| format!("{who} halts: {why}"));
             self.crash(who);
             return;

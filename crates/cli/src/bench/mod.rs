@@ -120,9 +120,10 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
 
 /// The benchmark's pool, made if it does not exist.
 fn pool(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
-    if !pools(cluster)?.iter().any(|(known, _)| known == name) {
-        cluster.command(&json!({ "command": "pool create", "name": name }))?;
+    if let Some((_, id)) = pools(cluster)?.into_iter().find(|(known, _)| known == name) {
+        return Ok(id);
     }
+    cluster.command(&json!({ "command": "pool create", "name": name }))?;
     pool_id(cluster, name)
 }
 
@@ -151,8 +152,9 @@ mod tests {
         }
     }
 
-    /// Two of three monitors were killed as a load began (chaos, seed 2301). That nobody could say which
-    /// pools there are was taken for "no such pool"; the load asked for one, and was told that it was there already.
+    /// Two of three monitors were killed as a load began (chaos, seed 2301). That they could not say
+    /// which pools there are was taken for "no such pool"; the load asked for one, and was told that
+    /// it was there already.
     #[test]
     fn who_cannot_say_which_pools_there_are_is_not_asked_to_make_one() {
         let mut cluster = Undecided::default();

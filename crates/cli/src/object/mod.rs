@@ -255,8 +255,8 @@ pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
 pub fn pools(cluster: &mut dyn Commands) -> Result<Vec<(String, PoolId)>> {
     let reply = cluster.command(&json!({ "command": "pool ls" }))?;
     let pools = reply["pools"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-    let named = pools.map(|pool| Some((pool["name"].as_str()?.to_owned(), PoolId(pool["id"].as_u64()?))));
-    named.collect::<Option<_>>().context("the answer to `pool ls` has no names or ids")
+    let entry = |pool: &Value| Some((pool["name"].as_str()?.to_owned(), PoolId(pool["id"].as_u64()?)));
+    pools.map(entry).collect::<Option<_>>().context("the answer to `pool ls` has no names or ids")
 }
 
 fn missing(object: &ObjectId) -> anyhow::Error {
