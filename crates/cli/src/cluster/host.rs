@@ -5,6 +5,7 @@
 //! (`nacre_node::Pipelined`), and beside it one for commands.
 
 use super::{Commands, Metadata, Place, Session};
+use crate::object::pools;
 use crate::objects::{Ended, Failed, Objects};
 use crate::shown::shown;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -245,9 +246,7 @@ impl Connection {
     }
 
     fn exists(&mut self, pool: PoolId) -> Result<bool> {
-        let reply = self.commands.command(&serde_json::json!({ "command": "pool ls" }))?;
-        let pools = reply.get("pools").and_then(Value::as_array);
-        Ok(pools.into_iter().flatten().any(|known| known.get("id").and_then(Value::as_u64) == Some(pool.0)))
+        Ok(pools(&mut *self.commands)?.iter().any(|(_, id)| *id == pool))
     }
 }
 

@@ -12,6 +12,7 @@
 use super::host::{self, Ending, Running, Shape};
 use super::processes::Keeper;
 use super::{Commands, Place, Session, admin, background};
+use crate::object::pools;
 use crate::out::Out;
 use anyhow::{Result, bail, ensure};
 use nacre_node::{Config, creating, locks};
@@ -167,8 +168,7 @@ fn await_serving(
                 if let (true, Some(size)) = (all_up, first_pool) {
                     let min_size = size.min(2);
                     let pool = json!({ "command": "pool create", "name": "data", "size": size, "min_size": min_size });
-                    let pools = cluster.command(&json!({ "command": "pool ls" }))?;
-                    if !pools["pools"].as_array().into_iter().flatten().any(|pool| pool["name"] == "data") {
+                    if !pools(&mut *cluster)?.iter().any(|(name, _)| name == "data") {
                         cluster.command(&pool)?;
                     }
                     creating::has_first_pool(dir);
