@@ -43,6 +43,10 @@ const BATCH_LINES_MAX: usize = 200;
 /// Bytes of their texts: a small part of what a proposal takes.
 const BATCH_LINES_BYTES_MAX: usize = 128 << 10;
 
+/// To whom a command comes again that may be among those that were carried out and forgotten.
+const FORGOTTEN: &str = "so many commands came meanwhile that the monitors do not know any more whether this one was \
+     carried out: look, then repeat it";
+
 /// What several requests of one proposal are judged by, found out once.
 #[derive(Default)]
 struct Known {
@@ -453,6 +457,11 @@ impl Leader {
                 self.fresh.push(Unproven::Answer(ask, Ok(reply)));
                 Vec::new()
             }
+            Request::Command(ask) if view.state.may_be_forgotten(ask.origin.via, ask.origin.token) => {
+                self.reject("command_forgotten");
+                self.fresh.push(Unproven::Answer(ask, Err(FORGOTTEN.to_owned())));
+                Vec::new()
+            }
             Request::Command(ask) => match command::run(view, &ask) {
                 Ok(Done { reply, changes, lines }) => {
                     said.extend(lines);
@@ -553,8 +562,10 @@ mod tests {
     use super::*;
     use crate::command::Quorum;
     use crate::meta::overruns::Overruns;
+    use crate::state::CommandDone;
     use crate::testing::{map_with_osds, with_pool};
     use nacre_types::ClientId;
+    use nacre_wire::codec::Wire as _;
     use nacre_wire::map::{Address, MonInfo, flag};
     use serde_json::json;
 
@@ -686,6 +697,53 @@ mod tests {
         kept.sort();
         said.sort();
         assert_eq!(kept, said);
+    }
+
+    /// (Feared by a reader.) A command waits behind a proposal that takes its time, and its monitor asks
+    /// again: it takes its own place in the queue. A test with real monitors is in `tests/faults.rs`.
+    #[test]
+    fn a_command_that_is_asked_again_while_it_waits_is_taken_once() {
+        let state = scene();
+        let mut leader = Leader::default();
+        let commands = requests(&state).into_iter().filter(|request| matches!(request, Request::Command(_)));
+        let create = commands.clone().nth(5).expect("`pool create`");
+        for request in [create.clone(), commands.clone().next().expect("another"), create] {
+            leader.push(Time(1), request);
+        }
+        let mut made = 0;
+        while !leader.queue.is_empty() {
+            let changes = take(&mut leader, &state).changes;
+            made += changes.iter().filter(|change| matches!(change, Change::PoolSet { .. })).count();
+        }
+        assert_eq!(made, 1);
+    }
+
+    /// In the second after which a monitor asks again, a leader carries out hundreds of commands, and a
+    /// thousand are remembered: one that was carried out and forgotten was carried out again.
+    #[test]
+    fn a_command_that_may_be_forgotten_is_not_carried_out() {
+        let mut state = scene();
+        for token in 0..=crate::state::COMMANDS_MAX as u64 {
+            let proposal = crate::state::Proposal {
+                base: state.map().epoch,
+                changes: vec![Change::Flags { flags: 0 }],
+                lines: Vec::new(),
+                clean_to: Epoch::NONE,
+                commands: vec![CommandDone { via: MonId(0), token, reply: "{}".to_owned() }],
+                unix_ms: 0,
+                meta: Vec::new(),
+            };
+            state.apply(&proposal.to_bytes()).expect("applies");
+        }
+        for (token, again) in [(0, true), (1_000_000, false)] {
+            let (spec, request) = command::parse(r#"{"command": "flag set", "flag": "noout"}"#).expect("a command");
+            let origin = Origin { via: MonId(0), token, from: Entity::Client(ClientId(1)) };
+            let mut leader = Leader::default();
+            leader.push(Time(1), Request::Command(Ask { origin, spec, request }));
+            assert_eq!(take(&mut leader, &state).changes.is_empty(), again);
+            let refused = matches!(&leader.fresh[..], [Unproven::Answer(_, Err(why))] if why == FORGOTTEN);
+            assert_eq!(refused, again);
+        }
     }
 
     /// Boots that are refused change nothing, so no bound on changes ended their proposal: thousands of

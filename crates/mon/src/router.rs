@@ -9,7 +9,7 @@
 //! ```
 //! Tokens are unique over this monitor's lives, and what a command did is remembered under its
 //! token in the replicated state, so that asking again never does it twice
-//! ([`crate::state::CommandDone`]).
+//! ([`crate::state::CommandDone`]); what may be forgotten there is refused, not done again.
 //!
 //! Invariant: every command gets exactly one answer while its connection and this monitor live.
 

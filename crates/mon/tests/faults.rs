@@ -2,8 +2,8 @@
 //! differ, and changes go on soon.
 
 use crate::harness::{CLIENT, Dice, Follower, World, ms};
-use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, OsdId, Time};
-use nacre_wire::map::Digest;
+use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, OsdId, PoolId, SnapId, Time};
+use nacre_wire::map::{Digest, Weight};
 use nacre_wire::msg::Message;
 use nacre_wire::msg::monitor::{ClusterLog, FailureReport, LogLine, PgActivateRequest, Severity, Subscribe};
 use serde_json::{Value, json};
@@ -402,6 +402,45 @@ fn a_command_is_done_once_however_often_leaders_die() {
         answered_again += u32::from(!early);
     }
     assert!(answered_again >= 5, "the crash hits the right moment: {answered_again}");
+}
+
+/// (Feared by a reader, who had not seen that monitors remember.) The answer is lost, a client does the
+/// contrary meanwhile, and the monitor asks its leader again, a second later; or asks the next leader,
+/// since this one died. What is asked again is answered with what it did, and the contrary stands.
+#[test]
+fn a_command_whose_answer_was_lost_is_not_done_again() {
+    for dies in [false, true] {
+        let mut world = World::found(3, 830 + u64::from(dies));
+        let leader = world.elect();
+        world.boot_osds(3);
+        world.command(leader, json!({"command": "pool create", "name": "a", "pg_num": 8})).expect("created");
+        let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
+        // The third has what the leader proposes; this one hears nothing of it, but is heard.
+        world.cuts.insert((Entity::Mon(leader), Entity::Mon(others[0])));
+        let out = world.ask(CLIENT, others[0], &json!({"command": "osd out", "osd": 2}));
+        let snap = world.ask(CLIENT, others[0], &json!({"command": "pool snap create", "pool": "a"}));
+        let is_out = |world: &World| world.map(leader).osds[&OsdId(2)].weight == Weight::OUT;
+        world.until("both are done", ms(800), |world| {
+            is_out(world) && world.map(leader).pools[&PoolId(1)].snaps.last == SnapId(1)
+        });
+        world.command(leader, json!({"command": "osd in", "osd": 2})).expect("in again");
+        for token in [out, snap] {
+            assert!(world.reply_to(token).is_none(), "its answer is lost");
+        }
+        world.heal();
+        if dies {
+            world.crash(leader);
+        }
+        let answered = |world: &World| [out, snap].iter().all(|token| world.reply_to(*token).is_some());
+        world.until("the answers", ms(4_000), answered);
+        world.run(ms(3_000));
+        for token in [out, snap] {
+            world.reply_to(token).expect("seen").expect("done, by whom ever");
+        }
+        let map = world.map(others[0]);
+        assert_ne!(map.osds[&OsdId(2)].weight, Weight::OUT, "taken in after it was taken out; leader dies: {dies}");
+        assert_eq!(map.pools[&PoolId(1)].snaps.last, SnapId(1), "leader dies: {dies}");
+    }
 }
 
 // ── OSDs ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -68,7 +68,8 @@ pub struct CommandDone {
 }
 wire_record!(CommandDone version 1 compat 1 { via, token, reply });
 
-/// Commands remembered. A command is repeated within seconds or never.
+/// Commands remembered. A command is repeated within seconds or never; where so many came in these
+/// seconds that it may be among the forgotten ones, it is refused ([`State::may_be_forgotten`]).
 pub const COMMANDS_MAX: usize = 1_000;
 
 /// A past change of the map.
@@ -94,8 +95,10 @@ pub struct Image {
     pub commands: Vec<(Epoch, CommandDone)>,
     /// Service metadata.
     pub meta: MetaImage,
+    /// Of each monitor that passed commands on, its number for the last one that was forgotten.
+    pub commands_forgotten: BTreeMap<MonId, u64>,
 }
-wire_record!(Image version 2 compat 2 { map, history, log, commands } since 2 { meta });
+wire_record!(Image version 3 compat 2 { map, history, log, commands } since 2 { meta } since 3 { commands_forgotten });
 
 /// What applying an entry did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,6 +121,7 @@ pub struct State {
     history_bytes: usize,
     log: ClusterLog,
     commands: VecDeque<(Epoch, CommandDone)>,
+    commands_forgotten: BTreeMap<MonId, u64>,
     meta: Meta,
 }
 
@@ -134,6 +138,7 @@ impl State {
             history_bytes: 0,
             log: ClusterLog::default(),
             commands: VecDeque::new(),
+            commands_forgotten: BTreeMap::new(),
             meta: Meta::default(),
         }
     }
@@ -151,6 +156,7 @@ impl State {
             history_bytes,
             log: ClusterLog::from_image(image.log),
             commands: image.commands.into(),
+            commands_forgotten: image.commands_forgotten,
             meta: Meta::of(image.meta),
         })
     }
@@ -164,6 +170,7 @@ impl State {
             log: self.log.to_image(),
             commands: self.commands.iter().cloned().collect(),
             meta: self.meta.to_image(),
+            commands_forgotten: self.commands_forgotten.clone(),
         };
         if mutant(Mutant::FenceLostInSnapshot) {
             image.map.fences.clear();
@@ -198,6 +205,13 @@ impl State {
         let is = |(_, done): &&(Epoch, CommandDone)| done.via == via && done.token == token;
         self.commands.iter().rev().find(is).map(|(epoch, done)| (*epoch, done.reply.as_str()))
     }
+    /// Whether a command that is not known to have been done may have been, so long ago that it is
+    /// forgotten. A monitor numbers its commands upwards; the high half of the numbers tells its lives apart.
+    #[must_use]
+    pub fn may_be_forgotten(&self, via: MonId, token: u64) -> bool {
+        let forgotten = self.commands_forgotten.get(&via);
+        forgotten.is_some_and(|forgotten| forgotten >> 32 == token >> 32 && token <= *forgotten)
+    }
     /// The epoch whose successor is the oldest delta kept.
     #[must_use]
     pub fn history_after(&self) -> Epoch {
@@ -231,8 +245,10 @@ impl State {
             if proposal.base == self.map.epoch {
                 self.advance(proposal.changes, proposal.clean_to, &mut applied).map_err(Unfollowable::Apply)?;
                 self.commands.extend(proposal.commands.into_iter().map(|done| (self.map.epoch, done)));
-                while self.commands.len() > COMMANDS_MAX {
-                    self.commands.pop_front();
+                while self.commands.len() > COMMANDS_MAX
+                    && let Some((_, CommandDone { via, token, .. })) = self.commands.pop_front()
+                {
+                    self.commands_forgotten.insert(via, token);
                 }
             } else {
                 applied.stale = true;
@@ -306,6 +322,7 @@ impl State {
         assert_eq!((other.history, other.history_bytes), (self.history.clone(), self.history_bytes), "its history");
         assert_eq!(other.log, self.log, "the cluster log of a snapshot");
         assert_eq!(other.commands, self.commands, "the commands of a snapshot");
+        assert_eq!(other.commands_forgotten, self.commands_forgotten, "the forgotten ones");
         assert_eq!(other.meta, self.meta, "the metadata of a snapshot");
     }
 }
@@ -415,5 +432,10 @@ mod tests {
         }
         let known = |n| state.command_done(MonId(1), n).is_some();
         assert_eq!([9, 10].map(known), [false, true]);
+        // What is forgotten is not taken for what never came; the next life of that monitor begins elsewhere.
+        let forgotten = |n| state.may_be_forgotten(MonId(1), n);
+        assert_eq!([9, 10, (1 << 32) | 9].map(forgotten), [true, false, false]);
+        assert!(!state.may_be_forgotten(MonId(2), 9));
+        state.check_image();
     }
 }

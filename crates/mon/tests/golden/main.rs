@@ -95,7 +95,12 @@ fn image() -> Image {
         log: log(),
         commands: vec![(Epoch(9), done())],
         meta: metadata(),
+        commands_forgotten: BTreeMap::from([(MonId(1), 0x0102_0304_0000_0007)]),
     }
+}
+/// As images were written before they said which commands were forgotten.
+fn old_image() -> Image {
+    Image { commands_forgotten: BTreeMap::new(), ..image() }
 }
 fn who() -> MetaWho {
     let client = Entity::Client(ClientId(0x0102));
@@ -225,8 +230,9 @@ fn records() -> Vec<Sample> {
         value("record Proposal v2", proposal()),
         value("record CommandDone v1", done()),
         value("record Step v1", step()),
-        value("record Image v1", Image { meta: MetaImage::default(), log: old_log(), ..image() }),
-        value("record Image v2", image()),
+        value("record Image v1", Image { meta: MetaImage::default(), log: old_log(), ..old_image() }),
+        value("record Image v2", old_image()),
+        value("record Image v3", image()),
         value("record MetaWho v1", who()),
         value("record MetaGuard v1", guard()),
         value("record MetaLimit v1", limit()),
