@@ -8,8 +8,8 @@
 //!    knows every answered write.
 
 use nacre_mon::Mon;
-use nacre_types::{Entity, Epoch, PgId};
-use nacre_wire::map::{Activation, Digest, Fences, MapDelta};
+use nacre_types::{Entity, Epoch, Name, PgId};
+use nacre_wire::map::{Activation, Digest, Fences, MapDelta, ProgramKind, SourceDigest};
 use nacre_wire::{ClusterMap, Wire};
 use std::collections::BTreeMap;
 
@@ -25,6 +25,8 @@ pub struct Ledger {
     seen: BTreeMap<Epoch, u64>,
     /// Who is fenced, by epochs that changed it; those that nobody has taken yet.
     fences: Vec<(Epoch, Fences)>,
+    /// Activations of each class, in their order: number and source.
+    classes: BTreeMap<Name, Vec<(u64, SourceDigest)>>,
     /// A monitor has ended by itself: what it told of its last map others will show.
     ended: bool,
     /// Maps that somebody has and no monitor has shown yet.
@@ -59,6 +61,12 @@ impl Ledger {
         std::mem::take(&mut self.fences)
     }
 
+    /// Each activation of a class that was ever committed, in order: its number, and which source it was.
+    #[must_use]
+    pub fn activations_of(&self, class: &Name) -> &[(u64, SourceDigest)] {
+        self.classes.get(class).map_or(&[], Vec::as_slice)
+    }
+
     /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does not
     /// show any more what it has told in that turn.
     pub fn one_has_ended(&mut self) {
@@ -91,6 +99,7 @@ impl Ledger {
         let Some(newest) = &mut self.newest else {
             self.digests.insert(map.epoch, map.digest);
             self.newest = Some(map.clone());
+            note_classes(&mut self.classes, map);
             return;
         };
         if map.epoch > newest.epoch {
@@ -109,10 +118,23 @@ impl Ledger {
                 }
                 self.seen.insert(newest.epoch, now);
                 note_activations(&mut self.activations, newest, &mut self.fresh);
+                note_classes(&mut self.classes, newest);
             }
             newest.check();
         }
         self.see(who, map);
+    }
+}
+
+fn note_classes(known: &mut BTreeMap<Name, Vec<(u64, SourceDigest)>>, map: &ClusterMap) {
+    for ((kind, name), program) in &map.programs {
+        let Some(current) = program.current().filter(|_| *kind == ProgramKind::Class {}) else { continue };
+        let list = known.entry(name.clone()).or_default();
+        let last = list.last().map_or(0, |(activation, _)| *activation);
+        assert!(last <= program.activation, "{name}: activation {} after {last}", program.activation);
+        if last < program.activation {
+            list.push((program.activation, current.digest));
+        }
     }
 }
 

@@ -212,7 +212,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::snapshots_are_whole(&world);
     world.work.notices.check();
     world.work.book.check();
-    world.work.diary.check();
+    world.work.diary.check(&world.ledger);
     world.work.span.check();
     if let Err(violations) = nacre_history::check(&world.work.history) {
         panic!("{}", violations[0]);
