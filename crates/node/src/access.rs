@@ -12,6 +12,11 @@
 //! from a monitor that lags behind. An operation on a pool that the map has not is held, the
 //! monitors are asked for all pools, and it goes on or ends as they say.
 //!
+//! *What was changed before a client came, it finds*: its first map may be a lagging monitor's too, so it
+//! asks their majority at which epoch they are, and begins nothing with an older map. The OSDs then have
+//! that epoch as well before they act, since each message says its sender's. Without a majority no one can
+//! say: after [`FIRST_MAP_MAX`] it works with the map that it has.
+//!
 //! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the client stops.
 
 use crate::error::Error;
@@ -71,6 +76,9 @@ pub enum Call {
 
 /// How long an answer about the pools is waited for before it is asked again.
 const POOLS_MAX: Duration = Duration::from_secs(10);
+
+/// How long a client that has just come waits for the monitors' majority to say how new its map has to be.
+const FIRST_MAP_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Inbox {
@@ -137,7 +145,7 @@ struct Asked {
 /// Whom an answer is for.
 enum For {
     Caller(Sender<Result<String, Error>>),
-    /// Ourselves: which pools there are.
+    /// Ourselves: which pools there are, and in which epoch.
     Pools,
 }
 impl For {
@@ -161,6 +169,10 @@ pub struct Access {
     asked: BTreeMap<u64, Asked>,
     /// Pools that the monitors know; our map is to follow.
     coming: BTreeSet<PoolId>,
+    /// At which epoch the monitors were when this client came, once their majority has said so.
+    came_at: Option<Epoch>,
+    /// Until then it waits for that; before the first session it has no map anyway.
+    patient_until: Time,
     next_token: u64,
     session: bool,
     expire_at: Time,
@@ -189,6 +201,8 @@ impl Access {
             held: VecDeque::new(),
             asked: BTreeMap::new(),
             coming: BTreeSet::new(),
+            came_at: None,
+            patient_until: Time::ZERO,
             next_token: 1,
             session: false,
             expire_at: Time::ZERO,
@@ -212,13 +226,18 @@ impl Access {
 
     fn begin(&mut self, now: Time, begun: Time, call: Call) {
         match call {
+            call @ (Call::Operate { .. } | Call::Watch { .. } | Call::Map { .. }) if self.has_old_map(now) => {
+                self.held.push_back((begun, call));
+            }
             Call::Operate { operation, deadline, reply, permit } => {
                 // The role refuses what it has no room or no map for, and then has not taken it:
                 // keep a copy until it has. It shares the payload's bytes.
                 let pool = operation.pool;
                 if self.lacks(pool) {
                     self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
-                    self.ask_for_pools(now);
+                    if !self.coming.contains(&pool) {
+                        self.ask_for_pools(now);
+                    }
                     return;
                 }
                 let room = self.client.map().is_some() && self.held.is_empty();
@@ -285,6 +304,11 @@ impl Access {
         }
     }
 
+    /// Whether our map may be from before we came.
+    fn has_old_map(&self, now: Time) -> bool {
+        now < self.patient_until && self.came_at.is_none_or(|epoch| self.client.epoch() < epoch)
+    }
+
     /// Whether there is a map, and it has not the pool.
     fn lacks(&self, pool: PoolId) -> bool {
         self.client.map().is_some_and(|map| !map.pools.contains_key(&pool))
@@ -305,15 +329,17 @@ impl Access {
         self.send_commands();
     }
 
-    /// The monitors' pools: what waits for others waits in vain.
-    fn on_pools(&mut self, reply: &str) {
+    /// The monitors' pools when they were asked at that time, or later: what waited then for others waits in vain.
+    fn on_pools(&mut self, asked_at: Time, reply: &str) {
         let Ok(reply) = serde_json::from_str::<Value>(reply) else { return };
+        let epoch = reply.get("epoch").and_then(Value::as_u64).map_or(Epoch::NONE, Epoch);
+        self.came_at.get_or_insert(epoch);
         let Some(pools) = reply.get("pools").and_then(Value::as_array) else { return };
         self.coming = pools.iter().filter_map(|pool| pool.get("id")?.as_u64().map(PoolId)).collect();
         for (begun, call) in std::mem::take(&mut self.held) {
             match call {
                 Call::Operate { operation, reply, .. }
-                    if self.lacks(operation.pool) && !self.coming.contains(&operation.pool) =>
+                    if begun <= asked_at && self.lacks(operation.pool) && !self.coming.contains(&operation.pool) =>
                 {
                     reply.send(Err(Error::NoSuchPool { name: operation.pool.0.to_string() }));
                 }
@@ -343,10 +369,14 @@ impl Access {
 
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message) {
         if let Message::CommandReply(reply) = message {
-            match (self.asked.remove(&reply.token).map(|asked| asked.reply), reply.error) {
-                (Some(For::Pools), None) => self.on_pools(&reply.reply),
-                (Some(to), None) => to.send(Ok(reply.reply)),
-                (Some(to), Some(why)) => to.send(Err(Error::Command(why))),
+            match (self.asked.remove(&reply.token), reply.error) {
+                (Some(Asked { reply: For::Pools, begun, .. }), None) => {
+                    self.on_pools(begun, &reply.reply);
+                    // Those that came after the question are asked for again.
+                    self.retry_held(now);
+                }
+                (Some(asked), None) => asked.reply.send(Ok(reply.reply)),
+                (Some(asked), Some(why)) => asked.reply.send(Err(Error::Command(why))),
                 (None, _) => {}
             }
             return;
@@ -398,6 +428,10 @@ impl Access {
         self.session = true;
         self.meta.on_session(now);
         self.client.on_mon_session(now);
+        if self.port.is_some() && self.patient_until == Time::ZERO {
+            self.patient_until = now + FIRST_MAP_MAX;
+            self.ask_for_pools(now);
+        }
         self.send_commands();
     }
 
@@ -449,6 +483,10 @@ impl Access {
             | Call::MetaWatch { .. }
             | Call::MetaUnwatch { .. } => false,
         };
+        if self.came_at.is_none() && self.patient_until <= now && !self.held.is_empty() {
+            self.came_at = Some(Epoch::NONE);
+            self.retry_held(now);
+        }
         // Asked in vain (nobody led, say): again, while somebody waits.
         let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
         if self.held.iter().any(|(_, call)| matches!(call, Call::Operate { operation, .. } if unknown(operation.pool)))
@@ -596,14 +634,21 @@ mod tests {
         now: Time,
     }
     impl Case {
-        /// A client whose first map, a lagging monitor's, has pool 1 only.
+        /// A client whose first map has pool 1 only, and was the newest.
         fn new() -> Self {
+            let mut case = Self::stranger();
+            case.sees(1);
+            let question = case.questions()[0];
+            case.answer(question, Ok(r#"{"pools": [{"id": 1}], "epoch": 1}"#));
+            case
+        }
+        /// A client that has just come.
+        fn stranger() -> Self {
             let now = Time(1_000_000_000);
             let port = Port::new(Arc::new(Waker::new().expect("a descriptor")));
             let client = Client::new(ClientConfig::new(ClientId(7)), now);
             let mut case = Self { access: Access::new(client, Instance(1), Some(port.clone())), port, now };
             case.access.on_mon_session(now);
-            case.sees(1);
             case
         }
         fn sees(&mut self, pools: u64) {
@@ -873,6 +918,56 @@ mod tests {
         assert_eq!(case.questions(), [] as [u64; 0]);
         case.sees(2);
         assert_eq!(case.access.client.in_flight(), 2);
+    }
+
+    /// `nacre class install` was answered, and `nacre class exec` right after it said that there was no
+    /// such class: the monitor that it came to had not heard of it, and neither had the OSD.
+    #[test]
+    fn a_client_begins_nothing_with_a_map_from_before_it_came() {
+        let mut case = Case::stranger();
+        let question = case.questions()[0];
+        let (mut early, (reply, mut map)) = (case.operate(1), slot());
+        let deadline = case.now + Duration::from_secs(30);
+        case.call(Call::Map { at_least: Epoch::NONE, deadline, reply });
+        case.sees(1);
+        assert_eq!((case.access.client.in_flight(), now(&mut map).is_none()), (0, true), "it is not known to be new");
+        case.answer(question, Ok(r#"{"pools": [{"id": 1}, {"id": 2}], "epoch": 2}"#));
+        assert_eq!((case.access.client.in_flight(), now(&mut map).is_none()), (0, true), "it is old");
+        case.sees(2);
+        assert!(ended(&mut early).is_none());
+        assert_eq!((case.access.client.in_flight(), now(&mut map).is_some()), (1, true));
+        case.new_session();
+        assert_eq!(case.questions(), [] as [u64; 0], "it has come before");
+    }
+
+    /// Objects can be read without a majority of monitors, also by who comes then.
+    #[test]
+    fn a_client_that_comes_when_nobody_leads_goes_on_with_what_it_has() {
+        for refused in [false, true] {
+            let mut case = Case::stranger();
+            let (question, _call) = (case.questions()[0], case.operate(1));
+            case.sees(1);
+            if refused {
+                case.answer(question, Err("no monitor majority"));
+            }
+            assert_eq!(case.access.client.in_flight(), 0);
+            case.waits(2_500);
+            assert_eq!(case.access.client.in_flight(), 1);
+        }
+    }
+
+    /// The answer that a pool was not there was on its way when it was made, and then asked for.
+    #[test]
+    fn a_pool_that_is_asked_for_after_a_question_is_not_judged_by_its_answer() {
+        let mut case = Case::new();
+        let mut first = case.operate(2);
+        let question = case.questions()[0];
+        case.now = case.now + Duration::from_millis(1);
+        let mut second = case.operate(2);
+        case.answer(question, Ok(r#"{"pools": [{"id": 1}], "epoch": 1}"#));
+        assert!(matches!(ended(&mut first), Some(Err(Error::NoSuchPool { .. }))));
+        assert!(ended(&mut second).is_none());
+        assert_eq!(case.questions().len(), 1, "it is asked for again");
     }
 
     #[test]

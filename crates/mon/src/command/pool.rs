@@ -29,7 +29,8 @@ pub fn ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         value["id"] = json!(id.0);
         value
     };
-    read(json!({ "pools": view.map().pools.iter().map(one).collect::<Vec<_>>() }))
+    // A client that comes asks this first: its map is to be as new.
+    read(json!({ "pools": view.map().pools.iter().map(one).collect::<Vec<_>>(), "epoch": view.map().epoch.0 }))
 }
 
 pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
