@@ -48,3 +48,35 @@ fn a_reweight_off_loads_that_fraction_of_a_device() {
         assert!(others.abs() <= 0.05 * on(&full), "{others} replicas of other devices moved");
     }
 }
+
+/// CEPH-54: each group that a lost device held copies itself from one of many to one of many. With a
+/// hundred groups a device, what the busiest one is given, and so the time until all is there, falls
+/// as there are more.
+#[test]
+fn what_a_lost_device_had_is_spread_over_more_the_more_there_are() {
+    let figures: Vec<[usize; 3]> = [10, 30, 100, 1_000]
+        .map(|devices: u32| {
+            let map = flat(devices);
+            let mut scratch = Scratch::default();
+            let [before, after] = [Weight::ONE, Weight(0)].map(|weight| {
+                let mut reweights = Reweights::all_in(&map);
+                reweights.set(OsdId(7), weight);
+                let groups = 0..devices * 100 / 3;
+                groups
+                    .map(|x| map.map(0, x, 3, &reweights, &mut scratch).expect("a legal call").to_vec())
+                    .collect::<Vec<_>>()
+            });
+            let mut given = std::collections::BTreeMap::<ItemId, usize>::new();
+            for (before, after) in before.iter().zip(&after).filter(|(before, _)| before.contains(&ItemId(7))) {
+                for item in after.iter().filter(|item| !before.contains(item)) {
+                    *given.entry(*item).or_default() += 1;
+                }
+            }
+            [given.values().sum(), given.len(), given.values().copied().max().expect("some")]
+        })
+        .to_vec();
+    println!("groups that move, devices that are given some, most that one is given: {figures:?}");
+    let busiest: Vec<usize> = figures.iter().map(|[.., most]| *most).collect();
+    assert!(busiest.is_sorted_by(|few, many| few > many), "{figures:?}");
+    assert!(busiest[0] >= 10 && busiest[2] <= 5 && figures[2][1] > 50, "{figures:?}");
+}
