@@ -34,5 +34,5 @@ pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
-pub use role::{Client, ClientConfig, Output};
+pub use role::{Client, ClientConfig};
 pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};

@@ -8,6 +8,7 @@ use crate::heard::Heard;
 use crate::mutants::{Mutant, mutant};
 use crate::watch::{Target, Watches};
 use bytes::Bytes;
+use nacre_role::{Input, Output, Role};
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::check::{check_payload, check_sendable, inline_bytes};
@@ -52,28 +53,6 @@ impl ClientConfig {
 
 /// What was refused for the moment is sent again after this, then after twice as long, and so on.
 const AGAIN_FIRST: Duration = Duration::from_millis(200);
-
-/// What the host is to do.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Send to an OSD; its address is in the map.
-    Send {
-        /// Whom.
-        to: OsdId,
-        /// What.
-        message: Message,
-    },
-    /// Send to any monitor.
-    SendMon {
-        /// What.
-        message: Message,
-    },
-    /// The cluster's history is not the one we knew: stop.
-    Halt {
-        /// For people.
-        why: String,
-    },
-}
 
 #[derive(Debug)]
 struct InFlight {
@@ -260,7 +239,7 @@ impl Client {
             Message::WatchNotify(notify, payload) => {
                 // Acknowledged before: to whoever asks again.
                 if let (Some(message), Entity::Osd(to)) = (self.watches.on_notify(notify, payload), from) {
-                    self.out.push(Output::Send { to, message });
+                    self.out.push(Output::send(Entity::Osd(to), message));
                 }
             }
             Message::WatchPong(pong) => self.watches.on_pong(&pong),
@@ -326,7 +305,7 @@ impl Client {
         let fenced = map.is_fenced(Entity::Client(self.config.id), self.config.instance);
         let mut out = Vec::new();
         self.watches.look(now, fenced, |pool, object| place(map, pool, object), &mut out);
-        self.out.extend(out.into_iter().map(|(to, message)| Output::Send { to, message }));
+        self.out.extend(out.into_iter().map(|(to, message)| Output::send(Entity::Osd(to), message)));
     }
 
     /// The group of an operation and, if somebody serves it, its interval and primary.
@@ -388,7 +367,7 @@ impl Client {
             dated: self.heard.date(osd, if mutant(Mutant::DateOfResending) { now } else { op.begun }, now),
         };
         let message = Message::OpRequest(request, op.operation.payload.clone());
-        self.out.push(Output::Send { to: osd, message });
+        self.out.push(Output::send(Entity::Osd(osd), message));
     }
 
     fn on_reply(&mut self, now: Time, from: Entity, epoch: Epoch, reply: OpReply, payload: Payload) {
@@ -536,7 +515,7 @@ impl Client {
         id
     }
 
-    /// Time passed. To be called at or after [`Self::next_deadline`].
+    /// Time passed. To be called at or after [`Role::next_deadline`].
     pub fn on_tick(&mut self, now: Time) {
         self.ticked = now;
         let mut again = self.refused(now);
@@ -551,10 +530,30 @@ impl Client {
         }
         self.look_at_watches(now);
     }
+}
 
-    /// When the role next wants [`Self::on_tick`].
-    #[must_use]
-    pub fn next_deadline(&self) -> Time {
+/// What operations end as goes to the service that began them ([`crate::ObjectCluster::completions`]);
+/// what they send comes out here.
+impl Role for Client {
+    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+        for input in inputs {
+            match input {
+                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message),
+                Input::Tick => self.on_tick(now),
+                Input::Gone(Entity::Osd(osd)) => self.on_peer_reset(now, osd),
+                Input::MonSession => self.on_mon_session(now),
+                Input::Gone(_)
+                | Input::Absent(_)
+                | Input::Named(..)
+                | Input::Store(_)
+                | Input::Device(_)
+                | Input::Done(_)
+                | Input::Stopping => {}
+            }
+        }
+        self.take_outputs(out);
+    }
+    fn next_deadline(&self) -> Time {
         let pings = self.watches.next_deadline();
         let waits = !self.in_flight.is_empty() && !mutant(Mutant::NoDeadline);
         if !waits && self.map.is_some() {
@@ -562,6 +561,9 @@ impl Client {
         }
         let first = self.retries.values().copied().fold(pings, Time::min);
         first.min(self.ticked + self.config.retry_interval / 4)
+    }
+    fn map(&self) -> Option<&ClusterMap> {
+        self.map.as_ref()
     }
 }
 
@@ -680,7 +682,7 @@ impl ObjectCluster for Client {
     fn ack_notify(&mut self, _: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
         let map = self.map.as_ref().ok_or(WatchError::NoSuchWatch)?;
         let ack = self.watches.ack(watch, notify, reply, |pool, object| place(map, pool, object))?;
-        self.out.extend(ack.map(|(to, message)| Output::Send { to, message }));
+        self.out.extend(ack.map(|(to, message)| Output::send(Entity::Osd(to), message)));
         Ok(())
     }
     fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {

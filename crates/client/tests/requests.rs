@@ -3,6 +3,7 @@
 use super::rig::{Rig, config};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, Completion, Failure, ObjectCluster, OpId, Operation, Refused};
+use nacre_role::Role as _;
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PoolId, SnapId, Time, Version};
 use nacre_wire::map::Change;
 use nacre_wire::msg::check::CLIENT_BYTES_MAX;

@@ -1,7 +1,8 @@
 //! A client's role, and a test that says what OSDs and monitors would.
 
 use bytes::Bytes;
-use nacre_client::{Client, ClientConfig, Completion, ObjectCluster, OpId, Operation, Output, WatchEvent, WatchId};
+use nacre_client::{Client, ClientConfig, Completion, ObjectCluster, OpId, Operation, WatchEvent, WatchId};
+use nacre_role::Output;
 use nacre_types::{ClientId, ClusterId, Entity, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
@@ -71,7 +72,7 @@ impl Rig {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
         let to_osd = |output| match output {
-            Output::Send { to, message } => Some((to, message)),
+            Output::Send { to: Entity::Osd(to), message, .. } => Some((to, message)),
             _ => None,
         };
         out.into_iter().filter_map(to_osd).collect()
@@ -132,7 +133,7 @@ impl Rig {
             Output::SendMon { message: Message::Subscribe(_) } => Some("map".to_owned()),
             Output::SendMon { message } => Some(message.name().to_owned()),
             Output::Halt { why } => Some(why),
-            Output::Send { .. } => None,
+            _ => None,
         };
         out.into_iter().filter_map(of).collect()
     }

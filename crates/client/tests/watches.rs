@@ -3,6 +3,7 @@
 use super::rig::{ME, Rig, TIMEOUT, config};
 use bytes::Bytes;
 use nacre_client::{ClientConfig, ObjectCluster, OpId, Refused, WatchError, WatchEvent};
+use nacre_role::Role as _;
 use nacre_types::{Entity, Instance, Name, ObjectId, OsdId, PgId, PoolId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;

@@ -58,4 +58,4 @@ pub use command::{COMMANDS, CommandSpec, Done, run_program};
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
 
-pub use mon::{Counters, Founding, Mon, MonConfig, Output};
+pub use mon::{Counters, Founding, Mon, MonConfig};

@@ -12,6 +12,7 @@
 mod members;
 mod meta;
 
+use nacre_role::Output;
 use nacre_store::Token;
 use nacre_types::{Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::codec::Wire;
@@ -31,7 +32,7 @@ use crate::meta::lead::MetaTaken;
 use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
 use crate::meta::{MetaAsk, unavailable};
-use crate::mon::{Counters, MonConfig, Output};
+use crate::mon::{Counters, MonConfig};
 use crate::options;
 use crate::osds;
 use crate::raft::{Consensus, Decision, Recovered};
@@ -174,7 +175,7 @@ impl Live {
                 if let Ok(message) = Message::decode(reply.kind, reply.compat, &reply.meta, Vec::new())
                     && let Some((to, message)) = self.router.answer(reply.token, message)
                 {
-                    out.push(Output::Send { to, message });
+                    out.push(Output::send(to, message));
                 }
             }
             (Message::Subscribe(ask), _) => {
@@ -182,12 +183,12 @@ impl Live {
                 self.subscribers.subscribe(&self.state, from, &ask, &mut mail);
                 self.post(mail, out);
                 if matches!(from, Entity::Osd(_)) {
-                    out.extend(self.led().map(|message| Output::Send { to: from, message }));
+                    out.extend(self.led().map(|message| Output::send(from, message)));
                 }
             }
             (Message::SessionPing(ping), _) => {
                 let pong = SessionPong { number: ping.number, led: self.consensus.leader().is_some() };
-                out.push(Output::Send { to: from, message: Message::SessionPong(pong) });
+                out.push(Output::send(from, Message::SessionPong(pong)));
             }
             (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
             (Message::MetaWatch(ask), _) => self.watch(from, ask, out),
@@ -248,7 +249,7 @@ impl Live {
         }
         let reachable = self.reachable_text(now);
         for (to, message) in self.router.expire(now, self.consensus.leader().is_some(), &reachable) {
-            out.push(Output::Send { to, message });
+            out.push(Output::send(to, message));
         }
         self.router.repeat(now);
         self.settle(now, out);
@@ -278,7 +279,7 @@ impl Live {
                     Message::MetaRequest(request) => Some(unavailable(&request, busy)),
                     _ => None,
                 };
-                out.extend(answer.map(|message| Output::Send { to: from, message }));
+                out.extend(answer.map(|message| Output::send(from, message)));
             }
         }
     }
@@ -295,7 +296,7 @@ impl Live {
             let mut meta = Vec::new();
             message.put_meta(&mut meta);
             let forward = Forward { from, via: me, token, kind, compat, meta: meta.into(), name: self.name_of(from) };
-            out.push(Output::Send { to: Entity::Mon(leader), message: Message::Forward(forward) });
+            out.push(Output::send(Entity::Mon(leader), Message::Forward(forward)));
         } else {
             self.router.hold(now, token, from, message);
         }
@@ -377,7 +378,7 @@ impl Live {
     fn send_back(&mut self, origin: Origin, message: Message, out: &mut Vec<Output>) {
         if origin.via == self.config.id {
             if let Some((to, message)) = self.router.answer(origin.token, message) {
-                out.push(Output::Send { to, message });
+                out.push(Output::send(to, message));
             }
             return;
         }
@@ -385,13 +386,13 @@ impl Live {
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
         let reply = ForwardReply { token: origin.token, kind, compat, meta: meta.into() };
-        out.push(Output::Send { to: Entity::Mon(origin.via), message: Message::ForwardReply(reply) });
+        out.push(Output::send(Entity::Mon(origin.via), Message::ForwardReply(reply)));
     }
 
     fn post(&mut self, mail: Mail, out: &mut Vec<Output>) {
         for (to, message) in mail {
             self.counters.maps_sent += 1;
-            out.push(Output::Send { to, message });
+            out.push(Output::send(to, message));
         }
     }
 
@@ -430,7 +431,7 @@ impl Live {
         for decision in decisions {
             match decision {
                 Decision::Send(to, message) => {
-                    out.push(Output::Send { to: Entity::Mon(to), message: Message::Raft(RaftStep { message }) });
+                    out.push(Output::send(Entity::Mon(to), Message::Raft(RaftStep { message })));
                 }
                 Decision::Submit(transaction, token) => out.push(Output::Submit { transaction, token: Token(token) }),
                 Decision::Apply { index, term, data } => self.apply(now, index, term, &data, out),
@@ -458,7 +459,7 @@ impl Live {
                     outcomes = applied.meta;
                     let mut fresh: Vec<_> = self.state.log().lines().rev().take(applied.lines).collect();
                     fresh.reverse();
-                    out.extend(fresh.into_iter().map(|numbered| Output::Log(numbered.line.clone())));
+                    out.extend(fresh.into_iter().map(|numbered| Output::Say(numbered.line.text.clone())));
                     if let Some(changes) = applied.changes {
                         self.counters.epochs += 1;
                         self.on_map(now, &changes, out);
@@ -561,7 +562,7 @@ impl Live {
             self.led_by = led_by;
             self.router.on_leader();
             if let Some(message) = self.led() {
-                out.extend(self.subscribers.osds().map(|to| Output::Send { to, message: message.clone() }));
+                out.extend(self.subscribers.osds().map(|to| Output::send(to, message.clone())));
             }
             if leading {
                 let text = format!("{} leads in term {}", self.config.id, led_by.1);

@@ -6,11 +6,11 @@
 //!             reads its store             takes part                         says why once; does nothing more
 //! ```
 
-use nacre_store::{Event, Read, Token, Transaction};
+use nacre_role::{Input, Output, Role};
+use nacre_store::{Event, Transaction};
 use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MonInfo};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::LogLine;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -57,40 +57,6 @@ pub struct Founding {
     pub changes: Vec<Change>,
 }
 
-/// What a monitor wants done, in order.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
-pub enum Output {
-    /// Send, if there is a connection. Lost messages are repeated by whoever cares.
-    Send {
-        /// To whom.
-        to: Entity,
-        /// What; the frame carries [`Mon::epoch`].
-        message: Message,
-    },
-    /// Write to the store.
-    Submit {
-        /// What.
-        transaction: Transaction,
-        /// Returned in the store's events.
-        token: Token,
-    },
-    /// Read from the store.
-    Read {
-        /// What.
-        read: Read,
-        /// Returned in the store's event.
-        token: Token,
-    },
-    /// A new line of the cluster log, for the host's own log.
-    Log(LogLine),
-    /// The daemon must stop.
-    Halt {
-        /// For its operator: what is wrong and what to do.
-        why: String,
-    },
-}
-
 /// Plain counts since start, for the host to export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -124,6 +90,30 @@ pub struct Mon {
     programs: Option<Box<dyn Programs>>,
     /// Names of clients that connected before this monitor took part.
     names: BTreeMap<Entity, Name>,
+}
+
+impl Role for Mon {
+    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+        for input in inputs {
+            match input {
+                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message, out),
+                Input::Tick => self.on_tick(now, out),
+                Input::Store(event) => self.on_store(now, event, out),
+                Input::Gone(who) => self.on_disconnect(now, who, out),
+                Input::Named(who, name) => self.on_client_name(who, name),
+                Input::Absent(_) | Input::MonSession | Input::Device(_) | Input::Done(_) | Input::Stopping => {}
+            }
+        }
+    }
+    fn next_deadline(&self) -> Time {
+        match &self.phase {
+            Phase::Live(live) => live.next_deadline(),
+            Phase::Booting(_) | Phase::Halted => Time::MAX,
+        }
+    }
+    fn map(&self) -> Option<&ClusterMap> {
+        self.is_live().then(|| Self::map(self))
+    }
 }
 
 impl Mon {
@@ -239,20 +229,11 @@ impl Mon {
         }
     }
 
-    /// Time passed; call at or after [`Self::next_deadline`].
+    /// Time passed; call at or after [`Role::next_deadline`].
     pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
         if let Phase::Live(live) = &mut self.phase {
             live.on_tick(now, out);
             self.stop_if_halted(out);
-        }
-    }
-
-    /// When [`Self::on_tick`] wants to be called.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Live(live) => Some(live.next_deadline()),
-            Phase::Booting(_) | Phase::Halted => None,
         }
     }
 

@@ -7,12 +7,13 @@
 //! The log is replayed by consensus itself: it hands out again what is committed after the snapshot.
 
 use bytes::Bytes;
+use nacre_role::Output;
 use nacre_store::{Event, Read, ReadError, ReadReply, Token};
 use nacre_wire::codec::Wire;
 use raft::eraftpb::{Entry, HardState};
 use std::ops::Bound;
 
-use crate::mon::{MonConfig, Output};
+use crate::mon::MonConfig;
 use crate::raft::Recovered;
 use crate::raft::member::{Member, STORES};
 use crate::raft::record::{

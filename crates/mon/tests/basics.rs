@@ -92,7 +92,7 @@ fn the_host_sees_new_lines_of_the_cluster_log_once_on_every_monitor() {
     world.boot_osds(3);
     world.run(ms(100));
     for (id, node) in &world.nodes {
-        let ups = node.logged.iter().filter(|line| line.text.contains("is up at")).count();
+        let ups = node.logged.iter().filter(|line| line.contains("is up at")).count();
         assert_eq!(ups, 3, "{id}: {:?}", node.logged);
     }
 }

@@ -10,14 +10,15 @@
 
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::Scripts;
-use nacre_mon::{Founding, Mon, MonConfig, Output};
+use nacre_mon::{Founding, Mon, MonConfig};
+use nacre_role::{Output, Role as _};
 use nacre_store::ram::Commits;
 use nacre_store::{Event, ObjectStore, RamStore, Token};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Address, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{Beacon, Boot, Command, FailureReport, LogLine, Subscribe};
+use nacre_wire::msg::monitor::{Beacon, Boot, Command, FailureReport, Subscribe};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -88,7 +89,7 @@ pub struct Node {
     /// Its disk takes writes and never answers.
     pub stuck_disk: bool,
     pub halted: Option<String>,
-    pub logged: Vec<LogLine>,
+    pub logged: Vec<String>,
     /// The entry of the log after which its state was looked at last.
     looked_at: u64,
     next_tick: Option<Time>,
@@ -217,7 +218,7 @@ impl World {
             for output in outputs {
                 let node = self.nodes.get_mut(&id).expect("exists");
                 match output {
-                    Output::Send { to, message } => {
+                    Output::Send { to, message, .. } => {
                         let epoch = node.mon.epoch();
                         if !self.unchecked
                             && let Some(newest) = newest_in(&message)
@@ -246,8 +247,9 @@ impl World {
                             }
                         }
                     }
-                    Output::Log(line) => node.logged.push(line),
+                    Output::Say(line) => node.logged.push(line),
                     Output::Halt { why } => node.halted = Some(why),
+                    Output::SendMon { .. } | Output::Run(_) => unreachable!("a monitor does without"),
                 }
             }
         }
@@ -278,9 +280,8 @@ impl World {
             let known = *self.digests.entry(epoch).or_insert(digest);
             assert_eq!(known, digest, "two different maps of {epoch}");
         }
-        if let Some(deadline) = node.mon.next_deadline()
-            && node.next_tick.is_none_or(|at| at > deadline || at <= self.now)
-        {
+        let deadline = node.mon.next_deadline();
+        if deadline < Time::MAX && node.next_tick.is_none_or(|at| at > deadline || at <= self.now) {
             node.next_tick = Some(deadline);
             let life = node.life;
             let when = deadline.max(self.now + Duration::from_nanos(1));

@@ -88,8 +88,7 @@ fn a_program_that_the_clock_ends_again_and_again_is_suspended_until_it_is_anothe
         assert_eq!(message.contains("it is suspended"), time > 5, "put {time}: {message}");
     }
     clients.ask(&mut world, client(1), MonId(0), transact(vec![put("other/a", "3")]));
-    let log =
-        world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.text.contains("is suspended")).count();
+    let log = world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.contains("is suspended")).count();
     assert_eq!(log, 3, "each monitor's log says it once");
     admin(&mut world, &mut clients, "nacre/program/p", "fine");
     clients.ask(&mut world, client(1), MonId(0), transact(vec![put("n/a", "3")]));

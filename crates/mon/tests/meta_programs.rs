@@ -287,7 +287,7 @@ fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
     assert!(leases.is_empty(), "{leases:?}");
     let said = |world: &World| {
         let lines = world.nodes.values().flat_map(|node| &node.logged);
-        lines.filter(|line| line.text.contains("`n/kept` stays without it")).count()
+        lines.filter(|line| line.contains("`n/kept` stays without it")).count()
     };
     assert_eq!(said(&world), 3, "each monitor's log says it once");
 }
@@ -317,7 +317,7 @@ fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
     let leader = world.elect();
     assert!(world.mon(leader).state().expect("runs").meta().pending().is_empty());
     let said =
-        |text: &str| world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.text.contains(text)).count();
+        |text: &str| world.nodes.values().flat_map(|node| &node.logged).filter(|line| line.contains(text)).count();
     assert_eq!(said("and 900 keys more"), 3, "each monitor's log says it once");
 }
 

@@ -22,7 +22,6 @@
 use crate::error::Error;
 use crate::meta::Sink;
 use crate::meta_access::{MetaAccess, ended};
-use crate::role::Action;
 use crate::slot::{Gate, Permit, Sender};
 use crate::wake::Waker;
 use crate::watch::Hearing;
@@ -31,6 +30,7 @@ use nacre_client::{
     Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
     WatchId,
 };
+use nacre_role::{Input, Output, Role};
 use nacre_types::{Entity, Epoch, Instance, ObjectId, PoolId, Time};
 use nacre_wire::msg::check::CLIENT_BYTES_MAX;
 use nacre_wire::msg::client::RequestId;
@@ -178,7 +178,7 @@ pub struct Access {
     expire_at: Time,
     map: Option<Arc<ClusterMap>>,
     meta: MetaAccess,
-    outputs: Vec<nacre_client::Output>,
+    outputs: Vec<Output>,
     completions: Vec<Completion>,
     heard: Vec<WatchEvent>,
 }
@@ -187,6 +187,34 @@ pub struct Access {
 const NO_MAP: &str = "no monitor has answered yet; are the monitors running?";
 /// The same when there is one, and it lacks something that exists, or may exist.
 const OLD_MAP: &str = "the monitors have not sent the newest map; `nacre health detail` says what is wrong";
+
+impl Role for Access {
+    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+        for input in inputs {
+            match input {
+                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message),
+                Input::Tick => self.on_tick(now),
+                Input::Gone(who) => self.on_gone(now, who),
+                Input::MonSession => self.on_mon_session(now),
+                Input::Absent(_)
+                | Input::Named(..)
+                | Input::Store(_)
+                | Input::Device(_)
+                | Input::Done(_)
+                | Input::Stopping => {}
+            }
+        }
+        self.take_outputs(now, out);
+    }
+    fn next_deadline(&self) -> Time {
+        let idle = self.running.is_empty() && self.asked.is_empty() && self.held.is_empty();
+        let next = self.client.next_deadline().min(self.meta.next_deadline());
+        if idle { next } else { next.min(self.expire_at) }
+    }
+    fn map(&self) -> Option<&ClusterMap> {
+        self.client.map()
+    }
+}
 
 impl Access {
     /// Without a port the host's owner submits and takes completions himself.
@@ -363,7 +391,7 @@ impl Access {
         for (token, asked) in self.asked.iter_mut().filter(|(_, asked)| !asked.sent) {
             asked.sent = true;
             let command = Command { token: *token, request: asked.request.clone() };
-            self.outputs.push(nacre_client::Output::SendMon { message: Message::Command(command) });
+            self.outputs.push(Output::SendMon { message: Message::Command(command) });
         }
     }
 
@@ -518,13 +546,7 @@ impl Access {
         }
     }
 
-    pub fn next_deadline(&self) -> Time {
-        let idle = self.running.is_empty() && self.asked.is_empty() && self.held.is_empty();
-        let next = self.client.next_deadline().min(self.meta.next_deadline());
-        if idle { next } else { next.min(self.expire_at) }
-    }
-
-    pub fn take_actions(&mut self, now: Time, actions: &mut Vec<Action>) {
+    fn take_outputs(&mut self, now: Time, out: &mut Vec<Output>) {
         self.client.take_outputs(&mut self.outputs);
         if self.port.is_some() {
             self.client.completions(&mut self.completions);
@@ -547,8 +569,8 @@ impl Access {
                 self.client.take_outputs(&mut self.outputs);
             }
         }
-        self.meta.take_actions(&mut self.outputs);
-        actions.extend(self.outputs.drain(..).map(Action::from));
+        self.meta.take_outputs(&mut self.outputs);
+        out.append(&mut self.outputs);
         if self.port.is_some() {
             self.client.watch_events(&mut self.heard);
             for event in self.heard.drain(..) {
@@ -669,13 +691,13 @@ mod tests {
         }
         /// Tokens of the questions that were sent since the last call.
         fn questions(&mut self) -> Vec<u64> {
-            let mut actions = Vec::new();
-            self.access.take_actions(self.now, &mut actions);
-            let command = |action| match action {
-                Action::SendMon { message: Message::Command(command) } => Some(command),
+            let mut out = Vec::new();
+            self.access.take_outputs(self.now, &mut out);
+            let command = |output| match output {
+                Output::SendMon { message: Message::Command(command) } => Some(command),
                 _ => None,
             };
-            let commands = actions.into_iter().filter_map(command);
+            let commands = out.into_iter().filter_map(command);
             commands.inspect(|command| assert!(command.request.contains("pool ls"))).map(|c| c.token).collect()
         }
         fn answer(&mut self, token: u64, answer: Result<&str, &str>) {
@@ -719,13 +741,13 @@ mod tests {
         }
         /// Commands that were sent since the last call.
         fn commands(&mut self) -> Vec<(String, u64)> {
-            let mut actions = Vec::new();
-            self.access.take_actions(self.now, &mut actions);
-            let command = |action| match action {
-                Action::SendMon { message: Message::Command(command) } => Some((command.request, command.token)),
+            let mut out = Vec::new();
+            self.access.take_outputs(self.now, &mut out);
+            let command = |output| match output {
+                Output::SendMon { message: Message::Command(command) } => Some((command.request, command.token)),
                 _ => None,
             };
-            actions.into_iter().filter_map(command).collect()
+            out.into_iter().filter_map(command).collect()
         }
         fn new_session(&mut self) {
             self.access.on_gone(self.now, MON);
@@ -829,13 +851,13 @@ mod tests {
         let sink = Arc::<Sink>::default();
         case.call(Call::MetaWatch { span: MetaSpan::Prefix { prefix: "a/".into() }, from: 1, sink: sink.clone() });
         let sent = |case: &mut Case| {
-            let mut actions = Vec::new();
-            case.access.take_actions(case.now, &mut actions);
-            let message = |action| match action {
-                Action::SendMon { message } => Some(message),
+            let mut out = Vec::new();
+            case.access.take_outputs(case.now, &mut out);
+            let message = |output| match output {
+                Output::SendMon { message } => Some(message),
                 _ => None,
             };
-            actions.into_iter().filter_map(message).collect::<Vec<_>>()
+            out.into_iter().filter_map(message).collect::<Vec<_>>()
         };
         let watch = |message: &Message| match message {
             Message::MetaWatch(watch) => Some(watch.watch),
@@ -889,13 +911,13 @@ mod tests {
         }
         let mut done = 0;
         while done < count {
-            let mut actions = Vec::new();
-            case.access.take_actions(case.now, &mut actions);
-            let request = |action| match action {
-                Action::SendMon { message: Message::MetaRequest(request) } => Some(request),
+            let mut out = Vec::new();
+            case.access.take_outputs(case.now, &mut out);
+            let request = |output| match output {
+                Output::SendMon { message: Message::MetaRequest(request) } => Some(request),
                 _ => None,
             };
-            let sent: Vec<_> = actions.into_iter().filter_map(request).collect();
+            let sent: Vec<_> = out.into_iter().filter_map(request).collect();
             assert!(!sent.is_empty(), "{done} of {count} are done, and nothing is under way");
             for request in sent {
                 let result = MetaResult::Ranged { pairs: Vec::new(), more: false };
@@ -1031,10 +1053,10 @@ mod tests {
             let deadline = case.now + Duration::from_secs(30);
             case.call(Call::Operate { operation, deadline, reply, permit });
             let sent = |case: &mut Case| -> Option<OpRequest> {
-                let mut actions = Vec::new();
-                case.access.take_actions(case.now, &mut actions);
-                actions.into_iter().find_map(|action| match action {
-                    Action::Send { message: Message::OpRequest(request, _), .. } => Some(request),
+                let mut out = Vec::new();
+                case.access.take_outputs(case.now, &mut out);
+                out.into_iter().find_map(|output| match output {
+                    Output::Send { message: Message::OpRequest(request, _), .. } => Some(request),
                     _ => None,
                 })
             };
@@ -1047,8 +1069,8 @@ mod tests {
             let (version, results) = (Default::default(), Vec::new());
             let refused = OpReply { request: request.request, failure, version, results, attempt: request.attempt };
             case.access.on_message(case.now, Entity::Osd(osd), map.epoch, Message::OpReply(refused, Vec::new()));
-            let mut actions = Vec::new();
-            case.access.take_actions(case.now, &mut actions);
+            let mut out = Vec::new();
+            case.access.take_outputs(case.now, &mut out);
             match now(&mut answer) {
                 Some(Err(Error::Doubtful(OpFailure::Full {}))) if again => {}
                 Some(Err(Error::Refused(OpFailure::Full {}))) if !again => {}

@@ -1,6 +1,7 @@
 //! Daemons put together: role, store, listener; and a daemon's own process.
 
 use crate::access::{Access, Port};
+use crate::any_role::AnyRole;
 use crate::clock;
 use crate::config::Config;
 use crate::directory;
@@ -10,7 +11,6 @@ use crate::locks::Lock;
 use crate::moved::MovedFile;
 use crate::net;
 use crate::reactor::{NodeParts, Reactor};
-use crate::role::Role;
 use crate::wake::Waker;
 use nacre_client::{Client, ClientConfig};
 use nacre_mon::{Mon, MonConfig};
@@ -71,7 +71,8 @@ pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunO
     let mon = Mon::open_with(settings, evaluator::scripts(), clock::now(), &mut out);
     reactor.add(NodeParts {
         entity: who,
-        role: Role::mon(mon, out),
+        role: AnyRole::Mon(Box::new(mon)),
+        begun: out,
         name: Name::default(),
         store: Some(store),
         listener,
@@ -103,7 +104,8 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
     osd.set_patience(Arc::new(Clock::inline()));
     reactor.add(NodeParts {
         entity: who,
-        role: Role::osd(osd, out),
+        role: AnyRole::Osd(Box::new(osd)),
+        begun: out,
         name: Name::default(),
         store: Some(store),
         listener,
@@ -118,8 +120,8 @@ pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>, name: &str) ->
     let instance: Instance = config.instance;
     let client = Client::new(config, clock::now());
     let entity = Entity::Client(id);
-    let role = Role::Client(Box::new(Access::new(client, instance, port)));
-    reactor.add(NodeParts { entity, role, name: name.into(), store: None, listener: None })?;
+    let role = AnyRole::Client(Box::new(Access::new(client, instance, port)));
+    reactor.add(NodeParts { entity, role, begun: Vec::new(), name: name.into(), store: None, listener: None })?;
     Ok(entity)
 }
 

@@ -5,6 +5,7 @@
 //! one disk survive a daemon, not the disk.
 
 use crate::access::{Access, Port};
+use crate::any_role::AnyRole;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::conn::Traffic;
@@ -12,7 +13,6 @@ use crate::daemon::{self, RunOptions};
 use crate::error::{Error, StartError};
 use crate::locks::Lock;
 use crate::reactor::Reactor;
-use crate::role::Role;
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
 use crate::watchdog::Witness;
@@ -262,8 +262,8 @@ impl Embedded {
     #[must_use]
     pub fn recovered(&self, id: OsdId) -> Option<u64> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Osd(id))?.role {
-            Role::Osd(osd, _) => Some(osd.counters().recovered),
-            Role::Mon(..) | Role::Client(_) => None,
+            AnyRole::Osd(osd) => Some(osd.counters().recovered),
+            AnyRole::Mon(_) | AnyRole::Client(_) => None,
         };
         self.order(look).flatten()
     }
@@ -272,8 +272,8 @@ impl Embedded {
     #[must_use]
     pub fn mon_counters(&self, id: MonId) -> Option<nacre_mon::Counters> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Mon(id))?.role {
-            Role::Mon(mon, _) => Some(mon.counters()),
-            Role::Osd(..) | Role::Client(_) => None,
+            AnyRole::Mon(mon) => Some(mon.counters()),
+            AnyRole::Osd(_) | AnyRole::Client(_) => None,
         };
         self.order(look).flatten()
     }
@@ -407,7 +407,7 @@ impl Host {
         // Before what may hang: who asks now would wait for it.
         leave(orders);
         for who in self.reactor.entities() {
-            if let Some(Role::Client(access)) = self.reactor.node_mut(who).map(|node| &mut node.role) {
+            if let Some(AnyRole::Client(access)) = self.reactor.node_mut(who).map(|node| &mut node.role) {
                 Access::stop(access, "the cluster has been stopped");
             }
         }
@@ -419,7 +419,7 @@ impl Host {
     fn missing(&self) -> Option<String> {
         let running = self.reactor.entities();
         let mons = running.iter().filter_map(|who| match self.reactor.node(*who)?.role {
-            Role::Mon(ref mon, _) => Some(mon),
+            AnyRole::Mon(ref mon) => Some(mon),
             _ => None,
         });
         let Some(mon) = mons.max_by_key(|mon| (mon.is_leader(), mon.epoch())) else {
@@ -530,8 +530,8 @@ mod tests {
         pool.put("a", "x").wait().expect("put");
         let jobs = || {
             let look = |host: &mut Host| match &host.reactor.node(Entity::Osd(OsdId(0)))?.role {
-                Role::Osd(osd, _) => Some(osd.programs().counters.jobs),
-                Role::Mon(..) | Role::Client(_) => None,
+                AnyRole::Osd(osd) => Some(osd.programs().counters.jobs),
+                AnyRole::Mon(_) | AnyRole::Client(_) => None,
             };
             embedded.order(look).flatten().expect("it runs")
         };

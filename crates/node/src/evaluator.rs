@@ -8,7 +8,8 @@ use crate::clock;
 use crate::lanes::{Lanes, Slice, Work};
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::{Clocks, Scripts};
-use nacre_osd::{EvaluateJob, Evaluated, Patience, Runtime, Ticket};
+use nacre_osd::Patience;
+use nacre_role::{Done, Job, Tools};
 use nacre_types::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +29,7 @@ const META_REQUEST: Duration = Duration::from_millis(50);
 const META_TURN: Duration = Duration::from_millis(50);
 
 /// See the module head.
-pub type Evaluator = Lanes<Box<EvaluateJob>>;
+pub type Evaluator = Lanes<Arc<dyn Job>>;
 
 impl Patience for Slice {
     /// The lane has begun it already.
@@ -39,26 +40,24 @@ impl Patience for Slice {
     }
 }
 
-impl Work for Box<EvaluateJob> {
-    type Done = Evaluated;
-    type Ticket = Ticket;
-    type Engine = Runtime;
-    fn engine(clock: &Arc<Slice>) -> Runtime {
-        let mut runtime = Runtime::patient();
-        runtime.set_patience(clock.clone());
-        runtime
+impl Work for Arc<dyn Job> {
+    type Done = Done;
+    type Ticket = Self;
+    type Engine = Tools;
+    fn engine(clock: &Arc<Slice>) -> Tools {
+        Tools::with_patience(clock.clone())
     }
     fn client(&self) -> u64 {
-        EvaluateJob::client(self).0
+        Job::client(&**self).0
     }
-    fn ticket(&self) -> Ticket {
-        EvaluateJob::ticket(self)
+    fn ticket(&self) -> Self {
+        self.clone()
     }
-    fn run(self, runtime: &mut Runtime) -> Evaluated {
-        EvaluateJob::run(*self, runtime)
+    fn run(self, tools: &mut Tools) -> Done {
+        Job::run(&*self, tools)
     }
-    fn not_done(ticket: Ticket, why: String) -> Evaluated {
-        Evaluated::not_done(ticket, why)
+    fn not_done(job: Self, why: String) -> Done {
+        Job::not_done(&*job, why)
     }
 }
 

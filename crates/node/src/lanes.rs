@@ -50,7 +50,7 @@ pub trait Work: Clone + Send + 'static {
     /// What becomes of it.
     type Done: Send;
     /// What says which job it was.
-    type Ticket: Copy + Send;
+    type Ticket: Clone + Send;
     /// What does it; made on its thread.
     type Engine;
     /// Makes an engine that asks `clock` whether to go on.
@@ -346,7 +346,7 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
         lane.begun += 1;
         let number = lane.begun;
         slice.start();
-        lane.running = Some(Running { number, ticket, clock: slice.clone() });
+        lane.running = Some(Running { number, ticket: ticket.clone(), clock: slice.clone() });
         drop(state);
 
         let again = (at == 0).then(|| job.clone());

@@ -20,6 +20,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host (ADR 0001)")]
 
 mod access;
+mod any_role;
 mod calls;
 mod clock;
 mod cluster;
@@ -49,7 +50,6 @@ mod owed;
 mod pipelined;
 mod reactor;
 mod reserve;
-mod role;
 mod slot;
 pub mod space;
 pub mod stop;

@@ -154,10 +154,10 @@ impl MetaAccess {
         waiting.chain(held).min().unwrap_or(Time::MAX).min(self.client.next_deadline())
     }
 
-    pub fn take_actions(&mut self, into: &mut Vec<nacre_client::Output>) {
+    pub fn take_outputs(&mut self, into: &mut Vec<nacre_role::Output>) {
         let mut messages = Vec::new();
         self.client.take_outputs(&mut messages);
-        into.extend(messages.into_iter().map(|message| nacre_client::Output::SendMon { message }));
+        into.extend(messages.into_iter().map(|message| nacre_role::Output::SendMon { message }));
     }
 
     /// The client can go on no longer.

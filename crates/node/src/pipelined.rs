@@ -1,6 +1,7 @@
 //! Operations without a thread in between: the caller's thread turns the reactor. For benchmarks,
 //! and for programs that are loops themselves.
 
+use crate::any_role::AnyRole;
 use crate::clock;
 use crate::config::Config;
 use crate::conn::Traffic;
@@ -8,7 +9,6 @@ use crate::daemon::{self, RunOptions};
 use crate::error::StartError;
 use crate::locks::Lock;
 use crate::reactor::Reactor;
-use crate::role::Role;
 use bytes::Bytes;
 use nacre_client::{
     Client, Completion, Driven, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId,
@@ -79,7 +79,7 @@ impl Pipelined {
     /// Never: the client lives as long as this.
     pub fn client(&mut self) -> &mut Client {
         match self.reactor.node_mut(self.me).map(|node| &mut node.role) {
-            Some(Role::Client(access)) => &mut access.client,
+            Some(AnyRole::Client(access)) => &mut access.client,
             _ => unreachable!("it was added and is never removed"),
         }
     }
@@ -93,15 +93,15 @@ impl Pipelined {
         for entity in self.reactor.entities() {
             let Some(node) = self.reactor.node(entity) else { continue };
             match &node.role {
-                Role::Mon(mon, _) => {
+                AnyRole::Mon(mon) => {
                     let activation = mon.map().programs.get(&id).map_or(0, |program| program.activation);
                     here.committed = here.committed.max(activation);
                 }
-                Role::Osd(osd, _) => {
+                AnyRole::Osd(osd) => {
                     let live = osd.programs().live().find(|(live, _)| **live == name);
                     here.live.push((osd.id(), live.map_or(0, |(_, activation)| activation)));
                 }
-                Role::Client(_) => {}
+                AnyRole::Client(_) => {}
             }
         }
         here

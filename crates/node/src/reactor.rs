@@ -23,7 +23,7 @@
 //! [`Traffic::bytes_copied`] counts what the host itself copies: the head of a frame that began at
 //! a receive buffer's end, the first few hundred bytes of a large payload.
 //!
-//! Invariants: `now` is read after the inputs in hand were received; a role's actions are performed
+//! Invariants: `now` is read after the inputs in hand were received; a role's outputs are performed
 //! in order, before its next input; per pair of daemons messages are delivered in order, and
 //! nothing of a replaced session is delivered after its successor's first.
 
@@ -36,6 +36,7 @@ mod sending;
 mod serving;
 mod sessions;
 
+use crate::any_role::AnyRole;
 use crate::clock;
 use crate::conn::{Conn, State, Traffic};
 use crate::device::Blocks;
@@ -45,11 +46,11 @@ use crate::hosted::Hosted;
 use crate::last_words::LastWords;
 use crate::links::Links;
 use crate::moved::Moved;
-use crate::role::{Action, Input, Role};
 use crate::wake::Waker;
 use crate::watchdog::{News, OnHung, Watchdog, Witness};
 use crate::workers::Workers;
 use crate::yielding::Yielding;
+use nacre_role::{Input, Output, Role as _};
 use nacre_store::{Event, SubmitError};
 use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, Time};
 use nacre_wire::map::Address;
@@ -91,7 +92,7 @@ const TOKEN_LISTENER: u64 = 1 << 62;
 /// A daemon in its host.
 pub struct Node {
     pub entity: Entity,
-    pub role: Role,
+    pub role: AnyRole,
     /// What a client calls itself.
     name: Name,
     store: Option<Hosted>,
@@ -101,8 +102,8 @@ pub struct Node {
     prepared: (Epoch, bool),
     evaluator: Option<crate::evaluator::Evaluator>,
     links: Links,
-    inbox: VecDeque<Input>,
-    client_inbox: VecDeque<Input>,
+    inbox: VecDeque<Waiting>,
+    client_inbox: VecDeque<Waiting>,
     listener: Option<OwnedFd>,
     listening: bool,
     address: Option<Address>,
@@ -110,12 +111,28 @@ pub struct Node {
     halted: Option<String>,
 }
 
+/// What a role has not been given yet.
+#[derive(Debug)]
+struct Waiting {
+    input: Input,
+    /// Not to be given after this: a reply that rests on a lease.
+    before: Option<Time>,
+}
+
+impl From<Input> for Waiting {
+    fn from(input: Input) -> Self {
+        Self { input, before: None }
+    }
+}
+
 /// What a daemon needs to run.
 pub struct NodeParts {
     /// Who it is.
     pub entity: Entity,
     /// What it does.
-    pub role: Role,
+    pub role: AnyRole,
+    /// What it wanted done when it was made.
+    pub begun: Vec<Output>,
     /// What a client calls itself; daemons have no name.
     pub name: Name,
     /// Its store; a client has none.
@@ -147,7 +164,7 @@ pub struct Reactor {
     paused: Vec<usize>,
     events: Vec<epoll::Event>,
     store_events: Vec<Event>,
-    actions: Vec<Action>,
+    outputs: Vec<Output>,
     traffic: Traffic,
     signal: Option<OwnedFd>,
     signalled: bool,
@@ -216,7 +233,7 @@ impl Reactor {
             paused: Vec::new(),
             events: Vec::with_capacity(256),
             store_events: Vec::new(),
-            actions: Vec::new(),
+            outputs: Vec::new(),
             traffic: Traffic::default(),
             signal: None,
             signalled: false,
@@ -264,7 +281,7 @@ impl Reactor {
         let mut moved =
             Moved { received: self.traffic.payload_in, copied: self.traffic.bytes_copied + inside, ..Moved::default() };
         for node in self.nodes.iter().flatten() {
-            if let Role::Osd(osd, _) = &node.role {
+            if let AnyRole::Osd(osd) = &node.role {
                 moved.contexts += osd.counters().contexts_loaded;
                 moved.programs += osd.programs().counters.fetched;
             }
@@ -335,10 +352,9 @@ impl Reactor {
         if let Some(blocks) = node.store.as_ref().and_then(Hosted::blocks) {
             node.device = Some(self.watch(node.entity, blocks)?);
         }
-        let mut actions = std::mem::take(&mut self.actions);
-        node.role.take_actions(now, &mut actions);
-        self.perform(&mut node, at, &mut actions);
-        self.actions = actions;
+        let mut outputs = parts.begun;
+        node.role.take_outputs(now, &mut outputs);
+        self.perform(&mut node, at, &mut outputs);
         self.nodes[at] = Some(node);
         self.introduce(at);
         Ok(())
@@ -368,7 +384,7 @@ impl Reactor {
         for at in 0..self.nodes.len() {
             let Some(node) = &self.nodes[at] else { continue };
             let now = match &node.role {
-                Role::Osd(osd, _) if node.device.is_some() => (osd.epoch(), osd.is_live()),
+                AnyRole::Osd(osd) if node.device.is_some() => (osd.epoch(), osd.is_live()),
                 _ => continue,
             };
             if now != node.prepared {
@@ -380,7 +396,7 @@ impl Reactor {
 
     /// What the watchdog needs in case this thread hangs.
     fn prepare_for_hang(&self, node: &Node) {
-        let (Some(news), Role::Osd(osd, _)) = (&node.device, &node.role) else { return };
+        let (Some(news), AnyRole::Osd(osd)) = (&node.device, &node.role) else { return };
         let words = (self.hung_ends_process && osd.is_live()).then(|| {
             let (beacon, report) = osd.last_words();
             let hello = self.hello_of(node, None);
@@ -428,7 +444,7 @@ impl Reactor {
                 }
                 other.links.mon.on_lost(now, mon);
             }
-            other.inbox.push_back(Input::Gone(entity));
+            other.inbox.push_back(Input::Gone(entity).into());
         }
         Some(node)
     }
@@ -437,10 +453,10 @@ impl Reactor {
     pub fn shut_down(&mut self, entity: Entity) {
         let Some(&at) = self.local.get(&entity) else { return };
         let Some(mut node) = self.nodes[at].take() else { return };
-        let mut actions = std::mem::take(&mut self.actions);
-        node.role.on_shutdown(clock::now(), &mut actions);
-        self.perform(&mut node, at, &mut actions);
-        self.actions = actions;
+        let mut outputs = std::mem::take(&mut self.outputs);
+        node.role.on_input(clock::now(), Input::Stopping, &mut outputs);
+        self.perform(&mut node, at, &mut outputs);
+        self.outputs = outputs;
         self.nodes[at] = Some(node);
     }
 
@@ -535,7 +551,7 @@ impl Reactor {
             if let Some(store) = &mut node.store {
                 store.kick(now, idle);
                 // Each time, not now and then: a fast writer fills what is left of a store within milliseconds.
-                if let Role::Osd(osd, _) = &mut node.role {
+                if let AnyRole::Osd(osd) = &mut node.role {
                     let (total, used) = store.fullness();
                     osd.on_usage(total, used);
                     osd.on_store_limit(store.logged_bytes_max());
@@ -622,7 +638,7 @@ impl Reactor {
             if let Some(store) = &mut node.store {
                 store.look_at_room();
                 store.rest();
-                if let Role::Osd(osd, _) = &mut node.role {
+                if let AnyRole::Osd(osd) = &mut node.role {
                     osd.on_space(&store.space_text());
                 }
             }
@@ -664,9 +680,9 @@ impl Node {
     }
     /// Drops what has not been delivered of somebody's former session.
     fn forget(&mut self, who: Entity) {
-        let of = |input: &Input| matches!(input, Input::Message { from, .. } if *from == who);
-        self.inbox.retain(|input| !of(input));
-        self.client_inbox.retain(|input| !of(input));
+        let of = |waiting: &Waiting| matches!(&waiting.input, Input::Message { from, .. } if *from == who);
+        self.inbox.retain(|waiting| !of(waiting));
+        self.client_inbox.retain(|waiting| !of(waiting));
     }
     /// Its store's figures.
     pub fn usage(&self) -> Option<nacre_store::Usage> {

@@ -5,42 +5,17 @@
 //!                       device_stall ─▶ "mark me down": others serve; no boot until the device answers
 //!                       device_hung ─▶ the host ends the daemon (`node/src/watchdog.rs`)
 //! ```
-//! The host measures ([`crate::Osd::on_device`]); what is decided is decided here. The monitors may
+//! The host measures ([`nacre_role::Input::Device`]); what is decided is decided here. The monitors may
 //! disagree with "mark me down": when most OSDs say it, their common disk is slow, and taking all
 //! of them down would help nobody.
 
-use crate::io::Timing;
+use crate::config::Timing;
+use nacre_role::DeviceCall;
 use nacre_types::Time;
 use std::time::Duration;
 
 /// How long health goes on naming a device that was slow once.
 const REMEMBERED: Duration = Duration::from_secs(10);
-
-/// The oldest call of a device that has not ended, or one that just did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceCall {
-    /// The device or file, for people.
-    pub device: String,
-    /// The call: "a flush", "a write" or "a read".
-    pub what: &'static str,
-    /// How long it took so far.
-    pub age: Duration,
-    /// Whether it ended.
-    pub ended: bool,
-}
-
-impl DeviceCall {
-    /// For people.
-    #[must_use]
-    pub fn to_text(&self) -> String {
-        let Self { device, what, age, ended } = self;
-        let seconds = age.as_secs_f64();
-        match ended {
-            false => format!("device {device}: {what} has not ended for {seconds:.1} s"),
-            true => format!("device {device}: {what} took {seconds:.1} s"),
-        }
-    }
-}
 
 /// See the module head.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@
 //!
 //! Liveness: any message counts. A daemon that woke late takes its own lateness off before it accuses anyone.
 
-use crate::io::Timing;
+use crate::config::Timing;
 use nacre_types::{Epoch, Instance, OsdId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;

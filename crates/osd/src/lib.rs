@@ -25,6 +25,7 @@ pub mod clones;
 mod company;
 #[cfg(test)]
 mod company_stories;
+mod config;
 mod device;
 mod evaluate;
 mod fetched;
@@ -33,7 +34,6 @@ mod held;
 mod hints;
 #[cfg(test)]
 mod hollow_stories;
-mod io;
 pub mod key;
 #[cfg(test)]
 mod lock_stories;
@@ -71,9 +71,8 @@ mod view;
 mod watch_stories;
 
 pub use boot::{DaemonRecord, format};
-pub use device::DeviceCall;
-pub use io::{Limits, OsdConfig, Output, Timing};
-pub use methods::{EvaluateJob, Evaluated, Runtime, Ticket};
+pub use config::{Limits, OsdConfig, Timing};
+pub use methods::Runtime;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};

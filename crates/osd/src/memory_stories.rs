@@ -3,7 +3,7 @@
 //! client per second stopped its group for ever after two and a half days (at 64 MiB of frame).
 
 use crate::company::Company;
-use crate::io::Limits;
+use crate::config::Limits;
 use crate::key;
 use crate::stories::PG;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};

@@ -25,6 +25,7 @@ use nacre_policy::{
     Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
     errno,
 };
+use nacre_role::{Done, Job, Tools};
 use nacre_types::{ClientId, Epoch, Name, PgId, SnapId, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, WHY_BYTES_MAX};
@@ -317,7 +318,7 @@ impl Methods for Runtime {
 
 /// An operation to be evaluated by somebody who has the time: everything it depends on, so that
 /// nothing can change under it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct EvaluateJob {
     pub(crate) pg: PgId,
     pub(crate) interval: Epoch,
@@ -343,47 +344,36 @@ pub struct Evaluated {
     pub(crate) complaints: Vec<Complaint>,
 }
 
-/// Which operation a job is: for whoever cannot do it, to say so.
-#[derive(Clone, Copy, Debug)]
-pub struct Ticket {
-    pg: PgId,
-    interval: Epoch,
-    number: u64,
-}
+impl Job for EvaluateJob {
+    fn client(&self) -> ClientId {
+        self.request.request.client
+    }
 
-impl Evaluated {
-    /// The job was not done, and nothing happened: its client may try again.
-    #[must_use]
-    pub fn not_done(ticket: Ticket, why: String) -> Self {
-        let Ticket { pg, interval, number } = ticket;
+    fn run(&self, tools: &mut Tools) -> Done {
+        let runtime = tools.get(|patience| {
+            let mut runtime = Runtime::patient();
+            if let Some(patience) = patience {
+                runtime.set_patience(patience);
+            }
+            runtime
+        });
+        let Self { request, payload, context, scene, brought, .. } = self;
+        runtime.begin(request.request.client, Time::ZERO, self.facts.clone());
+        let setting = Setting { full: self.full, may_write: self.may_write, scene, brought };
+        let outcome = evaluate(request, payload, context, self.fetched.clone(), &setting, runtime);
+        self.ended(outcome, std::mem::take(&mut runtime.complaints))
+    }
+
+    fn not_done(&self, why: String) -> Done {
         let errno = errno::EAGAIN.unsigned_abs();
-        let outcome = Outcome::failed(OpFailure::Method { index: 0, activation: 0, errno, why: bounded(why) });
-        Self { pg, interval, number, outcome, complaints: Vec::new() }
+        let failure = OpFailure::Method { index: 0, activation: 0, errno, why: bounded(why) };
+        self.ended(Outcome::failed(failure), Vec::new())
     }
 }
 
 impl EvaluateJob {
-    /// What stays known of it when it is on its way.
-    #[must_use]
-    pub const fn ticket(&self) -> Ticket {
-        Ticket { pg: self.pg, interval: self.interval, number: self.number }
-    }
-
-    /// Who asked.
-    #[must_use]
-    pub const fn client(&self) -> ClientId {
-        self.request.request.client
-    }
-
-    /// Does it.
-    #[must_use]
-    pub fn run(self, runtime: &mut Runtime) -> Evaluated {
-        let Self { pg, interval, number, request, payload, context, fetched, full, may_write, scene, brought, facts } =
-            self;
-        runtime.begin(request.request.client, Time::ZERO, facts);
-        let setting = Setting { full, may_write, scene: &scene, brought: &brought };
-        let outcome = evaluate(&request, &payload, &context, fetched, &setting, runtime);
-        Evaluated { pg, interval, number, outcome, complaints: std::mem::take(&mut runtime.complaints) }
+    fn ended(&self, outcome: Outcome, complaints: Vec<Complaint>) -> Done {
+        Done::new(Evaluated { pg: self.pg, interval: self.interval, number: self.number, outcome, complaints })
     }
 }
 

@@ -11,7 +11,7 @@
 //! Invariant: no option makes a lease longer than the host's setting: what a restarted daemon
 //! assumes to have granted is that ([`crate::heartbeat::Peers::start`]).
 
-use crate::io::{Limits, Timing};
+use crate::config::{Limits, Timing};
 use nacre_types::Name;
 use nacre_wire::ClusterMap;
 use std::time::Duration;

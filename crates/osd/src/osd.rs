@@ -18,9 +18,9 @@ mod messages;
 mod time;
 
 use crate::boot::{Loading, Progress};
-use crate::device::{DeviceCall, DeviceWatch};
+use crate::config::OsdConfig;
+use crate::device::DeviceWatch;
 use crate::held::Held;
-use crate::io::{OsdConfig, Output};
 use crate::key;
 use crate::methods::{Complaint, Evaluated};
 use crate::parts::Parts;
@@ -30,6 +30,7 @@ use crate::room::Room;
 use crate::shared::{Counters, Shared};
 use crate::turned_away::TurnedAway;
 use bytes::Bytes;
+use nacre_role::{DeviceCall, Input, Output, Role};
 use nacre_store::{DeviceError, Event, ObjectKey, StoreFailure, Token};
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
 use nacre_wire::msg::client::OpReply;
@@ -91,6 +92,35 @@ pub struct Osd {
     parts: Parts,
     /// Names of clients, as their connections said.
     names: BTreeMap<Entity, Name>,
+}
+
+impl Role for Osd {
+    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+        for input in inputs {
+            match input {
+                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message, out),
+                Input::Tick => self.on_tick(now, out),
+                Input::Store(event) => self.on_store(now, event, out),
+                Input::Done(done) => self.on_evaluated(now, done.into(), out),
+                Input::Absent(Entity::Osd(peer)) => self.on_peer_refused(now, peer, out),
+                Input::MonSession => self.on_mon_session(now, out),
+                Input::Device(call) => self.on_device(now, call.as_ref(), out),
+                Input::Named(client, name) => self.on_client_name(client, name),
+                Input::Gone(client) => self.on_client_name(client, Name::default()),
+                Input::Stopping => self.on_shutdown(now, out),
+                Input::Absent(_) => {}
+            }
+        }
+    }
+    fn next_deadline(&self) -> Time {
+        let timing = &self.sh.config.timing;
+        let busy = self.busy > 0;
+        let step = if busy { timing.ping_interval / 3 } else { timing.ping_interval };
+        (self.ticked + step).min(self.sh.wake.max(self.ticked + timing.ping_interval / 50))
+    }
+    fn map(&self) -> Option<&ClusterMap> {
+        Self::map(self)
+    }
 }
 
 impl Osd {
@@ -236,7 +266,7 @@ impl Osd {
 
     /// Protocol timing as it is now, options included.
     #[must_use]
-    pub const fn timing(&self) -> &crate::io::Timing {
+    pub const fn timing(&self) -> &crate::config::Timing {
         &self.sh.config.timing
     }
 
@@ -309,7 +339,7 @@ impl Osd {
     }
 
     /// Gives the programs that this daemon runs on its own thread a clock: what takes longer is
-    /// handed out ([`Output::Evaluate`]). Once, after the start.
+    /// handed out ([`Output::Run`]). Once, after the start.
     pub fn set_patience(&mut self, patience: std::sync::Arc<dyn crate::Patience>) {
         self.sh.programs.runtime.set_patience(patience);
     }
@@ -516,7 +546,7 @@ impl Osd {
         }
     }
 
-    /// Time passed. To be called at or after [`Self::next_deadline`].
+    /// Time passed. To be called at or after [`Role::next_deadline`].
     pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
         self.sh.now = now;
         // What we did not hear while we slept is our own fault.
@@ -554,15 +584,6 @@ impl Osd {
             self.beacon();
         }
         self.flush(out);
-    }
-
-    /// When the role next wants [`Self::on_tick`].
-    #[must_use]
-    pub fn next_deadline(&self) -> Time {
-        let timing = &self.sh.config.timing;
-        let busy = self.busy > 0;
-        let step = if busy { timing.ping_interval / 3 } else { timing.ping_interval };
-        (self.ticked + step).min(self.sh.wake.max(self.ticked + timing.ping_interval / 50))
     }
 
     fn flush(&mut self, out: &mut Vec<Output>) {

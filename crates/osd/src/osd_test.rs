@@ -1,7 +1,8 @@
 //! The daemon's role next to its code: one OSD with a store in memory, told of a cluster of one.
 
-use crate::io::{Limits, OsdConfig, Output, Timing};
+use crate::config::{Limits, OsdConfig, Timing};
 use crate::osd::Osd;
+use nacre_role::{Output, Role as _};
 use nacre_store::{Event, ObjectStore, RamStore};
 use nacre_types::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PoolId, Time};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
@@ -85,7 +86,7 @@ impl Rig {
                         self.osd.on_message(self.now, MON, self.map.epoch, delta, &mut next);
                     }
                     Output::Halt { why } => self.halted = Some(why),
-                    Output::SendMon { .. } | Output::Send { .. } | Output::Evaluate { .. } => {}
+                    Output::SendMon { .. } | Output::Send { .. } | Output::Run(_) | Output::Say(_) => {}
                 }
             }
             self.store.kick();

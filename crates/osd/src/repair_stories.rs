@@ -268,7 +268,7 @@ fn what_is_lost_keeps_nothing_else_from_being_recovered() {
     let dead = company.kill(acting[1]);
     company.wait(1000);
     let lost: Vec<String> =
-        (0..2 * crate::io::Limits::default().recovery_objects).map(|n| format!("a-{n:03}")).collect();
+        (0..2 * crate::config::Limits::default().recovery_objects).map(|n| format!("a-{n:03}")).collect();
     for name in &lost {
         company.write(name, b"hello").expect("written");
     }

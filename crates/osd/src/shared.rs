@@ -2,9 +2,10 @@
 //! reading, the peers, and where outputs and expected store events are noted down.
 
 use crate::boot::DaemonRecord;
+use crate::config::{Limits, OsdConfig, Timing};
 use crate::heartbeat::Peers;
-use crate::io::{Limits, OsdConfig, Output, Timing};
 use crate::pg::Awaited;
+use nacre_role::Output;
 use nacre_store::{Op, Read, Token, Transaction};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, OpReply, RequestId};

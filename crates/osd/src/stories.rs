@@ -2,10 +2,10 @@
 //! [`Osd`] on a RAM store, told by the test what monitors, peers and clients would tell it.
 
 use crate::boot::format;
-use crate::io::{Limits, OsdConfig, Output, Timing};
+use crate::config::{Limits, OsdConfig, Timing};
 use crate::osd::Osd;
-use crate::{EvaluateJob, Runtime};
 use bytes::Bytes;
+use nacre_role::{Job, Output, Role as _, Tools};
 use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
 use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool};
@@ -92,7 +92,7 @@ pub(crate) struct Host {
     /// Answers of the store that are held back, if they are.
     pub(crate) held: Option<Vec<Event>>,
     /// Operations that take long and are not evaluated yet, if they wait.
-    pub(crate) jobs: Option<Vec<EvaluateJob>>,
+    pub(crate) jobs: Option<Vec<Arc<dyn Job>>>,
 }
 
 /// The number of the OSD's process that was started as so-and-so-many-th.
@@ -139,7 +139,7 @@ impl Host {
     pub(crate) fn perform(&mut self, mut out: Vec<Output>) {
         for round in 0.. {
             assert!(round < 100, "goes round and round: {:?}", out.first());
-            let mut evaluated = Vec::new();
+            let mut done = Vec::new();
             for output in out.drain(..) {
                 match output {
                     Output::Send { to, message, .. } => self.sent.push((to, message)),
@@ -149,15 +149,16 @@ impl Host {
                         self.store.submit(transaction, token).expect("a RAM store takes everything valid");
                     }
                     Output::Read { read, token } => self.store.read(read, token),
-                    Output::Evaluate { job } => match &mut self.jobs {
-                        Some(jobs) => jobs.push(*job),
-                        None => evaluated.push(job.run(&mut Runtime::patient())),
+                    Output::Run(job) => match &mut self.jobs {
+                        Some(jobs) => jobs.push(job),
+                        None => done.push(job.run(&mut Tools::default())),
                     },
+                    Output::Say(line) => panic!("says {line}"),
                     Output::Halt { why } => panic!("halts: {why}"),
                 }
             }
-            for evaluated in evaluated {
-                self.osd.on_evaluated(self.now, evaluated, &mut out);
+            for done in done {
+                self.osd.on_evaluated(self.now, done.into(), &mut out);
             }
             if self.commits {
                 self.store.kick();
@@ -187,7 +188,7 @@ impl Host {
     pub(crate) fn evaluate(&mut self) {
         let mut out = Vec::new();
         for job in self.jobs.take().expect("they wait") {
-            self.osd.on_evaluated(self.now, job.run(&mut Runtime::patient()), &mut out);
+            self.osd.on_evaluated(self.now, job.run(&mut Tools::default()).into(), &mut out);
         }
         self.perform(out);
     }

@@ -8,9 +8,9 @@
 //! The role goes on all the while: it hears peers and clients, and what it submits waits.
 
 use crate::plan::{MS, SECOND};
-use crate::process::{Input, Process};
+use crate::process::Process;
 use crate::world::{Event, World};
-use nacre_osd::DeviceCall;
+use nacre_role::{DeviceCall, Input};
 use nacre_types::{Entity, OsdId};
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl World {
                 return;
             }
             if let Some(call) = news {
-                self.hand_to(who, life, Input::Device(call));
+                self.hand_to(who, life, Input::Device(Some(call)));
             }
         }
         self.after(LOOK, Event::WatchDevice { osd, life });

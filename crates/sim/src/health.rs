@@ -1,7 +1,7 @@
 //! What must hold at every moment, and when everything is well.
 
 use crate::plan::SECOND;
-use crate::process::Role;
+use crate::process::Daemon;
 use crate::world::World;
 use nacre_types::{Entity, Epoch, ObjectId, OsdId, PgId, Version};
 use std::collections::BTreeMap;
@@ -227,7 +227,7 @@ impl World {
             let session = self.sessions.of(*who);
             let state = match &process.role {
                 None => "does not run".to_owned(),
-                Some(Role::Mon(mon)) => {
+                Some(Daemon::Mon(mon)) => {
                     let (voters, learners) = mon.members();
                     format!(
                         "leader {:?} leads {} term {} log {:?} {} voters {voters:?} learners {learners:?} refused {:?}",
@@ -239,7 +239,7 @@ impl World {
                         mon.counters().rejects,
                     )
                 }
-                Some(Role::Osd(osd)) => {
+                Some(Daemon::Osd(osd)) => {
                     let (beacon, _) = osd.last_words();
                     format!(
                         "{} {} live {} session {session:?} uses {} of {} KiB",

@@ -9,7 +9,7 @@
 //! proposal is apart, as in the paper, and reported beside it.
 
 use crate::plan::{MS, Plan, SECOND};
-use crate::process::Role;
+use crate::process::Daemon;
 use crate::world::{Event, World};
 use bytes::Bytes;
 use nacre_client::{ObjectCluster, Operation};
@@ -135,7 +135,7 @@ pub fn measure(setup: &Setup, seed: u64) -> Propagation {
 
 fn is_live(world: &World, osd: u32, activation: u64) -> bool {
     let who = Entity::Osd(nacre_types::OsdId(osd));
-    let Some(Role::Osd(osd)) = world.processes.get(&who).and_then(|process| process.role.as_ref()) else {
+    let Some(Daemon::Osd(osd)) = world.processes.get(&who).and_then(|process| process.role.as_ref()) else {
         return false;
     };
     osd.programs().live().any(|(_, live)| live >= activation)

@@ -15,14 +15,14 @@ use crate::ledger::Ledger;
 use crate::network::{CutId, Doubled, Network};
 use crate::operator::{Operator, Registrar};
 use crate::plan::{MS, Plan, Report, SECOND};
-use crate::process::{Action, Input, Process, Role, of_mon, of_osd};
+use crate::process::{Daemon, Process};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
 use crate::workload::{SimClient, Workload};
-use nacre_client::Output as ClientOutput;
 use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
+use nacre_role::{Input, Output, Role as _, Tools};
 use nacre_types::{ClusterId, Entity, Epoch, MonId, Name, OsdId, PgId, Time};
 use nacre_wire::map::{Address, Capability, Change};
 use nacre_wire::msg::monitor::Command;
@@ -173,7 +173,7 @@ pub struct World {
     /// Random classes that have been ordered: class and version.
     ordered: BTreeSet<(usize, usize)>,
     /// Does for all OSDs what takes long.
-    runtime: nacre_osd::Runtime,
+    tools: Tools,
 }
 
 /// How the faults' end left a cluster.
@@ -295,7 +295,7 @@ impl World {
             moves: crate::moves::Moves::default(),
             kept_down: Vec::new(),
             ordered: BTreeSet::new(),
-            runtime: nacre_osd::Runtime::patient(),
+            tools: Tools::default(),
             plan,
         };
         world.begin();
@@ -560,28 +560,23 @@ impl World {
             return;
         }
         let local = process.clock.local(now);
-        let mut actions = Vec::new();
+        let mut outputs = Vec::new();
         let role = match who {
             Entity::Mon(id) => {
                 let mut config = MonConfig::new(id, CLUSTER, self.rng.any());
                 // Nobody knows what the wall clock will say next time.
                 config.unix_ms_at_zero = self.rng.below(1 << 42);
-                let mut out = Vec::new();
-                let mon = Mon::open(config, local, &mut out);
-                actions.extend(out.into_iter().filter_map(of_mon));
-                Role::Mon(Box::new(mon))
+                Daemon::Mon(Box::new(Mon::open(config, local, &mut outputs)))
             }
             Entity::Osd(id) => {
-                let mut out = Vec::new();
-                let osd = Osd::open(osd_config(&self.plan, id, process.store, self.rng.any() | 1), local, &mut out);
-                actions.extend(out.into_iter().map(of_osd));
-                Role::Osd(Box::new(osd))
+                let config = osd_config(&self.plan, id, process.store, self.rng.any() | 1);
+                Daemon::Osd(Box::new(Osd::open(config, local, &mut outputs)))
             }
             Entity::Client(_) => panic!("clients do not restart"),
         };
         process.begin(role);
         self.note(|| format!("{who} starts"));
-        self.perform(who, actions);
+        self.perform(who, outputs);
         if let Entity::Osd(osd) = who {
             let wait = self.rng.between(MS / 5, 5 * MS);
             self.after(wait, Event::Seek(who));
@@ -681,14 +676,14 @@ impl World {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &mut process.role else { return };
-        if let (Input::Tick, Role::Osd(osd)) = (&input, &mut *role) {
+        if let (Input::Tick, Daemon::Osd(osd)) = (&input, &mut *role) {
             let (all, used) = room(&self.plan, &mut process.disk, process.full_until > now);
             osd.on_usage(all, used);
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
-        let mut actions = Vec::new();
-        role.on_input(local, input, &mut actions);
-        self.perform(who, actions);
+        let mut outputs = Vec::new();
+        role.on_input(local, input, &mut outputs);
+        self.perform(who, outputs);
     }
 
     /// Stores that nobody writes to rest.
@@ -750,13 +745,13 @@ impl World {
             .wish(request, move |map| map.programs.get(&id).is_some_and(|program| program.versions.len() >= version));
     }
 
-    /// Performs actions, and what follows from them within this wake-up.
-    fn perform(&mut self, who: Entity, mut actions: Vec<Action>) {
+    /// Performs outputs, and what follows from them within this wake-up.
+    fn perform(&mut self, who: Entity, mut outputs: Vec<Output>) {
         let now = self.now();
         let mut events = Vec::new();
         for round in 0.. {
-            assert!(round < 5000, "{who} asks its store without end; now for {:?}", actions.first());
-            if let Some(why) = self.perform_once(who, actions) {
+            assert!(round < 5000, "{who} asks its store without end; now for {:?}", outputs.first());
+            if let Some(why) = self.perform_once(who, outputs) {
                 self.stopped(who, &why);
                 return;
             }
@@ -764,18 +759,18 @@ impl World {
             let local = process.clock.local(now);
             process.disk.poll(local, &mut events);
             let Some(role) = &mut process.role else { return };
-            actions = Vec::new();
+            outputs = Vec::new();
             for event in events.drain(..) {
-                role.on_store(local, event, &mut actions);
+                role.on_input(local, Input::Store(event), &mut outputs);
             }
-            if actions.is_empty() {
+            if outputs.is_empty() {
                 break;
             }
         }
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let local = process.clock.local(now);
         process.disk.kick(local);
-        if let (true, Some(Role::Osd(osd))) = (self.plan.small_disks, &mut process.role) {
+        if let (true, Some(Daemon::Osd(osd))) = (self.plan.small_disks, &mut process.role) {
             // Each time, as in the real host.
             let (all, used) = room(&self.plan, &mut process.disk, process.full_until > now);
             osd.on_usage(all, used);
@@ -814,31 +809,32 @@ impl World {
     }
 
     /// In order. Says why the daemon stops, if it does.
-    fn perform_once(&mut self, who: Entity, actions: Vec<Action>) -> Option<String> {
-        for action in actions {
+    fn perform_once(&mut self, who: Entity, outputs: Vec<Output>) -> Option<String> {
+        for output in outputs {
             let now = self.now();
             let process = self.processes.get_mut(&who).expect("a process per daemon");
-            let epoch = process.role.as_ref().map_or(Epoch::NONE, Role::epoch);
-            match action {
-                Action::Send { to, message, before } => {
+            let epoch = process.role.as_ref().map_or(Epoch::NONE, Daemon::epoch);
+            match output {
+                Output::Send { to, message, before } => {
                     // The host looks at the clock once more as it lets the reply go.
                     if before.is_none_or(|before| process.clock.local(now) <= before) {
                         self.send(who, to, epoch, message);
                     }
                 }
-                Action::SendMon { message } => self.send_mon(who, epoch, message),
-                Action::Submit(transaction, token) => process.disk.submit(transaction, token),
-                Action::Read(read, token) => process.disk.read(read, token),
-                Action::Evaluate(job) => {
+                Output::SendMon { message } => self.send_mon(who, epoch, message),
+                Output::Submit { transaction, token } => process.disk.submit(transaction, token),
+                Output::Read { read, token } => process.disk.read(read, token),
+                Output::Run(job) => {
                     let life = process.life;
-                    let input = Input::Evaluated(Box::new(job.run(&mut self.runtime)));
+                    let input = Input::Done(job.run(&mut self.tools));
                     // On a busy machine for longer than a client waits before it asks again.
                     let busy = self.rng.one_in(LONG_CALLS);
                     let wait =
                         if busy { self.rng.between(1500 * MS, 6000 * MS) } else { self.rng.between(MS / 10, 50 * MS) };
                     self.after(wait, Event::Input { who, life, input });
                 }
-                Action::Halt(why) => return Some(why),
+                Output::Say(_) => {}
+                Output::Halt { why } => return Some(why),
             }
         }
         None
@@ -853,12 +849,12 @@ impl World {
         process.seen = map.epoch;
         let before = self.ledger.epoch();
         match role {
-            Role::Mon(mon) => {
+            Daemon::Mon(mon) => {
                 self.ledger.see_monitor(now, who, mon);
                 let fences = self.ledger.take_fences();
                 self.work.fencing.see(fences);
             }
-            Role::Osd(_) => self.ledger.see(who, map),
+            Daemon::Osd(_) => self.ledger.see(who, map),
         }
         self.see_activations();
         if self.ledger.epoch() > before {
@@ -944,9 +940,10 @@ impl World {
         let wake = client.next_at().min(client.role.next_deadline().0);
         for output in out {
             match output {
-                ClientOutput::Send { to, message } => self.send(id, Entity::Osd(to), epoch, message),
-                ClientOutput::SendMon { message } => self.send_mon(id, epoch, message),
-                ClientOutput::Halt { why } => panic!("{id} halts: {why}"),
+                Output::Send { to, message, .. } => self.send(id, to, epoch, message),
+                Output::SendMon { message } => self.send_mon(id, epoch, message),
+                Output::Halt { why } => panic!("{id} halts: {why}"),
+                other => unreachable!("a client has no store and no threads: {other:?}"),
             }
         }
         if wake < self.client_wake[index] {
@@ -1083,7 +1080,7 @@ impl World {
         } else if let (Entity::Osd(sender), Entity::Osd(osd)) = (from, to) {
             let who = Entity::Osd(sender);
             let life = self.processes[&who].life;
-            self.schedule.push(at, Event::Input { who, life, input: Input::Refused(osd) });
+            self.schedule.push(at, Event::Input { who, life, input: Input::Absent(Entity::Osd(osd)) });
         }
     }
 

@@ -7,12 +7,12 @@ use crate::meta::lead::TRIES_MAX;
 use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
 use crate::meta::{MetaAsk, reply, unavailable};
-use crate::mon::Output;
 use crate::options;
 use crate::router::Origin;
 use crate::state::State;
 use crate::state::meta::{Meta, Outcome};
 use crate::subscribers::Mail;
+use nacre_role::Output;
 use nacre_types::{Entity, Name, Time};
 use nacre_wire::Message;
 use nacre_wire::meta::draft::page;
@@ -83,7 +83,7 @@ impl Live {
     pub(super) fn read_here(&mut self, from: Entity, request: &MetaRequest, out: &mut Vec<Output>) {
         let result = self.range(&self.name_of(from), &request.call);
         let result = result.unwrap_or_else(|error| MetaResult::Failed { error });
-        out.push(Output::Send { to: from, message: reply(request, self.state.meta().revision(), result) });
+        out.push(Output::send(from, reply(request, self.state.meta().revision(), result)));
     }
 
     /// This monitor led when the request had arrived: what it has applied is as new as any answer given before.
@@ -178,6 +178,6 @@ impl Live {
     pub(super) fn tell_watchers(&mut self, tell: impl FnOnce(&mut Watchers, &Meta, &mut Mail), out: &mut Vec<Output>) {
         let mut mail = Mail::new();
         tell(&mut self.watchers, self.state.meta(), &mut mail);
-        out.extend(mail.into_iter().map(|(to, message)| Output::Send { to, message }));
+        out.extend(mail.into_iter().map(|(to, message)| Output::send(to, message)));
     }
 }

@@ -1,9 +1,10 @@
 //! Ends: of connections, and of daemons that stopped by themselves.
 
 use super::Reactor;
+use crate::any_role::AnyRole;
 use crate::clock;
 use crate::conn::{Conn, State};
-use crate::role::{Input, Role};
+use nacre_role::Input;
 use nacre_types::Entity;
 use rustix::io::Errno;
 
@@ -31,13 +32,13 @@ impl Reactor {
         let now = clock::now();
         match state {
             State::Open => {
-                node.inbox.push_back(Input::Gone(who));
+                node.inbox.push_back(Input::Gone(who).into());
                 node.links.ended(now, who, Some(now.since(since)));
             }
             _ if dialed.is_some() => {
                 node.links.ended(now, who, None);
                 if errno == Some(Errno::CONNREFUSED) {
-                    node.inbox.push_back(Input::Absent(who));
+                    node.inbox.push_back(Input::Absent(who).into());
                 }
             }
             _ => {}
@@ -52,7 +53,7 @@ impl Reactor {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else { continue };
             let Some(why) = &node.halted else { continue };
-            if let Role::Client(access) = &mut node.role {
+            if let AnyRole::Client(access) = &mut node.role {
                 access.stop(why);
             }
             if node.listener.take().is_none() && node.links.is_empty() {

@@ -3,8 +3,8 @@
 use super::{Node, Reactor};
 use crate::conn::{Conn, State};
 use crate::links::{Answer, Session};
-use crate::role::Input;
 use crate::{clock, links, net};
+use nacre_role::{Input, Role as _};
 use nacre_types::{Entity, MonId, Name, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{Hello, Refused};
@@ -101,7 +101,7 @@ impl Reactor {
         if let Some(node) = &mut self.nodes[at]
             && matches!(who, Entity::Client(_))
         {
-            node.inbox.push_back(Input::Named(who, name));
+            node.inbox.push_back(Input::Named(who, name).into());
         }
     }
 
@@ -132,13 +132,13 @@ impl Reactor {
         let Some(node) = &mut self.nodes[owner] else { return };
         if replaces {
             node.forget(peer);
-            node.inbox.push_back(Input::Gone(peer));
+            node.inbox.push_back(Input::Gone(peer).into());
         }
         node.links.opened(peer, id);
         if let Entity::Mon(mon) = peer
             && node.links.mon.on_open(mon)
         {
-            node.inbox.push_back(Input::MonSession);
+            node.inbox.push_back(Input::MonSession.into());
         }
     }
 
@@ -171,7 +171,7 @@ impl Reactor {
             Err(errno) => {
                 node.links.ended(now, to, None);
                 if errno == Errno::CONNREFUSED {
-                    node.inbox.push_back(Input::Absent(to));
+                    node.inbox.push_back(Input::Absent(to).into());
                 }
                 if let Entity::Mon(mon) = to {
                     node.links.mon.on_lost(now, mon);
@@ -196,7 +196,7 @@ impl Reactor {
                 return;
             }
             node.links.mon.on_lost(now, mon);
-            node.inbox.push_back(Input::Gone(Entity::Mon(mon)));
+            node.inbox.push_back(Input::Gone(Entity::Mon(mon)).into());
         }
         let listens = |other: &Node| other.role.takes_sessions() && other.halted.is_none();
         let here = self.nodes.iter().flatten().find_map(|other| match other.entity {
@@ -205,7 +205,7 @@ impl Reactor {
         });
         if let Some(mon) = here {
             node.links.mon.session = Session::Up(mon);
-            node.inbox.push_back(Input::MonSession);
+            node.inbox.push_back(Input::MonSession.into());
             let (who, name) = (node.entity, node.name.clone());
             if let Some(&other) = self.local.get(&Entity::Mon(mon)) {
                 self.named(other, who, name);

@@ -1,16 +1,18 @@
 //! Tests: a reactor whose peers, connections and stores do what they should not.
 
-use super::{CLIENT_INBOX_MAX, Node, NodeParts, Reactor, STRANGERS_MAX};
+use super::{CLIENT_INBOX_MAX, Node, NodeParts, Reactor, STRANGERS_MAX, Waiting};
 use crate::access::Access;
+use crate::any_role::AnyRole;
 use crate::clock;
 use crate::conn::{Conn, QUEUE_BYTES_MAX, State};
 use crate::hosted::Hosted;
-use crate::role::{Input, Role};
 use crate::wake::Waker;
 use crate::workers::{Mailbox, deliver};
 use bytes::Bytes;
 use nacre_client::{Client, ClientConfig, ObjectCluster, Operation};
-use nacre_osd::{DeviceCall, Timing};
+use nacre_osd::Timing;
+use nacre_role::DeviceCall;
+use nacre_role::Input;
 use nacre_store::RamStore;
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, PoolId, Time, Version};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
@@ -47,8 +49,8 @@ impl Rig {
     }
     fn add(reactor: &mut Reactor, entity: Entity, store: Option<Hosted>) {
         let client = Client::new(ClientConfig::new(ClientId(1)), clock::now());
-        let role = Role::Client(Box::new(Access::new(client, Instance(1), None)));
-        let parts = NodeParts { entity, role, name: "test".into(), store, listener: None };
+        let role = AnyRole::Client(Box::new(Access::new(client, Instance(1), None)));
+        let parts = NodeParts { entity, role, begun: Vec::new(), name: "test".into(), store, listener: None };
         reactor.add(parts).expect("no device, no thread");
     }
     fn node(&mut self) -> &mut Node {
@@ -71,7 +73,7 @@ impl Rig {
         let (id, theirs) = self.connect(State::Greeting, None, clock::now());
         self.reactor.open(id, PAUSED, Instance(1), false);
         let message = || Message::Ping(Ping { stamp: 1 });
-        let input = || Input::Message { from: PEER, epoch: Epoch(1), message: message(), before: None };
+        let input = || Waiting::from(Input::Message { from: PEER, epoch: Epoch(1), message: message() });
         self.node().client_inbox.extend((room..CLIENT_INBOX_MAX).map(|_| input()));
         let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes().repeat(frames);
         assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
@@ -81,18 +83,20 @@ impl Rig {
     }
     /// What the daemon has not been given yet, in words.
     fn waiting(&mut self) -> Vec<String> {
-        let word = |input: &Input| match input {
+        let word = |waiting: &Waiting| match &waiting.input {
             Input::Message { from, .. } => format!("message of {from}"),
             Input::Gone(who) => format!("{who} is gone"),
             Input::Absent(who) => format!("{who} is absent"),
             Input::MonSession => "session".to_owned(),
             Input::Named(who, _) => format!("{who} has a name"),
+            other => unreachable!("handed over at once: {other:?}"),
         };
         self.node().inbox.iter().map(word).collect()
     }
     fn hear(&mut self, from: Entity, before: Option<Time>) {
         let message = Message::Ping(Ping { stamp: 1 });
-        self.node().inbox.push_back(Input::Message { from, epoch: Epoch(1), message, before });
+        let input = Input::Message { from, epoch: Epoch(1), message };
+        self.node().inbox.push_back(Waiting { input, before });
     }
     fn halted(&self) -> String {
         self.reactor.halted().into_iter().map(|(_, why)| why).collect()
@@ -125,7 +129,7 @@ fn a_daemon_whose_device_hangs_halts() {
     let short = limit - Duration::from_millis(1);
     for (seen, halts) in [(call(short, false), false), (call(limit, true), false), (call(limit, false), true)] {
         let mut node = rig.reactor.nodes[0].take().expect("it runs");
-        rig.reactor.on_device(&mut node, Time(1), Some(&seen), &mut Vec::new());
+        rig.reactor.on_device(&mut node, Time(1), Some(seen.clone()), &mut Vec::new());
         rig.reactor.nodes[0] = Some(node);
         assert_eq!(rig.halted().contains("a flush has not ended for 10.0 s"), halts, "{seen:?}: {}", rig.halted());
     }
@@ -203,7 +207,7 @@ fn what_is_sent_again_over_a_new_connection_leaves_at_once() {
     let (mut rig, now, peer) = (Rig::new(), clock::now(), Entity::Osd(osd));
     let (id, theirs) = rig.connect(State::Greeting, Some(peer), Time(now.0.saturating_sub(10_000_000_000)));
     rig.reactor.open(id, peer, Instance(1), false);
-    let Role::Client(access) = &mut rig.node().role else { unreachable!("it is one") };
+    let AnyRole::Client(access) = &mut rig.node().role else { unreachable!("it is one") };
     let full = Message::MapFull(MapFull { map: map.to_bytes().into() });
     access.on_message(now, Entity::Mon(MonId(0)), map.epoch, full);
     let operation = Operation { pool: PoolId(1), ops: vec![SubOp::Stat {}], ..Operation::default() };
@@ -395,7 +399,7 @@ fn what_was_received_in_a_full_turn_is_handed_on() {
         let before = rig.reactor.traffic.receives;
         rig.reactor.receive(id);
         assert!(rig.reactor.traffic.receives > before && rig.reactor.conns[id].is_some());
-        heard += rig.node().inbox.drain(..).filter(|input| matches!(input, Input::Message { .. })).count();
+        heard += rig.node().inbox.drain(..).filter(|waiting| matches!(waiting.input, Input::Message { .. })).count();
         let left = rig.reactor.conns[id].as_mut().expect("open").next_frame(&mut Default::default());
         assert!(matches!(left, Ok(None)), "a whole frame was left in its buffer");
     }

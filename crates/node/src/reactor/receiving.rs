@@ -6,8 +6,8 @@
 
 use super::{CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER};
 use crate::conn::{Conn, Received, State};
-use crate::role::Input;
 use crate::{clock, net};
+use nacre_role::Input;
 use nacre_types::{Entity, Time};
 use nacre_wire::Frame;
 use rustix::event::epoll;
@@ -221,9 +221,9 @@ impl Reactor {
                     {
                         node.links.mon.vigil.heard(&message);
                     }
-                    let input = Input::Message { from, epoch, message, before: None };
+                    let input = Input::Message { from, epoch, message };
                     let inbox = if client { &mut node.client_inbox } else { &mut node.inbox };
-                    inbox.push_back(input);
+                    inbox.push_back(input.into());
                 }
                 (State::Greeting, _) => {
                     if !self.on_greeting(id, frame.message) {

@@ -1,9 +1,9 @@
 //! What goes out: to a daemon of this process by value, to others queued and written once per wake-up.
 
-use super::{CLIENT_INBOX_MAX, Node, Reactor};
+use super::{CLIENT_INBOX_MAX, Node, Reactor, Waiting};
 use crate::clock;
 use crate::conn::{QUEUE_BYTES_MAX, State};
-use crate::role::Input;
+use nacre_role::Input;
 use nacre_types::{Entity, Time};
 use nacre_wire::Message;
 
@@ -18,14 +18,15 @@ impl Reactor {
         before: Option<Time>,
     ) {
         if let Some(&target) = self.local.get(&to) {
-            let input = Input::Message { from: node.entity, epoch, message, before };
+            let input = Input::Message { from: node.entity, epoch, message };
+            let waiting = Waiting { input, before };
             if target == at {
-                node.inbox.push_back(input);
+                node.inbox.push_back(waiting);
             } else if let Some(other) = &mut self.nodes[target]
                 && other.halted.is_none()
             {
                 let from_client = matches!(node.entity, Entity::Client(_));
-                if from_client { &mut other.client_inbox } else { &mut other.inbox }.push_back(input);
+                if from_client { &mut other.client_inbox } else { &mut other.inbox }.push_back(waiting);
             }
             return;
         }

@@ -4,10 +4,11 @@
 //! the kernel is a peer that does not even acknowledge: [`net::watch`].
 
 use super::Reactor;
+use crate::any_role::AnyRole;
 use crate::clock;
 use crate::conn::{Conn, State};
-use crate::role::Role;
 use crate::vigil::Look;
+use nacre_role::Role as _;
 use nacre_types::{Entity, Time};
 use nacre_wire::Message;
 use std::time::Duration;
@@ -84,7 +85,7 @@ impl Reactor {
             let Some(mon) = node.links.mon.current() else { continue };
             let Some(id) = node.links.conn(Entity::Mon(mon)) else { continue };
             // A command that waits for a majority gets its answer, a better one than the end of the session.
-            let waits = matches!(&node.role, Role::Client(access) if access.awaits_answers());
+            let waits = matches!(&node.role, AnyRole::Client(access) if access.awaits_answers());
             let choice = node.links.mon.has_choice();
             let (me, epoch) = (node.entity, node.role.epoch());
             match node.links.mon.vigil.look(choice, waits) {

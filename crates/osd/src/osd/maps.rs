@@ -3,10 +3,10 @@
 //! Invariant: groups see one map after the other, and none before this life's instance is stored.
 
 use super::{Osd, Phase};
-use crate::io::Output;
 use crate::key;
 use crate::pg::Pg;
 use crate::pg::local::Local;
+use nacre_role::Output;
 use nacre_store::Op;
 use nacre_types::{Entity, Epoch, Instance, OsdId, PgId, PoolId};
 use nacre_wire::map::{ApplyError, MapDelta};

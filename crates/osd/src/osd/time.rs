@@ -1,8 +1,8 @@
 //! What a daemon says without being asked: pings, reports of silence, boots, beacons, lines for the cluster log.
 
 use super::{Osd, Phase};
-use crate::io::Output;
 use crate::shared::Once;
+use nacre_role::Output;
 use nacre_types::{Entity, PgId, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, LogLine, PgReport};

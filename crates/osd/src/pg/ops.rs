@@ -9,12 +9,12 @@ use super::{Awaited, Pg};
 use crate::claims::Scene;
 use crate::evaluate::{self, Outcome, Setting, Update};
 use crate::fetched::{Fetched, Want};
-use crate::io::Output;
 use crate::methods::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
 use crate::room::UPDATE_BESIDE;
 use crate::shared::{Shared, refusal};
 use crate::{Mutant, key, mutant, snaps};
+use nacre_role::Output;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
 use nacre_wire::msg::check::inline_bytes;
@@ -420,7 +420,7 @@ impl Pg {
             brought,
             facts,
         };
-        sh.out.push(Output::Evaluate { job: Box::new(job) });
+        sh.out.push(Output::Run(std::sync::Arc::new(job)));
     }
 
     /// Somebody else has evaluated an operation.

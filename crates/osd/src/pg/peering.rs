@@ -26,6 +26,7 @@ use super::{Awaited, ByObject, Pg};
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use bytes::Bytes;
+use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
@@ -771,7 +772,7 @@ impl Pg {
             Phase::Remap(acting) => {
                 sh.counters.borders.temporary += 1;
                 let message = PgTemporaryRequest { pg, interval, acting: acting.clone() };
-                sh.out.push(crate::Output::SendMon { message: Message::PgTemporaryRequest(message) });
+                sh.out.push(Output::SendMon { message: Message::PgTemporaryRequest(message) });
             }
             Phase::Adopting { waiting, .. } => {
                 for osd in waiting.clone() {
@@ -787,7 +788,7 @@ impl Pg {
             }
             Phase::Activating => {
                 let message = PgActivateRequest { pg, interval, members: acting };
-                sh.out.push(crate::Output::SendMon { message: Message::PgActivateRequest(message) });
+                sh.out.push(Output::SendMon { message: Message::PgActivateRequest(message) });
             }
             Phase::Down(_) => self.peering_ask(sh),
             Phase::Peered | Phase::Active => {}
@@ -818,7 +819,7 @@ impl Pg {
     pub(super) fn request_acting(&mut self, acting: Vec<OsdId>, sh: &mut Shared) {
         sh.counters.borders.temporary += 1;
         let message = PgTemporaryRequest { pg: self.id(), interval: self.interval.since, acting };
-        sh.out.push(crate::Output::SendMon { message: Message::PgTemporaryRequest(message) });
+        sh.out.push(Output::SendMon { message: Message::PgTemporaryRequest(message) });
     }
 }
 

@@ -26,6 +26,7 @@ use crate::evaluate::{Update, version_effect};
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
+use nacre_role::Output;
 use nacre_store::Op;
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
@@ -424,7 +425,7 @@ impl Pg {
         if lost {
             self.append_lost(&entry, &mut ops);
         } else if let Some(absent) = absent {
-            sh.out.push(crate::Output::Halt {
+            sh.out.push(Output::Halt {
                 why: format!("{}: update of {object} needs {absent}, which is missing here: a bug", self.id()),
             });
             return;

@@ -1,62 +1,8 @@
-//! What goes into the role and what comes out of it.
-//!
-//! The host calls, on one thread and in the order things happen: [`crate::Osd::on_message`] for
-//! each frame, [`crate::Osd::on_store`] for each store event, [`crate::Osd::on_tick`] at or after
-//! [`crate::Osd::next_deadline`], [`crate::Osd::on_peer_refused`] when nobody listens at an OSD's
-//! address. `now` is read *after* the input was received. The outputs of one wake-up are performed
-//! in order; then the host kicks the store once and writes once to each connection. See
-//! `docs/adr/0001-roles-and-hosts.md`.
+//! What an OSD is told at its start, and the limits and times that options of the map may change.
 
-use nacre_store::{Read, Token, Transaction};
-use nacre_types::{Entity, OsdId, Time};
-use nacre_wire::Message;
+use nacre_types::OsdId;
 use nacre_wire::map::Address;
 use std::time::Duration;
-
-/// What the role asks its host to do.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Send to a peer or client, in order per receiver, in a frame with [`crate::Osd::epoch`].
-    Send {
-        /// Whom. Addresses of OSDs and monitors are in [`crate::Osd::map`]; clients are reached on
-        /// their own connections.
-        to: Entity,
-        /// What.
-        message: Message,
-        /// Drop it if the clock has passed this when it is released to the connection (read leases).
-        before: Option<Time>,
-    },
-    /// Send to any monitor; the host keeps one session and moves on when it breaks.
-    SendMon {
-        /// What.
-        message: Message,
-    },
-    /// Hand to the store; its Committed event comes back with the token.
-    Submit {
-        /// What.
-        transaction: Transaction,
-        /// Names it.
-        token: Token,
-    },
-    /// Hand to the store; the reply comes back with the token.
-    Read {
-        /// What.
-        read: Read,
-        /// Names it.
-        token: Token,
-    },
-    /// Evaluate an operation that takes longer than this thread should, with a [`crate::Runtime`]
-    /// of somebody who has the time; then [`crate::Osd::on_evaluated`].
-    Evaluate {
-        /// What.
-        job: Box<crate::EvaluateJob>,
-    },
-    /// Stop the daemon: going on could hurt.
-    Halt {
-        /// For people: what is wrong and what to do.
-        why: String,
-    },
-}
 
 /// Settings of one OSD. Those that the cluster's configuration database may override are read from
 /// the map when it changes.

@@ -1,0 +1,125 @@
+//! Any of the roles that this host runs, and what it asks them besides [`Role`].
+
+use crate::access::Access;
+use nacre_mon::Mon;
+use nacre_osd::Osd;
+use nacre_role::{Input, Output, Role};
+use nacre_types::{Epoch, Instance, Time};
+use nacre_wire::ClusterMap;
+
+/// See the module head.
+pub enum AnyRole {
+    Mon(Box<Mon>),
+    Osd(Box<Osd>),
+    Client(Box<Access>),
+}
+
+impl AnyRole {
+    fn role(&self) -> &dyn Role {
+        match self {
+            Self::Mon(mon) => &**mon,
+            Self::Osd(osd) => &**osd,
+            Self::Client(access) => &**access,
+        }
+    }
+    /// A turn with one input.
+    pub fn on_input(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        self.on_turn(now, &mut std::iter::once(input), out);
+    }
+    /// Takes what it wants done because of a call of its own, not of an input.
+    pub fn take_outputs(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.on_turn(now, &mut std::iter::empty(), out);
+    }
+
+    /// Whether it is an OSD that acts as the instance it says.
+    #[must_use]
+    pub fn is_live_osd(&self) -> bool {
+        matches!(self, Self::Osd(osd) if osd.is_live())
+    }
+    /// The instance that it acts as, for handshakes.
+    #[must_use]
+    pub fn instance(&self) -> Instance {
+        match self {
+            Self::Mon(_) => Instance(0),
+            Self::Osd(osd) => osd.instance(),
+            Self::Client(access) => access.instance,
+        }
+    }
+    /// Whether it can make use of messages.
+    pub fn is_listening(&self) -> bool {
+        match self {
+            Self::Mon(mon) => mon.is_live(),
+            Self::Osd(_) | Self::Client(_) => true,
+        }
+    }
+    /// Whether others than monitors have sessions with it: not with a monitor that does not know the others yet.
+    pub fn takes_sessions(&self) -> bool {
+        match self {
+            Self::Mon(mon) => mon.is_live() && !mon.voters().is_empty(),
+            Self::Osd(_) | Self::Client(_) => true,
+        }
+    }
+    /// Whether it needs a connection to the monitors.
+    pub fn wants_mon_session(&self) -> bool {
+        !matches!(self, Self::Mon(_))
+    }
+    /// Whether it takes more work from clients.
+    pub fn wants_client_work(&self) -> bool {
+        match self {
+            Self::Osd(osd) => osd.wants_client_work(),
+            Self::Mon(_) | Self::Client(_) => true,
+        }
+    }
+}
+
+impl Role for AnyRole {
+    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+        match self {
+            Self::Mon(mon) => mon.on_turn(now, inputs, out),
+            Self::Osd(osd) => osd.on_turn(now, inputs, out),
+            Self::Client(access) => access.on_turn(now, inputs, out),
+        }
+    }
+    fn next_deadline(&self) -> Time {
+        self.role().next_deadline()
+    }
+    fn map(&self) -> Option<&ClusterMap> {
+        self.role().map()
+    }
+    fn epoch(&self) -> Epoch {
+        self.role().epoch()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_osd::{Limits, OsdConfig, Timing};
+    use nacre_types::{ClientId, Entity, OsdId};
+    use nacre_wire::map::Address;
+
+    /// (Planted by a stranger: it stayed.) Each command of the command line is a client of its own.
+    #[test]
+    fn the_name_of_a_client_goes_with_it() {
+        let config = OsdConfig {
+            id: OsdId(0),
+            process: 1,
+            store: 1,
+            address: Address("o0".into()),
+            class: String::new(),
+            host: "h".to_owned(),
+            capacity: 1 << 30,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        };
+        let (now, mut out) = (Time(1), Vec::new());
+        let osd = Osd::open(config, now, &mut out);
+        let mut role = AnyRole::Osd(Box::new(osd));
+        let who = Entity::Client(ClientId(7));
+        for (input, named) in [(Input::Named(who, "anna".into()), 1), (Input::Gone(who), 0)] {
+            role.on_input(now, input, &mut Vec::new());
+            let AnyRole::Osd(osd) = &role else { unreachable!("it is one") };
+            assert_eq!(osd.named(), named);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a host and a role say to each other: monitors, OSDs and clients have one vocabulary, and so
+//! will whatever comes to them.
+//!
+//! ```text
+//!  host: sockets, disks, clocks, threads          role: decides
+//!    ── now, inputs ─────────────────────▶ on_turn
+//!    ◀─ outputs, in order ────────────────
+//!    ── Tick at next_deadline ───────────▶
+//!    ── Done, when a job has run ────────▶       (job.rs)
+//! ```
+//! Two hosts run the same roles: `node` with real I/O, `sim` with simulated network, disks and
+//! time. A role has no clock, socket, lock or task of its own: what it must know comes in as an
+//! input, with the time, and what it wants done goes out as an output.
+//!
+//! Invariants a host keeps: `now` never goes back and was read after the inputs arrived; outputs
+//! are performed in order, and before the role's next turn; per pair of peers messages arrive in
+//! the order in which they were sent, and nothing of a lost connection after [`Input::Gone`];
+//! nothing of a former life of the role is handed to its next one.
+#![forbid(unsafe_code)]
+
+mod device;
+mod input;
+mod job;
+mod output;
+
+pub use device::DeviceCall;
+pub use input::Input;
+pub use job::{Done, Job, Tools};
+pub use output::Output;
+
+use nacre_types::{Epoch, Time};
+use nacre_wire::ClusterMap;
+
+/// A pure state machine that takes part in a cluster. See the module head.
+pub trait Role {
+    /// Takes inputs in order, and adds what is to be done to `out`. Inputs of a kind that means
+    /// nothing to the role are dropped.
+    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>);
+
+    /// When it next wants [`Input::Tick`]; [`Time::MAX`]: not before something else has come. To be
+    /// asked again after each turn.
+    fn next_deadline(&self) -> Time;
+
+    /// The newest cluster map that it knows: addresses of peers are in it.
+    fn map(&self) -> Option<&ClusterMap>;
+
+    /// That map's epoch, for frames; [`Epoch::NONE`] without one.
+    fn epoch(&self) -> Epoch {
+        self.map().map_or(Epoch::NONE, |map| map.epoch)
+    }
+}
