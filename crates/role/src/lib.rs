@@ -1,5 +1,5 @@
 //! What a host and a role say to each other: monitors, OSDs and clients have one vocabulary, and so
-//! will whatever comes to them.
+//! will every service that is built on them.
 //!
 //! ```text
 //!  host: sockets, disks, clocks, threads          role: decides

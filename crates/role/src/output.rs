@@ -11,8 +11,8 @@ use std::sync::Arc;
 #[allow(clippy::large_enum_variant, reason = "nearly all are messages")]
 pub enum Output {
     /// Send to a peer, in order per receiver, in a frame with [`crate::Role::epoch`]. Daemons are
-    /// found in the role's map, clients on their own connections. What cannot be sent is dropped:
-    /// whoever needs an answer sends again.
+    /// found in the role's map, clients on their own connections. What cannot be sent is dropped: a
+    /// role that needs an answer sends again.
     Send {
         /// To whom.
         to: Entity,
