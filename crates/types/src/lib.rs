@@ -4,6 +4,7 @@
 //! sense for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has neither.
 //!
 //! * [`borders`]: counters of limits and rare paths;
+//! * [`file`]: inodes, ranks, fragments of directories;
 //! * [`id`]: who is who (daemons, instances, pools, placement groups);
 //! * [`name`]: object names;
 //! * [`planted`]: switches for bugs that tests must notice;
@@ -12,12 +13,14 @@
 #![forbid(unsafe_code)]
 
 pub mod borders;
+pub mod file;
 pub mod id;
 pub mod name;
 pub mod planted;
 pub mod time;
 pub mod version;
 
+pub use file::{Frag, Ino, Rank};
 pub use id::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PgId, PoolId, Shard};
 pub use name::{Generation, Name, ObjectId, SnapId};
 pub use time::Time;

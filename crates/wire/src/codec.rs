@@ -15,8 +15,8 @@
 use crate::measure::Measure;
 use bytes::Bytes;
 use nacre_types::{
-    ClientId, ClusterId, Entity, Epoch, Generation, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Shard,
-    SnapId, Version,
+    ClientId, ClusterId, Entity, Epoch, Frag, Generation, Ino, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId,
+    Shard, SnapId, Version,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -184,7 +184,20 @@ macro_rules! wrappers {
         }
     )*};
 }
-wrappers!(ClientId, ClusterId, Epoch, Generation, Instance, MonId, OsdId, PoolId, Shard, SnapId);
+wrappers!(ClientId, ClusterId, Epoch, Generation, Ino, Instance, MonId, OsdId, PoolId, Shard, SnapId);
+
+impl Wire for Frag {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.parts().put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (bits, value) = Wire::get(from)?;
+        Self::new(bits, value).ok_or(Malformed::Value("fragment"))
+    }
+    fn measure(&self, into: &mut Measure) {
+        self.parts().measure(into);
+    }
+}
 
 impl Wire for bool {
     #[inline]

@@ -1,0 +1,184 @@
+//! Changes while they are made up: entries, and what they do to the heads above them.
+//!
+//! Each head that a request changes is written once, as it is when the request is done.
+
+use crate::change::Change;
+use crate::evaluate::errno::EDQUOT;
+use crate::evaluate::{Missing, Step, Stop};
+use crate::form::{Entry, Head, Inode, Stamp};
+use crate::tree::{Found, Tree};
+use nacre_types::{Frag, Ino, Name};
+use std::collections::BTreeMap;
+
+/// What an entry adds to the sums above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Weight {
+    bytes: u64,
+    files: u64,
+    directories: u64,
+}
+
+/// See the module head.
+pub(crate) struct Draft<'a> {
+    tree: &'a Tree,
+    now: Stamp,
+    changes: Vec<Change>,
+    heads: BTreeMap<(Ino, Frag), Head>,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(tree: &'a Tree, now: Stamp) -> Self {
+        Self { tree, now, changes: Vec::new(), heads: BTreeMap::new() }
+    }
+
+    pub fn into_changes(mut self) -> Vec<Change> {
+        let heads = self.heads.into_iter().map(|((dir, frag), head)| Change::Head { dir, frag, head });
+        self.changes.extend(heads);
+        self.changes
+    }
+
+    /// What is in a directory.
+    pub fn sum(&self, dir: Ino) -> Head {
+        self.heads.get(&(dir, Frag::WHOLE)).copied().unwrap_or_else(|| self.tree.sum(dir))
+    }
+
+    fn weight(&self, entry: &Entry) -> Weight {
+        match entry {
+            Entry::Inode { inode, .. } if inode.is_directory() => {
+                let below = self.sum(inode.ino);
+                let (bytes, files) = (below.bytes_below, below.files_below);
+                Weight { bytes, files, directories: below.directories_below + 1 }
+            }
+            Entry::Inode { inode, .. } => Weight { bytes: inode.size, files: 1, directories: 0 },
+            // Its bytes count where its inode is.
+            Entry::Reference { .. } => Weight { bytes: 0, files: 1, directories: 0 },
+        }
+    }
+
+    fn head(&mut self, dir: Ino, frag: Frag) -> &mut Head {
+        let tree = self.tree;
+        self.heads.entry((dir, frag)).or_insert_with(|| tree.head(dir, frag).copied().unwrap_or_default())
+    }
+
+    /// A name stands for this from now on; `before` is what it stood for.
+    pub fn set(&mut self, dir: Ino, name: &Name, entry: Entry, before: Option<&Entry>) {
+        let frag = self.tree.frag_of(dir, name);
+        let (old, new) = (before.map(|before| self.weight(before)), self.weight(&entry));
+        let is_directory = |entry: &Entry| matches!(entry, Entry::Inode { inode, .. } if inode.is_directory());
+        let counts = (before.map(is_directory), Some(is_directory(&entry)));
+        self.changes.push(Change::Set { dir, frag, name: name.clone(), entry });
+        self.count(dir, frag, counts);
+        self.carry(dir, frag, old.unwrap_or_default(), new);
+    }
+
+    /// A name stands for the same in another form: nothing that its directory shows has changed.
+    pub fn swap(&mut self, dir: Ino, name: &Name, entry: Entry, before: &Entry) {
+        let frag = self.tree.frag_of(dir, name);
+        let (old, new) = (self.weight(before), self.weight(&entry));
+        self.changes.push(Change::Set { dir, frag, name: name.clone(), entry });
+        self.carry(dir, frag, old, new);
+    }
+
+    /// A name stands for nothing any more.
+    pub fn remove(&mut self, dir: Ino, name: &Name, before: &Entry) {
+        let frag = self.tree.frag_of(dir, name);
+        let old = self.weight(before);
+        let was_directory = matches!(before, Entry::Inode { inode, .. } if inode.is_directory());
+        self.changes.push(Change::Remove { dir, frag, name: name.clone() });
+        self.count(dir, frag, (Some(was_directory), None));
+        self.carry(dir, frag, old, Weight::default());
+    }
+    /// The same, with what it stood for looked up.
+    pub fn remove_at(&mut self, dir: Ino, name: &Name) -> Step<()> {
+        match self.tree.find(dir, name) {
+            Found::Entry(entry) => {
+                let entry = entry.clone();
+                self.remove(dir, name, &entry);
+                Ok(())
+            }
+            Found::Nothing => Ok(()),
+            Found::Unknown(frag) => Err(Stop::Wants(Missing::Fragment(dir, frag))),
+        }
+    }
+
+    /// An inode has changed, where it is.
+    pub fn put(&mut self, inode: Inode) -> Step<()> {
+        let (dir, name) = self.tree.place(inode.ino).ok_or(Stop::Wants(Missing::Inode(inode.ino)))?;
+        let (name, frag) = (name.clone(), self.tree.frag_of(dir, name));
+        let Found::Entry(before) = self.tree.find(dir, &name) else { unreachable!("it was just found") };
+        let Entry::Inode { head, .. } = before else { unreachable!("references have no place") };
+        let (old, entry) = (self.weight(before), Entry::Inode { head: *head, inode });
+        let new = self.weight(&entry);
+        self.changes.push(Change::Set { dir, frag, name, entry });
+        self.carry(dir, frag, old, new);
+        Ok(())
+    }
+
+    /// A directory that was just made is here, with nothing in it.
+    pub fn begin_directory(&mut self, ino: Ino) {
+        self.changes.push(Change::Begin { dir: ino });
+        self.heads.insert((ino, Frag::WHOLE), Head { mtime: self.now, ..Head::default() });
+    }
+
+    /// A directory with nothing in it is gone.
+    pub fn end_directory(&mut self, ino: Ino) {
+        self.changes.push(Change::End { dir: ino });
+    }
+
+    /// An entry came, went, or became another.
+    fn count(&mut self, dir: Ino, frag: Frag, (before, after): (Option<bool>, Option<bool>)) {
+        let now = self.now;
+        let head = self.head(dir, frag);
+        head.entries = head.entries + u64::from(after.is_some()) - u64::from(before.is_some());
+        head.directories = head.directories + u64::from(after == Some(true)) - u64::from(before == Some(true));
+        head.mtime = head.mtime.max(now);
+        head.change += 1;
+    }
+
+    /// Takes what was below out of all sums above, and puts in what is.
+    fn carry(&mut self, dir: Ino, frag: Frag, old: Weight, new: Weight) {
+        if old == new {
+            return;
+        }
+        let above: Vec<(Ino, Frag)> = self.tree.ancestors(dir).collect();
+        for (dir, frag) in std::iter::once((dir, frag)).chain(above) {
+            let head = self.head(dir, frag);
+            head.bytes_below = (head.bytes_below + new.bytes).saturating_sub(old.bytes);
+            head.files_below = (head.files_below + new.files).saturating_sub(old.files);
+            head.directories_below = (head.directories_below + new.directories).saturating_sub(old.directories);
+        }
+    }
+
+    /// Whether there is room for an entry that comes to `dir` from `from`: below a directory that both are
+    /// in it counts already.
+    pub fn room_to_move(&self, entry: &Entry, from: Ino, dir: Ino) -> Step<()> {
+        let Weight { bytes, files, directories } = self.weight(entry);
+        self.room_below(dir, bytes, files + directories, Some(from))
+    }
+    /// Whether a directory's own bound and those above it leave room.
+    pub fn room_for(&self, dir: Ino, bytes: u64, files: u64) -> Step<()> {
+        self.room_below(dir, bytes, files, None)
+    }
+    fn room_below(&self, dir: Ino, bytes: u64, files: u64, from: Option<Ino>) -> Step<()> {
+        let mut at = dir;
+        while let Some(inode) = self.tree.inode(at) {
+            if let Some(rare) = &inode.rare
+                && !from.is_some_and(|from| self.tree.is_below(from, at))
+            {
+                let sum = self.sum(at);
+                let full =
+                    |max: Option<u64>, used: u64, more: u64| more > 0 && max.is_some_and(|max| used + more > max);
+                if full(rare.bytes_max, sum.bytes_below, bytes)
+                    || full(rare.files_max, sum.files_below + sum.directories_below, files)
+                {
+                    return Err(Stop::Fail(EDQUOT));
+                }
+            }
+            match self.tree.place(at) {
+                Some((parent, _)) => at = parent,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}

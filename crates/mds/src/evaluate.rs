@@ -1,0 +1,558 @@
+//! What a request does to the namespace: a function of what is in memory, the request and the time.
+//!
+//! ```text
+//!  request, tree ─▶ evaluate ─▶ Done: the answer, and changes as new values
+//!                           └─▶ Wants: fragments that are not here; evaluated again from its beginning when they are
+//!                           └─▶ Busy: data of a file that was truncated is still being removed
+//! ```
+//! Nothing is changed here. What is evaluated twice says the same twice: no state is kept between a
+//! run that lacked something and the next (as with methods, ADR 0005).
+//!
+//! Rights are not asked: clients do that, with the modes and owners that are told them.
+
+use crate::change::Change;
+use crate::draft::Draft;
+use crate::form::entry::NAME_MAX;
+use crate::form::inode::{TARGET_MAX, XATTR_BYTES_MAX};
+use crate::form::message::{FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
+use crate::form::{Entry, FileKind, Inode, Layout, Rare, Stamp};
+use crate::tree::{Found, Tree};
+use bytes::Bytes;
+use nacre_types::{Frag, Ino, Name, Rank};
+use nacre_wire::Wire as _;
+use std::sync::Arc;
+
+/// Linux' numbers for what POSIX calls these.
+#[allow(missing_docs, reason = "POSIX says what each is")]
+pub mod errno {
+    pub const EPERM: u16 = 1;
+    pub const ENOENT: u16 = 2;
+    pub const E2BIG: u16 = 7;
+    pub const EEXIST: u16 = 17;
+    pub const EXDEV: u16 = 18;
+    pub const ENOTDIR: u16 = 20;
+    pub const EISDIR: u16 = 21;
+    pub const EINVAL: u16 = 22;
+    pub const EFBIG: u16 = 27;
+    pub const EMLINK: u16 = 31;
+    pub const ENAMETOOLONG: u16 = 36;
+    pub const ENOTEMPTY: u16 = 39;
+    pub const ENODATA: u16 = 61;
+    pub const EDQUOT: u16 = 122;
+}
+use errno::*;
+
+const S_ISGID: u16 = 0o2000;
+/// Largest file in bytes: what an offset of 63 bits reaches.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+/// Longest name of an extended attribute in bytes.
+const XATTR_NAME_MAX: usize = 255;
+/// Bytes of a listing's entry beside its name, as its reader counts them.
+const LISTED_BYTES: usize = 128;
+
+/// What an evaluation knows beside the tree.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// Whose authority this is.
+    pub rank: Rank,
+    /// The time, for stamps.
+    pub now: Stamp,
+    /// The number for what is made.
+    pub ino: Ino,
+    /// Where new files' data goes.
+    pub layout: Layout,
+    /// Whether some client has this file open.
+    pub is_open: &'a dyn Fn(Ino) -> bool,
+}
+
+/// What is not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Missing {
+    /// This part of a directory.
+    Fragment(Ino, Frag),
+    /// The entry of this inode, and with it all directories above it.
+    Inode(Ino),
+}
+
+/// See the module head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are done")]
+pub enum Verdict {
+    /// It can be done now.
+    Done(Outcome),
+    /// Not before this is here.
+    Wants(Missing),
+    /// Not before data of this file that is beyond its end is gone.
+    Busy(Ino),
+}
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// For its client.
+    pub answer: FsAnswer,
+    /// In order; none if it failed.
+    pub changes: Vec<Change>,
+    /// A file was opened (`true`) or closed.
+    pub opened: Option<(Ino, bool)>,
+    /// The number was taken.
+    pub took_ino: bool,
+}
+
+/// Why an evaluation ends early.
+pub(crate) enum Stop {
+    Fail(u16),
+    Wants(Missing),
+    Busy(Ino),
+}
+pub(crate) type Step<T> = Result<T, Stop>;
+
+/// Evaluates a request.
+#[must_use]
+pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
+    let mut run = Run { tree, setting, draft: Draft::new(tree, setting.now), opened: None, took_ino: false };
+    match run.call(call) {
+        Ok(answer) => Verdict::Done(Outcome {
+            answer,
+            changes: run.draft.into_changes(),
+            opened: run.opened,
+            took_ino: run.took_ino,
+        }),
+        Err(Stop::Fail(errno)) => Verdict::Done(Outcome {
+            answer: FsAnswer::Failed { errno },
+            changes: Vec::new(),
+            opened: None,
+            took_ino: false,
+        }),
+        Err(Stop::Wants(missing)) => Verdict::Wants(missing),
+        Err(Stop::Busy(ino)) => Verdict::Busy(ino),
+    }
+}
+
+struct Run<'a> {
+    tree: &'a Tree,
+    setting: &'a Setting<'a>,
+    draft: Draft<'a>,
+    opened: Option<(Ino, bool)>,
+    took_ino: bool,
+}
+
+/// What is to be made.
+struct Made<'a> {
+    kind: FileKind,
+    mode: u16,
+    owner: (u32, u32),
+    target: &'a Bytes,
+    device: u64,
+}
+
+impl Run<'_> {
+    fn call(&mut self, call: &FsCall) -> Step<FsAnswer> {
+        match call {
+            FsCall::Lookup { dir, name } => {
+                self.directory(*dir)?;
+                let inode = self.resolve(&self.entry(*dir, name)?)?;
+                Ok(self.shown(inode, false))
+            }
+            FsCall::Stat { ino } => {
+                let inode = self.inode(*ino)?;
+                Ok(self.shown(inode, false))
+            }
+            FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, *bytes_max as usize),
+            FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open } => {
+                let made = Made { kind: *kind, mode: *mode, owner: (*uid, *gid), target, device: *device };
+                self.make(*dir, name, &made, *exclusive, *open)
+            }
+            FsCall::Link { ino, dir, name } => self.link(*ino, *dir, name),
+            FsCall::Unlink { dir, name, directory } => {
+                self.directory(*dir)?;
+                let entry = self.entry(*dir, name)?;
+                match (entry.kind(), directory) {
+                    (FileKind::Directory {}, false) => return Err(Stop::Fail(EISDIR)),
+                    (FileKind::Directory {}, true) => {}
+                    (_, true) => return Err(Stop::Fail(ENOTDIR)),
+                    (_, false) => {}
+                }
+                let left = self.unname(*dir, name, &entry)?;
+                self.draft.remove(*dir, name, &entry);
+                Ok(FsAnswer::Node { node: FsNode { inode: left, head: None }, made: false })
+            }
+            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+                self.rename((*dir, name), (*to_dir, to_name), *flags)
+            }
+            FsCall::Set { ino, changes } => self.set(*ino, changes),
+            FsCall::SetXattr { ino, name, value, fresh } => self.set_xattr(*ino, name, value, *fresh),
+            FsCall::RemoveXattr { ino, name } => {
+                let mut inode = self.inode(*ino)?;
+                let rare = rare_of(&mut inode);
+                if rare.xattrs.remove(name).is_none() {
+                    return Err(Stop::Fail(ENODATA));
+                }
+                self.changed(inode)
+            }
+            FsCall::Open { ino } => {
+                let inode = self.inode(*ino)?;
+                if !inode.is_file() {
+                    return Err(Stop::Fail(EINVAL));
+                }
+                self.opened = Some((*ino, true));
+                Ok(self.shown(inode, false))
+            }
+            FsCall::Close { ino, size, mtime } => {
+                self.opened = Some((*ino, false));
+                let mut inode = self.inode(*ino)?;
+                if *mtime == Stamp::default() {
+                    return Ok(FsAnswer::Done {});
+                }
+                if *size > inode.size {
+                    self.grow(&mut inode, *size)?;
+                }
+                inode.mtime = inode.mtime.max(*mtime);
+                self.changed(inode)
+            }
+            FsCall::StatFs {} => {
+                let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
+                let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;
+                Ok(FsAnswer::Room { bytes: head.bytes_below, files: head.files_below + head.directories_below })
+            }
+        }
+    }
+
+    // ── what is there ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn inode(&self, ino: Ino) -> Step<Inode> {
+        self.tree.inode(ino).cloned().ok_or(Stop::Wants(Missing::Inode(ino)))
+    }
+    fn directory(&self, dir: Ino) -> Step<Inode> {
+        let inode = self.inode(dir)?;
+        if inode.is_directory() { Ok(inode) } else { Err(Stop::Fail(ENOTDIR)) }
+    }
+    fn find(&self, dir: Ino, name: &Name) -> Step<Option<Entry>> {
+        let bytes = name.as_bytes();
+        if bytes.len() > NAME_MAX {
+            return Err(Stop::Fail(ENAMETOOLONG));
+        }
+        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return Err(Stop::Fail(EINVAL));
+        }
+        match self.tree.find(dir, name) {
+            Found::Entry(entry) => Ok(Some(entry.clone())),
+            Found::Nothing => Ok(None),
+            Found::Unknown(frag) => Err(Stop::Wants(Missing::Fragment(dir, frag))),
+        }
+    }
+    fn entry(&self, dir: Ino, name: &Name) -> Step<Entry> {
+        self.find(dir, name)?.ok_or(Stop::Fail(ENOENT))
+    }
+    /// The inode that an entry stands for.
+    fn resolve(&self, entry: &Entry) -> Step<Inode> {
+        match (entry, entry.home()) {
+            (Entry::Inode { inode, .. }, _) => Ok(inode.clone()),
+            (_, Some((home, name))) => match self.find(home, &name)? {
+                Some(Entry::Inode { inode, .. }) => Ok(inode),
+                // Damage: `fs check` says so.
+                _ => Err(Stop::Fail(ENOENT)),
+            },
+            (Entry::Reference { .. }, None) => unreachable!("references have homes"),
+        }
+    }
+    fn shown(&self, inode: Inode, made: bool) -> FsAnswer {
+        let head = inode.is_directory().then(|| self.draft.sum(inode.ino));
+        FsAnswer::Node { node: FsNode { inode, head }, made }
+    }
+
+    fn list(&self, dir: Ino, after: u64, bytes_max: usize) -> Step<FsAnswer> {
+        self.directory(dir)?;
+        let (mut entries, mut bytes, mut last, mut after) = (Vec::new(), 0, 0, after);
+        loop {
+            let frag = self.tree.frag_at(dir, after + 1);
+            let list = self.tree.list(dir, frag, after).ok_or(Stop::Wants(Missing::Fragment(dir, frag)))?;
+            for (hash, name, entry) in list {
+                // Names of one hash stay together: an offset is a hash.
+                if bytes >= bytes_max && hash != last {
+                    return Ok(FsAnswer::Listed { entries, end: false });
+                }
+                let inode = self.resolve(entry)?;
+                let head = inode.is_directory().then(|| self.tree.sum(inode.ino));
+                bytes +=
+                    LISTED_BYTES + name.as_bytes().len() + inode.rare.as_ref().map_or(0, |rare| rare.to_bytes().len());
+                entries.push(FsListed { name: name.clone(), node: FsNode { inode, head } });
+                last = hash;
+            }
+            match frag.last().checked_add(1).filter(|next| *next < 1 << Frag::HASH_BITS) {
+                Some(_) => after = frag.last(),
+                None => return Ok(FsAnswer::Listed { entries, end: true }),
+            }
+        }
+    }
+
+    // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn make(&mut self, dir: Ino, name: &Name, made: &Made<'_>, exclusive: bool, open: bool) -> Step<FsAnswer> {
+        let parent = self.directory(dir)?;
+        if let Some(entry) = self.find(dir, name)? {
+            if exclusive || !matches!(made.kind, FileKind::File {}) {
+                return Err(Stop::Fail(EEXIST));
+            }
+            let inode = self.resolve(&entry)?;
+            if open && inode.is_file() {
+                self.opened = Some((inode.ino, true));
+            }
+            return Ok(self.shown(inode, false));
+        }
+        if made.target.len() > TARGET_MAX {
+            return Err(Stop::Fail(ENAMETOOLONG));
+        }
+        let directory = matches!(made.kind, FileKind::Directory {});
+        let (uid, mut gid) = made.owner;
+        let mut mode = made.mode & 0o7777;
+        if parent.mode & S_ISGID != 0 {
+            gid = parent.gid;
+            mode |= if directory { S_ISGID } else { 0 };
+        }
+        let ino = self.setting.ino;
+        self.took_ino = true;
+        let now = self.setting.now;
+        let rare = Rare { target: made.target.clone(), device: made.device, ..Rare::default() };
+        let inode = Inode {
+            ino,
+            kind: made.kind,
+            mode,
+            uid,
+            gid,
+            links: 1,
+            size: made.target.len() as u64,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            change: 1,
+            layout: matches!(made.kind, FileKind::File {}).then_some(self.setting.layout),
+            rare: (rare != Rare::default()).then(|| Arc::new(rare)),
+        };
+        if open && inode.is_file() {
+            self.opened = Some((ino, true));
+        }
+        let head = directory.then(Default::default);
+        self.draft.room_for(dir, 0, 1)?;
+        self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head }, None);
+        if directory {
+            self.draft.begin_directory(ino);
+        }
+        Ok(FsAnswer::Node { node: FsNode { inode, head }, made: true })
+    }
+
+    fn link(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {
+        let mut inode = self.inode(ino)?;
+        if inode.is_directory() {
+            return Err(Stop::Fail(EPERM));
+        }
+        self.directory(dir)?;
+        if self.find(dir, name)?.is_some() {
+            return Err(Stop::Fail(EEXIST));
+        }
+        inode.links = inode.links.checked_add(1).ok_or(Stop::Fail(EMLINK))?;
+        self.touch(&mut inode);
+        self.draft.room_for(dir, 0, 1)?;
+        let rank = self.setting.rank;
+        let (home, key) = (Ino::links(rank), Name::from(&*ino.to_string()));
+        let (at, its_name) = self.tree.place(ino).expect("it was just found");
+        let its_name = its_name.clone();
+        let whole = Entry::Inode { inode: inode.clone(), head: None };
+        if at == Ino::strays(rank) {
+            // A file that was made without a name, or lost its last one: this is its only one.
+            self.draft.set(dir, name, whole, None);
+            self.draft.remove_at(at, &its_name)?;
+            return Ok(self.shown(inode, false));
+        }
+        let reference = Entry::Reference { ino, kind: inode.kind, home: rank.0 };
+        let old = self.find(home, &key)?;
+        self.draft.set(home, &key, whole, old.as_ref());
+        if at != home {
+            let first = self.entry(at, &its_name)?;
+            self.draft.swap(at, &its_name, reference.clone(), &first);
+        }
+        self.draft.set(dir, name, reference, None);
+        Ok(self.shown(inode, false))
+    }
+
+    /// What follows for an inode when one of its names goes; the name itself is left to the caller.
+    /// The inode as it is then.
+    fn unname(&mut self, dir: Ino, name: &Name, entry: &Entry) -> Step<Inode> {
+        let mut inode = self.resolve(entry)?;
+        if inode.is_directory() {
+            if self.draft.sum(inode.ino).entries > 0 {
+                return Err(Stop::Fail(ENOTEMPTY));
+            }
+            inode.links = 0;
+            self.draft.end_directory(inode.ino);
+            return Ok(inode);
+        }
+        debug_assert!(self.tree.find(dir, name) != Found::Nothing);
+        inode.links = inode.links.saturating_sub(1);
+        self.touch(&mut inode);
+        let home = entry.home();
+        if inode.links > 0 {
+            self.draft.put(inode.clone())?;
+            return Ok(inode);
+        }
+        if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.size > 0 || stale_to(&inode) > 0) {
+            let strays = Ino::strays(self.setting.rank);
+            let key = Name::from(&*inode.ino.to_string());
+            let old = self.find(strays, &key)?;
+            self.draft.set(strays, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+        }
+        if let Some((home, key)) = home {
+            self.draft.remove_at(home, &key)?;
+        }
+        Ok(inode)
+    }
+
+    fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name), flags: u8) -> Step<FsAnswer> {
+        if flags & !(rename_flag::NO_REPLACE | rename_flag::EXCHANGE) != 0
+            || flags == rename_flag::NO_REPLACE | rename_flag::EXCHANGE
+        {
+            return Err(Stop::Fail(EINVAL));
+        }
+        self.directory(from.0)?;
+        self.directory(to.0)?;
+        let source = self.entry(from.0, from.1)?;
+        let target = self.find(to.0, to.1)?;
+        if flags == rename_flag::NO_REPLACE && target.is_some() {
+            return Err(Stop::Fail(EEXIST));
+        }
+        if flags == rename_flag::EXCHANGE && target.is_none() {
+            return Err(Stop::Fail(ENOENT));
+        }
+        let is_directory = |entry: &Entry| matches!(entry.kind(), FileKind::Directory {});
+        if is_directory(&source) && self.tree.is_below(to.0, source.ino()) {
+            return Err(Stop::Fail(EINVAL));
+        }
+        if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
+            return Ok(FsAnswer::Done {});
+        }
+        if let Some(target) = &target {
+            if flags == rename_flag::EXCHANGE {
+                if is_directory(target) && self.tree.is_below(from.0, target.ino()) {
+                    return Err(Stop::Fail(EINVAL));
+                }
+                self.draft.room_to_move(&source, from.0, to.0)?;
+                self.draft.room_to_move(target, to.0, from.0)?;
+                let (moved, other) = (self.moved(&source)?, self.moved(target)?);
+                self.draft.set(to.0, to.1, moved, Some(target));
+                self.draft.set(from.0, from.1, other, Some(&source));
+                return Ok(FsAnswer::Done {});
+            }
+            match (is_directory(&source), is_directory(target)) {
+                (true, false) => return Err(Stop::Fail(ENOTDIR)),
+                (false, true) => {
+                    // Whichever of the two a caller looks at first.
+                    return Err(Stop::Fail(EISDIR));
+                }
+                _ => {}
+            }
+            self.unname(to.0, to.1, target)?;
+        }
+        self.draft.room_to_move(&source, from.0, to.0)?;
+        let moved = self.moved(&source)?;
+        // The new name first: a directory is never without one, and its entries stay.
+        self.draft.set(to.0, to.1, moved, target.as_ref());
+        self.draft.remove(from.0, from.1, &source);
+        Ok(FsAnswer::Done {})
+    }
+
+    /// An entry under its new name: what moved has changed.
+    fn moved(&mut self, entry: &Entry) -> Step<Entry> {
+        let mut inode = self.resolve(entry)?;
+        self.touch(&mut inode);
+        match entry {
+            Entry::Inode { head, .. } => Ok(Entry::Inode { head: head.map(|_| self.draft.sum(inode.ino)), inode }),
+            Entry::Reference { .. } => {
+                self.draft.put(inode)?;
+                Ok(entry.clone())
+            }
+        }
+    }
+
+    // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn touch(&self, inode: &mut Inode) {
+        inode.ctime = inode.ctime.max(self.setting.now);
+        inode.change += 1;
+    }
+    fn changed(&mut self, mut inode: Inode) -> Step<FsAnswer> {
+        self.touch(&mut inode);
+        self.draft.put(inode.clone())?;
+        Ok(self.shown(inode, false))
+    }
+
+    /// A file becomes larger: not into bytes that it once had.
+    fn grow(&mut self, inode: &mut Inode, size: u64) -> Step<()> {
+        if size > SIZE_MAX {
+            return Err(Stop::Fail(EFBIG));
+        }
+        if stale_to(inode) > inode.size {
+            return Err(Stop::Busy(inode.ino));
+        }
+        if let Some((dir, _)) = self.tree.place(inode.ino) {
+            self.draft.room_for(dir, size - inode.size, 0)?;
+        }
+        inode.size = size;
+        Ok(())
+    }
+
+    fn set(&mut self, ino: Ino, changes: &FsChanges) -> Step<FsAnswer> {
+        let mut inode = self.inode(ino)?;
+        let now = self.setting.now;
+        if let Some(size) = changes.size {
+            if !inode.is_file() {
+                return Err(Stop::Fail(if inode.is_directory() { EISDIR } else { EINVAL }));
+            }
+            if size > inode.size {
+                self.grow(&mut inode, size)?;
+            } else if size < inode.size {
+                let rare = rare_of(&mut inode);
+                let stale = rare.stale_to;
+                let before = inode.size;
+                rare_of(&mut inode).stale_to = stale.max(before);
+                inode.size = size;
+            }
+            inode.mtime = inode.mtime.max(now);
+        }
+        inode.mode = changes.mode.map_or(inode.mode, |mode| mode & 0o7777);
+        inode.uid = changes.uid.unwrap_or(inode.uid);
+        inode.gid = changes.gid.unwrap_or(inode.gid);
+        inode.atime = changes.atime.map_or(inode.atime, |stamp| stamp.unwrap_or(now));
+        inode.mtime = changes.mtime.map_or(inode.mtime, |stamp| stamp.unwrap_or(now));
+        self.changed(inode)
+    }
+
+    fn set_xattr(&mut self, ino: Ino, name: &Name, value: &Bytes, fresh: Option<bool>) -> Step<FsAnswer> {
+        let mut inode = self.inode(ino)?;
+        if name.is_empty() || name.as_bytes().len() > XATTR_NAME_MAX {
+            return Err(Stop::Fail(EINVAL));
+        }
+        let rare = rare_of(&mut inode);
+        match (fresh, rare.xattrs.contains_key(name)) {
+            (Some(true), true) => return Err(Stop::Fail(EEXIST)),
+            (Some(false), false) => return Err(Stop::Fail(ENODATA)),
+            _ => {}
+        }
+        rare.xattrs.insert(name.clone(), value.clone());
+        let bytes: usize = rare.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
+        if bytes > XATTR_BYTES_MAX {
+            return Err(Stop::Fail(E2BIG));
+        }
+        self.changed(inode)
+    }
+}
+
+/// What few inodes have, to be changed.
+fn rare_of(inode: &mut Inode) -> &mut Rare {
+    Arc::make_mut(inode.rare.get_or_insert_default())
+}
+/// Up to where data beyond its end may still be there.
+#[must_use]
+pub fn stale_to(inode: &Inode) -> u64 {
+    inode.rare.as_ref().map_or(0, |rare| rare.stale_to)
+}

@@ -1,0 +1,139 @@
+//! Entries of directories, and what their fragments know of all of them together.
+
+use super::inode::{FileKind, Inode, Stamp};
+use nacre_types::{Frag, Ino, Name, Rank};
+use nacre_wire::{wire_enum, wire_record};
+
+/// Longest name of an entry in bytes, as everywhere else.
+pub const NAME_MAX: usize = 255;
+/// Hashes below this are taken by `.`, `..` and the beginning of a listing.
+const HASH_MIN: u64 = 3;
+
+/// What a directory's entries are in order of, and what decides in which fragment each is: 63 bits,
+/// so that it is an offset in a listing. Names with one hash follow each other in the order of their
+/// bytes, and a page of a listing never ends between them.
+#[must_use]
+pub fn name_hash(name: &Name) -> u64 {
+    (xxhash_rust::xxh3::xxh3_64(name.as_bytes()) >> (64 - Frag::HASH_BITS)).max(HASH_MIN)
+}
+
+/// The key of an entry in its directory's object: in order of hash, then name.
+#[must_use]
+pub fn entry_key(name: &Name) -> Name {
+    Name::copy(&[&name_hash(name).to_be_bytes(), name.as_bytes()].concat())
+}
+
+/// The name in such a key, if it is one.
+#[must_use]
+pub fn entry_name(key: &Name) -> Option<Name> {
+    let (hash, name) = key.as_bytes().split_at_checked(8)?;
+    let name = Name::copy(name);
+    (hash == name_hash(&name).to_be_bytes() && !name.is_empty() && name.as_bytes().len() <= NAME_MAX).then_some(name)
+}
+
+/// What a fragment knows of all its entries: the second part of a directory's attributes.
+/// Sums are of everything below, directories of this rank at once and those of others from time to
+/// time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Last time an entry came or went.
+    pub mtime: Stamp,
+    /// Entries.
+    pub entries: u64,
+    /// Those that are directories.
+    pub directories: u64,
+    /// Bytes of all files below.
+    pub bytes_below: u64,
+    /// Files, links and the like below.
+    pub files_below: u64,
+    /// Directories below.
+    pub directories_below: u64,
+    /// Grows with every change.
+    pub change: u64,
+}
+wire_record!(Head version 1 compat 1 { mtime, entries, directories, bytes_below, files_below, directories_below, change });
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are inodes")]
+pub enum Entry {
+    /// An inode that has no other name.
+    Inode {
+        /// It.
+        inode: Inode,
+        /// Of a directory: the sum of its fragments' heads when they were last written.
+        head: Option<Head>,
+    },
+    /// A file that has had several names: its inode is in its home's `links` directory
+    /// ([`Ino::links`]), under its number in hexadecimal.
+    Reference {
+        /// Its number.
+        ino: Ino,
+        /// What it is, for listings.
+        kind: FileKind,
+        /// Whose directory it is in.
+        home: u16,
+    },
+}
+wire_enum!(Entry { 1 => Inode { inode, head }, 2 => Reference { ino, kind, home } });
+
+impl Entry {
+    /// The number of what it stands for.
+    #[must_use]
+    pub const fn ino(&self) -> Ino {
+        match self {
+            Self::Inode { inode, .. } => inode.ino,
+            Self::Reference { ino, .. } => *ino,
+        }
+    }
+    /// What that is.
+    #[must_use]
+    pub const fn kind(&self) -> FileKind {
+        match self {
+            Self::Inode { inode, .. } => inode.kind,
+            Self::Reference { kind, .. } => *kind,
+        }
+    }
+    /// Where the inode of a reference is.
+    #[must_use]
+    pub fn home(&self) -> Option<(Ino, Name)> {
+        match self {
+            Self::Inode { .. } => None,
+            Self::Reference { ino, home, .. } => Some((Ino::links(Rank(*home)), Name::from(&*ino.to_string()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_order_of_hash_and_give_their_names_back() {
+        let names: Vec<Name> = (0..200).map(|n| Name::from(&*format!("name {n}"))).collect();
+        let mut keys: Vec<Name> = names.iter().map(entry_key).collect();
+        keys.sort();
+        let hashes: Vec<u64> = keys.iter().map(|key| name_hash(&entry_name(key).expect("a key"))).collect();
+        assert!(hashes.is_sorted() && hashes.iter().all(|hash| *hash < 1 << 63));
+        for name in &names {
+            assert_eq!(entry_name(&entry_key(name)).as_ref(), Some(name));
+        }
+    }
+
+    /// A damaged key must not become another file's name.
+    #[test]
+    fn a_key_of_another_hash_is_none() {
+        let key = entry_key(&Name::from("a"));
+        let mut other = key.as_bytes().to_vec();
+        other[3] ^= 1;
+        for bytes in [other.as_slice(), &key.as_bytes()[..8], &key.as_bytes()[..3], b""] {
+            assert_eq!(entry_name(&Name::copy(bytes)), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_reference_says_where_its_inode_is() {
+        let entry = Entry::Reference { ino: Ino(0x30_0001), kind: FileKind::File {}, home: 2 };
+        assert_eq!(entry.home(), Some((Ino(0x1_0002), Name::from("300001"))));
+    }
+}

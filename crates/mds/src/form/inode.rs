@@ -1,0 +1,266 @@
+//! An inode: all that is known of a file, directory or link but its names and its data
+//! (CEPH-20, -24, -30).
+
+use bytes::Bytes;
+use nacre_types::{Ino, Name, PoolId};
+use nacre_wire::Measure;
+use nacre_wire::codec::{Malformed, Reader, Wire};
+use nacre_wire::{wire_enum, wire_record};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most extended attributes' bytes of an inode, names and values together: an inode is a value of
+/// its directory's omap.
+pub const XATTR_BYTES_MAX: usize = 64 << 10;
+/// Longest target of a symbolic link in bytes.
+pub const TARGET_MAX: usize = 4095;
+
+/// A time in nanoseconds since 1970, of the clock that people live by; from 1677 to 2262.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub i64);
+
+impl Wire for Stamp {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        i64::get(from).map(Self)
+    }
+    fn measure(&self, into: &mut Measure) {
+        self.0.measure(into);
+    }
+}
+
+/// What an inode is; that never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A file with data.
+    File {},
+    /// A directory.
+    Directory {},
+    /// A symbolic link.
+    Symlink {},
+    /// A named pipe.
+    Fifo {},
+    /// A socket.
+    Socket {},
+    /// A character device.
+    CharDevice {},
+    /// A block device.
+    BlockDevice {},
+}
+wire_enum!(FileKind { 1 => File {}, 2 => Directory {}, 3 => Symlink {}, 4 => Fifo {}, 5 => Socket {}, 6 => CharDevice {}, 7 => BlockDevice {} });
+
+/// How a file's bytes are spread over objects (CEPH-05): `count` objects in turn get `unit` bytes
+/// each, until each has `object` bytes; then come the next `count`. The object's number follows the
+/// inode's in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Where the objects are.
+    pub pool: PoolId,
+    /// Bytes that lie together.
+    pub unit: u32,
+    /// Objects that take turns.
+    pub count: u32,
+    /// Bytes of an object, a multiple of `unit`.
+    pub object: u32,
+}
+wire_record!(Layout version 1 compat 1 { pool, unit, count, object } verify fault);
+
+impl Layout {
+    /// Largest object in bytes.
+    pub const OBJECT_MAX: u32 = 32 << 20;
+
+    /// What is wrong with it, if anything.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        if self.unit < 4096 || !self.unit.is_power_of_two() {
+            return Some("a stripe unit is a power of two of at least 4096 bytes");
+        }
+        if self.count == 0 || self.count > 4096 {
+            return Some("between 1 and 4096 objects take turns");
+        }
+        if self.object > Self::OBJECT_MAX || self.object < self.unit || !self.object.is_multiple_of(self.unit) {
+            return Some("an object's size is a multiple of the stripe unit, and at most 32 MiB");
+        }
+        None
+    }
+
+    /// Where a byte lies: the object's number, the offset in it, and how many bytes from there on lie together.
+    #[must_use]
+    pub fn place(&self, offset: u64) -> (u64, u64, u64) {
+        let (unit, count) = (u64::from(self.unit), u64::from(self.count));
+        let units = u64::from(self.object) / unit;
+        let (block, within) = (offset / unit, offset % unit);
+        let (stripe, turn) = (block / count, block % count);
+        let number = stripe / units * count + turn;
+        (number, stripe % units * unit + within, unit - within)
+    }
+
+    /// How many objects a file of so many bytes has at most: holes have none.
+    #[must_use]
+    pub fn objects(&self, size: u64) -> u64 {
+        let (set, count) = (u64::from(self.object) * u64::from(self.count), u64::from(self.count));
+        let units = (size % set).div_ceil(u64::from(self.unit));
+        size / set * count + units.min(count)
+    }
+
+    /// Bytes of an object's that belong to a file of so many bytes.
+    #[must_use]
+    pub fn length_of(&self, number: u64, size: u64) -> u64 {
+        let (unit, count, object) = (u64::from(self.unit), u64::from(self.count), u64::from(self.object));
+        let (set, turn) = (number / count, number % count);
+        let begin = set * object * count;
+        let left = size.saturating_sub(begin).min(object * count);
+        let (rows, rest) = (left / (unit * count), left % (unit * count));
+        (rows * unit + rest.saturating_sub(turn * unit).min(unit)).min(object)
+    }
+}
+
+/// What few inodes have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rare {
+    /// Of a symbolic link: where it leads.
+    pub target: Bytes,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Name, Bytes>,
+    /// Of a device: major and minor number, as `makedev` puts them together.
+    pub device: u64,
+    /// Which policy grants its capabilities; empty: the usual one (MAL-31).
+    pub policy: Name,
+    /// Its file type; empty: bytes, and nothing else.
+    pub class: Name,
+    /// Of a directory: the rank that its subtree is pinned to.
+    pub pinned: Option<u16>,
+    /// Of a directory: most bytes below it.
+    pub bytes_max: Option<u64>,
+    /// Of a directory: most files and directories below it.
+    pub files_max: Option<u64>,
+    /// Of a file that was truncated: data beyond its size may still be there up to here.
+    pub stale_to: u64,
+}
+wire_record!(Rare version 1 compat 1 { target, xattrs, device, policy, class, pinned, bytes_max, files_max, stale_to });
+
+/// See the module head. What is in a directory is not here but in its [`super::Head`]s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permissions, set-user-id, set-group-id, sticky: the low twelve bits of `st_mode`.
+    pub mode: u16,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Names; of a directory 1. 0: a stray.
+    pub links: u32,
+    /// Bytes; of a symbolic link its target's.
+    pub size: u64,
+    /// Last read.
+    pub atime: Stamp,
+    /// Last change of data.
+    pub mtime: Stamp,
+    /// Last change of anything.
+    pub ctime: Stamp,
+    /// When it was made.
+    pub btime: Stamp,
+    /// Grows with every change.
+    pub change: u64,
+    /// Where its data is; only files have one.
+    pub layout: Option<Layout>,
+    /// The rest, if there is any.
+    pub rare: Option<Arc<Rare>>,
+}
+wire_record!(Inode version 1 compat 1 { ino, kind, mode, uid, gid, links, size, atime, mtime, ctime, btime, change, layout, rare });
+
+impl Inode {
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        matches!(self.kind, FileKind::Directory {})
+    }
+    /// Whether it is a file with data.
+    #[must_use]
+    pub const fn is_file(&self) -> bool {
+        matches!(self.kind, FileKind::File {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against counting: byte after byte, in the order in which the layout says that they are written.
+    #[test]
+    fn every_byte_has_a_place_of_its_own_and_units_lie_together() {
+        for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 4, 4), (4096, 1, 8)] {
+            let layout = Layout { pool: PoolId(1), unit, count, object: unit * units };
+            assert_eq!(layout.fault(), None);
+            let (mut number, mut expected) = (0, Vec::new());
+            for _set in 0..3 {
+                for row in 0..units {
+                    for turn in 0..count {
+                        expected.push((number + u64::from(turn), u64::from(row * unit)));
+                    }
+                }
+                number += u64::from(count);
+            }
+            for (block, (object, offset)) in expected.into_iter().enumerate() {
+                let at = block as u64 * u64::from(unit);
+                assert_eq!(layout.place(at), (object, offset, u64::from(unit)), "{layout:?} {block}");
+                assert_eq!(layout.place(at + 7), (object, offset + 7, u64::from(unit) - 7), "{layout:?} {block}");
+            }
+        }
+    }
+
+    /// Against placing each byte.
+    #[test]
+    fn a_size_gives_each_object_its_length() {
+        for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 4, 4), (4096, 1, 8)] {
+            let layout = Layout { pool: PoolId(1), unit, count, object: unit * units };
+            let set = u64::from(unit * count * units);
+            for size in [0, 1, 4096, 4097, 8192, 12_289, set - 1, set, set + 1, 2 * set + 5_000, 3 * set] {
+                let mut lengths = BTreeMap::<u64, u64>::new();
+                let mut at = 0;
+                while at < size {
+                    let (number, offset, left) = layout.place(at);
+                    let bytes = left.min(size - at);
+                    let length = lengths.entry(number).or_default();
+                    *length = (*length).max(offset + bytes);
+                    at += bytes;
+                }
+                let last = lengths.last_key_value().map_or(0, |(number, _)| number + 1);
+                assert_eq!(layout.objects(size), last, "{layout:?} {size}");
+                for number in 0..last + 2 {
+                    let expected = lengths.get(&number).copied().unwrap_or(0);
+                    assert_eq!(layout.length_of(number, size), expected, "{layout:?} {size} {number}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_that_cannot_be_does_not_decode() {
+        let good = Layout { pool: PoolId(1), unit: 4096, count: 2, object: 8192 };
+        assert_eq!(Layout::from_bytes(&good.to_bytes()), Ok(good));
+        let bad = [
+            Layout { unit: 4095, ..good },
+            Layout { unit: 0, ..good },
+            Layout { count: 0, ..good },
+            Layout { object: 12_000, ..good },
+            Layout { object: 0, ..good },
+            Layout { object: 64 << 20, ..good },
+        ];
+        for layout in bad {
+            assert_eq!(Layout::from_bytes(&layout.to_bytes()), Err(Malformed::Value("Layout")), "{layout:?}");
+        }
+    }
+
+    /// CEPH-20: what most inodes have is small.
+    #[test]
+    fn an_inode_without_anything_rare_is_small() {
+        assert!(size_of::<Inode>() <= 120, "{}", size_of::<Inode>());
+    }
+}

@@ -1,0 +1,295 @@
+//! File systems: clients ⇄ the server of a rank (ADR 0006; CEPH-02, -12, -16, -23, -32).
+//!
+//! ```text
+//!  client ──FsRequest 7──▶ server     changes what it has in memory
+//!         ◀─FsReply 7, early──        done; lost only if the server and this client die before it is safe
+//!         ◀─FsSafe [5, 6, 7]──        in the journal: the client forgets it
+//!  client ──FsRequest 8, safe_below 8──▶   the server forgets what it answered below 8
+//! ```
+//! A request is named by its client's life and a number that grows. What is not safe is sent again,
+//! in order, to the next holder of the rank; one that was journaled is answered as it was then.
+
+use crate::form::{FileKind, Head, Inode, Stamp};
+use bytes::Bytes;
+use nacre_types::{Ino, Name};
+use nacre_wire::{wire_enum, wire_fields, wire_record};
+
+/// A client's requests differ by less than this from the lowest one without a safe answer: others are dropped.
+pub const FS_WINDOW: u64 = 4096;
+
+/// A request to the server of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsRequest {
+    /// Grows by one with each request of this client's life to this rank.
+    pub number: u64,
+    /// All requests below have safe answers.
+    pub safe_below: u64,
+    /// It was sent to an earlier holder of the rank, too: it is done before all later ones of this client.
+    pub again: Option<FsAgain>,
+    /// What is asked.
+    pub call: FsCall,
+}
+wire_record!(FsRequest version 1 compat 1 { number, safe_below, again, call });
+
+/// What an earlier holder of the rank answered early, if it did: its caller has seen it, so it stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsAgain {
+    /// [`FsReply::stamp`] of that answer; 0: there was none.
+    pub stamp: Stamp,
+    /// The number of what it made; [`Ino::TOP`]: nothing.
+    pub made: Ino,
+}
+wire_fields!(FsAgain { stamp, made });
+
+/// Attributes to be changed; those without a value stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsChanges {
+    /// The low twelve bits of `st_mode`.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last read; `Some(None)`: now, by the server's clock.
+    pub atime: Option<Option<Stamp>>,
+    /// Last change of data; the same.
+    pub mtime: Option<Option<Stamp>>,
+}
+wire_fields!(FsChanges { mode, uid, gid, size, atime, mtime });
+
+/// Bits of a rename.
+pub mod rename_flag {
+    /// Fail if the new name is taken.
+    pub const NO_REPLACE: u8 = 1;
+    /// Each name gets what the other one has.
+    pub const EXCHANGE: u8 = 2;
+}
+
+/// What a client may ask. Directories are named by number, entries by directory and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FsCall {
+    /// What a name stands for.
+    Lookup {
+        /// In which directory.
+        dir: Ino,
+        /// It.
+        name: Name,
+    },
+    /// Attributes.
+    Stat {
+        /// Whose.
+        ino: Ino,
+    },
+    /// Entries with their inodes, in the order of their names' hashes (CEPH-12).
+    List {
+        /// Of which directory.
+        dir: Ino,
+        /// Names with larger hashes than this; 0: from the first.
+        after: u64,
+        /// About so many bytes at most, and one entry at least.
+        bytes_max: u32,
+    },
+    /// A new file, directory, link or device.
+    Make {
+        /// In which directory.
+        dir: Ino,
+        /// Its name.
+        name: Name,
+        /// What it is to be.
+        kind: FileKind,
+        /// Permissions, the caller's mask taken off.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group, unless the directory gives its own.
+        gid: u32,
+        /// Of a symbolic link: where it leads.
+        target: Bytes,
+        /// Of a device: its number.
+        device: u64,
+        /// Fail if the name is taken; else a file of that name is the answer.
+        exclusive: bool,
+        /// Of a file: it is also opened.
+        open: bool,
+    },
+    /// Another name for a file.
+    Link {
+        /// Which file.
+        ino: Ino,
+        /// In which directory.
+        dir: Ino,
+        /// The new name.
+        name: Name,
+    },
+    /// Takes a name away.
+    Unlink {
+        /// In which directory.
+        dir: Ino,
+        /// It.
+        name: Name,
+        /// It must be an empty directory; else it must be none.
+        directory: bool,
+    },
+    /// Gives something another name.
+    Rename {
+        /// In which directory it is.
+        dir: Ino,
+        /// Under which name.
+        name: Name,
+        /// In which directory it is to be.
+        to_dir: Ino,
+        /// Under which name.
+        to_name: Name,
+        /// Bits of [`rename_flag`].
+        flags: u8,
+    },
+    /// Changes attributes.
+    Set {
+        /// Whose.
+        ino: Ino,
+        /// Which.
+        changes: FsChanges,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        /// Whose.
+        ino: Ino,
+        /// Its name.
+        name: Name,
+        /// Its value.
+        value: Bytes,
+        /// Fail if it is there (`Some(true)`), or if it is not (`Some(false)`).
+        fresh: Option<bool>,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr {
+        /// Whose.
+        ino: Ino,
+        /// Its name.
+        name: Name,
+    },
+    /// Keeps a file's data until it is closed as often, names or not.
+    Open {
+        /// Which.
+        ino: Ino,
+    },
+    /// The opposite.
+    Close {
+        /// Which.
+        ino: Ino,
+        /// The size that its writer has made it; larger than what the server knows, or nothing changes (CEPH-07).
+        size: u64,
+        /// When that was; 0: it did not write.
+        mtime: Stamp,
+    },
+    /// How full it is.
+    StatFs {},
+}
+wire_enum!(FsCall {
+    1 => Lookup { dir, name },
+    2 => Stat { ino },
+    3 => List { dir, after, bytes_max },
+    4 => Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open },
+    5 => Link { ino, dir, name },
+    6 => Unlink { dir, name, directory },
+    7 => Rename { dir, name, to_dir, to_name, flags },
+    8 => Set { ino, changes },
+    9 => SetXattr { ino, name, value, fresh },
+    10 => RemoveXattr { ino, name },
+    11 => Open { ino },
+    12 => Close { ino, size, mtime },
+    13 => StatFs {},
+});
+
+impl FsCall {
+    /// Whether it changes what is journaled.
+    #[must_use]
+    pub const fn is_change(&self) -> bool {
+        !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {})
+    }
+}
+
+/// An inode as it is shown: both parts of a directory's attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsNode {
+    /// It.
+    pub inode: Inode,
+    /// Of a directory: what is in it.
+    pub head: Option<Head>,
+}
+wire_fields!(FsNode { inode, head });
+
+/// An entry in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsListed {
+    /// Its name.
+    pub name: Name,
+    /// What it stands for.
+    pub node: FsNode,
+}
+wire_fields!(FsListed { name, node });
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are nodes")]
+pub enum FsAnswer {
+    /// Nothing but that it was done.
+    Done {},
+    /// It was not done, for this reason of POSIX (Linux' numbers, positive).
+    Failed {
+        /// The number.
+        errno: u16,
+    },
+    /// What was looked up, made or changed.
+    Node {
+        /// It.
+        node: FsNode,
+        /// It is new.
+        made: bool,
+    },
+    /// Entries, and whether these were the last.
+    Listed {
+        /// In order.
+        entries: Vec<FsListed>,
+        /// There are no more.
+        end: bool,
+    },
+    /// How full the file system is.
+    Room {
+        /// Bytes of all files.
+        bytes: u64,
+        /// Files, directories and the like.
+        files: u64,
+    },
+}
+wire_enum!(FsAnswer {
+    1 => Done {},
+    2 => Failed { errno },
+    3 => Node { node, made },
+    4 => Listed { entries, end },
+    5 => Room { bytes, files },
+});
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsReply {
+    /// Which request.
+    pub number: u64,
+    /// What it changed is in the journal, or it changed nothing.
+    pub safe: bool,
+    /// The server's time when it did this.
+    pub stamp: Stamp,
+    /// What came of it.
+    pub answer: FsAnswer,
+}
+wire_record!(FsReply version 1 compat 1 { number, safe, stamp, answer });
+
+/// Requests whose changes are in the journal now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsSafe {
+    /// Which.
+    pub numbers: Vec<u64>,
+}
+wire_record!(FsSafe version 1 compat 1 { numbers });

@@ -1,0 +1,283 @@
+//! The journal of a rank: batches of changes, appended to objects one after the other (CEPH-21, -22).
+//!
+//! ```text
+//!  journal.0.00000007 │ batch │ batch │ batch │     full: 4 MiB
+//!  journal.0.00000008 │ batch │ …                   the end: the first that is missing, damaged or out of sequence
+//!
+//!  batch  | length u32 | CRC32C of the rest u32 | Batch |
+//! ```
+//! One append is under way at a time; what is changed meanwhile goes with the next. So a server with
+//! little to do answers at once, and one with much to do writes seldom.
+//!
+//! Invariants: a batch's number is that of the one before it and one; what is safe is a prefix.
+
+use crate::change::Change;
+use crate::form::message::FsReply;
+use nacre_types::{ClientId, Instance, Rank};
+use nacre_wire::frame::crc32c;
+use nacre_wire::{Wire, wire_fields, wire_record};
+
+/// An object of the journal is full from here on, in bytes.
+pub const OBJECT_BYTES: u64 = 4 << 20;
+/// Longest batch in bytes: one operation carries it.
+pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// An answer that its client may ask for again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Whose.
+    pub client: ClientId,
+    /// In which life.
+    pub instance: Instance,
+    /// The client has safe answers to all requests below.
+    pub safe_below: u64,
+    /// It.
+    pub reply: FsReply,
+}
+wire_fields!(Answered { client, instance, safe_below, reply });
+
+/// A client came, or went for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Who.
+    pub client: ClientId,
+    /// In which life.
+    pub instance: Instance,
+    /// It is a client from here on; else none any more.
+    pub here: bool,
+}
+wire_fields!(Known { client, instance, here });
+
+/// What became safe together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Its number.
+    pub sequence: u64,
+    /// The next serial to be given ([`nacre_types::Ino::given`]).
+    pub serial: u64,
+    /// In order.
+    pub changes: Vec<Change>,
+    /// What was answered for them.
+    pub answers: Vec<Answered>,
+    /// Who came and went.
+    pub clients: Vec<Known>,
+}
+wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients });
+
+impl Batch {
+    /// As it stands in an object.
+    #[must_use]
+    pub fn frame(&self) -> Vec<u8> {
+        let mut out = vec![0; 8];
+        self.put(&mut out);
+        let length = u32::try_from(out.len() - 8).expect("a batch is bounded");
+        let crc = crc32c(&out[8..]);
+        out[..4].copy_from_slice(&length.to_le_bytes());
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+}
+
+/// The name of an object of a rank's journal.
+#[must_use]
+pub fn object_name(rank: Rank, number: u64) -> String {
+    format!("journal.{:x}.{number:08x}", rank.0)
+}
+
+/// Reads an object's batches from `next` on, up to the first that is not whole. Says whether all of
+/// the object was good.
+pub fn read(mut bytes: &[u8], next: &mut u64, into: &mut Vec<Batch>) -> bool {
+    while let Some((head, rest)) = bytes.split_at_checked(8) {
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        let Some((body, rest)) = rest.split_at_checked(word(0) as usize) else { return false };
+        if crc32c(body) != word(4) {
+            return false;
+        }
+        let Ok(batch) = Batch::from_bytes(body) else { return false };
+        if batch.sequence != *next {
+            return false;
+        }
+        *next += 1;
+        into.push(batch);
+        bytes = rest;
+    }
+    bytes.is_empty()
+}
+
+/// See the module head: what is to be written, and where.
+#[derive(Debug)]
+pub struct Journal {
+    /// The batch that is being put together.
+    open: Batch,
+    open_bytes: usize,
+    /// The object that is written to, and its length.
+    object: u64,
+    length: u64,
+    /// The append under way: its batch's number, and its bytes.
+    under_way: Option<(u64, u64)>,
+    /// All batches below are safe.
+    safe: u64,
+}
+
+impl Journal {
+    /// One that goes on behind what was read: with batch `next`, in object `object`, a new one.
+    #[must_use]
+    pub fn behind(next: u64, object: u64, serial: u64) -> Self {
+        let open = Batch { sequence: next, serial, ..Batch::default() };
+        Self { open, open_bytes: 0, object, length: 0, under_way: None, safe: next }
+    }
+
+    /// The next serial to be given.
+    #[must_use]
+    pub const fn serial(&self) -> u64 {
+        self.open.serial
+    }
+    /// A serial was given.
+    pub const fn take_serial(&mut self) {
+        self.open.serial += 1;
+    }
+
+    /// Puts changes into the open batch. They are safe when all batches up to the number that is
+    /// returned are.
+    pub fn push(&mut self, changes: &[Change], answer: Option<Answered>) -> u64 {
+        let mut measure = nacre_wire::Measure::default();
+        changes.iter().for_each(|change| change.measure(&mut measure));
+        answer.iter().for_each(|answer| answer.measure(&mut measure));
+        self.open_bytes += measure.length() as usize;
+        self.open.changes.extend_from_slice(changes);
+        self.open.answers.extend(answer);
+        self.open.sequence
+    }
+    /// A client came or went.
+    pub fn push_client(&mut self, known: Known) -> u64 {
+        self.open.clients.push(known);
+        self.open.sequence
+    }
+    fn is_empty(&self) -> bool {
+        self.open.changes.is_empty() && self.open.answers.is_empty() && self.open.clients.is_empty()
+    }
+    /// Whether the open batch has as much as one append may carry: nothing more is to be changed until it has left.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.open_bytes >= BATCH_BYTES_MAX / 2
+    }
+    /// All batches below are safe.
+    #[must_use]
+    pub const fn safe(&self) -> u64 {
+        self.safe
+    }
+    /// The object that is written to.
+    #[must_use]
+    pub const fn object(&self) -> u64 {
+        self.object
+    }
+    /// Whether nothing is open or under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.under_way.is_none() && self.is_empty()
+    }
+
+    /// The next append, if one is due: the object's number, and the bytes. To be told of its end.
+    pub fn next_append(&mut self) -> Option<(u64, Vec<u8>)> {
+        if self.under_way.is_some() || self.is_empty() {
+            return None;
+        }
+        if self.length >= OBJECT_BYTES {
+            self.object += 1;
+            self.length = 0;
+        }
+        let (sequence, serial) = (self.open.sequence, self.open.serial);
+        let next = Batch { sequence: sequence + 1, serial, ..Batch::default() };
+        let bytes = std::mem::replace(&mut self.open, next).frame();
+        self.open_bytes = 0;
+        self.under_way = Some((sequence, bytes.len() as u64));
+        Some((self.object, bytes))
+    }
+
+    /// The append under way is durable.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn on_appended(&mut self) {
+        let (sequence, bytes) = self.under_way.take().expect("an append was begun");
+        self.length += bytes;
+        self.safe = sequence + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::Ino;
+
+    fn change(n: u64) -> Change {
+        Change::Begin { dir: Ino(n) }
+    }
+
+    /// What is changed during an append goes with the next, in one.
+    #[test]
+    fn one_append_is_under_way() {
+        let mut journal = Journal::behind(5, 1, 100);
+        assert!(journal.next_append().is_none(), "there is nothing to say");
+        assert_eq!(journal.push(&[change(1)], None), 5);
+        let (object, first) = journal.next_append().expect("it is due");
+        assert_eq!((object, journal.push(&[change(2)], None), journal.push(&[change(3)], None)), (1, 6, 6));
+        assert!(journal.next_append().is_none(), "one at a time");
+        assert_eq!(journal.safe(), 5);
+        journal.on_appended();
+        assert_eq!((journal.safe(), journal.is_idle()), (6, false));
+        let (_, second) = journal.next_append().expect("it is due");
+        journal.on_appended();
+        assert!(journal.is_idle());
+        let (mut next, mut batches) = (5, Vec::new());
+        assert!(read(&[first, second].concat(), &mut next, &mut batches));
+        let changes: Vec<_> = batches.into_iter().map(|batch| batch.changes).collect();
+        assert_eq!((next, changes), (7, vec![vec![change(1)], vec![change(2), change(3)]]));
+    }
+
+    /// Wherever it is cut off or damaged, what is read is what was written before that.
+    #[test]
+    fn a_journal_ends_where_it_is_not_whole() {
+        let mut journal = Journal::behind(1, 1, 100);
+        let mut frames = Vec::new();
+        for n in 0..4 {
+            journal.push(&[change(n)], None);
+            frames.push(journal.next_append().expect("it is due").1);
+            journal.on_appended();
+        }
+        let whole = frames.concat();
+        let count = |bytes: &[u8]| {
+            let (mut next, mut batches) = (1, Vec::new());
+            let good = read(bytes, &mut next, &mut batches);
+            assert_eq!(next, 1 + batches.len() as u64);
+            (good, batches.len())
+        };
+        let ends: Vec<usize> =
+            frames.iter().scan(0, |at, frame| Some(std::mem::replace(at, *at + frame.len()))).collect();
+        for at in 0..whole.len() {
+            let before = ends.iter().filter(|end| **end <= at).count() - 1;
+            assert_eq!(count(&whole[..at]), (ends.contains(&at), before), "cut at {at}");
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            assert_eq!(count(&damaged), (false, before), "damaged at {at}");
+        }
+        assert_eq!(count(&whole), (true, 4));
+        assert_eq!(count(&frames[1]), (false, 0), "of another place");
+    }
+
+    #[test]
+    fn an_object_that_is_full_is_followed_by_the_next() {
+        let mut journal = Journal::behind(1, 7, 100);
+        let (mut objects, mut bytes) = (Vec::new(), 0);
+        let many: Vec<Change> = (0..20_000).map(change).collect();
+        for _ in 0..40 {
+            journal.push(&many, None);
+            let (object, frame) = journal.next_append().expect("it is due");
+            bytes += frame.len() as u64;
+            journal.on_appended();
+            objects.push(object);
+        }
+        let last = *objects.last().expect("some");
+        assert!(objects.is_sorted() && objects[0] == 7 && last >= 7 + bytes / (2 * OBJECT_BYTES), "{objects:?}");
+    }
+}

@@ -1,0 +1,17 @@
+//! The server of a rank: who has which names, what they stand for, and what of it is safe (ADR 0006).
+//!
+//! ```text
+//!  client ──FsRequest──▶ evaluate ──changes──▶ tree (memory) ──▶ journal ──▶ directory objects, later
+//!         ◀──FsReply──────────┘ early                  └─ safe: FsSafe
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod change;
+mod draft;
+pub mod evaluate;
+pub mod form;
+pub mod journal;
+pub mod mds;
+mod overlay;
+mod removing;
+pub mod tree;

@@ -1,0 +1,771 @@
+//! The server as a state machine: requests in, answers and operations on objects out.
+//!
+//! ```text
+//!  open ─▶ journal read, object by object ─▶ live
+//!  request ─▶ known? answered as before
+//!          └▶ evaluate ─▶ lacks a fragment: read, then evaluated again
+//!                      └▶ done: applied, journaled; answered at once, and told when it is safe
+//! ```
+//! What another client changed and is not safe yet is shown to nobody else: an answer that rests on it waits
+//! (`held`). What a client changed itself it is shown at once.
+//!
+//! Not yet: directories are not written, so the journal is not trimmed; nothing is forgotten for want of
+//! memory; one rank.
+//!
+//! Invariants: a change is answered only if it is in the journal or will be; changes are in the
+//! journal in the order in which they were made.
+
+use crate::change::Change;
+use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
+use crate::form::entry::{entry_key, entry_name};
+use crate::form::message::{FS_WINDOW, FsAnswer, FsCall, FsReply, FsRequest, FsSafe};
+use crate::form::{Entry, FileKind, Head, Inode, Layout, Stamp};
+use crate::journal::{self, Answered, Batch, Journal, Known};
+use crate::overlay::Overlay;
+use crate::removing::Removing;
+use crate::tree::Tree;
+use bytes::Bytes;
+use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
+use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
+use nacre_wire::Wire as _;
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The attribute of a fragment's object that has its head.
+pub const HEAD_ATTR: &str = "head";
+/// Clients of the rank's last holder have so long to say what they have open and to send again what is not safe.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+/// More numbers than a holder of the rank can have told before they were in the journal: a batch has no room for so many.
+const EARLY_MAX: u64 = 1 << 18;
+/// Entries read at a time.
+const PAGE: u32 = 1000;
+/// Something that should be there is not, or is damaged.
+const EIO: u16 = 5;
+/// There is nothing of that number that this server knows of: to be looked up by its path.
+const ESTALE: u16 = 116;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct MdsConfig {
+    /// Whose authority it has.
+    pub rank: Rank,
+    /// The namespace of the file system's objects.
+    pub namespace: Name,
+    /// Where directories and journals are.
+    pub pool: PoolId,
+    /// How new files' data lies.
+    pub layout: Layout,
+    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
+    pub unix_ms_at_zero: u64,
+}
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say {
+    /// Its session is known to every later holder of the rank: it may send requests.
+    Welcome {},
+    /// An answer.
+    Reply(FsReply),
+    /// What is safe now.
+    Safe(FsSafe),
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    instance: Instance,
+    /// The batch that says that there is this session.
+    since: u64,
+    safe_below: u64,
+    /// Answers to changes that may be asked for again.
+    answers: BTreeMap<u64, Kept>,
+    /// Changes that were answered early: batch and number.
+    early: VecDeque<(u64, u64)>,
+    opens: BTreeMap<Ino, u32>,
+}
+
+/// An answer that was given, or waits to be.
+#[derive(Debug)]
+struct Kept {
+    reply: FsReply,
+    /// The batch that has what it changed, if it changed anything.
+    batch: Option<u64>,
+    /// The batch that must be safe before it is given.
+    after: Option<u64>,
+}
+
+enum Phase {
+    /// The journal is being read: from this object on; what was found.
+    Reading {
+        object: u64,
+        next: u64,
+        batches: Vec<Batch>,
+    },
+    Live,
+    /// Its store failed, or it is fenced.
+    Ended(String),
+}
+
+/// What an operation on objects was for.
+enum Purpose {
+    Journal(u64),
+    Append,
+    Page { dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)> },
+    Remove(Ino),
+}
+
+/// See the module head.
+pub struct Mds {
+    config: MdsConfig,
+    now: Time,
+    phase: Phase,
+    tree: Tree,
+    overlay: Overlay,
+    journal: Journal,
+    sessions: BTreeMap<ClientId, Session>,
+    opens: BTreeMap<Ino, u32>,
+    /// Requests that lack something, in the order in which they came, and their numbers.
+    waiting: VecDeque<(ClientId, FsRequest)>,
+    asked: BTreeSet<(ClientId, u64)>,
+    /// Something came that they may have waited for.
+    try_again: bool,
+    loading: BTreeSet<(Ino, Frag)>,
+    /// What could not be read.
+    lost: BTreeSet<(Ino, Frag)>,
+    removing: Removing,
+    /// Clients of the rank's last holder that have not sent again what was not safe, and until when that is waited for.
+    expected: BTreeSet<ClientId>,
+    quiet_until: Time,
+    /// Who changed a directory or inode, in which batch, until that is safe; nobody, if several did.
+    fresh: BTreeMap<Ino, (Option<ClientId>, u64)>,
+    /// Answers that wait until a batch is safe.
+    held: BTreeMap<u64, Vec<(ClientId, FsReply, Option<u64>)>>,
+    /// To be submitted, in order: operations that the cluster had no room for.
+    queue: VecDeque<(Operation, Purpose)>,
+    under_way: BTreeMap<OpId, Purpose>,
+    out: Vec<(ClientId, Say)>,
+}
+
+impl Mds {
+    /// Starts: the journal is read from its first object on.
+    #[must_use]
+    pub fn open(config: MdsConfig) -> Self {
+        let mut mds = Self {
+            config,
+            now: Time::ZERO,
+            phase: Phase::Reading { object: 0, next: 0, batches: Vec::new() },
+            tree: Tree::default(),
+            overlay: Overlay::default(),
+            journal: Journal::behind(0, 0, Ino::SERIAL_MIN),
+            sessions: BTreeMap::new(),
+            opens: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            asked: BTreeSet::new(),
+            try_again: false,
+            loading: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            removing: Removing::default(),
+            expected: BTreeSet::new(),
+            quiet_until: Time::ZERO,
+            fresh: BTreeMap::new(),
+            held: BTreeMap::new(),
+            queue: VecDeque::new(),
+            under_way: BTreeMap::new(),
+            out: Vec::new(),
+        };
+        mds.read_journal(0);
+        mds
+    }
+
+    /// Whether it takes requests.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live)
+    }
+    /// Why it has ended, if it has.
+    #[must_use]
+    pub const fn ended(&self) -> Option<&String> {
+        match &self.phase {
+            Phase::Ended(why) => Some(why),
+            _ => None,
+        }
+    }
+    /// When it wants a turn, if nothing comes before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Time {
+        if self.is_quiet() { self.quiet_until } else { Time::MAX }
+    }
+    /// Whether nothing is under way and all is safe.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.is_live() && self.journal.is_idle() && self.under_way.is_empty() && self.queue.is_empty()
+    }
+    /// What is in memory.
+    #[must_use]
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// A client's connection is new, or it is new itself; `opens` is what it has open, how often each.
+    pub fn on_session(&mut self, client: ClientId, instance: Instance, opens: &[(Ino, u32)]) {
+        if !self.is_live() {
+            return;
+        }
+        let session = self.sessions.entry(client).or_default();
+        if session.instance != instance {
+            let since = self.journal.push_client(Known { client, instance, here: true });
+            *session = Session { instance, since, ..Session::default() };
+        } else if session.since < self.journal.safe() {
+            self.out.push((client, Say::Welcome {}));
+        }
+        session.opens = opens.iter().copied().filter(|(_, times)| *times > 0).collect();
+        self.count_opens();
+    }
+    /// It has sent again all that was not safe.
+    pub fn on_caught_up(&mut self, client: ClientId) {
+        self.expected.remove(&client);
+        self.try_again = true;
+    }
+    /// A client goes for good.
+    pub fn on_leave(&mut self, client: ClientId) {
+        if let Some(session) = self.sessions.remove(&client) {
+            self.journal.push_client(Known { client, instance: session.instance, here: false });
+            self.expected.remove(&client);
+            self.waiting.retain(|(who, _)| *who != client);
+            self.asked.retain(|(who, _)| *who != client);
+            self.count_opens();
+        }
+    }
+    fn count_opens(&mut self) {
+        self.opens.clear();
+        for (ino, times) in self.sessions.values().flat_map(|session| &session.opens) {
+            *self.opens.entry(*ino).or_default() += times;
+        }
+        self.remove_data();
+    }
+    /// Whether clients may still send again what was not safe: until then nothing new is done.
+    fn is_quiet(&self) -> bool {
+        !self.expected.is_empty() && self.now < self.quiet_until
+    }
+
+    /// A request arrived.
+    pub fn on_request(&mut self, client: ClientId, request: FsRequest) {
+        let safe = self.journal.safe();
+        let Some(session) = self.sessions.get_mut(&client).filter(|session| session.since < safe) else { return };
+        session.safe_below = session.safe_below.max(request.safe_below);
+        session.answers = session.answers.split_off(&session.safe_below);
+        if request.number < session.safe_below || request.number >= session.safe_below + FS_WINDOW {
+            return;
+        }
+        if let Some(kept) = session.answers.get(&request.number) {
+            let is_safe = |batch: Option<u64>| batch.is_none_or(|batch| batch < self.journal.safe());
+            // What is held is told when it may be.
+            if is_safe(kept.after) {
+                let reply = FsReply { safe: is_safe(kept.batch), ..kept.reply.clone() };
+                self.out.push((client, Say::Reply(reply)));
+            }
+            return;
+        }
+        if self.asked.insert((client, request.number)) {
+            self.waiting.push_back((client, request));
+            self.try_again = true;
+        }
+    }
+
+    /// Does what can be done, and says what is to be told to whom.
+    pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster, out: &mut Vec<(ClientId, Say)>) {
+        self.now = now;
+        let mut done = Vec::new();
+        objects.completions(&mut done);
+        for completion in done {
+            self.on_completion(completion);
+        }
+        if self.is_live() {
+            self.remove_data();
+            if !self.is_quiet() && !self.expected.is_empty() {
+                // They did not come: they are clients no more, and others have waited for long enough.
+                std::mem::take(&mut self.expected).into_iter().for_each(|client| self.on_leave(client));
+                self.try_again = true;
+            }
+            while std::mem::take(&mut self.try_again) {
+                self.serve();
+            }
+            if let Some((object, bytes)) = self.journal.next_append() {
+                let length = bytes.len() as u64;
+                let name = journal::object_name(self.config.rank, object);
+                let operation = self.operation(&name, vec![SubOp::Append { length }], vec![bytes.into()]);
+                self.queue.push_back((operation, Purpose::Append));
+            }
+        }
+        while let Some((operation, purpose)) = self.queue.pop_front() {
+            match objects.submit(now, operation.clone()) {
+                Ok(id) => drop(self.under_way.insert(id, purpose)),
+                Err(_) => {
+                    self.queue.push_front((operation, purpose));
+                    break;
+                }
+            }
+        }
+        out.append(&mut self.out);
+    }
+
+    fn operation(&self, name: &str, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
+        let object =
+            ObjectId { name: Name::from(name), namespace: self.config.namespace.clone(), ..ObjectId::default() };
+        Operation { pool: self.config.pool, object, ops, payload, ..Operation::default() }
+    }
+    fn stamp(&self) -> Stamp {
+        let ns = u128::from(self.config.unix_ms_at_zero) * 1_000_000 + u128::from(self.now.0);
+        Stamp(i64::try_from(ns).unwrap_or(i64::MAX))
+    }
+
+    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn serve(&mut self) {
+        // Clients that wait for a request that is to be done before all later ones.
+        let mut in_order = BTreeSet::new();
+        let quiet = self.is_quiet();
+        for (client, request) in std::mem::take(&mut self.waiting) {
+            if self.journal.is_full() || in_order.contains(&client) || (quiet && request.again.is_none()) {
+                self.waiting.push_back((client, request));
+                continue;
+            }
+            let is_open = |ino| self.opens.contains_key(&ino);
+            // What a client has been told by the rank's last holder stays so.
+            let told = request.again.filter(|again| again.stamp != Stamp::default());
+            let given = Ino::given(self.config.rank, self.journal.serial());
+            let setting = Setting {
+                rank: self.config.rank,
+                now: told.map_or_else(|| self.stamp(), |told| told.stamp),
+                ino: told.map(|told| told.made).filter(|made| *made != Ino::TOP).unwrap_or(given),
+                layout: self.config.layout,
+                is_open: &is_open,
+            };
+            let stamp = setting.now;
+            match evaluate(&self.tree, &request.call, &setting) {
+                Verdict::Done(outcome) => {
+                    if outcome.took_ino && setting.ino == given {
+                        self.journal.take_serial();
+                    }
+                    self.conclude(client, &request, stamp, outcome);
+                }
+                Verdict::Busy(_) => {
+                    in_order.extend(request.again.map(|_| client));
+                    self.waiting.push_back((client, request));
+                }
+                Verdict::Wants(missing) => match self.seek(missing) {
+                    Ok(()) => {
+                        in_order.extend(request.again.map(|_| client));
+                        self.waiting.push_back((client, request));
+                    }
+                    Err(errno) => {
+                        self.asked.remove(&(client, request.number));
+                        let (number, answer) = (request.number, FsAnswer::Failed { errno });
+                        self.out.push((client, Say::Reply(FsReply { number, safe: true, stamp, answer })));
+                    }
+                },
+            }
+        }
+    }
+
+    fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
+        self.asked.remove(&(client, request.number));
+        let Outcome { answer, changes, opened, .. } = outcome;
+        let number = request.number;
+        let after = self.rests_on(client, &request.call, &answer);
+        let changed = !changes.is_empty();
+        let reply = FsReply { number, safe: !changed, stamp, answer };
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let mut batch = None;
+        if changed || opened.is_some() {
+            if changed {
+                let safe_below = session.safe_below;
+                let kept = FsReply { safe: true, ..reply.clone() };
+                let answered = Answered { client, instance: session.instance, safe_below, reply: kept };
+                let pushed = self.journal.push(&changes, Some(answered));
+                batch = Some(pushed);
+                session.early.push_back((pushed, number));
+            }
+            session.answers.insert(number, Kept { reply: reply.clone(), batch, after });
+        }
+        for change in changes {
+            if let Some(batch) = batch {
+                self.note_fresh(client, batch, &change);
+            }
+            self.removing.see(&change, self.config.rank);
+            self.tree.apply(change);
+        }
+        match opened {
+            Some((ino, true)) => {
+                *self.opens.entry(ino).or_default() += 1;
+                if let Some(session) = self.sessions.get_mut(&client) {
+                    *session.opens.entry(ino).or_default() += 1;
+                }
+            }
+            Some((ino, false)) => {
+                let had = self.sessions.get_mut(&client).is_some_and(|session| take_one(&mut session.opens, ino));
+                if had {
+                    self.close(ino);
+                }
+            }
+            None => {}
+        }
+        match after {
+            Some(after) => self.held.entry(after).or_default().push((client, reply, batch)),
+            None => self.out.push((client, Say::Reply(reply))),
+        }
+        self.remove_data();
+    }
+
+    fn close(&mut self, ino: Ino) {
+        take_one(&mut self.opens, ino);
+        self.remove_data();
+    }
+
+    /// The batch that must be safe before this is answered: it has what another client changed.
+    fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer) -> Option<u64> {
+        let mut inos = BTreeSet::new();
+        match call {
+            FsCall::Lookup { dir, .. }
+            | FsCall::List { dir, .. }
+            | FsCall::Make { dir, .. }
+            | FsCall::Unlink { dir, .. } => {
+                inos.insert(*dir);
+            }
+            FsCall::Link { ino, dir, .. } => inos.extend([*ino, *dir]),
+            FsCall::Rename { dir, to_dir, .. } => inos.extend([*dir, *to_dir]),
+            FsCall::Stat { ino }
+            | FsCall::Set { ino, .. }
+            | FsCall::SetXattr { ino, .. }
+            | FsCall::RemoveXattr { ino, .. }
+            | FsCall::Open { ino }
+            | FsCall::Close { ino, .. } => {
+                inos.insert(*ino);
+            }
+            FsCall::StatFs {} => {}
+        }
+        match answer {
+            FsAnswer::Node { node, .. } => {
+                inos.insert(node.inode.ino);
+            }
+            FsAnswer::Listed { entries, .. } => inos.extend(entries.iter().map(|listed| listed.node.inode.ino)),
+            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+        }
+        let others = inos.iter().filter_map(|ino| self.fresh.get(ino)).filter(|(who, _)| *who != Some(client));
+        others.map(|(_, batch)| *batch).max()
+    }
+
+    fn note_fresh(&mut self, client: ClientId, batch: u64, change: &Change) {
+        let mut note = |ino: Ino| {
+            let before = self.fresh.get(&ino).map(|(who, _)| *who);
+            let who = Some(client).filter(|client| before.is_none_or(|before| before == Some(*client)));
+            self.fresh.insert(ino, (who, batch));
+        };
+        match change {
+            Change::Set { dir, entry, .. } => {
+                note(*dir);
+                note(entry.ino());
+            }
+            Change::Remove { dir, .. } | Change::Begin { dir } | Change::End { dir } => note(*dir),
+            // Sums above are shown as they are: they say nothing of any one name.
+            Change::Head { .. } => {}
+        }
+    }
+
+    // ── fragments ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Begins to read what is missing.
+    fn seek(&mut self, missing: Missing) -> Result<(), u16> {
+        let (dir, frag) = match missing {
+            Missing::Fragment(dir, frag) => (dir, frag),
+            Missing::Inode(Ino::ROOT) => (Ino::TOP, Frag::WHOLE),
+            Missing::Inode(ino) => match self.overlay.place(ino) {
+                // The way up first: a directory is in memory only with all above it.
+                Some((dir, _)) if !dir.is_hidden() && self.tree.inode(dir).is_none() => {
+                    return self.seek(Missing::Inode(dir));
+                }
+                Some(place) => place,
+                None => return Err(ESTALE),
+            },
+        };
+        if self.lost.contains(&(dir, frag)) {
+            return Err(EIO);
+        }
+        if self.overlay.is_all(dir, frag) {
+            self.load(dir, frag, Head::default(), Vec::new());
+        } else if self.loading.insert((dir, frag)) {
+            self.read_page(dir, frag, None, Vec::new());
+        }
+        Ok(())
+    }
+
+    fn read_page(&mut self, dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)>) {
+        let after = entries.last().map_or_else(Bytes::new, |(name, _)| {
+            Bytes::copy_from_slice(crate::form::entry::entry_key(name).as_bytes())
+        });
+        let ops = vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: PAGE }];
+        let operation = self.operation(&fragment_name(dir, frag), ops, Vec::new());
+        self.queue.push_back((operation, Purpose::Page { dir, frag, head, entries }));
+    }
+
+    /// A fragment is here, with what the journal said of it since it was written.
+    fn load(&mut self, dir: Ino, frag: Frag, head: Head, entries: Vec<(Name, Entry)>) {
+        let (head, entries) = self.overlay.merge(dir, frag, head, entries);
+        self.tree.load(dir, frag, head, entries);
+        self.loading.remove(&(dir, frag));
+        self.try_again = true;
+    }
+
+    fn on_page(
+        &mut self,
+        (dir, frag): (Ino, Frag),
+        head: Option<Head>,
+        mut entries: Vec<(Name, Entry)>,
+        results: &[SubReply],
+    ) {
+        let [SubReply::Value { value }, SubReply::Entries { entries: page, more }] = results else {
+            return self.lose(dir, frag);
+        };
+        let head = match head.map_or_else(|| Head::from_bytes(value), Ok) {
+            Ok(head) => head,
+            Err(_) => return self.lose(dir, frag),
+        };
+        for (key, value) in page {
+            match (entry_name(&Name::copy(key)), Entry::from_bytes(value)) {
+                (Some(name), Ok(entry)) => entries.push((name, entry)),
+                _ => return self.lose(dir, frag),
+            }
+        }
+        if *more {
+            self.read_page(dir, frag, Some(head), entries);
+        } else {
+            self.load(dir, frag, head, entries);
+        }
+    }
+
+    fn lose(&mut self, dir: Ino, frag: Frag) {
+        self.loading.remove(&(dir, frag));
+        self.lost.insert((dir, frag));
+        self.try_again = true;
+    }
+
+    // ── data of files ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Begins to remove data that no name leads to, or that is beyond a file's end.
+    fn remove_data(&mut self) {
+        // Clients that had files open under the last holder have to say so first.
+        if self.is_quiet() {
+            return;
+        }
+        loop {
+            let is_ready = |ino: Ino| {
+                let inode = self.tree.inode(ino);
+                inode.is_some_and(|inode| inode.links > 0 || !self.opens.contains_key(&ino))
+            };
+            let Some(ino) = self.removing.next(is_ready) else { return };
+            let Some(inode) = self.tree.inode(ino) else { continue };
+            let Some(layout) = inode.layout else { continue };
+            let keep = if inode.links == 0 { 0 } else { inode.size };
+            self.removing.begin(ino, layout, keep, stale_to(inode).max(inode.size));
+            self.remove_parts(ino);
+        }
+    }
+
+    /// Some objects more of a file; all are gone when there are none left.
+    fn remove_parts(&mut self, ino: Ino) {
+        while let Some((pool, number, op)) = self.removing.next_part(ino) {
+            let ops = vec![SubOp::AssertExists { exists: true }, op];
+            let operation = Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            self.queue.push_back((operation, Purpose::Remove(ino)));
+        }
+        if self.removing.is_done(ino) {
+            self.removed(ino);
+        }
+    }
+
+    /// All that was to be removed of a file is gone.
+    fn removed(&mut self, ino: Ino) {
+        let Some(removed) = self.removing.end(ino) else { return };
+        let Some(changes) = crate::removing::conclude(&self.tree, ino, removed, self.config.rank) else { return };
+        self.journal.push(&changes, None);
+        for change in changes {
+            self.removing.see(&change, self.config.rank);
+            self.tree.apply(change);
+        }
+        self.try_again = true;
+    }
+
+    // ── objects ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_completion(&mut self, completion: Completion) {
+        let Some(purpose) = self.under_way.remove(&completion.id) else { return };
+        let not_there =
+            matches!(completion.result, Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })));
+        match (purpose, completion.result) {
+            (Purpose::Journal(object), Ok(done)) => {
+                let bytes: Vec<u8> = done.payload.iter().flat_map(|piece| piece.iter().copied()).collect();
+                self.on_journal(object, &bytes);
+            }
+            (Purpose::Journal(_), Err(_)) if not_there => self.replay(),
+            (Purpose::Append, Ok(_)) => self.on_appended(),
+            (Purpose::Page { dir, frag, head, entries }, Ok(done)) => {
+                self.on_page((dir, frag), head, entries, &done.results);
+            }
+            (Purpose::Page { dir, frag, .. }, Err(_)) => self.lose(dir, frag),
+            (Purpose::Remove(ino), Err(_)) if not_there => self.part_removed(ino),
+            (Purpose::Remove(ino), Ok(_)) => self.part_removed(ino),
+            (Purpose::Journal(_) | Purpose::Append | Purpose::Remove(_), Err(why)) => {
+                // What is in the journal is not known any more: the next holder of the rank reads it.
+                self.phase = Phase::Ended(format!("its objects: {why}"));
+            }
+        }
+    }
+
+    fn part_removed(&mut self, ino: Ino) {
+        self.removing.part_gone(ino);
+        self.remove_parts(ino);
+        self.remove_data();
+    }
+
+    fn on_appended(&mut self) {
+        let before = self.journal.safe();
+        self.journal.on_appended();
+        let safe = self.journal.safe();
+        self.fresh.retain(|_, (_, batch)| *batch >= safe);
+        for (client, session) in &mut self.sessions {
+            if before <= session.since && session.since < safe {
+                self.out.push((*client, Say::Welcome {}));
+            }
+            let mut numbers = Vec::new();
+            while let Some((_, number)) = session.early.pop_front_if(|(batch, _)| *batch < safe) {
+                numbers.push(number);
+            }
+            if !numbers.is_empty() {
+                self.out.push((*client, Say::Safe(FsSafe { numbers })));
+            }
+        }
+        let later = self.held.split_off(&safe);
+        for (client, reply, batch) in std::mem::replace(&mut self.held, later).into_values().flatten() {
+            let safe = batch.is_none_or(|batch| batch < safe);
+            self.out.push((client, Say::Reply(FsReply { safe, ..reply })));
+        }
+        // One that waited for room in the batch.
+        self.try_again = true;
+    }
+
+    // ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn read_journal(&mut self, object: u64) {
+        let name = journal::object_name(self.config.rank, object);
+        let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset: 0, length: 32 << 20 }];
+        let operation = self.operation(&name, ops, Vec::new());
+        self.queue.push_back((operation, Purpose::Journal(object)));
+    }
+
+    fn on_journal(&mut self, at: u64, bytes: &[u8]) {
+        let Phase::Reading { object, next, batches } = &mut self.phase else { return };
+        *object = at + 1;
+        let before = *next;
+        // An append happens as a whole or not at all: what is not whole is damaged, and what comes behind it was safe.
+        if !journal::read(bytes, next, batches) || *next == before {
+            let name = journal::object_name(self.config.rank, at);
+            self.phase = Phase::Ended(format!("its journal is damaged: object {name}, batch {next}", next = *next));
+            return;
+        }
+        self.read_journal(at + 1);
+    }
+
+    fn replay(&mut self) {
+        let Phase::Reading { object, next, batches } = std::mem::replace(&mut self.phase, Phase::Live) else { return };
+        let mut serial = Ino::SERIAL_MIN;
+        for batch in batches {
+            serial = batch.serial;
+            for Known { client, instance, here } in batch.clients {
+                self.sessions.remove(&client);
+                if here {
+                    let session = Session { instance, since: batch.sequence, ..Session::default() };
+                    self.sessions.insert(client, session);
+                }
+            }
+            for answered in batch.answers {
+                let Answered { client, instance, safe_below, reply } = answered;
+                let session = self.sessions.get_mut(&client).filter(|session| session.instance == instance);
+                let Some(session) = session else { continue };
+                session.safe_below = session.safe_below.max(safe_below);
+                let kept = Kept { reply, batch: Some(batch.sequence), after: None };
+                session.answers.insert(kept.reply.number, kept);
+            }
+            for change in batch.changes {
+                self.removing.see(&change, self.config.rank);
+                self.overlay.apply(change);
+            }
+        }
+        // Numbers that were told and are in no batch come with what is sent again.
+        self.journal = Journal::behind(next, object, if next == 0 { serial } else { serial + EARLY_MAX });
+        self.expected = self.sessions.keys().copied().collect();
+        self.quiet_until = self.now + GRACE;
+        let _ = self.seek(Missing::Fragment(Ino::strays(self.config.rank), Frag::WHOLE));
+        self.try_again = true;
+    }
+}
+
+/// What a file system begins with: the objects of the root and of the hidden directories of its first rank.
+#[must_use]
+pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
+    let root = Inode {
+        ino: Ino::ROOT,
+        kind: FileKind::Directory {},
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        size: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        change: 1,
+        layout: None,
+        rare: None,
+    };
+    let empty = Head { mtime: now, ..Head::default() };
+    let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
+    let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode: root, head: Some(empty) });
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    let (links, strays) = (Ino::links(config.rank), Ino::strays(config.rank));
+    let objects = [(Ino::TOP, top, vec![(key, entry.to_bytes().into())])];
+    let objects = objects.into_iter().chain([Ino::ROOT, links, strays].map(|dir| (dir, empty, Vec::new())));
+    let make = |(dir, head, entries): (Ino, Head, Vec<(Bytes, Bytes)>)| {
+        let mut ops = vec![
+            SubOp::Create { exclusive: true },
+            SubOp::SetAttr { name: HEAD_ATTR.into(), value: head.to_bytes().into() },
+        ];
+        if !entries.is_empty() {
+            ops.push(SubOp::OmapSet { entries });
+        }
+        let name = Name::from(&*fragment_name(dir, Frag::WHOLE));
+        let object = ObjectId { name, namespace: config.namespace.clone(), ..ObjectId::default() };
+        Operation { pool: config.pool, object, ops, ..Operation::default() }
+    };
+    objects.map(make).collect()
+}
+
+/// The name of a fragment's object.
+#[must_use]
+pub fn fragment_name(dir: Ino, frag: Frag) -> String {
+    format!("dir.{dir}.{frag}")
+}
+/// The name of one of the objects with a file's data.
+#[must_use]
+pub fn data_name(ino: Ino, number: u64) -> String {
+    format!("{ino}.{number:08x}")
+}
+
+/// One less; whether there was one.
+fn take_one(opens: &mut BTreeMap<Ino, u32>, ino: Ino) -> bool {
+    let Some(times) = opens.get_mut(&ino) else { return false };
+    *times -= 1;
+    if *times == 0 {
+        opens.remove(&ino);
+    }
+    true
+}

@@ -1,0 +1,126 @@
+//! Which files have data that is to be removed: those that no name leads to and nobody has open, and
+//! those that were truncated.
+//!
+//! The namespace says it (a stray's entry, an inode's `stale_to`), so it is known again after a
+//! takeover; what was removed is written there when it is gone.
+
+use crate::change::Change;
+use crate::evaluate::stale_to;
+use crate::form::{Entry, Layout, Rare};
+use crate::tree::{Found, Tree};
+use nacre_types::{Frag, Ino, Name, PoolId, Rank};
+use nacre_wire::msg::client::SubOp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Files whose data is removed at a time.
+const AT_ONCE: usize = 4;
+/// Objects of each: a file of a terabyte has a quarter of a million.
+const PARTS_AT_ONCE: usize = 16;
+
+/// What is being removed of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Under {
+    /// Data from here on; 0: all of it.
+    pub keep: u64,
+    /// Up to here.
+    pub until: u64,
+    layout: Layout,
+    /// The next object.
+    next: u64,
+    /// Objects that are being changed.
+    parts: usize,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Removing {
+    due: BTreeSet<Ino>,
+    under_way: BTreeMap<Ino, Under>,
+}
+
+impl Removing {
+    /// A change was made, or read.
+    pub fn see(&mut self, change: &Change, rank: Rank) {
+        let Change::Set { entry: Entry::Inode { inode, .. }, dir, .. } = change else { return };
+        if *dir == Ino::strays(rank) || stale_to(inode) > inode.size {
+            self.due.insert(inode.ino);
+        }
+    }
+
+    /// The next file whose data can be removed now: one that `is_ready`.
+    pub fn next(&mut self, is_ready: impl Fn(Ino) -> bool) -> Option<Ino> {
+        if self.under_way.len() >= AT_ONCE {
+            return None;
+        }
+        let next = self.due.iter().copied().find(|ino| !self.under_way.contains_key(ino) && is_ready(*ino))?;
+        self.due.remove(&next);
+        Some(next)
+    }
+    /// Its data between `keep` and `until` goes.
+    pub fn begin(&mut self, ino: Ino, layout: Layout, keep: u64, until: u64) {
+        self.under_way.insert(ino, Under { keep, until, layout, next: 0, parts: 0 });
+    }
+    /// The next object of it that is to be changed now: where, which, and how.
+    pub fn next_part(&mut self, ino: Ino) -> Option<(PoolId, u64, SubOp)> {
+        let under = self.under_way.get_mut(&ino).filter(|under| under.parts < PARTS_AT_ONCE)?;
+        let Under { keep, until, layout, .. } = *under;
+        while under.next < layout.objects(until) {
+            let number = under.next;
+            under.next += 1;
+            let op = match (layout.length_of(number, keep), layout.length_of(number, until)) {
+                (0, _) => SubOp::Delete {},
+                (size, had) if size < had => SubOp::Truncate { size },
+                _ => continue,
+            };
+            under.parts += 1;
+            return Some((layout.pool, number, op));
+        }
+        None
+    }
+    /// One of them is done.
+    pub fn part_gone(&mut self, ino: Ino) {
+        if let Some(under) = self.under_way.get_mut(&ino) {
+            under.parts -= 1;
+        }
+    }
+    /// Whether nothing is left to be changed.
+    #[must_use]
+    pub fn is_done(&self, ino: Ino) -> bool {
+        let done = |under: &Under| under.parts == 0 && under.next >= under.layout.objects(under.until);
+        self.under_way.get(&ino).is_some_and(done)
+    }
+    /// All is gone.
+    pub fn end(&mut self, ino: Ino) -> Option<Under> {
+        self.under_way.remove(&ino)
+    }
+}
+
+/// What is written when that is gone: a stray with it, or that a truncated file has nothing beyond its
+/// end any more. Nothing, if more is to be removed by now.
+#[must_use]
+pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec<Change>> {
+    let (dir, name) = tree.place(ino)?;
+    let (name, frag): (Name, Frag) = (name.clone(), tree.frag_of(dir, name));
+    let Found::Entry(Entry::Inode { inode, head }) = tree.find(dir, &name) else { return None };
+    if dir == Ino::strays(rank) {
+        // It lost its last name while what a truncation cut off was removed: the rest is next.
+        if removed.keep > 0 {
+            return None;
+        }
+        let mut sum = *tree.head(dir, frag)?;
+        sum.entries -= 1;
+        sum.files_below -= 1;
+        sum.bytes_below -= inode.size;
+        return Some(vec![Change::Remove { dir, frag, name }, Change::Head { dir, frag, head: sum }]);
+    }
+    // Truncated once more meanwhile: what that cut off is removed next.
+    if stale_to(inode) > removed.until || inode.size < removed.keep {
+        return None;
+    }
+    let mut inode = inode.clone();
+    let mut rare = inode.rare.as_deref().cloned().unwrap_or_default();
+    rare.stale_to = 0;
+    inode.rare = (rare != Rare::default()).then(|| Arc::new(rare));
+    Some(vec![Change::Set { dir, frag, name, entry: Entry::Inode { inode, head: *head } }])
+}

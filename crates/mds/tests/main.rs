@@ -1,0 +1,8 @@
+//! The namespace of one rank, against a model of POSIX.
+
+mod crash;
+mod model;
+mod objects;
+mod posix;
+mod rig;
+mod sharing;

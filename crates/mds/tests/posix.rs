@@ -1,0 +1,241 @@
+//! Histories of random requests, and what they must not come to.
+
+use crate::model::{Kind, Model};
+use crate::rig::{Dice, Rig};
+use nacre_mds::evaluate::stale_to;
+use nacre_mds::form::message::rename_flag;
+use nacre_mds::form::{Entry, FileKind};
+use nacre_types::{Ino, Name};
+
+/// A history against the model: every answer, and now and then everything that is there.
+fn history(seed: u64, steps: usize) {
+    let (mut rig, mut model, mut dice) = (Rig::new(), Model::new(), Dice(seed));
+    let mut inos = vec![Ino::ROOT];
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for step in 0..steps {
+        // Mostly what exists: of hundreds of nodes that are gone nobody asks for long.
+        let pick = |model: &Model, dice: &mut Dice| loop {
+            let id = dice.below(model.nodes.len());
+            if !model.nodes[id].gone || dice.below(20) == 0 {
+                return id;
+            }
+        };
+        let pick_dir = |model: &Model, dice: &mut Dice| loop {
+            let id = pick(model, dice);
+            if model.nodes[id].kind == Kind::Directory || dice.below(20) == 0 {
+                return id;
+            }
+        };
+        let (one, other) = (pick_dir(&model, &mut dice), pick_dir(&model, &mut dice));
+        let any = dice.below(model.nodes.len());
+        let (name, to) = (names[dice.below(6)], names[dice.below(6)]);
+        let what = dice.below(100);
+        let at = format!("seed {seed}, step {step}, {what}: {one} {name}, {other} {to}, {any}");
+        match what {
+            0..30 => {
+                let (kind, theirs) = [
+                    (FileKind::File {}, Kind::File),
+                    (FileKind::Directory {}, Kind::Directory),
+                    (FileKind::Directory {}, Kind::Directory),
+                    (FileKind::Symlink {}, Kind::Symlink),
+                ][dice.below(4)];
+                let made = rig.make(inos[one], name, kind);
+                let expected = model.make(one, name, theirs);
+                assert_eq!(made.map(|_| ()), expected.map(|_| ()), "{at}");
+                inos.extend(made.ok());
+            }
+            30..42 => assert_eq!(rig.link(inos[any], inos[other], to), model.link(any, other, to), "{at}"),
+            42..55 => assert_eq!(rig.unlink(inos[one], name), model.unlink(one, name), "{at}"),
+            55..65 => assert_eq!(rig.rmdir(inos[one], name), model.rmdir(one, name), "{at}"),
+            65..88 => {
+                let flags = [0, 0, 0, rename_flag::NO_REPLACE, rename_flag::EXCHANGE][dice.below(5)];
+                let found = rig.rename((inos[one], name), (inos[other], to), flags);
+                let (no_replace, exchange) = (flags == rename_flag::NO_REPLACE, flags == rename_flag::EXCHANGE);
+                assert_eq!(found, model.rename((one, name), (other, to), no_replace, exchange), "{at}");
+            }
+            88..92 => assert_eq!(rig.open(inos[any]), model.open(any), "{at}"),
+            92..95 => {
+                if model.nodes[any].opens > 0 {
+                    model.nodes[any].opens -= 1;
+                    assert_eq!(rig.close(inos[any]), Ok(()), "{at}");
+                }
+            }
+            _ => {
+                // Growing after shrinking waits for data to go, which nobody removes here.
+                let size = model.nodes[any].size + dice.below(10_000) as u64;
+                assert_eq!(rig.resize(inos[any], size), model.resize(any, size), "{at}");
+            }
+        }
+        if step % 50 == 0 || step + 1 == steps {
+            rig.check();
+            compare(&mut rig, &model, &inos, &at);
+        }
+    }
+}
+
+fn compare(rig: &mut Rig, model: &Model, inos: &[Ino], at: &str) {
+    for (id, node) in model.nodes.iter().enumerate() {
+        if node.gone {
+            continue;
+        }
+        let shown = rig.stat(inos[id]);
+        if node.names == 0 && node.opens == 0 {
+            continue;
+        }
+        let shown = shown.unwrap_or_else(|errno| panic!("{at}: {id} ({}) is not there: {errno}", inos[id]));
+        if node.kind != Kind::Directory {
+            assert_eq!((shown.inode.links, shown.inode.size), (node.names, node.size), "{at}: {id}");
+            continue;
+        }
+        let head = shown.head.expect("a directory has one");
+        let directories = node.entries.values().filter(|id| model.nodes[**id].kind == Kind::Directory).count();
+        assert_eq!((head.entries, head.directories), (node.entries.len() as u64, directories as u64), "{at}: {id}");
+        for bytes_max in [1, 400, 1 << 20] {
+            let mut listed: Vec<_> =
+                rig.list(inos[id], bytes_max).into_iter().map(|(name, node)| (name, node.inode.ino)).collect();
+            listed.sort();
+            let expected: Vec<_> = node.entries.iter().map(|(name, id)| (name.clone(), inos[*id])).collect();
+            assert_eq!(listed, expected, "{at}: {id}");
+        }
+    }
+}
+
+#[test]
+fn histories_are_what_posix_says() {
+    for seed in 0..60 {
+        history(seed, 1_500);
+    }
+}
+
+/// What is replayed gives what was there, and replayed twice gives it again.
+#[test]
+fn the_journal_gives_the_tree_back() {
+    let mut rig = Rig::new();
+    let mut again = Rig::new();
+    let mut dice = Dice(11);
+    let mut dirs = vec![Ino::ROOT];
+    for n in 0..2_000 {
+        let dir = dirs[dice.below(dirs.len())];
+        let (name, to) = (format!("n{}", dice.below(30)), format!("n{}", dice.below(30)));
+        let other = dirs[dice.below(dirs.len())];
+        match dice.below(6) {
+            0 => dirs.extend(rig.make(dir, &name, FileKind::Directory {}).ok().filter(|_| n < 300)),
+            1 | 2 => drop(rig.make(dir, &name, FileKind::File {})),
+            3 => drop(rig.unlink(dir, &name)),
+            4 => drop(rig.rename((dir, &name), (other, &to), 0)),
+            _ => {
+                if let Ok(node) = rig.lookup(dir, &name) {
+                    let _ = rig.link(node.inode.ino, other, &to);
+                }
+            }
+        }
+    }
+    rig.check();
+    for round in 0..2 {
+        for change in rig.journal.clone() {
+            again.tree.apply(change);
+        }
+        if round == 0 {
+            again.check();
+        }
+        assert_eq!(again.tree.len(), rig.tree.len(), "round {round}");
+    }
+    for dir in dirs {
+        let here = rig.stat(dir).is_ok();
+        assert_eq!(again.stat(dir).is_ok(), here);
+        if here {
+            assert_eq!(again.list(dir, 1 << 20), rig.list(dir, 1 << 20));
+        }
+    }
+}
+
+/// A file with two names is one file, whichever name goes first; one more name or less changes no directory's
+/// time but that of the name.
+#[test]
+fn a_file_with_two_names_is_one_file() {
+    let mut rig = Rig::new();
+    let (one, other) = (rig.directory(Ino::ROOT, "one"), rig.directory(Ino::ROOT, "other"));
+    let file = rig.file(one, "f");
+    rig.resize(file, 100).expect("a file has a size");
+    let before = rig.stat(one).expect("there").head.expect("a directory").mtime;
+    rig.link(file, other, "g").expect("a second name");
+    assert_eq!(rig.stat(one).expect("there").head.expect("a directory").mtime, before, "its entry stands for the same");
+    for (dir, name) in [(one, "f"), (other, "g")] {
+        let node = rig.lookup(dir, name).expect("there");
+        assert_eq!((node.inode.ino, node.inode.links, node.inode.size), (file, 2, 100));
+    }
+    rig.unlink(one, "f").expect("a name goes");
+    let node = rig.lookup(other, "g").expect("there");
+    assert_eq!((node.inode.ino, node.inode.links), (file, 1));
+    rig.unlink(other, "g").expect("the last name goes");
+    let key = Name::from(&*file.to_string());
+    let stray = rig.tree.list(Ino::strays(crate::rig::RANK), nacre_types::Frag::WHOLE, 0).expect("here").next();
+    assert!(matches!(stray, Some((_, name, Entry::Inode { .. })) if *name == key), "its data is to be removed");
+    rig.check();
+}
+
+/// What was cut off must not come back when a file grows again.
+#[test]
+fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
+    use nacre_mds::evaluate::{Setting, Verdict, evaluate};
+    use nacre_mds::form::message::{FsCall, FsChanges};
+    let mut rig = Rig::new();
+    let file = rig.file(Ino::ROOT, "f");
+    rig.resize(file, 10_000).expect("larger");
+    rig.resize(file, 10).expect("smaller");
+    let inode = rig.stat(file).expect("there").inode;
+    assert_eq!((inode.size, stale_to(&inode)), (10, 10_000));
+    let call = FsCall::Set { ino: file, changes: FsChanges { size: Some(11), ..FsChanges::default() } };
+    let setting = Setting {
+        rank: crate::rig::RANK,
+        now: nacre_mds::form::Stamp(1),
+        ino: Ino::given(crate::rig::RANK, rig.serial),
+        layout: crate::rig::LAYOUT,
+        is_open: &|_| false,
+    };
+    assert_eq!(evaluate(&rig.tree, &call, &setting), Verdict::Busy(file));
+    rig.resize(file, 5).expect("still smaller");
+    assert_eq!(stale_to(&rig.stat(file).expect("there").inode), 10_000, "the whole of it");
+}
+
+/// Bounds of a directory are of all that is below it, and moving into it is adding to it.
+#[test]
+fn a_directory_with_a_bound_takes_no_more() {
+    use nacre_mds::form::Rare;
+    let mut rig = Rig::new();
+    let dir = rig.directory(Ino::ROOT, "bounded");
+    let below = rig.directory(dir, "below");
+    let inode = rig.stat(dir).expect("there").inode;
+    let rare = Rare { files_max: Some(3), bytes_max: Some(1_000), ..Rare::default() };
+    let bounded = nacre_mds::form::Inode { rare: Some(std::sync::Arc::new(rare)), ..inode };
+    let head = rig.tree.sum(dir);
+    rig.tree.apply(nacre_mds::change::Change::Set {
+        dir: Ino::ROOT,
+        frag: nacre_types::Frag::WHOLE,
+        name: Name::from("bounded"),
+        entry: Entry::Inode { inode: bounded, head: Some(head) },
+    });
+    let file = rig.file(below, "1");
+    rig.file(below, "2");
+    assert_eq!(rig.make(below, "3", FileKind::File {}), Err(122));
+    assert_eq!(rig.make(Ino::ROOT, "3", FileKind::File {}).map(|_| ()), Ok(()));
+    assert_eq!((rig.resize(file, 1_000), rig.resize(file, 1_001)), (Ok(()), Err(122)));
+    assert_eq!(rig.rename((Ino::ROOT, "3"), (below, "3"), 0), Err(122), "moving in is adding");
+    rig.unlink(below, "2").expect("there");
+    assert_eq!(rig.rename((Ino::ROOT, "3"), (below, "3"), 0), Ok(()));
+    rig.check();
+}
+
+/// A directory gives its group, and the bit that says so to directories below it.
+#[test]
+fn a_directory_with_the_bit_gives_its_group() {
+    let mut rig = Rig::new();
+    let dir = rig.make_with(Ino::ROOT, "d", FileKind::Directory {}, 0o2775).expect("made");
+    assert_eq!(rig.stat(dir).expect("there").inode.gid, 8);
+    let parent = nacre_mds::form::message::FsChanges { gid: Some(99), ..Default::default() };
+    rig.ask(&nacre_mds::form::message::FsCall::Set { ino: dir, changes: parent });
+    let below = rig.directory(dir, "below");
+    let file = rig.file(below, "f");
+    let (below, file) = (rig.stat(below).expect("there").inode, rig.stat(file).expect("there").inode);
+    assert_eq!((below.gid, below.mode & 0o2000, file.gid, file.mode), (99, 0o2000, 99, 0o644));
+}

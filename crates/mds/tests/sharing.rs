@@ -1,0 +1,204 @@
+//! Two clients of one directory: what one was told early is nothing to the other.
+
+use crate::objects::{Objects, config};
+use nacre_mds::form::message::{FsAgain, FsAnswer, FsCall, FsReply, FsRequest};
+use nacre_mds::form::{FileKind, Stamp};
+use nacre_mds::mds::{Mds, Say, first_objects};
+use nacre_types::{ClientId, Ino, Instance, Name, Time};
+use std::time::Duration;
+
+const ANNA: ClientId = ClientId(1);
+const BERT: ClientId = ClientId(2);
+
+struct Two {
+    objects: Objects,
+    mds: Mds,
+    now: Time,
+    said: Vec<(ClientId, Say)>,
+}
+
+fn make(name: &str) -> FsCall {
+    FsCall::Make {
+        dir: Ino::ROOT,
+        name: Name::from(name),
+        kind: FileKind::File {},
+        mode: 0o644,
+        uid: 1,
+        gid: 1,
+        target: bytes::Bytes::new(),
+        device: 0,
+        exclusive: true,
+        open: false,
+    }
+}
+
+impl Two {
+    fn new() -> Self {
+        let mut objects = Objects::new();
+        first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
+        let mut two = Self { objects, mds: Mds::open(config()), now: Time(1), said: Vec::new() };
+        two.settle();
+        two.come();
+        two.mds.on_caught_up(ANNA);
+        two.mds.on_caught_up(BERT);
+        // The root is in memory from here on.
+        two.ask(ANNA, 90, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("nothing") });
+        two.settle();
+        assert!(two.reply(ANNA, 90).is_some());
+        two.said.clear();
+        two
+    }
+    fn come(&mut self) {
+        for client in [ANNA, BERT] {
+            self.mds.on_session(client, Instance(1), &[]);
+        }
+        self.settle();
+    }
+    /// A turn in which no operation on an object ends.
+    fn turn(&mut self) {
+        self.now = self.now + Duration::from_millis(1);
+        self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
+    }
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            self.turn();
+            self.objects.work(100);
+        }
+    }
+    fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
+        self.mds.on_request(client, FsRequest { number, safe_below: 1, again: None, call });
+        self.turn();
+    }
+    /// What a client was told of a request, if it was.
+    fn reply(&self, client: ClientId, number: u64) -> Option<&FsReply> {
+        self.said.iter().find_map(|(who, say)| match say {
+            Say::Reply(reply) if *who == client && reply.number == number => Some(reply),
+            _ => None,
+        })
+    }
+}
+
+/// The server and the first client could die in the next moment: the second would have seen what never was.
+#[test]
+fn what_is_not_safe_is_shown_to_its_maker_only() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    let early = two.reply(ANNA, 1).expect("at once");
+    assert!(!early.safe && matches!(early.answer, FsAnswer::Node { made: true, .. }), "{early:?}");
+    let lookup = || FsCall::Lookup { dir: Ino::ROOT, name: Name::from("x") };
+    two.ask(ANNA, 2, lookup());
+    assert!(two.reply(ANNA, 2).is_some(), "its own");
+    let asks = [lookup(), FsCall::List { dir: Ino::ROOT, after: 0, bytes_max: 1000 }, make("x"), make("y")];
+    for (number, call) in (1..).zip(asks) {
+        two.ask(BERT, number, call);
+        assert_eq!(two.reply(BERT, number), None, "{number}");
+    }
+    two.settle();
+    for number in 1..=4 {
+        let reply = two.reply(BERT, number).expect("now it is safe");
+        assert!(reply.safe || number == 4, "{reply:?}");
+    }
+    assert!(matches!(two.reply(BERT, 3).expect("answered").answer, FsAnswer::Failed { errno: 17 }));
+    let told = two.said.iter().any(|(who, say)| matches!(say, Say::Safe(safe) if *who == ANNA && safe.numbers == [1]));
+    assert!(told, "{:?}", two.said);
+}
+
+/// A request that is sent again while its answer is held is not answered early for that.
+#[test]
+fn asking_again_shows_nothing_earlier() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    for _ in 0..3 {
+        two.ask(BERT, 1, make("y"));
+        assert_eq!(two.reply(BERT, 1), None);
+    }
+    two.settle();
+    assert!(matches!(two.reply(BERT, 1).expect("answered").answer, FsAnswer::Node { made: true, .. }));
+}
+
+/// A name that one client was told it has is not given to another one that asks the next holder first.
+#[test]
+fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    let FsReply { stamp, answer: FsAnswer::Node { node, .. }, .. } = two.reply(ANNA, 1).expect("early").clone() else {
+        panic!("made")
+    };
+    // Nothing of it reached the journal.
+    two.objects.crash(0);
+    two.said.clear();
+    two.mds = Mds::open(config());
+    two.settle();
+    two.come();
+    two.ask(BERT, 1, make("x"));
+    two.mds.on_caught_up(BERT);
+    two.settle();
+    assert_eq!(two.reply(BERT, 1), None, "the first client may have been told that it has this name");
+    let again = Some(FsAgain { stamp, made: node.inode.ino });
+    two.mds.on_request(ANNA, FsRequest { number: 1, safe_below: 1, again, call: make("x") });
+    two.settle();
+    let FsAnswer::Node { node: same, made: true } = &two.reply(ANNA, 1).expect("again").answer else { panic!("made") };
+    assert_eq!(*same, node, "as it was told");
+    two.mds.on_caught_up(ANNA);
+    two.settle();
+    assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Failed { errno: 17 }));
+}
+
+/// One that does not come back is waited for so long, and no longer.
+#[test]
+fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    two.objects.crash(0);
+    two.said.clear();
+    two.mds = Mds::open(config());
+    two.settle();
+    two.mds.on_session(BERT, Instance(1), &[]);
+    two.mds.on_caught_up(BERT);
+    two.ask(BERT, 1, make("x"));
+    two.settle();
+    assert_eq!(two.reply(BERT, 1), None);
+    let due = two.mds.next_deadline();
+    assert!(due.since(two.now) <= Duration::from_secs(5), "{due:?}");
+    two.now = due;
+    two.settle();
+    assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Node { made: true, .. }));
+    // It is a client no more: it must come anew, and what it was told is void.
+    two.said.clear();
+    two.ask(ANNA, 2, make("z"));
+    two.settle();
+    assert_eq!(two.reply(ANNA, 2), None);
+}
+
+/// A file without a name is there while it is open, across a takeover too, and its data as long.
+#[test]
+fn an_open_file_outlives_its_names_and_its_server() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let ino = node.inode.ino;
+    two.ask(ANNA, 2, FsCall::Open { ino });
+    two.ask(ANNA, 3, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
+    two.settle();
+    let stat = |two: &mut Two, number| {
+        two.ask(ANNA, number, FsCall::Stat { ino });
+        two.settle();
+        match &two.reply(ANNA, number).expect("answered").answer {
+            FsAnswer::Node { node, .. } => Some(node.inode.links),
+            _ => None,
+        }
+    };
+    assert_eq!(stat(&mut two, 4), Some(0));
+    two.objects.crash(0);
+    two.mds = Mds::open(config());
+    two.settle();
+    two.mds.on_session(ANNA, Instance(1), &[(ino, 1)]);
+    two.mds.on_session(BERT, Instance(1), &[]);
+    two.mds.on_caught_up(ANNA);
+    two.mds.on_caught_up(BERT);
+    two.settle();
+    assert_eq!(stat(&mut two, 5), Some(0), "it said that it has it open");
+    two.ask(ANNA, 6, FsCall::Close { ino, size: 0, mtime: Stamp(0) });
+    two.settle();
+    assert_eq!(stat(&mut two, 7), None, "nobody has it any more");
+}
