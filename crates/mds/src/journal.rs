@@ -117,6 +117,8 @@ pub struct Journal {
     under_way: Option<(u64, u64)>,
     /// All batches below are safe.
     safe: u64,
+    /// The open batch is to be written even if there is nothing in it.
+    announced: bool,
 }
 
 impl Journal {
@@ -124,9 +126,14 @@ impl Journal {
     #[must_use]
     pub fn behind(next: u64, object: u64, serial: u64) -> Self {
         let open = Batch { sequence: next, serial, ..Batch::default() };
-        Self { open, open_bytes: 0, object, length: 0, under_way: None, safe: next }
+        Self { open, open_bytes: 0, object, length: 0, under_way: None, safe: next, announced: false }
     }
 
+    /// The open batch is written in any case: it says from where on this holder gives serials. Its number.
+    pub const fn announce(&mut self) -> u64 {
+        self.announced = true;
+        self.open.sequence
+    }
     /// The next serial to be given.
     #[must_use]
     pub const fn serial(&self) -> u64 {
@@ -154,7 +161,8 @@ impl Journal {
         self.open.sequence
     }
     fn is_empty(&self) -> bool {
-        self.open.changes.is_empty() && self.open.answers.is_empty() && self.open.clients.is_empty()
+        let Batch { changes, answers, clients, .. } = &self.open;
+        !self.announced && changes.is_empty() && answers.is_empty() && clients.is_empty()
     }
     /// Whether the open batch has as much as one append may carry: nothing more is to be changed until it has left.
     #[must_use]
@@ -189,7 +197,7 @@ impl Journal {
         let (sequence, serial) = (self.open.sequence, self.open.serial);
         let next = Batch { sequence: sequence + 1, serial, ..Batch::default() };
         let bytes = std::mem::replace(&mut self.open, next).frame();
-        self.open_bytes = 0;
+        (self.open_bytes, self.announced) = (0, false);
         self.under_way = Some((sequence, bytes.len() as u64));
         Some((self.object, bytes))
     }

@@ -135,6 +135,8 @@ pub struct Mds {
     /// Clients of the rank's last holder that have not sent again what was not safe, and until when that is waited for.
     expected: BTreeSet<ClientId>,
     quiet_until: Time,
+    /// The batch that says that this holder has the rank: nothing is answered before it is safe.
+    since: u64,
     /// Who changed a directory or inode, in which batch, until that is safe; nobody, if several did.
     fresh: BTreeMap<Ino, (Option<ClientId>, u64)>,
     /// Answers that wait until a batch is safe.
@@ -166,6 +168,7 @@ impl Mds {
             removing: Removing::default(),
             expected: BTreeSet::new(),
             quiet_until: Time::ZERO,
+            since: 0,
             fresh: BTreeMap::new(),
             held: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -321,6 +324,9 @@ impl Mds {
     // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn serve(&mut self) {
+        if self.journal.safe() <= self.since {
+            return;
+        }
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();
         let quiet = self.is_quiet();
@@ -701,6 +707,8 @@ impl Mds {
         }
         // Numbers that were told and are in no batch come with what is sent again.
         self.journal = Journal::behind(next, object, if next == 0 { serial } else { serial + EARLY_MAX });
+        // The next holder is to see from where on this one told numbers, or both would tell the same.
+        self.since = self.journal.announce();
         self.expected = self.sessions.keys().copied().collect();
         self.quiet_until = self.now + GRACE;
         let _ = self.seek(Missing::Fragment(Ino::strays(self.config.rank), Frag::WHOLE));

@@ -144,6 +144,47 @@ fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe
     assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Failed { errno: 17 }));
 }
 
+/// A holder told a number and died before anything of it was in the journal. The next one began with the same
+/// numbers, and gave it to another client's request, which had not been answered: two files were one.
+/// (`crash.rs` found it, with a server that dies twice within a few milliseconds.)
+#[test]
+fn no_two_holders_tell_one_number() {
+    let mut two = Two::new();
+    let take_over = |two: &mut Two| {
+        two.objects.crash(0);
+        two.said.clear();
+        two.mds = Mds::open(config());
+        two.settle();
+        two.come();
+    };
+    let made = |two: &Two, client| match &two.reply(client, 1).expect("answered").answer {
+        FsAnswer::Node { node, made: true } => node.inode.ino,
+        other => panic!("{other:?}"),
+    };
+    let again = |two: &mut Two, client, again, name| {
+        two.mds.on_request(client, FsRequest { number: 1, safe_below: 1, again: Some(again), call: make(name) });
+        // Until it is answered: the append that makes it safe is under way then, and not done.
+        for _ in 0..20 {
+            two.turn();
+            if two.reply(client, 1).is_some() {
+                break;
+            }
+            two.objects.work(100);
+        }
+    };
+    take_over(&mut two);
+    again(&mut two, ANNA, FsAgain::default(), "a");
+    let (told, stamp) = (made(&two, ANNA), two.reply(ANNA, 1).expect("early").stamp);
+    assert!(!two.reply(ANNA, 1).expect("early").safe);
+    take_over(&mut two);
+    again(&mut two, BERT, FsAgain::default(), "b");
+    again(&mut two, ANNA, FsAgain { stamp, made: told }, "a");
+    two.settle();
+    assert_eq!(made(&two, ANNA), told);
+    assert_ne!(made(&two, BERT), told);
+    two.mds.tree().check();
+}
+
 /// One that does not come back is waited for so long, and no longer.
 #[test]
 fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
