@@ -23,24 +23,8 @@ fn resident() -> u64 {
 fn main() {
     let layout = Layout { pool: PoolId(2), unit: 4 << 20, count: 1, object: 4 << 20 };
     let mut tree = Tree::default();
-    let root = Inode {
-        ino: Ino::ROOT,
-        kind: FileKind::Directory {},
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        size: 0,
-        atime: Stamp(1),
-        mtime: Stamp(1),
-        ctime: Stamp(1),
-        btime: Stamp(1),
-        change: 1,
-        layout: None,
-        rare: None,
-    };
     let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
-    let entry = Entry::Inode { inode: root, head: Some(Head::default()) };
+    let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Head::default()) };
     tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
     tree.load(Ino::ROOT, Frag::WHOLE, Head::default(), Vec::new());
 

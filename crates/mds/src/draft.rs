@@ -63,18 +63,18 @@ impl<'a> Draft<'a> {
     /// A name stands for this from now on; `before` is what it stood for.
     pub fn set(&mut self, dir: Ino, name: &Name, entry: Entry, before: Option<&Entry>) {
         let frag = self.tree.frag_of(dir, name);
-        let (old, new) = (before.map(|before| self.weight(before)), self.weight(&entry));
-        let is_directory = |entry: &Entry| matches!(entry, Entry::Inode { inode, .. } if inode.is_directory());
-        let counts = (before.map(is_directory), Some(is_directory(&entry)));
-        self.changes.push(Change::Set { dir, frag, name: name.clone(), entry });
-        self.count(dir, frag, counts);
-        self.carry(dir, frag, old.unwrap_or_default(), new);
+        self.count(dir, frag, (before.map(Entry::is_directory), Some(entry.is_directory())));
+        self.write(dir, frag, name, entry, before);
     }
 
     /// A name stands for the same in another form: nothing that its directory shows has changed.
     pub fn swap(&mut self, dir: Ino, name: &Name, entry: Entry, before: &Entry) {
-        let frag = self.tree.frag_of(dir, name);
-        let (old, new) = (self.weight(before), self.weight(&entry));
+        self.write(dir, self.tree.frag_of(dir, name), name, entry, Some(before));
+    }
+
+    fn write(&mut self, dir: Ino, frag: Frag, name: &Name, entry: Entry, before: Option<&Entry>) {
+        let old = before.map(|before| self.weight(before)).unwrap_or_default();
+        let new = self.weight(&entry);
         self.changes.push(Change::Set { dir, frag, name: name.clone(), entry });
         self.carry(dir, frag, old, new);
     }
@@ -83,9 +83,8 @@ impl<'a> Draft<'a> {
     pub fn remove(&mut self, dir: Ino, name: &Name, before: &Entry) {
         let frag = self.tree.frag_of(dir, name);
         let old = self.weight(before);
-        let was_directory = matches!(before, Entry::Inode { inode, .. } if inode.is_directory());
         self.changes.push(Change::Remove { dir, frag, name: name.clone() });
-        self.count(dir, frag, (Some(was_directory), None));
+        self.count(dir, frag, (Some(before.is_directory()), None));
         self.carry(dir, frag, old, Weight::default());
     }
     /// The same, with what it stood for looked up.
@@ -104,13 +103,9 @@ impl<'a> Draft<'a> {
     /// An inode has changed, where it is.
     pub fn put(&mut self, inode: Inode) -> Step<()> {
         let (dir, name) = self.tree.place(inode.ino).ok_or(Stop::Wants(Missing::Inode(inode.ino)))?;
-        let (name, frag) = (name.clone(), self.tree.frag_of(dir, name));
-        let Found::Entry(before) = self.tree.find(dir, &name) else { unreachable!("it was just found") };
+        let Found::Entry(before) = self.tree.find(dir, name) else { unreachable!("it was just found") };
         let Entry::Inode { head, .. } = before else { unreachable!("references have no place") };
-        let (old, entry) = (self.weight(before), Entry::Inode { head: *head, inode });
-        let new = self.weight(&entry);
-        self.changes.push(Change::Set { dir, frag, name, entry });
-        self.carry(dir, frag, old, new);
+        self.swap(dir, name, Entry::Inode { head: *head, inode }, before);
         Ok(())
     }
 

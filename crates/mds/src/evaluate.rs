@@ -27,9 +27,9 @@ use std::sync::Arc;
 pub mod errno {
     pub const EPERM: u16 = 1;
     pub const ENOENT: u16 = 2;
+    pub const EIO: u16 = 5;
     pub const E2BIG: u16 = 7;
     pub const EEXIST: u16 = 17;
-    pub const EXDEV: u16 = 18;
     pub const ENOTDIR: u16 = 20;
     pub const EISDIR: u16 = 21;
     pub const EINVAL: u16 = 22;
@@ -38,6 +38,8 @@ pub mod errno {
     pub const ENAMETOOLONG: u16 = 36;
     pub const ENOTEMPTY: u16 = 39;
     pub const ENODATA: u16 = 61;
+    /// Of a number that this server knows nothing of: to be looked up by its path.
+    pub const ESTALE: u16 = 116;
     pub const EDQUOT: u16 = 122;
 }
 use errno::*;
@@ -167,13 +169,12 @@ impl Run<'_> {
             FsCall::Unlink { dir, name, directory } => {
                 self.directory(*dir)?;
                 let entry = self.entry(*dir, name)?;
-                match (entry.kind(), directory) {
-                    (FileKind::Directory {}, false) => return Err(Stop::Fail(EISDIR)),
-                    (FileKind::Directory {}, true) => {}
-                    (_, true) => return Err(Stop::Fail(ENOTDIR)),
-                    (_, false) => {}
+                match (entry.is_directory(), directory) {
+                    (true, false) => return Err(Stop::Fail(EISDIR)),
+                    (false, true) => return Err(Stop::Fail(ENOTDIR)),
+                    _ => {}
                 }
-                let left = self.unname(*dir, name, &entry)?;
+                let left = self.unname(&entry)?;
                 self.draft.remove(*dir, name, &entry);
                 Ok(FsAnswer::Node { node: FsNode { inode: left, head: None }, made: false })
             }
@@ -312,23 +313,12 @@ impl Run<'_> {
         }
         let ino = self.setting.ino;
         self.took_ino = true;
-        let now = self.setting.now;
         let rare = Rare { target: made.target.clone(), device: made.device, ..Rare::default() };
         let inode = Inode {
-            ino,
-            kind: made.kind,
-            mode,
-            uid,
-            gid,
-            links: 1,
             size: made.target.len() as u64,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            change: 1,
             layout: matches!(made.kind, FileKind::File {}).then_some(self.setting.layout),
             rare: (rare != Rare::default()).then(|| Arc::new(rare)),
+            ..Inode::new(ino, made.kind, mode, (uid, gid), self.setting.now)
         };
         if open && inode.is_file() {
             self.opened = Some((ino, true));
@@ -378,7 +368,7 @@ impl Run<'_> {
 
     /// What follows for an inode when one of its names goes; the name itself is left to the caller.
     /// The inode as it is then.
-    fn unname(&mut self, dir: Ino, name: &Name, entry: &Entry) -> Step<Inode> {
+    fn unname(&mut self, entry: &Entry) -> Step<Inode> {
         let mut inode = self.resolve(entry)?;
         if inode.is_directory() {
             if self.draft.sum(inode.ino).entries > 0 {
@@ -388,7 +378,6 @@ impl Run<'_> {
             self.draft.end_directory(inode.ino);
             return Ok(inode);
         }
-        debug_assert!(self.tree.find(dir, name) != Found::Nothing);
         inode.links = inode.links.saturating_sub(1);
         self.touch(&mut inode);
         let home = entry.home();
@@ -424,8 +413,7 @@ impl Run<'_> {
         if flags == rename_flag::EXCHANGE && target.is_none() {
             return Err(Stop::Fail(ENOENT));
         }
-        let is_directory = |entry: &Entry| matches!(entry.kind(), FileKind::Directory {});
-        if is_directory(&source) && self.tree.is_below(to.0, source.ino()) {
+        if source.is_directory() && self.tree.is_below(to.0, source.ino()) {
             return Err(Stop::Fail(EINVAL));
         }
         if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
@@ -433,7 +421,7 @@ impl Run<'_> {
         }
         if let Some(target) = &target {
             if flags == rename_flag::EXCHANGE {
-                if is_directory(target) && self.tree.is_below(from.0, target.ino()) {
+                if target.is_directory() && self.tree.is_below(from.0, target.ino()) {
                     return Err(Stop::Fail(EINVAL));
                 }
                 self.draft.room_to_move(&source, from.0, to.0)?;
@@ -443,15 +431,12 @@ impl Run<'_> {
                 self.draft.set(from.0, from.1, other, Some(&source));
                 return Ok(FsAnswer::Done {});
             }
-            match (is_directory(&source), is_directory(target)) {
+            match (source.is_directory(), target.is_directory()) {
                 (true, false) => return Err(Stop::Fail(ENOTDIR)),
-                (false, true) => {
-                    // Whichever of the two a caller looks at first.
-                    return Err(Stop::Fail(EISDIR));
-                }
+                (false, true) => return Err(Stop::Fail(EISDIR)),
                 _ => {}
             }
-            self.unname(to.0, to.1, target)?;
+            self.unname(target)?;
         }
         self.draft.room_to_move(&source, from.0, to.0)?;
         let moved = self.moved(&source)?;
@@ -511,11 +496,9 @@ impl Run<'_> {
             if size > inode.size {
                 self.grow(&mut inode, size)?;
             } else if size < inode.size {
+                let before = std::mem::replace(&mut inode.size, size);
                 let rare = rare_of(&mut inode);
-                let stale = rare.stale_to;
-                let before = inode.size;
-                rare_of(&mut inode).stale_to = stale.max(before);
-                inode.size = size;
+                rare.stale_to = rare.stale_to.max(before);
             }
             inode.mtime = inode.mtime.max(now);
         }

@@ -6,7 +6,7 @@
 //!          └▶ evaluate ─▶ lacks a fragment: read, then evaluated again
 //!                      └▶ done: applied, journaled; answered at once, and told when it is safe
 //! ```
-//! What another client changed and is not safe yet is shown to nobody else: an answer that rests on it waits
+//! What is not safe yet is shown only to the client that changed it: an answer to another one that rests on it waits
 //! (`held`). What a client changed itself it is shown at once.
 //!
 //! Not yet: directories are not written, so the journal is not trimmed; nothing is forgotten for want of
@@ -16,10 +16,11 @@
 //! journal in the order in which they were made.
 
 use crate::change::Change;
+use crate::evaluate::errno::{EIO, ESTALE};
 use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
 use crate::form::entry::{entry_key, entry_name};
 use crate::form::message::{FS_WINDOW, FsAnswer, FsCall, FsReply, FsRequest, FsSafe};
-use crate::form::{Entry, FileKind, Head, Inode, Layout, Stamp};
+use crate::form::{Entry, Head, Inode, Layout, Stamp};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::overlay::Overlay;
 use crate::removing::Removing;
@@ -39,10 +40,6 @@ const GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 const EARLY_MAX: u64 = 1 << 18;
 /// Entries read at a time.
 const PAGE: u32 = 1000;
-/// Something that should be there is not, or is damaged.
-const EIO: u16 = 5;
-/// There is nothing of that number that this server knows of: to be looked up by its path.
-const ESTALE: u16 = 116;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -137,7 +134,7 @@ pub struct Mds {
     quiet_until: Time,
     /// The batch that says that this holder has the rank: nothing is answered before it is safe.
     since: u64,
-    /// Who changed a directory or inode, in which batch, until that is safe; nobody, if several did.
+    /// Who changed a directory or inode, in which batch, until that is safe; `None`, if several did.
     fresh: BTreeMap<Ino, (Option<ClientId>, u64)>,
     /// Answers that wait until a batch is safe.
     held: BTreeMap<u64, Vec<(ClientId, FsReply, Option<u64>)>>,
@@ -243,7 +240,6 @@ impl Mds {
         for (ino, times) in self.sessions.values().flat_map(|session| &session.opens) {
             *self.opens.entry(*ino).or_default() += times;
         }
-        self.remove_data();
     }
     /// Whether clients may still send again what was not safe: until then nothing new is done.
     fn is_quiet(&self) -> bool {
@@ -283,14 +279,20 @@ impl Mds {
             self.on_completion(completion);
         }
         if self.is_live() {
-            self.remove_data();
             if !self.is_quiet() && !self.expected.is_empty() {
                 // They did not come: they are clients no more, and others have waited for long enough.
                 std::mem::take(&mut self.expected).into_iter().for_each(|client| self.on_leave(client));
                 self.try_again = true;
             }
-            while std::mem::take(&mut self.try_again) {
-                self.serve();
+            loop {
+                while std::mem::take(&mut self.try_again) {
+                    self.serve();
+                }
+                // Once for all that was served: it looks at every file that waits for its removal.
+                self.remove_data();
+                if !self.try_again {
+                    break;
+                }
             }
             if let Some((object, bytes)) = self.journal.next_append() {
                 let length = bytes.len() as u64;
@@ -410,7 +412,7 @@ impl Mds {
             Some((ino, false)) => {
                 let had = self.sessions.get_mut(&client).is_some_and(|session| take_one(&mut session.opens, ino));
                 if had {
-                    self.close(ino);
+                    take_one(&mut self.opens, ino);
                 }
             }
             None => {}
@@ -419,12 +421,6 @@ impl Mds {
             Some(after) => self.held.entry(after).or_default().push((client, reply, batch)),
             None => self.out.push((client, Say::Reply(reply))),
         }
-        self.remove_data();
-    }
-
-    fn close(&mut self, ino: Ino) {
-        take_one(&mut self.opens, ino);
-        self.remove_data();
     }
 
     /// The batch that must be safe before this is answered: it has what another client changed.
@@ -629,7 +625,6 @@ impl Mds {
     fn part_removed(&mut self, ino: Ino) {
         self.removing.part_gone(ino);
         self.remove_parts(ino);
-        self.remove_data();
     }
 
     fn on_appended(&mut self) {
@@ -719,25 +714,9 @@ impl Mds {
 /// What a file system begins with: the objects of the root and of the hidden directories of its first rank.
 #[must_use]
 pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
-    let root = Inode {
-        ino: Ino::ROOT,
-        kind: FileKind::Directory {},
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        size: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        change: 1,
-        layout: None,
-        rare: None,
-    };
     let empty = Head { mtime: now, ..Head::default() };
     let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
-    let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode: root, head: Some(empty) });
+    let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode: Inode::root(now), head: Some(empty) });
     let key = Bytes::copy_from_slice(key.as_bytes());
     let (links, strays) = (Ino::links(config.rank), Ino::strays(config.rank));
     let objects = [(Ino::TOP, top, vec![(key, entry.to_bytes().into())])];

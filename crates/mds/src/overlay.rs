@@ -1,7 +1,7 @@
 //! What a journal that was read says of fragments that are not in memory yet.
 //!
 //! Taking a rank over reads its journal and nothing else; what a fragment's object has is put
-//! together with this when somebody asks for the fragment.
+//! together with this when a request wants the fragment.
 
 use crate::change::Change;
 use crate::form::{Entry, Head};
@@ -49,7 +49,7 @@ impl Overlay {
     }
 
     /// In which fragment an inode's entry is, if a part says so. (It may have said so before a later one
-    /// took it away: whoever reads that finds nothing.)
+    /// took it away: a request that reads that finds nothing.)
     #[must_use]
     pub fn place(&self, ino: Ino) -> Option<(Ino, Frag)> {
         self.places.get(&ino).copied()

@@ -1,4 +1,4 @@
-//! Which files have data that is to be removed: those that no name leads to and nobody has open, and
+//! Which files have data that is to be removed: those that no name leads to and no client has open, and
 //! those that were truncated.
 //!
 //! The namespace says it (a stray's entry, an inode's `stale_to`), so it is known again after a

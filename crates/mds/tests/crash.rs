@@ -2,7 +2,7 @@
 
 use crate::model::{Kind, Model};
 use crate::objects::{Objects, config};
-use crate::rig::Dice;
+use crate::rig::{Dice, make_call};
 use nacre_mds::form::message::{FsAgain, FsAnswer, FsCall, FsChanges, FsReply, FsRequest, rename_flag};
 use nacre_mds::form::{FileKind, Stamp, name_hash};
 use nacre_mds::mds::{Mds, Say, data_name, first_objects};
@@ -66,22 +66,14 @@ impl Client {
     fn call(&self, step: Step) -> FsCall {
         let name = |n: usize| Name::from(NAMES[n]);
         match step {
-            Step::Make(dir, n, kind) => FsCall::Make {
-                dir: self.inos[dir],
-                name: name(n),
-                kind: match kind {
+            Step::Make(dir, n, kind) => {
+                let kind = match kind {
                     Kind::File => FileKind::File {},
                     Kind::Directory => FileKind::Directory {},
                     Kind::Symlink => FileKind::Symlink {},
-                },
-                mode: 0o755,
-                uid: 1,
-                gid: 1,
-                target: bytes::Bytes::new(),
-                device: 0,
-                exclusive: true,
-                open: false,
-            },
+                };
+                make_call(self.inos[dir], NAMES[n], kind, 0o755)
+            }
             Step::Link(id, dir, n) => FsCall::Link { ino: self.inos[id], dir: self.inos[dir], name: name(n) },
             Step::Unlink(dir, n) => FsCall::Unlink { dir: self.inos[dir], name: name(n), directory: false },
             Step::Rmdir(dir, n) => FsCall::Unlink { dir: self.inos[dir], name: name(n), directory: true },
@@ -99,18 +91,7 @@ impl Client {
         let step = if self.inos.is_empty() { None } else { Some(self.choose(dice)) };
         let call = match step {
             Some(step) => self.call(step),
-            None => FsCall::Make {
-                dir: Ino::ROOT,
-                name: Name::from(&*format!("client{}", self.id.0)),
-                kind: FileKind::Directory {},
-                mode: 0o755,
-                uid: 1,
-                gid: 1,
-                target: bytes::Bytes::new(),
-                device: 0,
-                exclusive: true,
-                open: false,
-            },
+            None => make_call(Ino::ROOT, &format!("client{}", self.id.0), FileKind::Directory {}, 0o755),
         };
         self.steps.extend(step);
         let request = FsRequest { number: self.next, safe_below: self.safe_below(), again: None, call };
@@ -496,18 +477,7 @@ fn data_that_belongs_to_nothing_is_removed() {
     world.run(20, 1_000_000);
     let dir = world.clients[0].inos[0];
     let mut queue = VecDeque::new();
-    let make = FsCall::Make {
-        dir,
-        name: Name::from("cut"),
-        kind: FileKind::File {},
-        mode: 0o644,
-        uid: 1,
-        gid: 1,
-        target: bytes::Bytes::new(),
-        device: 0,
-        exclusive: true,
-        open: false,
-    };
+    let make = make_call(dir, "cut", FileKind::File {}, 0o644);
     let mut ask = |world: &mut World, call: FsCall| {
         let number = world.clients[0].next;
         world.clients[0].next += 1;

@@ -47,7 +47,7 @@ impl Objects {
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.done.is_empty()
     }
-    /// Whoever used it is gone: of what was under way the first `n` operations were done, and no answer arrives.
+    /// The server that used it is gone: of what was under way the first `n` operations were done, and no answer arrives.
     pub fn crash(&mut self, n: usize) {
         self.work(n);
         self.queue.clear();

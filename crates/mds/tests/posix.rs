@@ -13,7 +13,7 @@ fn history(seed: u64, steps: usize) {
     let mut inos = vec![Ino::ROOT];
     let names = ["a", "b", "c", "d", "e", "f"];
     for step in 0..steps {
-        // Mostly what exists: of hundreds of nodes that are gone nobody asks for long.
+        // Mostly what exists: nodes that are gone are seldom asked for.
         let pick = |model: &Model, dice: &mut Dice| loop {
             let id = dice.below(model.nodes.len());
             if !model.nodes[id].gone || dice.below(20) == 0 {
@@ -61,7 +61,7 @@ fn history(seed: u64, steps: usize) {
                 }
             }
             _ => {
-                // Growing after shrinking waits for data to go, which nobody removes here.
+                // Growing after shrinking waits for data to go, which is not removed here.
                 let size = model.nodes[any].size + dice.below(10_000) as u64;
                 assert_eq!(rig.resize(inos[any], size), model.resize(any, size), "{at}");
             }

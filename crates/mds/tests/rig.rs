@@ -20,6 +20,22 @@ impl Dice {
     }
 }
 
+/// The request for something new, which must be new.
+pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
+    FsCall::Make {
+        dir,
+        name: Name::from(name),
+        kind,
+        mode,
+        uid: 7,
+        gid: 8,
+        target: bytes::Bytes::new(),
+        device: 0,
+        exclusive: true,
+        open: false,
+    }
+}
+
 pub struct Rig {
     pub tree: Tree,
     pub opens: BTreeMap<Ino, u32>,
@@ -32,24 +48,8 @@ pub struct Rig {
 impl Rig {
     pub fn new() -> Self {
         let mut tree = Tree::default();
-        let root = Inode {
-            ino: Ino::ROOT,
-            kind: FileKind::Directory {},
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            links: 1,
-            size: 0,
-            atime: Stamp(1),
-            mtime: Stamp(1),
-            ctime: Stamp(1),
-            btime: Stamp(1),
-            change: 1,
-            layout: None,
-            rare: None,
-        };
         let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
-        let entry = Entry::Inode { inode: root, head: Some(Head::default()) };
+        let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Head::default()) };
         tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
         for dir in [Ino::ROOT, Ino::links(RANK), Ino::strays(RANK)] {
             tree.load(dir, Frag::WHOLE, Head::default(), Vec::new());
@@ -106,10 +106,7 @@ impl Rig {
         self.make_with(dir, name, kind, 0o644)
     }
     pub fn make_with(&mut self, dir: Ino, name: &str, kind: FileKind, mode: u16) -> Result<Ino, u16> {
-        let (target, name) = (bytes::Bytes::new(), Name::from(name));
-        let call =
-            FsCall::Make { dir, name, kind, mode, uid: 7, gid: 8, target, device: 0, exclusive: true, open: false };
-        ino(self.ask(&call))
+        ino(self.ask(&make_call(dir, name, kind, mode)))
     }
     pub fn file(&mut self, dir: Ino, name: &str) -> Ino {
         self.make(dir, name, FileKind::File {}).expect("a file is made")

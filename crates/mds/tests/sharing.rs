@@ -1,6 +1,7 @@
 //! Two clients of one directory: what one was told early is nothing to the other.
 
 use crate::objects::{Objects, config};
+use crate::rig::make_call;
 use nacre_mds::form::message::{FsAgain, FsAnswer, FsCall, FsReply, FsRequest};
 use nacre_mds::form::{FileKind, Stamp};
 use nacre_mds::mds::{Mds, Say, first_objects};
@@ -18,18 +19,7 @@ struct Two {
 }
 
 fn make(name: &str) -> FsCall {
-    FsCall::Make {
-        dir: Ino::ROOT,
-        name: Name::from(name),
-        kind: FileKind::File {},
-        mode: 0o644,
-        uid: 1,
-        gid: 1,
-        target: bytes::Bytes::new(),
-        device: 0,
-        exclusive: true,
-        open: false,
-    }
+    make_call(Ino::ROOT, name, FileKind::File {}, 0o644)
 }
 
 impl Two {
@@ -204,7 +194,7 @@ fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
     two.now = due;
     two.settle();
     assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Node { made: true, .. }));
-    // It is a client no more: it must come anew, and what it was told is void.
+    // It is a client no more: it must come again, and what it was told is void.
     two.said.clear();
     two.ask(ANNA, 2, make("z"));
     two.settle();
@@ -241,5 +231,5 @@ fn an_open_file_outlives_its_names_and_its_server() {
     assert_eq!(stat(&mut two, 5), Some(0), "it said that it has it open");
     two.ask(ANNA, 6, FsCall::Close { ino, size: 0, mtime: Stamp(0) });
     two.settle();
-    assert_eq!(stat(&mut two, 7), None, "nobody has it any more");
+    assert_eq!(stat(&mut two, 7), None, "it is closed");
 }

@@ -547,7 +547,8 @@ impl Access {
     }
 
     fn take_outputs(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.client.take_outputs(&mut self.outputs);
+        out.append(&mut self.outputs);
+        self.client.take_outputs(out);
         if self.port.is_some() {
             self.client.completions(&mut self.completions);
             let any = !self.completions.is_empty();
@@ -566,11 +567,11 @@ impl Access {
             }
             if any && !self.held.is_empty() {
                 self.retry_held(now);
-                self.client.take_outputs(&mut self.outputs);
+                out.append(&mut self.outputs);
+                self.client.take_outputs(out);
             }
         }
-        self.meta.take_outputs(&mut self.outputs);
-        out.append(&mut self.outputs);
+        self.meta.take_outputs(out);
         if self.port.is_some() {
             self.client.watch_events(&mut self.heard);
             for event in self.heard.drain(..) {

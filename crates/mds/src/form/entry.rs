@@ -94,6 +94,11 @@ impl Entry {
             Self::Reference { kind, .. } => *kind,
         }
     }
+    /// Whether that is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        matches!(self.kind(), FileKind::Directory {})
+    }
     /// Where the inode of a reference is.
     #[must_use]
     pub fn home(&self) -> Option<(Ino, Name)> {

@@ -176,6 +176,31 @@ pub struct Inode {
 wire_record!(Inode version 1 compat 1 { ino, kind, mode, uid, gid, links, size, atime, mtime, ctime, btime, change, layout, rare });
 
 impl Inode {
+    /// One that was just made, with nothing rare.
+    #[must_use]
+    pub const fn new(ino: Ino, kind: FileKind, mode: u16, (uid, gid): (u32, u32), now: Stamp) -> Self {
+        Self {
+            ino,
+            kind,
+            mode,
+            uid,
+            gid,
+            links: 1,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            change: 1,
+            layout: None,
+            rare: None,
+        }
+    }
+    /// The root of a new file system.
+    #[must_use]
+    pub const fn root(now: Stamp) -> Self {
+        Self::new(Ino::ROOT, FileKind::Directory {}, 0o755, (0, 0), now)
+    }
     /// Whether it is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
