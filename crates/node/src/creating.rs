@@ -122,6 +122,13 @@ fn is_passing(dir: &Path, found: &str) -> bool {
     dir.join(found).symlink_metadata().map_or(true, |meta| found == MARK && meta.is_file())
 }
 
+/// Whether a directory could not be made because another creation's was there, which may have gone
+/// by now. What is no directory stays in the way.
+fn is_passing_dir(dir: &Path, error: &std::io::Error) -> bool {
+    let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    error.kind() == std::io::ErrorKind::AlreadyExists && dir.symlink_metadata().map_or_else(gone, |meta| meta.is_dir())
+}
+
 /// Locks a mark that was opened at this path; `None`: the directory is ours.
 fn lock_mark(opened: &File, mark: &Path) -> Result<Option<Attempt>, StartError> {
     match opened.try_lock() {
@@ -206,7 +213,10 @@ impl Creating {
 
     fn attempt(dir: &Path) -> Result<Attempt, StartError> {
         let made = !dir.exists();
-        private_dir(dir).map_err(io("make", dir))?;
+        match private_dir(dir) {
+            Err(error) if is_passing_dir(dir, &error) => return Ok(Attempt::Again),
+            made => made.map_err(io("make", dir))?,
+        }
         let mark = dir.join(MARK);
         if let Some(found) = first_in(dir)? {
             // Looked for behind it: a creation makes its mark first, and removes it last.
@@ -468,6 +478,23 @@ mod tests {
         });
         assert!(std::fs::read_dir(&dir).map_or(0, Iterator::count) == 0, "something is left");
         let _ = std::fs::remove_dir(dir);
+    }
+
+    /// The same, once in ten runs of the test above: the directory was there when it was to be made,
+    /// and had gone, with the creation that had failed in it, when it was looked at.
+    #[test]
+    fn a_directory_that_went_while_it_was_made_is_made_again() {
+        let dir = dir("went");
+        let error = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+        assert!(is_passing_dir(&dir, &error()), "it has gone");
+        std::fs::create_dir(&dir).expect("new");
+        assert!(is_passing_dir(&dir, &error()), "the next one's");
+        assert!(!is_passing_dir(&dir, &std::io::ErrorKind::PermissionDenied.into()));
+        std::fs::remove_dir(&dir).expect("empty");
+        std::fs::write(&dir, "mine").expect("written");
+        assert!(!is_passing_dir(&dir, &error()), "a file stays one");
+        assert!(matches!(Creating::begin(&dir), Err(StartError::Io { .. })));
+        std::fs::remove_file(dir).expect("ours");
     }
 
     /// The same, seldom: one's mark had gone when it was looked at, and the next one's was there

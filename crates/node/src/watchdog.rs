@@ -24,7 +24,7 @@ use nacre_role::DeviceCall;
 use nacre_types::{Entity, Time};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ const NOTABLE: Duration = Duration::from_millis(250);
 const JOB_PATIENCE: u32 = 3;
 /// Looks of the reactor, two a second, within which the watchdog has looked at least once.
 const SILENT_MAX: u32 = 20;
+/// How long a [`Witness`] waits while it looks. It holds its lock for microseconds, but may be held up
+/// itself: by a machine that is busy, or by a device that hangs in what it calls.
+const WITNESS_MAX: Duration = Duration::from_secs(1);
 /// How long its end is waited for.
 const END_MAX: Duration = Duration::from_secs(2);
 
@@ -193,9 +196,19 @@ pub struct Witness(Arc<Shared>);
 
 impl Witness {
     /// The calls that have not ended for long, and whose they are. Empty also when the watchdog
-    /// itself does not go on.
+    /// itself does not go on for [`WITNESS_MAX`].
     pub fn hanging(&self) -> Vec<(Entity, DeviceCall)> {
-        let Ok(all) = self.0.all.try_lock() else { return Vec::new() };
+        let begun = crate::clock::now();
+        let all = loop {
+            match self.0.all.try_lock() {
+                Ok(all) => break all,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if crate::clock::now().since(begun) < WITNESS_MAX => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(TryLockError::WouldBlock) => return Vec::new(),
+            }
+        };
         let call = |watched: &Watched| lock(&watched.news.call).clone().filter(|call| !call.ended);
         all.iter().filter_map(|watched| Some((watched.who, call(watched)?))).collect()
     }
@@ -566,6 +579,30 @@ mod tests {
             });
             kennel.until(call, Option::is_none);
         }
+    }
+
+    /// (Failed once in ten runs of all tests.) A cluster that did not stop did not say whose disk hung:
+    /// it asked while the watchdog looked, and was told that nothing hangs.
+    #[test]
+    fn who_asks_while_it_looks_waits_for_the_answer() {
+        let kennel = Kennel::new("asked", |_| {});
+        kennel.meet("store flush hang 90000");
+        let witness = kennel.dog.witness();
+        std::thread::scope(|scope| {
+            scope.spawn(|| kennel.blocks.flush().expect("flushes"));
+            kennel.until("flush", Option::is_some);
+            let looking = lock(&kennel.dog.shared.all);
+            let (begun, begins) = std::sync::mpsc::channel();
+            let asked = scope.spawn(move || {
+                begun.send(()).expect("waited for");
+                witness.hanging()
+            });
+            begins.recv().expect("it asks");
+            std::thread::sleep(Duration::from_millis(20));
+            drop(looking);
+            assert_eq!(asked.join().expect("no panic").len(), 1, "the flush hangs");
+            std::fs::remove_file(kennel.dir.join("store.faults")).expect("ours");
+        });
     }
 
     /// A process that was told to end ends, however long its reactor's turns take; and not before it is told.
