@@ -6,9 +6,9 @@
 //!                        │  └─ map changes: an operation whose group began a new interval is sent again, in order
 //!                        └─ Subscribe ─▶ monitors
 //! ```
-//! Services use the trait [`ObjectCluster`] and know nothing else (DESIGN §3, Client; ADR 0002).
-//!
-//! Service metadata is asked for by [`MetaClient`], a role beside [`Client`].
+//! Services use the traits [`ObjectCluster`] and [`Metadata`] and know nothing else (DESIGN §3,
+//! Client; ADRs 0002, 0006); [`Served`] makes a role of one. Service metadata is asked for by
+//! [`MetaClient`], a role beside [`Client`].
 //!
 //! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is
 //! refused, not queued; operations on one object are sent, and sent again, in the order of their
@@ -20,8 +20,10 @@ mod cluster;
 mod driven;
 mod heard;
 mod meta;
+mod metadata;
 mod mutants;
 mod role;
+mod service;
 mod spanning;
 mod watch;
 
@@ -31,8 +33,10 @@ pub use cluster::{
 };
 pub use driven::Driven;
 pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
+pub use metadata::Metadata;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};
 pub use role::{Client, ClientConfig};
+pub use service::{Served, Service};
 pub use spanning::{LockTerms, Part, SpanningFailure, SpanningWrite};

@@ -208,6 +208,11 @@ impl MetaClient {
         into.append(&mut self.news);
     }
 
+    /// Whether something waits to be taken.
+    pub(crate) fn has_more(&self) -> bool {
+        !(self.done.is_empty() && self.news.is_empty())
+    }
+
     fn send(&mut self, now: Time, id: u64) {
         if !self.session {
             return;

@@ -176,6 +176,11 @@ impl Client {
         into.append(&mut self.out);
     }
 
+    /// Whether completions wait to be taken.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.done.is_empty()
+    }
+
     /// Operations in flight for longer than `than`, and why.
     #[must_use]
     pub fn blocked(&self, now: Time, than: Duration) -> Vec<Blocked> {

@@ -4,6 +4,7 @@
 mod meta;
 mod requests;
 mod rig;
+mod services;
 mod spanning;
 mod watches;
 
@@ -66,6 +67,12 @@ tests! {
         what_waits_has_waited_since_it_was_submitted,
         a_request_says_what_time_it_is,
         an_operation_carries_its_own_snapshot_context_with_every_attempt;
+    services:
+        a_service_hears_its_peers_and_nothing_of_the_substrate,
+        what_objects_and_metadata_say_is_there_in_the_turn_in_which_it_came,
+        what_is_refused_for_want_of_a_map_begins_when_there_is_one,
+        what_ends_as_it_is_begun_is_told_in_a_turn_of_its_own,
+        the_services_deadlines_are_no_ones_else;
     spanning:
         locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them,
         a_lock_that_somebody_holds_ends_it_before_anything_is_written,

@@ -249,7 +249,9 @@ impl World {
                     }
                     Output::Say(line) => node.logged.push(line),
                     Output::Halt { why } => node.halted = Some(why),
-                    Output::SendMon { .. } | Output::Run(_) => unreachable!("a monitor does without"),
+                    Output::Meet { .. } | Output::SendMon { .. } | Output::Run(_) => {
+                        unreachable!("a monitor does without")
+                    }
                 }
             }
         }

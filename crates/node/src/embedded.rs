@@ -263,7 +263,7 @@ impl Embedded {
     pub fn recovered(&self, id: OsdId) -> Option<u64> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Osd(id))?.role {
             AnyRole::Osd(osd) => Some(osd.counters().recovered),
-            AnyRole::Mon(_) | AnyRole::Client(_) => None,
+            AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) => None,
         };
         self.order(look).flatten()
     }
@@ -273,7 +273,7 @@ impl Embedded {
     pub fn mon_counters(&self, id: MonId) -> Option<nacre_mon::Counters> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Mon(id))?.role {
             AnyRole::Mon(mon) => Some(mon.counters()),
-            AnyRole::Osd(_) | AnyRole::Client(_) => None,
+            AnyRole::Osd(_) | AnyRole::Client(_) | AnyRole::Service(_) => None,
         };
         self.order(look).flatten()
     }
@@ -531,7 +531,7 @@ mod tests {
         let jobs = || {
             let look = |host: &mut Host| match &host.reactor.node(Entity::Osd(OsdId(0)))?.role {
                 AnyRole::Osd(osd) => Some(osd.programs().counters.jobs),
-                AnyRole::Mon(_) | AnyRole::Client(_) => None,
+                AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) => None,
             };
             embedded.order(look).flatten().expect("it runs")
         };

@@ -11,6 +11,7 @@
 //! Invariant: `conns` names at most one connection per entity, the one to be used for sending.
 
 use nacre_types::{ClusterId, Entity, Instance, MonId, Time};
+use nacre_wire::map::Address;
 use nacre_wire::msg::monitor::Hello;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -67,12 +68,14 @@ pub struct Links {
     me: Entity,
     conns: BTreeMap<Entity, usize>,
     backoffs: BTreeMap<Entity, Backoff>,
+    /// Where peers are that no map has.
+    met: BTreeMap<Entity, Address>,
     pub mon: MonSession,
 }
 
 impl Links {
     pub fn new(me: Entity) -> Self {
-        Self { me, conns: BTreeMap::new(), backoffs: BTreeMap::new(), mon: MonSession::default() }
+        Self { me, conns: BTreeMap::new(), backoffs: BTreeMap::new(), met: BTreeMap::new(), mon: MonSession::default() }
     }
     /// The connection to send on.
     pub fn conn(&self, to: Entity) -> Option<usize> {
@@ -100,6 +103,18 @@ impl Links {
             self.conns.remove(&peer);
         }
     }
+    /// A peer that no map has is there from now on; without an address it is nowhere any more.
+    pub fn meet(&mut self, peer: Entity, address: Address) {
+        self.backoffs.remove(&peer);
+        if address.0.is_empty() {
+            self.met.remove(&peer);
+        } else {
+            self.met.insert(peer, address);
+        }
+    }
+    pub fn met(&self, peer: Entity) -> Option<&str> {
+        self.met.get(&peer).map(|address| address.0.as_str())
+    }
     pub fn may_dial(&self, now: Time, to: Entity) -> bool {
         self.backoffs.get(&to).is_none_or(|backoff| backoff.until <= now)
     }
@@ -109,8 +124,8 @@ impl Links {
     /// again then, and next after seconds. A peer that accepts and closes again and again is none
     /// that had.
     pub fn ended(&mut self, now: Time, who: Entity, open_for: Option<Duration>) {
-        // Clients are not dialed; each that ever came would be remembered until this daemon ends.
-        if matches!(who, Entity::Client(_)) {
+        // Other clients are not dialed; each that ever came would be remembered until this daemon ends.
+        if matches!(who, Entity::Client(_)) && !self.met.contains_key(&who) {
             return;
         }
         if open_for.is_some_and(|open_for| open_for >= SETTLED) {

@@ -30,6 +30,8 @@
 mod ending;
 mod handshake;
 #[cfg(test)]
+mod meeting;
+#[cfg(test)]
 mod mistreated;
 mod receiving;
 mod sending;

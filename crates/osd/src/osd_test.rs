@@ -86,7 +86,11 @@ impl Rig {
                         self.osd.on_message(self.now, MON, self.map.epoch, delta, &mut next);
                     }
                     Output::Halt { why } => self.halted = Some(why),
-                    Output::SendMon { .. } | Output::Send { .. } | Output::Run(_) | Output::Say(_) => {}
+                    Output::SendMon { .. }
+                    | Output::Send { .. }
+                    | Output::Meet { .. }
+                    | Output::Run(_)
+                    | Output::Say(_) => {}
                 }
             }
             self.store.kick();

@@ -153,6 +153,7 @@ impl Host {
                         Some(jobs) => jobs.push(job),
                         None => done.push(job.run(&mut Tools::default())),
                     },
+                    Output::Meet { .. } => unreachable!("an OSD finds its peers in its map"),
                     Output::Say(line) => panic!("says {line}"),
                     Output::Halt { why } => panic!("halts: {why}"),
                 }

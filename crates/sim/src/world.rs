@@ -833,7 +833,8 @@ impl World {
                         if busy { self.rng.between(1500 * MS, 6000 * MS) } else { self.rng.between(MS / 10, 50 * MS) };
                     self.after(wait, Event::Input { who, life, input });
                 }
-                Output::Say(_) => {}
+                // Here peers are found by what they are.
+                Output::Say(_) | Output::Meet { .. } => {}
                 Output::Halt { why } => return Some(why),
             }
         }

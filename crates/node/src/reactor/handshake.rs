@@ -149,7 +149,7 @@ impl Reactor {
             return None;
         }
         let address = match to {
-            Entity::Client(_) => return None,
+            Entity::Client(_) => node.links.met(to)?.to_owned(),
             // Only OSDs dial monitors, and monitors each other.
             Entity::Osd(_) if matches!(node.entity, Entity::Mon(_)) => return None,
             Entity::Mon(mon) => {

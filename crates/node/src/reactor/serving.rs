@@ -158,6 +158,7 @@ impl Reactor {
         for output in outputs.drain(..) {
             match output {
                 Output::Send { to, message, before } => self.send(node, at, to, epoch, message, before),
+                Output::Meet { peer, address } => node.links.meet(peer, address),
                 Output::SendMon { message } => {
                     if let Some(mon) = node.links.mon.current() {
                         self.send(node, at, Entity::Mon(mon), epoch, message, None);

@@ -4,7 +4,6 @@
 //! the kernel is a peer that does not even acknowledge: [`net::watch`].
 
 use super::Reactor;
-use crate::any_role::AnyRole;
 use crate::clock;
 use crate::conn::{Conn, State};
 use crate::vigil::Look;
@@ -85,7 +84,7 @@ impl Reactor {
             let Some(mon) = node.links.mon.current() else { continue };
             let Some(id) = node.links.conn(Entity::Mon(mon)) else { continue };
             // A command that waits for a majority gets its answer, a better one than the end of the session.
-            let waits = matches!(&node.role, AnyRole::Client(access) if access.awaits_answers());
+            let waits = node.role.awaits_monitors();
             let choice = node.links.mon.has_choice();
             let (me, epoch) = (node.entity, node.role.epoch());
             match node.links.mon.vigil.look(choice, waits) {
