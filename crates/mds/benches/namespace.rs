@@ -3,11 +3,11 @@
 #![allow(clippy::disallowed_methods)] // measuring needs a clock; nothing here decides anything
 
 use nacre_mds::evaluate::{Setting, Verdict, evaluate};
-use nacre_mds::form::message::{FsAnswer, FsCall, FsReply};
-use nacre_mds::form::{Entry, FileKind, Head, Inode, Layout, Stamp};
 use nacre_mds::journal::{Answered, Journal};
 use nacre_mds::tree::Tree;
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, PoolId, Rank};
+use nacre_wire::fs::{Entry, FileKind, Head, Inode, Layout, Stamp};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsReply};
 use std::time::Instant;
 
 const DIRECTORIES: u64 = 1_000;

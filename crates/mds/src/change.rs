@@ -1,7 +1,7 @@
 //! What the journal says: new values, never differences, so that replaying twice is replaying once.
 
-use crate::form::{Entry, Head};
 use nacre_types::{Frag, Ino, Name};
+use nacre_wire::fs::{Entry, Head};
 use nacre_wire::wire_enum;
 
 /// One change of the namespace.

@@ -5,9 +5,9 @@
 use crate::change::Change;
 use crate::evaluate::errno::EDQUOT;
 use crate::evaluate::{Missing, Step, Stop};
-use crate::form::{Entry, Head, Inode, Stamp};
 use crate::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name};
+use nacre_wire::fs::{Entry, Head, Inode, Stamp};
 use std::collections::BTreeMap;
 
 /// What an entry adds to the sums above it.

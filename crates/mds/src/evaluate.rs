@@ -12,14 +12,14 @@
 
 use crate::change::Change;
 use crate::draft::Draft;
-use crate::form::entry::NAME_MAX;
-use crate::form::inode::{TARGET_MAX, XATTR_BYTES_MAX};
-use crate::form::message::{FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
-use crate::form::{Entry, FileKind, Inode, Layout, Rare, Stamp};
 use crate::tree::{Found, Tree};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
+use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::inode::{TARGET_MAX, XATTR_BYTES_MAX};
+use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp};
+use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
 use std::sync::Arc;
 
 /// Linux' numbers for what POSIX calls these.
@@ -160,7 +160,7 @@ impl Run<'_> {
                 let inode = self.inode(*ino)?;
                 Ok(self.shown(inode, false))
             }
-            FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, *bytes_max as usize),
+            FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, (*bytes_max).min(FS_LIST_MAX) as usize),
             FsCall::Make { dir, name, kind, mode, uid, gid, target, device, exclusive, open } => {
                 let made = Made { kind: *kind, mode: *mode, owner: (*uid, *gid), target, device: *device };
                 self.make(*dir, name, &made, *exclusive, *open)

@@ -12,9 +12,9 @@
 //! Invariants: a batch's number is that of the one before it and one; what is safe is a prefix.
 
 use crate::change::Change;
-use crate::form::message::FsReply;
 use nacre_types::{ClientId, Instance, Rank};
 use nacre_wire::frame::crc32c;
+use nacre_wire::msg::fs::FsReply;
 use nacre_wire::{Wire, wire_fields, wire_record};
 
 /// An object of the journal is full from here on, in bytes.

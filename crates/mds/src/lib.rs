@@ -9,7 +9,6 @@
 pub mod change;
 mod draft;
 pub mod evaluate;
-pub mod form;
 pub mod journal;
 pub mod mds;
 mod overlay;

@@ -18,9 +18,6 @@
 use crate::change::Change;
 use crate::evaluate::errno::{EIO, ESTALE};
 use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
-use crate::form::entry::{entry_key, entry_name};
-use crate::form::message::{FS_WINDOW, FsAnswer, FsCall, FsReply, FsRequest, FsSafe};
-use crate::form::{Entry, Head, Inode, Layout, Stamp};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::overlay::Overlay;
 use crate::removing::Removing;
@@ -29,7 +26,10 @@ use bytes::Bytes;
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
+use nacre_wire::fs::entry::{entry_key, entry_name};
+use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
+use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsReply, FsRequest, FsSafe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The attribute of a fragment's object that has its head.
@@ -502,7 +502,7 @@ impl Mds {
 
     fn read_page(&mut self, dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)>) {
         let after = entries.last().map_or_else(Bytes::new, |(name, _)| {
-            Bytes::copy_from_slice(crate::form::entry::entry_key(name).as_bytes())
+            Bytes::copy_from_slice(nacre_wire::fs::entry::entry_key(name).as_bytes())
         });
         let ops = vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: PAGE }];
         let operation = self.operation(&fragment_name(dir, frag), ops, Vec::new());

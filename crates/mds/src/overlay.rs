@@ -4,8 +4,8 @@
 //! together with this when a request wants the fragment.
 
 use crate::change::Change;
-use crate::form::{Entry, Head};
 use nacre_types::{Frag, Ino, Name};
+use nacre_wire::fs::{Entry, Head};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,9 @@
 
 use crate::change::Change;
 use crate::evaluate::stale_to;
-use crate::form::{Entry, Layout, Rare};
 use crate::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name, PoolId, Rank};
+use nacre_wire::fs::{Entry, Layout, Rare};
 use nacre_wire::msg::client::SubOp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -12,8 +12,8 @@
 //! fragment but those of hidden directories belongs to a directory whose entry is here.
 
 use crate::change::Change;
-use crate::form::{Entry, Head, Inode, name_hash};
 use nacre_types::{Frag, Ino, Name};
+use nacre_wire::fs::{Entry, Head, Inode, name_hash};
 use std::collections::BTreeMap;
 
 /// Which entry of [`Tree::nodes`].

@@ -3,10 +3,10 @@
 use crate::model::{Kind, Model};
 use crate::objects::{Objects, config};
 use crate::rig::{Dice, make_call};
-use nacre_mds::form::message::{FsAgain, FsAnswer, FsCall, FsChanges, FsReply, FsRequest, rename_flag};
-use nacre_mds::form::{FileKind, Stamp, name_hash};
 use nacre_mds::mds::{Mds, Say, data_name, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, PoolId, Time};
+use nacre_wire::fs::{FileKind, Stamp, name_hash};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsReply, FsRequest, rename_flag};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

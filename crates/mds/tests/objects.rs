@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use nacre_client::{Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
-use nacre_mds::form::Layout;
 use nacre_mds::mds::MdsConfig;
 use nacre_types::{Name, ObjectId, PoolId, Rank, Time, Version};
+use nacre_wire::fs::Layout;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -3,9 +3,9 @@
 use crate::model::{Kind, Model};
 use crate::rig::{Dice, Rig};
 use nacre_mds::evaluate::stale_to;
-use nacre_mds::form::message::rename_flag;
-use nacre_mds::form::{Entry, FileKind};
 use nacre_types::{Ino, Name};
+use nacre_wire::fs::{Entry, FileKind};
+use nacre_wire::msg::fs::rename_flag;
 
 /// A history against the model: every answer, and now and then everything that is there.
 fn history(seed: u64, steps: usize) {
@@ -178,7 +178,7 @@ fn a_file_with_two_names_is_one_file() {
 #[test]
 fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
     use nacre_mds::evaluate::{Setting, Verdict, evaluate};
-    use nacre_mds::form::message::{FsCall, FsChanges};
+    use nacre_wire::msg::fs::{FsCall, FsChanges};
     let mut rig = Rig::new();
     let file = rig.file(Ino::ROOT, "f");
     rig.resize(file, 10_000).expect("larger");
@@ -188,7 +188,7 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
     let call = FsCall::Set { ino: file, changes: FsChanges { size: Some(11), ..FsChanges::default() } };
     let setting = Setting {
         rank: crate::rig::RANK,
-        now: nacre_mds::form::Stamp(1),
+        now: nacre_wire::fs::Stamp(1),
         ino: Ino::given(crate::rig::RANK, rig.serial),
         layout: crate::rig::LAYOUT,
         is_open: &|_| false,
@@ -201,13 +201,13 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
 /// Bounds of a directory are of all that is below it, and moving into it is adding to it.
 #[test]
 fn a_directory_with_a_bound_takes_no_more() {
-    use nacre_mds::form::Rare;
+    use nacre_wire::fs::Rare;
     let mut rig = Rig::new();
     let dir = rig.directory(Ino::ROOT, "bounded");
     let below = rig.directory(dir, "below");
     let inode = rig.stat(dir).expect("there").inode;
     let rare = Rare { files_max: Some(3), bytes_max: Some(1_000), ..Rare::default() };
-    let bounded = nacre_mds::form::Inode { rare: Some(std::sync::Arc::new(rare)), ..inode };
+    let bounded = nacre_wire::fs::Inode { rare: Some(std::sync::Arc::new(rare)), ..inode };
     let head = rig.tree.sum(dir);
     rig.tree.apply(nacre_mds::change::Change::Set {
         dir: Ino::ROOT,
@@ -232,10 +232,30 @@ fn a_directory_with_the_bit_gives_its_group() {
     let mut rig = Rig::new();
     let dir = rig.make_with(Ino::ROOT, "d", FileKind::Directory {}, 0o2775).expect("made");
     assert_eq!(rig.stat(dir).expect("there").inode.gid, 8);
-    let parent = nacre_mds::form::message::FsChanges { gid: Some(99), ..Default::default() };
-    rig.ask(&nacre_mds::form::message::FsCall::Set { ino: dir, changes: parent });
+    let parent = nacre_wire::msg::fs::FsChanges { gid: Some(99), ..Default::default() };
+    rig.ask(&nacre_wire::msg::fs::FsCall::Set { ino: dir, changes: parent });
     let below = rig.directory(dir, "below");
     let file = rig.file(below, "f");
     let (below, file) = (rig.stat(below).expect("there").inode, rig.stat(file).expect("there").inode);
     assert_eq!((below.gid, below.mode & 0o2000, file.gid, file.mode), (99, 0o2000, 99, 0o644));
+}
+
+/// A client that asks for a page of 4 GiB gets one of a megabyte: an answer longer than a frame would end its
+/// connection, and one of some megabytes hold up all others.
+#[test]
+fn a_page_of_a_listing_is_bounded_whatever_is_asked_for() {
+    use nacre_wire::Wire as _;
+    use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall};
+    let mut rig = Rig::new();
+    let dir = rig.directory(Ino::ROOT, "d");
+    for n in 0..6_000 {
+        rig.file(dir, &format!("{n:0>240}"));
+    }
+    let ask = FsCall::List { dir, after: 0, bytes_max: u32::MAX };
+    let answer = rig.ask(&ask);
+    let bytes = answer.to_bytes().len();
+    assert!(bytes < 2 * FS_LIST_MAX as usize, "{bytes}");
+    let FsAnswer::Listed { entries, end } = answer else { panic!("{answer:?}") };
+    assert!(!end && entries.len() > 1_000, "{} entries", entries.len());
+    assert_eq!(rig.list(dir, u32::MAX).len(), 6_000);
 }

@@ -2,10 +2,10 @@
 
 use nacre_mds::change::Change;
 use nacre_mds::evaluate::{Missing, Setting, Verdict, evaluate};
-use nacre_mds::form::message::{FsAnswer, FsCall, FsChanges, FsNode};
-use nacre_mds::form::{Entry, FileKind, Head, Inode, Layout, Stamp};
 use nacre_mds::tree::{Found, Tree};
 use nacre_types::{Frag, Ino, Name, PoolId, Rank};
+use nacre_wire::fs::{Entry, FileKind, Head, Inode, Layout, Stamp};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
 use std::collections::BTreeMap;
 
 pub const RANK: Rank = Rank(0);
@@ -151,7 +151,7 @@ impl Rig {
             };
             assert!(end || !entries.is_empty(), "a page without an entry");
             all.extend(entries.into_iter().map(|listed| {
-                after = after.max(nacre_mds::form::name_hash(&listed.name));
+                after = after.max(nacre_wire::fs::name_hash(&listed.name));
                 (listed.name.to_string(), listed.node)
             }));
             if end {

@@ -2,10 +2,10 @@
 
 use crate::objects::{Objects, config};
 use crate::rig::make_call;
-use nacre_mds::form::message::{FsAgain, FsAnswer, FsCall, FsReply, FsRequest};
-use nacre_mds::form::{FileKind, Stamp};
 use nacre_mds::mds::{Mds, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, Time};
+use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsReply, FsRequest};
 use std::time::Duration;
 
 const ANNA: ClientId = ClientId(1);

@@ -4,6 +4,7 @@
 //! * [`measure`]: how long a value's bytes are, and whether a reader takes them;
 //! * [`frame`]: messages on a byte stream, checksummed, payload uncopied;
 //! * [`msg`]: the messages;
+//! * [`fs`]: what a file system consists of;
 //! * [`map`]: the cluster map, its deltas, and the placement derived from them;
 //! * [`meta`]: what transactions on service metadata mean.
 //!
@@ -15,6 +16,7 @@
 
 pub mod codec;
 pub mod frame;
+pub mod fs;
 pub mod map;
 pub mod measure;
 pub mod meta;

@@ -7,11 +7,13 @@
 //! * [`client`]: operations on objects, clients ⇄ OSDs; [`check`]: whether they make sense;
 //!   [`watch`], [`lock`]: watches of and locks on objects;
 //! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
+//! * [`fs`]: file systems, clients ⇄ the servers of their ranks;
 //! * [`meta`]: service metadata, clients ⇄ monitors;
 //! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.
 
 pub mod check;
 pub mod client;
+pub mod fs;
 pub mod lock;
 pub mod meta;
 pub mod monitor;
@@ -191,4 +193,13 @@ messages! {
     73 v 1 compat 1 MetaCancel(meta::MetaCancel);
     74 v 1 compat 1 MetaEvents(meta::MetaEvents) payload;
     75 v 1 compat 1 MetaWatchEnded(meta::MetaWatchEnded);
+
+    80 v 1 compat 1 FsSession(fs::FsSession);
+    81 v 1 compat 1 FsWelcome(fs::FsWelcome);
+    82 v 1 compat 1 FsAway(fs::FsAway);
+    83 v 1 compat 1 FsCaughtUp(fs::FsCaughtUp);
+    84 v 1 compat 1 FsLeave(fs::FsLeave);
+    85 v 1 compat 1 FsRequest(fs::FsRequest);
+    86 v 1 compat 1 FsReply(fs::FsReply);
+    87 v 1 compat 1 FsSafe(fs::FsSafe);
 }

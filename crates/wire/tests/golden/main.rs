@@ -6,6 +6,7 @@
 
 mod check;
 mod file;
+mod fs;
 mod meta;
 mod meter;
 mod sample;
@@ -57,11 +58,11 @@ fn nothing_is_without_golden_bytes() {
         ("SubOp", SubOp::VARIANTS),
         ("SubReply", SubReply::VARIANTS),
     ];
-    let known: BTreeSet<&str> = enums.iter().chain(&meta::ENUMS).map(|(name, _)| *name).collect();
+    let known: BTreeSet<&str> = enums.iter().chain(&meta::ENUMS).chain(&fs::ENUMS).map(|(name, _)| *name).collect();
     for (name, _) in texts.iter().flat_map(|text| check::declared(text, "wire_enum")) {
         assert!(known.contains(name.as_str()), "{name} is an enum that this test does not know: add its VARIANTS");
     }
-    for (name, variants) in enums.into_iter().chain(meta::ENUMS) {
+    for (name, variants) in enums.into_iter().chain(meta::ENUMS).chain(fs::ENUMS) {
         for (tag, variant) in variants {
             let name = format!("variant {name}.{variant}");
             // The example must be of that variant, not of its neighbour in the list.

@@ -96,7 +96,8 @@ pub fn messages() -> Vec<Message> {
     ]
 }
 
-fn variants<T: nacre_wire::Wire + PartialEq + std::fmt::Debug + 'static>(
+/// An example of each variant.
+pub fn variants<T: nacre_wire::Wire + PartialEq + std::fmt::Debug + 'static>(
     name: &str,
     names: &[(u8, &str)],
     values: Vec<T>,

@@ -41,6 +41,7 @@ pub fn all() -> Vec<Sample> {
     all.extend(replication());
     all.extend(monitors());
     all.extend(super::meta::all());
+    all.extend(super::fs::all());
     all.extend(first_versions());
     all.extend(map());
     all.extend(frames());
@@ -1077,6 +1078,7 @@ fn frames() -> Vec<Sample> {
     ]
     .into_iter()
     .chain(super::meta::messages())
+    .chain(super::fs::messages())
     .map(|message| frame(Epoch(77), message))
     .collect()
 }

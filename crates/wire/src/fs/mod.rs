@@ -3,13 +3,11 @@
 //! ```text
 //!  directory ─▶ fragments ─▶ head, entries by (hash, name) ─▶ inode, or a reference to one with several names
 //! ```
-//! One form serves for directory objects, journals and messages: what is decoded once is never
-//! made into something else on its way. It is not final yet, and moves to `wire` with golden bytes
-//! when it is: no file system has been made with it.
+//! One form serves for directory objects, journals and messages ([`crate::msg::fs`]): what is
+//! decoded once is never made into something else on its way.
 
 pub mod entry;
 pub mod inode;
-pub mod message;
 
 pub use entry::{Entry, Head, name_hash};
 pub use inode::{FileKind, Inode, Layout, Rare, Stamp};

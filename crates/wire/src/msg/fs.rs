@@ -1,6 +1,9 @@
 //! File systems: clients ⇄ the server of a rank (ADR 0006; CEPH-02, -12, -16, -23, -32).
 //!
 //! ```text
+//!  client ──FsSession──▶ server       once per connection: who it is, what it has open
+//!         ◀─FsWelcome, or FsAway──    its session outlives the server; or: look for the rank's holder again
+//!         ──FsRequest 3 again, …, FsCaughtUp──▶   what an earlier holder did not tell as safe
 //!  client ──FsRequest 7──▶ server     changes what it has in memory
 //!         ◀─FsReply 7, early──        done; lost only if the server and this client die before it is safe
 //!         ◀─FsSafe [5, 6, 7]──        in the journal: the client forgets it
@@ -9,13 +12,73 @@
 //! A request is named by its client's life and a number that grows. What is not safe is sent again,
 //! in order, to the next holder of the rank; one that was journaled is answered as it was then.
 
-use crate::form::{FileKind, Head, Inode, Stamp};
+use crate::fs::{FileKind, Head, Inode, Stamp};
+use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
-use nacre_types::{Ino, Name};
-use nacre_wire::{wire_enum, wire_fields, wire_record};
+use nacre_types::{Ino, Instance, Name};
 
 /// A client's requests differ by less than this from the lowest one without a safe answer: others are dropped.
 pub const FS_WINDOW: u64 = 4096;
+
+/// A page of a listing has about so many bytes at most, whatever was asked for.
+pub const FS_LIST_MAX: u32 = 1 << 20;
+
+/// A client's first word to the holder of a rank, and again over each new connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsSession {
+    /// Whose.
+    pub file_system: Name,
+    /// The rank that it takes the server for.
+    pub rank: u16,
+    /// The client's life.
+    pub instance: Instance,
+    /// What it has open.
+    pub opens: Vec<FsOpens>,
+}
+wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, opens });
+
+/// A file that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsOpens {
+    /// Which.
+    pub ino: Ino,
+    /// How often.
+    pub times: u32,
+}
+wire_fields!(FsOpens { ino, times });
+
+/// The session is known to every later holder of the rank: the client may send requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsWelcome {
+    /// It is to send first what it has not been told as safe, then [`FsCaughtUp`]: nothing new is
+    /// done before, for a while.
+    pub again: bool,
+}
+wire_record!(FsWelcome version 1 compat 1 { again });
+
+/// There is no session: who is asked has not this rank, or has it no more, or not yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsAway {
+    /// For people.
+    pub why: String,
+}
+wire_record!(FsAway version 1 compat 1 { why });
+
+/// The client has sent again all that was not safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsCaughtUp {
+    /// The number of its next request.
+    pub next: u64,
+}
+wire_record!(FsCaughtUp version 1 compat 1 { next });
+
+/// The client goes for good: all its requests are safe, and nothing is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsLeave {
+    /// The number that its next request would have had.
+    pub next: u64,
+}
+wire_record!(FsLeave version 1 compat 1 { next });
 
 /// A request to the server of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +102,7 @@ pub struct FsAgain {
     /// The number of what it made; [`Ino::TOP`]: nothing.
     pub made: Ino,
 }
-wire_fields!(FsAgain { stamp, made });
+wire_record!(FsAgain version 1 compat 1 { stamp, made });
 
 /// Attributes to be changed; those without a value stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +120,7 @@ pub struct FsChanges {
     /// Last change of data; the same.
     pub mtime: Option<Option<Stamp>>,
 }
-wire_fields!(FsChanges { mode, uid, gid, size, atime, mtime });
+wire_record!(FsChanges version 1 compat 1 { mode, uid, gid, size, atime, mtime });
 
 /// Bits of a rename.
 pub mod rename_flag {
@@ -219,7 +282,7 @@ pub struct FsNode {
     /// Of a directory: what is in it.
     pub head: Option<Head>,
 }
-wire_fields!(FsNode { inode, head });
+wire_record!(FsNode version 1 compat 1 { inode, head });
 
 /// An entry in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Entries of directories, and what their fragments know of all of them together.
 
 use super::inode::{FileKind, Inode, Stamp};
+use crate::{wire_enum, wire_record};
 use nacre_types::{Frag, Ino, Name, Rank};
-use nacre_wire::{wire_enum, wire_record};
 
 /// Longest name of an entry in bytes, as everywhere else.
 pub const NAME_MAX: usize = 255;

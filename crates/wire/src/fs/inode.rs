@@ -1,11 +1,11 @@
 //! An inode: all that is known of a file, directory or link but its names and its data
 //! (CEPH-20, -24, -30).
 
+use crate::Measure;
+use crate::codec::{Malformed, Reader, Wire};
+use crate::{wire_enum, wire_record};
 use bytes::Bytes;
-use nacre_types::{Ino, Name, PoolId};
-use nacre_wire::Measure;
-use nacre_wire::codec::{Malformed, Reader, Wire};
-use nacre_wire::{wire_enum, wire_record};
+use nacre_types::{Frag, Ino, Name, PoolId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -136,10 +136,12 @@ pub struct Rare {
     pub bytes_max: Option<u64>,
     /// Of a directory: most files and directories below it.
     pub files_max: Option<u64>,
+    /// Of a directory: its fragments, by their hashes; empty: it was never split (CEPH-27).
+    pub fragments: Vec<Frag>,
     /// Of a file that was truncated: data beyond its size may still be there up to here.
     pub stale_to: u64,
 }
-wire_record!(Rare version 1 compat 1 { target, xattrs, device, policy, class, pinned, bytes_max, files_max, stale_to });
+wire_record!(Rare version 1 compat 1 { target, xattrs, device, policy, class, pinned, bytes_max, files_max, fragments, stale_to });
 
 /// See the module head. What is in a directory is not here but in its [`super::Head`]s.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,218 @@
+//! Examples of what a file system consists of, and of its messages.
+
+use super::meta::variants;
+use super::sample::{Sample, value};
+use bytes::Bytes;
+use nacre_types::{Frag, Ino, Instance, Name, PoolId};
+use nacre_wire::Message;
+use nacre_wire::fs::{Entry, FileKind, Head, Inode, Layout, Rare, Stamp};
+use nacre_wire::msg::fs::{
+    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsLeave, FsListed, FsNode, FsOpens, FsReply, FsRequest,
+    FsSafe, FsSession, FsWelcome,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Names and tags of the enums here.
+pub const ENUMS: [(&str, &[(u8, &str)]); 4] = [
+    ("Entry", Entry::VARIANTS),
+    ("FileKind", FileKind::VARIANTS),
+    ("FsAnswer", FsAnswer::VARIANTS),
+    ("FsCall", FsCall::VARIANTS),
+];
+
+fn name() -> Name {
+    Name::copy(b"caf\xc3\xa9 \xff")
+}
+fn bytes() -> Bytes {
+    Bytes::from_static(b"value")
+}
+fn ino() -> Ino {
+    Ino(0x0003_0000_0010_0001)
+}
+fn layout() -> Layout {
+    Layout { pool: PoolId(2), unit: 65_536, count: 3, object: 4 << 20 }
+}
+fn rare() -> Rare {
+    Rare {
+        target: Bytes::from_static(b"../there"),
+        xattrs: BTreeMap::from([("user.a".into(), bytes()), ("user.b".into(), Bytes::new())]),
+        device: 0x0801,
+        policy: "fair".into(),
+        class: "queue".into(),
+        pinned: Some(4),
+        bytes_max: Some(1 << 40),
+        files_max: Some(1_000),
+        fragments: vec![Frag::new(1, 0).expect("two halves"), Frag::new(1, 1).expect("two halves")],
+        stale_to: 123_456,
+    }
+}
+fn inode() -> Inode {
+    Inode {
+        ino: ino(),
+        kind: FileKind::File {},
+        mode: 0o4755,
+        uid: 1000,
+        gid: 100,
+        links: 2,
+        size: 5_000_000_000,
+        atime: Stamp(1_700_000_000_000_000_001),
+        mtime: Stamp(1_700_000_000_000_000_002),
+        ctime: Stamp(1_700_000_000_000_000_003),
+        btime: Stamp(-4),
+        change: 9,
+        layout: Some(layout()),
+        rare: Some(Arc::new(rare())),
+    }
+}
+fn head() -> Head {
+    Head {
+        mtime: Stamp(5),
+        entries: 7,
+        directories: 2,
+        bytes_below: 1 << 33,
+        files_below: 50,
+        directories_below: 6,
+        change: 8,
+    }
+}
+fn node() -> FsNode {
+    FsNode { inode: inode(), head: Some(head()) }
+}
+fn listed() -> FsListed {
+    FsListed { name: name(), node: node() }
+}
+fn changes() -> FsChanges {
+    FsChanges {
+        mode: Some(0o644),
+        uid: Some(1),
+        gid: Some(2),
+        size: Some(3),
+        atime: Some(None),
+        mtime: Some(Some(Stamp(4))),
+    }
+}
+fn again() -> FsAgain {
+    FsAgain { stamp: Stamp(6), made: ino() }
+}
+fn make() -> FsCall {
+    FsCall::Make {
+        dir: Ino::ROOT,
+        name: name(),
+        kind: FileKind::Symlink {},
+        mode: 0o777,
+        uid: 1,
+        gid: 2,
+        target: bytes(),
+        device: 3,
+        exclusive: true,
+        open: true,
+    }
+}
+fn request() -> FsRequest {
+    FsRequest { number: 8, safe_below: 6, again: Some(again()), call: make() }
+}
+fn reply() -> FsReply {
+    FsReply { number: 8, safe: true, stamp: Stamp(7), answer: FsAnswer::Node { node: node(), made: true } }
+}
+fn opens() -> FsOpens {
+    FsOpens { ino: ino(), times: 3 }
+}
+fn session() -> FsSession {
+    FsSession { file_system: "home".into(), rank: 3, instance: Instance(2), opens: vec![opens()] }
+}
+fn away() -> FsAway {
+    FsAway { why: "rank 3 has another holder".to_owned() }
+}
+fn safe() -> FsSafe {
+    FsSafe { numbers: vec![5, 6, 8] }
+}
+
+/// Messages.
+pub fn messages() -> Vec<Message> {
+    vec![
+        Message::FsSession(session()),
+        Message::FsWelcome(FsWelcome { again: true }),
+        Message::FsAway(away()),
+        Message::FsCaughtUp(FsCaughtUp { next: 9 }),
+        Message::FsLeave(FsLeave { next: 10 }),
+        Message::FsRequest(request()),
+        Message::FsReply(reply()),
+        Message::FsSafe(safe()),
+    ]
+}
+
+fn calls() -> Vec<FsCall> {
+    let (dir, ino) = (Ino::ROOT, ino());
+    vec![
+        FsCall::Lookup { dir, name: name() },
+        FsCall::Stat { ino },
+        FsCall::List { dir, after: 0x1234_5678_9abc_def0, bytes_max: 65_536 },
+        make(),
+        FsCall::Link { ino, dir, name: name() },
+        FsCall::Unlink { dir, name: name(), directory: true },
+        FsCall::Rename { dir, name: name(), to_dir: Ino(0x10_0002), to_name: "b".into(), flags: 2 },
+        FsCall::Set { ino, changes: changes() },
+        FsCall::SetXattr { ino, name: "user.a".into(), value: bytes(), fresh: Some(false) },
+        FsCall::RemoveXattr { ino, name: "user.a".into() },
+        FsCall::Open { ino },
+        FsCall::Close { ino, size: 77, mtime: Stamp(78) },
+        FsCall::StatFs {},
+    ]
+}
+
+/// Everything but frames.
+pub fn all() -> Vec<Sample> {
+    let mut all = vec![
+        value("value Stamp", Stamp(-2)),
+        value("record Layout v1", layout()),
+        value("record Rare v1", rare()),
+        value("record Inode v1", inode()),
+        value("record Head v1", head()),
+        value("record FsSession v1", session()),
+        value("fields FsOpens", opens()),
+        value("record FsWelcome v1", FsWelcome { again: true }),
+        value("record FsAway v1", away()),
+        value("record FsCaughtUp v1", FsCaughtUp { next: 9 }),
+        value("record FsLeave v1", FsLeave { next: 10 }),
+        value("record FsRequest v1", request()),
+        value("record FsAgain v1", again()),
+        value("record FsChanges v1", changes()),
+        value("record FsNode v1", node()),
+        value("fields FsListed", listed()),
+        value("record FsReply v1", reply()),
+        value("record FsSafe v1", safe()),
+    ];
+    let (kind, home) = (FileKind::File {}, 2);
+    all.extend(variants(
+        "Entry",
+        Entry::VARIANTS,
+        vec![Entry::Inode { inode: inode(), head: Some(head()) }, Entry::Reference { ino: ino(), kind, home }],
+    ));
+    all.extend(variants(
+        "FileKind",
+        FileKind::VARIANTS,
+        vec![
+            FileKind::File {},
+            FileKind::Directory {},
+            FileKind::Symlink {},
+            FileKind::Fifo {},
+            FileKind::Socket {},
+            FileKind::CharDevice {},
+            FileKind::BlockDevice {},
+        ],
+    ));
+    all.extend(variants("FsCall", FsCall::VARIANTS, calls()));
+    all.extend(variants(
+        "FsAnswer",
+        FsAnswer::VARIANTS,
+        vec![
+            FsAnswer::Done {},
+            FsAnswer::Failed { errno: 39 },
+            reply().answer,
+            FsAnswer::Listed { entries: vec![listed()], end: true },
+            FsAnswer::Room { bytes: 11, files: 12 },
+        ],
+    ));
+    all
+}
