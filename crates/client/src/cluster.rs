@@ -4,7 +4,7 @@
 //! different hosts), and Ceph's librados.
 
 use bytes::Bytes;
-use nacre_types::{ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp, SubReply};
 use std::fmt;
@@ -191,6 +191,8 @@ pub struct Capabilities {
     /// Parts see the data and the map that parts before them have changed; attributes, size and
     /// existence they always see.
     pub own_writes: bool,
+    /// Ends another client's life.
+    pub fence: bool,
     /// Lists which snapshots an object has clones for.
     pub list_snaps: bool,
     /// Names, namespaces, attributes' names and keys may have bytes 0 in them.
@@ -215,6 +217,16 @@ pub trait ObjectCluster {
     /// and never after its completion.
     fn acks(&mut self, into: &mut Vec<OpId>) {
         let _ = into;
+    }
+    /// Begins to end a client's life, and all its earlier ones: what it sent and was not executed yet never is.
+    /// Once this has ended well, nothing of it is executed any more after an operation that is begun here. It
+    /// ends like an operation, with no results.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
+    fn fence(&mut self, now: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        let _ = (now, client, instance);
+        Err(Refused::Unsupported)
     }
 
     /// Begins to watch an object. The registration ends like any operation, with the completion of

@@ -18,6 +18,7 @@
 
 mod cluster;
 mod driven;
+mod fencing;
 mod heard;
 mod meta;
 mod metadata;

@@ -4,6 +4,7 @@ use crate::cluster::{
     Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
     WatchId,
 };
+use crate::fencing::Fencing;
 use crate::heard::Heard;
 use crate::mutants::{Mutant, mutant};
 use crate::watch::{Target, Watches};
@@ -107,6 +108,8 @@ pub struct Client {
     heard: Heard,
     /// What we write may rest on these fences: locks were granted to us under them.
     fence: Epoch,
+    /// Lives of others that are being ended.
+    fencing: Fencing,
 }
 
 impl Client {
@@ -118,6 +121,7 @@ impl Client {
         exec_reads_own_writes: true,
         exec_writes_return: true,
         own_writes: true,
+        fence: true,
         list_snaps: true,
         zero_bytes: true,
     };
@@ -141,6 +145,7 @@ impl Client {
             watches: Watches::new(config.id, config.instance),
             heard: Heard::default(),
             fence: Epoch::NONE,
+            fencing: Fencing::default(),
         };
         client.subscribe(now);
         client
@@ -176,6 +181,10 @@ impl Client {
         into.append(&mut self.out);
     }
 
+    /// Whether a monitor owes it the end of a fence.
+    pub(crate) fn is_fencing(&self) -> bool {
+        !self.fencing.is_empty()
+    }
     /// Whether completions wait to be taken.
     pub(crate) fn has_more(&self) -> bool {
         !self.done.is_empty()
@@ -201,6 +210,9 @@ impl Client {
         if self.in_flight.contains_key(&id.0) {
             self.finish(id.0, Err(Failure::Unknown));
         }
+        if self.fencing.abandon(id.0) {
+            self.done.push(Completion { id, result: Err(Failure::Unknown) });
+        }
     }
 
     fn subscribe(&mut self, now: Time) {
@@ -212,6 +224,13 @@ impl Client {
     /// The connection to the monitors is new.
     pub fn on_mon_session(&mut self, now: Time) {
         self.subscribe(now);
+        self.fence_again(now, Duration::ZERO);
+    }
+
+    /// Sends again what fences have waited for so long.
+    fn fence_again(&mut self, now: Time, waited: Duration) {
+        let again = self.fencing.again(now, waited).into_iter();
+        self.out.extend(again.map(|command| Output::SendMon { message: Message::Command(command) }));
     }
 
     /// The connection to an OSD broke: what it has not answered is sent again.
@@ -248,6 +267,12 @@ impl Client {
                 }
             }
             Message::WatchPong(pong) => self.watches.on_pong(&pong),
+            Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) => {
+                if let Some((id, why)) = self.fencing.on_reply(&reply) {
+                    let result = Err(Failure::Refused(OpFailure::Denied { why }));
+                    self.done.push(Completion { id: OpId(id), result });
+                }
+            }
             Message::OpBlocked(blocked) => {
                 if let Some(op) = self.in_flight.get_mut(&blocked.request.sequence) {
                     op.blocked = Some(blocked.reason);
@@ -302,6 +327,17 @@ impl Client {
             self.send(now, id);
         }
         self.look_at_watches(now);
+        self.end_fencing();
+    }
+
+    /// What a new map has fenced is done: what we send from now on brings that map along.
+    fn end_fencing(&mut self) {
+        let Some(map) = &self.map else { return };
+        for id in self.fencing.on_map(map) {
+            self.fence = self.fence.max(map.epoch);
+            let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
+            self.done.push(Completion { id: OpId(id), result: Ok(done) });
+        }
     }
 
     /// Pings the watches that have moved or want it.
@@ -533,6 +569,7 @@ impl Client {
         for id in again.into_iter().filter(|_| !mutant(Mutant::NeverSentAgain)) {
             self.send(now, id);
         }
+        self.fence_again(now, self.config.retry_interval);
         self.look_at_watches(now);
     }
 }
@@ -560,7 +597,8 @@ impl Role for Client {
     }
     fn next_deadline(&self) -> Time {
         let pings = self.watches.next_deadline();
-        let waits = !self.in_flight.is_empty() && !mutant(Mutant::NoDeadline);
+        let idle = self.in_flight.is_empty() && self.fencing.is_empty();
+        let waits = !idle && !mutant(Mutant::NoDeadline);
         if !waits && self.map.is_some() {
             return pings;
         }
@@ -661,6 +699,18 @@ impl ObjectCluster for Client {
         into.append(&mut self.acks);
     }
 
+    fn fence(&mut self, now: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+        if !self.fencing.has_room() {
+            return Err(Refused::Busy);
+        }
+        let id = self.next;
+        self.next += 1;
+        let command = self.fencing.begin(now, id, client, instance);
+        self.out.push(Output::SendMon { message: Message::Command(command) });
+        // It may be there already: whoever died without an answer asked for the same.
+        self.end_fencing();
+        Ok(OpId(id))
+    }
     fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
         // The registering operation's number is the cookie: used once in a client's life.
         let cookie = self.next;

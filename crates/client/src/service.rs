@@ -89,7 +89,7 @@ impl<S: Service> Served<S> {
     /// Whether a monitor owes it an answer: its host does not end the session for silence alone.
     #[must_use]
     pub fn awaits_monitors(&self) -> bool {
-        self.metadata.awaits_answers()
+        self.metadata.awaits_answers() || self.client.is_fencing()
     }
 
     /// Gives the substrate's inputs to the substrate's clients, and keeps the service's.

@@ -1,6 +1,7 @@
 //! The client's role, told by its tests what others would say. One binary; a module per part.
 #![allow(missing_docs, reason = "tests")]
 
+mod fences;
 mod meta;
 mod requests;
 mod rig;
@@ -16,6 +17,10 @@ macro_rules! tests {
 }
 
 tests! {
+    fences:
+        a_fence_ends_with_the_map_that_has_it,
+        a_fence_is_asked_for_until_it_is_there_or_refused,
+        fences_under_way_are_bounded;
     meta:
         a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice,
         a_watch_from_a_revision_tells_that_revision,

@@ -699,6 +699,7 @@ impl ObjectCluster for Ceph {
             exec_reads_own_writes: false,
             exec_writes_return: false,
             own_writes: false,
+            fence: false,
             list_snaps: false,
             zero_bytes: false,
         }

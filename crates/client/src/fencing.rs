@@ -1,0 +1,84 @@
+//! Ending another client's life: what it sent and was not executed yet never is (DESIGN §3, Fencing).
+//!
+//! ```text
+//!  fence ─▶ open ──Command "fence add"──▶ monitors      again over a new session, and now and then: twice is once
+//!     ◀─ done ◀── a map that has the fence ──           or an answer that says why not
+//! ```
+//! The map is what counts, not the answer: with that map each of our operations brings the fence to
+//! the OSD that it reaches, before it is executed there. So whoever waits for the end of this has
+//! what the other one had.
+//!
+//! Invariant: each ends once.
+
+use nacre_types::{ClientId, Entity, Instance, Time};
+use nacre_wire::ClusterMap;
+use nacre_wire::msg::monitor::{Command, CommandReply};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// At a time: each is a command for the monitors.
+const OPEN_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Open {
+    client: ClientId,
+    instance: Instance,
+    sent: Time,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(crate) struct Fencing {
+    open: BTreeMap<u64, Open>,
+}
+
+impl Fencing {
+    pub(crate) fn has_room(&self) -> bool {
+        self.open.len() < OPEN_MAX
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Begins one under a number of the caller's; what to send.
+    pub(crate) fn begin(&mut self, now: Time, id: u64, client: ClientId, instance: Instance) -> Command {
+        let open = self.open.entry(id).or_insert(Open { client, instance, sent: now });
+        command(id, open)
+    }
+
+    /// What to send again: all over a new session, else what has waited for so long.
+    pub(crate) fn again(&mut self, now: Time, waited: Duration) -> Vec<Command> {
+        let late = self.open.iter_mut().filter(|(_, open)| now.since(open.sent) >= waited);
+        late.map(|(id, open)| {
+            open.sent = now;
+            command(*id, open)
+        })
+        .collect()
+    }
+
+    /// A monitor's answer: which one has ended, and why it was refused. Success is in a map.
+    pub(crate) fn on_reply(&mut self, reply: &CommandReply) -> Option<(u64, String)> {
+        let why = reply.error.clone()?;
+        self.open.remove(&reply.token).map(|_| (reply.token, why))
+    }
+
+    /// Which ones this map ends.
+    pub(crate) fn on_map(&mut self, map: &ClusterMap) -> Vec<u64> {
+        let done = |open: &Open| map.is_fenced(Entity::Client(open.client), open.instance);
+        let ended: Vec<u64> = self.open.iter().filter(|(_, open)| done(open)).map(|(id, _)| *id).collect();
+        self.open.retain(|id, _| !ended.contains(id));
+        ended
+    }
+
+    /// The caller gives one up; whether there was one.
+    pub(crate) fn abandon(&mut self, id: u64) -> bool {
+        self.open.remove(&id).is_some()
+    }
+}
+
+fn command(id: u64, open: &Open) -> Command {
+    let entity = Entity::Client(open.client);
+    // Both are numbers: nothing in it wants escaping.
+    let request = format!(r#"{{"command": "fence add", "entity": "{entity}", "instance": {}}}"#, open.instance.0);
+    Command { token: id, request }
+}
