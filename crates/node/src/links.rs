@@ -105,11 +105,10 @@ impl Links {
     }
     /// A peer that no map has is there from now on; without an address it is nowhere any more.
     pub fn meet(&mut self, peer: Entity, address: Address) {
-        self.backoffs.remove(&peer);
-        if address.0.is_empty() {
-            self.met.remove(&peer);
-        } else {
-            self.met.insert(peer, address);
+        let was = if address.0.is_empty() { self.met.remove(&peer) } else { self.met.insert(peer, address) };
+        // A new place is tried at once; who says the same one again does not dial it more often.
+        if was.as_ref() != self.met.get(&peer) {
+            self.backoffs.remove(&peer);
         }
     }
     pub fn met(&self, peer: Entity) -> Option<&str> {
@@ -345,6 +344,25 @@ mod tests {
     }
     fn judge(links: &Links, hello: &Hello, known: Known) -> Result<Option<usize>, String> {
         links.judge(hello, CLUSTER, 0, true, |_| Some(known))
+    }
+
+    /// A service says where its peer is as often as it likes: saying the same again dialed a server that was not
+    /// there without a pause.
+    #[test]
+    fn a_peer_is_dialed_at_once_where_it_was_not_before_and_no_more_often_where_it_was() {
+        let peer = Entity::Client(nacre_types::ClientId(3));
+        let (mut links, now, at) = (Links::new(osd(1)), Time(5), |text: &str| Address(text.to_owned()));
+        links.ended(now, peer, None);
+        assert!(links.may_dial(now, peer) && links.backoffs.is_empty(), "a client that no one is told of");
+        links.meet(peer, at("a:1"));
+        links.ended(now, peer, None);
+        links.meet(peer, at("a:1"));
+        assert_eq!((links.may_dial(now, peer), links.met(peer)), (false, Some("a:1")));
+        links.meet(peer, at("b:2"));
+        assert_eq!((links.may_dial(now, peer), links.met(peer)), (true, Some("b:2")));
+        links.ended(now, peer, None);
+        links.meet(peer, at(""));
+        assert_eq!((links.met(peer), links.backoffs.len(), links.met.len()), (None, 0, 0), "nothing is left of it");
     }
 
     #[test]
