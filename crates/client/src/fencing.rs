@@ -5,8 +5,8 @@
 //!     ◀─ done ◀── a map that has the fence ──           or an answer that says why not
 //! ```
 //! The map is what counts, not the answer: with that map each of our operations brings the fence to
-//! the OSD that it reaches, before it is executed there. So whoever waits for the end of this has
-//! what the other one had.
+//! the OSD that it reaches, before it is executed there. So after this has
+//! ended well, what the other one had can be taken.
 //!
 //! Invariant: each ends once.
 
@@ -64,10 +64,8 @@ impl Fencing {
 
     /// Which ones this map ends.
     pub(crate) fn on_map(&mut self, map: &ClusterMap) -> Vec<u64> {
-        let done = |open: &Open| map.is_fenced(Entity::Client(open.client), open.instance);
-        let ended: Vec<u64> = self.open.iter().filter(|(_, open)| done(open)).map(|(id, _)| *id).collect();
-        self.open.retain(|id, _| !ended.contains(id));
-        ended
+        let done = |_: &u64, open: &mut Open| map.is_fenced(Entity::Client(open.client), open.instance);
+        self.open.extract_if(.., done).map(|(id, _)| id).collect()
     }
 
     /// The caller gives one up; whether there was one.

@@ -707,7 +707,7 @@ impl ObjectCluster for Client {
         self.next += 1;
         let command = self.fencing.begin(now, id, client, instance);
         self.out.push(Output::SendMon { message: Message::Command(command) });
-        // It may be there already: whoever died without an answer asked for the same.
+        // It may be there already: a client that died without an answer asked for the same.
         self.end_fencing();
         Ok(OpId(id))
     }

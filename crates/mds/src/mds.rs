@@ -501,9 +501,8 @@ impl Mds {
     }
 
     fn read_page(&mut self, dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)>) {
-        let after = entries.last().map_or_else(Bytes::new, |(name, _)| {
-            Bytes::copy_from_slice(nacre_wire::fs::entry::entry_key(name).as_bytes())
-        });
+        let after =
+            entries.last().map_or_else(Bytes::new, |(name, _)| Bytes::copy_from_slice(entry_key(name).as_bytes()));
         let ops = vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: PAGE }];
         let operation = self.operation(&fragment_name(dir, frag), ops, Vec::new());
         self.queue.push_back((operation, Purpose::Page { dir, frag, head, entries }));

@@ -198,12 +198,12 @@ impl Witness {
     /// The calls that have not ended for long, and whose they are. Empty also when the watchdog
     /// itself does not go on for [`WITNESS_MAX`].
     pub fn hanging(&self) -> Vec<(Entity, DeviceCall)> {
-        let begun = crate::clock::now();
+        let begun = clock::now();
         let all = loop {
             match self.0.all.try_lock() {
                 Ok(all) => break all,
                 Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) if crate::clock::now().since(begun) < WITNESS_MAX => {
+                Err(TryLockError::WouldBlock) if clock::now().since(begun) < WITNESS_MAX => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(TryLockError::WouldBlock) => return Vec::new(),

@@ -13,8 +13,7 @@ use std::sync::Arc;
 pub enum Output {
     /// Send to a peer, in order per receiver, in a frame with [`crate::Role::epoch`]. Daemons are
     /// found in the role's map, clients on their own connections or where they were said to be
-    /// ([`Self::Meet`]). What cannot be sent is dropped: a
-    /// role that needs an answer sends again.
+    /// ([`Self::Meet`]). What cannot be sent is dropped: a role that needs an answer sends again.
     Send {
         /// To whom.
         to: Entity,

@@ -112,7 +112,7 @@ fn until_heard(all: &mut [&mut Process]) -> Vec<String> {
 }
 
 /// A service finds a peer that no map has where its own metadata say, hears its answers and its end, and goes on
-/// with whoever comes in its place.
+/// with the one that comes in its place.
 #[test]
 fn a_service_finds_its_peers_where_it_was_told() {
     let (first, second) = (free_address(), free_address());

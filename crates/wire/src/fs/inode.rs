@@ -136,7 +136,7 @@ pub struct Rare {
     pub bytes_max: Option<u64>,
     /// Of a directory: most files and directories below it.
     pub files_max: Option<u64>,
-    /// Of a directory: its fragments, by their hashes; empty: it was never split (CEPH-27).
+    /// Of a directory: its fragments, by their hashes; empty: it was never split (CEPH-31).
     pub fragments: Vec<Frag>,
     /// Of a file that was truncated: data beyond its size may still be there up to here.
     pub stale_to: u64,
