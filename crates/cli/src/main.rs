@@ -23,6 +23,7 @@ mod cluster;
 mod crush;
 mod doctor;
 mod failure;
+mod files;
 mod history;
 mod memory;
 mod meta;
@@ -123,6 +124,19 @@ enum Mon {
 }
 
 #[derive(Subcommand)]
+enum Mds {
+    /// Run servers of file systems until they are told to end: they take the ranks that have none.
+    Run {
+        /// The cluster's folder or file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// What it calls itself: mds.ID.
+        #[arg(long)]
+        id: u32,
+    },
+}
+
+#[derive(Subcommand)]
 enum Cluster {
     /// Make a cluster of separate processes: writes cluster.toml and the daemons' empty stores.
     Init {
@@ -209,6 +223,12 @@ enum Command {
     /// Objects, and directory trees as objects.
     #[command(subcommand)]
     Object(object::Command),
+    /// File systems.
+    #[command(subcommand)]
+    Fs(files::Command),
+    /// Servers of file systems.
+    #[command(subcommand)]
+    Mds(Mds),
     /// Object classes: methods in Lua that run where the objects are.
     #[command(subcommand)]
     Class(program::Class),
@@ -255,6 +275,8 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         }
         Command::Mon(Mon::Run { config, id }) => host::run_mon(&config, id)?,
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
+        Command::Mds(Mds::Run { config, id }) => host::run_mds(&config, id)?,
+        Command::Fs(command) => files::run(&command, place, out)?,
         Command::Status => admin::show_status(&mut *place.connect()?, out)?,
         Command::Health { detail } => return admin::show_health(&mut *place.connect()?, detail.is_some(), out),
         Command::Df => admin::show_df(&mut *place.connect()?, out)?,

@@ -43,6 +43,11 @@ pub trait Service {
 
     /// When it next wants a turn; [`Time::MAX`]: not before something has come.
     fn next_deadline(&self) -> Time;
+
+    /// Whether callers of its own have left something for it: asked when its host wakes up.
+    fn has_calls(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Service + ?Sized> Service for Box<S> {
@@ -58,6 +63,9 @@ impl<S: Service + ?Sized> Service for Box<S> {
     }
     fn next_deadline(&self) -> Time {
         (**self).next_deadline()
+    }
+    fn has_calls(&self) -> bool {
+        (**self).has_calls()
     }
 }
 

@@ -201,16 +201,12 @@ impl Run<'_> {
             }
             FsCall::Close { ino, size, mtime } => {
                 self.opened = Some((*ino, false));
-                let mut inode = self.inode(*ino)?;
                 if *mtime == Stamp::default() {
                     return Ok(FsAnswer::Done {});
                 }
-                if *size > inode.size {
-                    self.grow(&mut inode, *size)?;
-                }
-                inode.mtime = inode.mtime.max(*mtime);
-                self.changed(inode)
+                self.wrote(*ino, *size, *mtime)
             }
+            FsCall::Wrote { ino, size, mtime } => self.wrote(*ino, *size, *mtime),
             FsCall::StatFs {} => {
                 let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
                 let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;
@@ -484,6 +480,18 @@ impl Run<'_> {
         }
         inode.size = size;
         Ok(())
+    }
+
+    fn wrote(&mut self, ino: Ino, size: u64, mtime: Stamp) -> Step<FsAnswer> {
+        let mut inode = self.inode(ino)?;
+        if !inode.is_file() {
+            return Err(Stop::Fail(EINVAL));
+        }
+        if size > inode.size {
+            self.grow(&mut inode, size)?;
+        }
+        inode.mtime = inode.mtime.max(mtime);
+        self.changed(inode)
     }
 
     fn set(&mut self, ino: Ino, changes: &FsChanges) -> Step<FsAnswer> {

@@ -7,10 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod change;
+mod claim;
 mod draft;
 pub mod evaluate;
 pub mod journal;
+mod lease;
 pub mod mds;
 mod overlay;
 mod removing;
+pub mod server;
 pub mod tree;

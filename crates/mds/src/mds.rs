@@ -60,7 +60,10 @@ pub struct MdsConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Say {
     /// Its session is known to every later holder of the rank: it may send requests.
-    Welcome {},
+    Welcome {
+        /// First what an earlier holder did not tell as safe.
+        again: bool,
+    },
     /// An answer.
     Reply(FsReply),
     /// What is safe now.
@@ -78,6 +81,8 @@ struct Session {
     /// Changes that were answered early: batch and number.
     early: VecDeque<(u64, u64)>,
     opens: BTreeMap<Ino, u32>,
+    /// What it has open is known: it has said so, or this holder has counted since it came.
+    counted: bool,
 }
 
 /// An answer that was given, or waits to be.
@@ -88,6 +93,8 @@ struct Kept {
     batch: Option<u64>,
     /// The batch that must be safe before it is given.
     after: Option<u64>,
+    /// An earlier holder gave it, or would have: what it opened or closed was not counted here.
+    inherited: bool,
 }
 
 enum Phase {
@@ -215,10 +222,15 @@ impl Mds {
             let since = self.journal.push_client(Known { client, instance, here: true });
             *session = Session { instance, since, ..Session::default() };
         } else if session.since < self.journal.safe() {
-            self.out.push((client, Say::Welcome {}));
+            let again = self.expected.contains(&client);
+            self.out.push((client, Say::Welcome { again }));
         }
-        session.opens = opens.iter().copied().filter(|(_, times)| *times > 0).collect();
-        self.count_opens();
+        // Over a second connection it says what it has been told of; this holder knows what it has done since.
+        if !session.counted {
+            session.opens = opens.iter().copied().filter(|(_, times)| *times > 0).collect();
+            session.counted = true;
+            self.count_opens();
+        }
     }
     /// It has sent again all that was not safe.
     pub fn on_caught_up(&mut self, client: ClientId) {
@@ -255,13 +267,18 @@ impl Mds {
         if request.number < session.safe_below || request.number >= session.safe_below + FS_WINDOW {
             return;
         }
-        if let Some(kept) = session.answers.get(&request.number) {
+        if let Some(kept) = session.answers.get_mut(&request.number) {
+            // A client that was answered has named it among what it has open, or not any more.
+            let counted = request.again.is_some_and(|again| again.stamp != Stamp::default());
+            let opened = opened_by(&request.call, &kept.reply.answer)
+                .filter(|_| std::mem::take(&mut kept.inherited) && !counted);
             let is_safe = |batch: Option<u64>| batch.is_none_or(|batch| batch < self.journal.safe());
             // What is held is told when it may be.
             if is_safe(kept.after) {
                 let reply = FsReply { safe: is_safe(kept.batch), ..kept.reply.clone() };
                 self.out.push((client, Say::Reply(reply)));
             }
+            self.note_opened(client, opened);
             return;
         }
         if self.asked.insert((client, request.number)) {
@@ -393,7 +410,7 @@ impl Mds {
                 batch = Some(pushed);
                 session.early.push_back((pushed, number));
             }
-            session.answers.insert(number, Kept { reply: reply.clone(), batch, after });
+            session.answers.insert(number, Kept { reply: reply.clone(), batch, after, inherited: false });
         }
         for change in changes {
             if let Some(batch) = batch {
@@ -402,24 +419,21 @@ impl Mds {
             self.removing.see(&change, self.config.rank);
             self.tree.apply(change);
         }
-        match opened {
-            Some((ino, true)) => {
-                *self.opens.entry(ino).or_default() += 1;
-                if let Some(session) = self.sessions.get_mut(&client) {
-                    *session.opens.entry(ino).or_default() += 1;
-                }
-            }
-            Some((ino, false)) => {
-                let had = self.sessions.get_mut(&client).is_some_and(|session| take_one(&mut session.opens, ino));
-                if had {
-                    take_one(&mut self.opens, ino);
-                }
-            }
-            None => {}
-        }
+        self.note_opened(client, opened);
         match after {
             Some(after) => self.held.entry(after).or_default().push((client, reply, batch)),
             None => self.out.push((client, Say::Reply(reply))),
+        }
+    }
+
+    /// A client has opened a file (`true`) or closed it.
+    fn note_opened(&mut self, client: ClientId, opened: Option<(Ino, bool)>) {
+        let Some(((ino, opens), session)) = opened.zip(self.sessions.get_mut(&client)) else { return };
+        if opens {
+            *self.opens.entry(ino).or_default() += 1;
+            *session.opens.entry(ino).or_default() += 1;
+        } else if take_one(&mut session.opens, ino) {
+            take_one(&mut self.opens, ino);
         }
     }
 
@@ -440,7 +454,8 @@ impl Mds {
             | FsCall::SetXattr { ino, .. }
             | FsCall::RemoveXattr { ino, .. }
             | FsCall::Open { ino }
-            | FsCall::Close { ino, .. } => {
+            | FsCall::Close { ino, .. }
+            | FsCall::Wrote { ino, .. } => {
                 inos.insert(*ino);
             }
             FsCall::StatFs {} => {}
@@ -633,7 +648,8 @@ impl Mds {
         self.fresh.retain(|_, (_, batch)| *batch >= safe);
         for (client, session) in &mut self.sessions {
             if before <= session.since && session.since < safe {
-                self.out.push((*client, Say::Welcome {}));
+                let again = self.expected.contains(client);
+                self.out.push((*client, Say::Welcome { again }));
             }
             let mut numbers = Vec::new();
             while let Some((_, number)) = session.early.pop_front_if(|(batch, _)| *batch < safe) {
@@ -691,7 +707,7 @@ impl Mds {
                 let session = self.sessions.get_mut(&client).filter(|session| session.instance == instance);
                 let Some(session) = session else { continue };
                 session.safe_below = session.safe_below.max(safe_below);
-                let kept = Kept { reply, batch: Some(batch.sequence), after: None };
+                let kept = Kept { reply, batch: Some(batch.sequence), after: None, inherited: true };
                 session.answers.insert(kept.reply.number, kept);
             }
             for change in batch.changes {
@@ -744,6 +760,17 @@ pub fn fragment_name(dir: Ino, frag: Frag) -> String {
 #[must_use]
 pub fn data_name(ino: Ino, number: u64) -> String {
     format!("{ino}.{number:08x}")
+}
+
+/// What a request opened or closed, by its answer.
+fn opened_by(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, bool)> {
+    match (call, answer) {
+        (FsCall::Make { open: true, .. }, FsAnswer::Node { node, .. }) if node.inode.is_file() => {
+            Some((node.inode.ino, true))
+        }
+        (FsCall::Close { ino, .. }, FsAnswer::Done {} | FsAnswer::Node { .. }) => Some((*ino, false)),
+        _ => None,
+    }
 }
 
 /// One less; whether there was one.

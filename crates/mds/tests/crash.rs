@@ -210,7 +210,7 @@ impl World {
                 continue;
             };
             match say {
-                Say::Welcome {} => client.welcome = true,
+                Say::Welcome { .. } => client.welcome = true,
                 Say::Reply(reply) => client.on_reply(reply),
                 Say::Safe(safe) => safe.numbers.iter().for_each(|number| drop(client.early.remove(number))),
             }

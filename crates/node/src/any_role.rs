@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use nacre_client::{Served, Service};
+use nacre_mds::server::Server;
 use nacre_mon::Mon;
 use nacre_osd::Osd;
 use nacre_role::{Input, Output, Role};
@@ -16,8 +17,9 @@ pub enum AnyRole {
     Mon(Box<Mon>),
     Osd(Box<Osd>),
     Client(Box<Access>),
-    #[cfg_attr(not(test), allow(dead_code, reason = "the first service is under way: docs/plan.md, files"))]
     Service(Box<AnyService>),
+    /// The server of a file system's rank, or one that waits for a rank.
+    Mds(Box<Served<Server>>),
 }
 
 impl AnyRole {
@@ -27,6 +29,7 @@ impl AnyRole {
             Self::Osd(osd) => &**osd,
             Self::Client(access) => &**access,
             Self::Service(service) => &**service,
+            Self::Mds(server) => &**server,
         }
     }
     /// A turn with one input.
@@ -51,20 +54,21 @@ impl AnyRole {
             Self::Osd(osd) => osd.instance(),
             Self::Client(access) => access.instance,
             Self::Service(service) => service.instance(),
+            Self::Mds(server) => server.instance(),
         }
     }
     /// Whether it can make use of messages.
     pub fn is_listening(&self) -> bool {
         match self {
             Self::Mon(mon) => mon.is_live(),
-            Self::Osd(_) | Self::Client(_) | Self::Service(_) => true,
+            Self::Osd(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
     /// Whether others than monitors have sessions with it: not with a monitor that does not know the others yet.
     pub fn takes_sessions(&self) -> bool {
         match self {
             Self::Mon(mon) => mon.is_live() && !mon.voters().is_empty(),
-            Self::Osd(_) | Self::Client(_) | Self::Service(_) => true,
+            Self::Osd(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
     /// Whether it needs a connection to the monitors.
@@ -75,7 +79,7 @@ impl AnyRole {
     pub fn wants_client_work(&self) -> bool {
         match self {
             Self::Osd(osd) => osd.wants_client_work(),
-            Self::Mon(_) | Self::Client(_) | Self::Service(_) => true,
+            Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
     /// Whether a monitor owes it an answer.
@@ -83,6 +87,7 @@ impl AnyRole {
         match self {
             Self::Client(access) => access.awaits_answers(),
             Self::Service(service) => service.awaits_monitors(),
+            Self::Mds(server) => server.awaits_monitors(),
             Self::Mon(_) | Self::Osd(_) => false,
         }
     }
@@ -95,6 +100,7 @@ impl Role for AnyRole {
             Self::Osd(osd) => osd.on_turn(now, inputs, out),
             Self::Client(access) => access.on_turn(now, inputs, out),
             Self::Service(service) => service.on_turn(now, inputs, out),
+            Self::Mds(server) => server.on_turn(now, inputs, out),
         }
     }
     fn next_deadline(&self) -> Time {

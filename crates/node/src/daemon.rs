@@ -195,7 +195,7 @@ fn run(
 }
 
 /// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever end.
-fn end_process(why: &str, code: i32) {
+pub fn end_process(why: &str, code: i32) {
     use std::io::Write as _;
     let line = format!("{why}\n");
     let (said, heard) = std::sync::mpsc::channel();
@@ -213,7 +213,7 @@ fn end_process(why: &str, code: i32) {
 /// How long a process that ends waits for whoever reads why.
 const SAY_MAX: Duration = Duration::from_secs(1);
 /// When a process ends that was told to, whatever it waits for: before `nacre down` kills it.
-const LATE: Duration = Duration::from_secs(15);
+pub const LATE: Duration = Duration::from_secs(15);
 /// Exit code of a daemon whose device hangs.
 const HUNG: i32 = 3;
 
@@ -229,7 +229,7 @@ pub fn drain(reactor: &mut Reactor) {
 }
 
 /// A descriptor that becomes readable on SIGTERM and SIGINT; `told` becomes true, too.
-fn signals(told: &Arc<AtomicBool>) -> Result<OwnedFd, StartError> {
+pub fn signals(told: &Arc<AtomicBool>) -> Result<OwnedFd, StartError> {
     let failed = |error| StartError::Io { doing: "watch", path: "signals".into(), error };
     let (reader, writer) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {

@@ -13,6 +13,7 @@ use crate::daemon::{self, RunOptions};
 use crate::error::{Error, StartError};
 use crate::locks::Lock;
 use crate::reactor::Reactor;
+use crate::servers::Servers;
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
 use crate::watchdog::Witness;
@@ -41,6 +42,7 @@ struct Host {
     reactor: Reactor,
     config: Config,
     options: RunOptions,
+    servers: Servers,
     stop: Arc<AtomicBool>,
     /// Daemons that did not start, and why: the others go on without them.
     broken: BTreeMap<Entity, String>,
@@ -263,7 +265,7 @@ impl Embedded {
     pub fn recovered(&self, id: OsdId) -> Option<u64> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Osd(id))?.role {
             AnyRole::Osd(osd) => Some(osd.counters().recovered),
-            AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) => None,
+            AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => None,
         };
         self.order(look).flatten()
     }
@@ -273,7 +275,7 @@ impl Embedded {
     pub fn mon_counters(&self, id: MonId) -> Option<nacre_mon::Counters> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Mon(id))?.role {
             AnyRole::Mon(mon) => Some(mon.counters()),
-            AnyRole::Osd(_) | AnyRole::Client(_) | AnyRole::Service(_) => None,
+            AnyRole::Osd(_) | AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => None,
         };
         self.order(look).flatten()
     }
@@ -339,7 +341,8 @@ impl Host {
         let mons = config.mons.keys().map(|id| Entity::Mon(*id));
         let all: Vec<Entity> = mons.chain(config.osds.keys().map(|id| Entity::Osd(*id))).collect();
         let tightened = crate::creating::tighten(&config);
-        let mut host = Self { reactor, config, options, stop, broken: BTreeMap::new(), lock };
+        let servers = Servers::new(&config, "mds.0", options.listen);
+        let mut host = Self { reactor, config, options, servers, stop, broken: BTreeMap::new(), lock };
         tightened.into_iter().for_each(|line| host.reactor.say(line));
         for who in all {
             match host.start(who) {
@@ -391,6 +394,10 @@ impl Host {
 
     fn run(mut self, orders: &Mutex<Orders>) {
         while !self.stop.load(Ordering::SeqCst) {
+            // Without a port, for example, file systems wait; the rest goes on.
+            if let Err(why) = self.servers.look(&mut self.reactor) {
+                self.reactor.say(why.to_string());
+            }
             self.reactor.turn(Duration::from_secs(1));
             loop {
                 let said = self.reactor.take_said();
@@ -411,6 +418,7 @@ impl Host {
                 Access::stop(access, "the cluster has been stopped");
             }
         }
+        self.servers.shut_down(&mut self.reactor);
         // All daemons stop at once: there is nobody to be told, only writes to be finished.
         daemon::drain(&mut self.reactor);
     }
@@ -531,7 +539,7 @@ mod tests {
         let jobs = || {
             let look = |host: &mut Host| match &host.reactor.node(Entity::Osd(OsdId(0)))?.role {
                 AnyRole::Osd(osd) => Some(osd.programs().counters.jobs),
-                AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) => None,
+                AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => None,
             };
             embedded.order(look).flatten().expect("it runs")
         };

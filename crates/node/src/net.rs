@@ -1,10 +1,11 @@
 //! Sockets: loopback only, until there is authentication.
 
 use crate::error::StartError;
+use nacre_wire::map::Address;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// For so long a daemon may leave unread what another sends it, in milliseconds.
@@ -40,6 +41,16 @@ pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
         Errno::ADDRINUSE => StartError::PortInUse { who: who.to_owned(), address: text() },
         errno => StartError::Io { doing: "listen on", path: text().into(), error: errno.into() },
     })
+}
+
+/// Listens on a port that is free, of this address; says which.
+pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(OwnedFd, Address), StartError> {
+    let fd = listen(who, &SocketAddr::new(host, 0).to_string())?;
+    let failed =
+        |errno: Errno| StartError::Io { doing: "listen on", path: host.to_string().into(), error: errno.into() };
+    let bound = rustix::net::getsockname(&fd).map_err(failed)?;
+    let address = SocketAddr::try_from(bound).map_err(|_| failed(Errno::AFNOSUPPORT))?;
+    Ok((fd, Address(address.to_string())))
 }
 
 /// Whether a daemon could listen there now.

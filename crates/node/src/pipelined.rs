@@ -101,7 +101,7 @@ impl Pipelined {
                     let live = osd.programs().live().find(|(live, _)| **live == name);
                     here.live.push((osd.id(), live.map_or(0, |(_, activation)| activation)));
                 }
-                AnyRole::Client(_) | AnyRole::Service(_) => {}
+                AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => {}
             }
         }
         here

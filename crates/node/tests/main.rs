@@ -5,6 +5,7 @@ mod classes;
 mod conformance;
 mod damage;
 mod embedded;
+mod files;
 mod folder;
 mod full;
 mod network;

@@ -2,7 +2,9 @@
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
-use nacre_node::{Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mon, run_osd};
+use nacre_node::{
+    Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mds, run_mon, run_osd,
+};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::msg::monitor::Hello;
 use nacre_wire::{Frame, FrameReader, Message};
@@ -24,6 +26,7 @@ fn daemon_process() {
     let mut say = |line: &str| eprintln!("{line}");
     let result = match kind {
         Some("mon") => run_mon(&config, MonId(id), &RunOptions::default(), &mut say),
+        Some("mds") => run_mds(&config, id, &mut say),
         _ => run_osd(&config, OsdId(id), &RunOptions::default(), &mut say),
     };
     if let Err(why) = result {
@@ -33,9 +36,9 @@ fn daemon_process() {
 }
 
 /// A daemon's process; killed when dropped.
-struct Daemon(Child);
+pub struct Daemon(Child);
 impl Daemon {
-    fn start(kind: &str, id: u32, dir: &Path) -> Self {
+    pub fn start(kind: &str, id: u32, dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", "network::daemon_process", "--nocapture"])
             .env("NACRE_TEST_DAEMON", format!("{kind} {id} {}", dir.display()))
@@ -44,7 +47,7 @@ impl Daemon {
             .expect("starts");
         Self(child)
     }
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.0.kill().expect("is ours");
         self.0.wait().expect("ends");
     }

@@ -536,6 +536,17 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     })?)
 }
 
+/// Runs servers of file systems until they are told to end.
+///
+/// # Errors
+/// When they do not start.
+pub fn run_mds(config: &Path, id: u32) -> Result<()> {
+    let config = Config::load(config)?;
+    Ok(nacre_node::run_mds(&config, id, &mut |line| {
+        crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
+    })?)
+}
+
 /// Ctrl-C and the signal to end, watched from the moment this is made.
 pub struct Ending(Signals);
 

@@ -98,6 +98,13 @@ impl Reactor {
             any |= !outputs.is_empty();
             self.perform(node, at, &mut outputs);
         }
+        if let AnyRole::Service(service) = &node.role
+            && service.service.has_calls()
+        {
+            any = true;
+            node.role.take_outputs(now, &mut outputs);
+            self.perform(node, at, &mut outputs);
+        }
         if node.halted.is_none() && node.role.next_deadline() <= now {
             any = true;
             node.role.on_input(now, Input::Tick, &mut outputs);

@@ -249,6 +249,15 @@ pub enum FsCall {
     },
     /// How full it is.
     StatFs {},
+    /// A file that is open was written: it is at least so large now (CEPH-07).
+    Wrote {
+        /// Which.
+        ino: Ino,
+        /// In bytes; smaller than what the server knows changes nothing.
+        size: u64,
+        /// When.
+        mtime: Stamp,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -264,6 +273,7 @@ wire_enum!(FsCall {
     11 => Open { ino },
     12 => Close { ino, size, mtime },
     13 => StatFs {},
+    14 => Wrote { ino, size, mtime },
 });
 
 impl FsCall {

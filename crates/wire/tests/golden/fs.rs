@@ -5,7 +5,8 @@ use super::sample::{Sample, value};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Instance, Name, PoolId};
 use nacre_wire::Message;
-use nacre_wire::fs::{Entry, FileKind, Head, Inode, Layout, Rare, Stamp};
+use nacre_wire::fs::{Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
+use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsLeave, FsListed, FsNode, FsOpens, FsReply, FsRequest,
     FsSafe, FsSession, FsWelcome,
@@ -121,6 +122,13 @@ fn opens() -> FsOpens {
 fn session() -> FsSession {
     FsSession { file_system: "home".into(), rank: 3, instance: Instance(2), opens: vec![opens()] }
 }
+fn settings() -> FsSettings {
+    FsSettings { namespace: "home.1a2b".into(), pool: PoolId(1), layout: layout(), ranks: 2 }
+}
+fn holder() -> FsHolder {
+    let address = Address("127.0.0.1:7410".into());
+    FsHolder { client: 0x0102_0304_0506_0708, instance: Instance(1), address, name: "mds.0".into() }
+}
 fn away() -> FsAway {
     FsAway { why: "rank 3 has another holder".to_owned() }
 }
@@ -158,6 +166,7 @@ fn calls() -> Vec<FsCall> {
         FsCall::Open { ino },
         FsCall::Close { ino, size: 77, mtime: Stamp(78) },
         FsCall::StatFs {},
+        FsCall::Wrote { ino, size: 79, mtime: Stamp(80) },
     ]
 }
 
@@ -169,6 +178,8 @@ pub fn all() -> Vec<Sample> {
         value("record Rare v1", rare()),
         value("record Inode v1", inode()),
         value("record Head v1", head()),
+        value("record FsSettings v1", settings()),
+        value("record FsHolder v1", holder()),
         value("record FsSession v1", session()),
         value("fields FsOpens", opens()),
         value("record FsWelcome v1", FsWelcome { again: true }),

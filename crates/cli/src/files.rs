@@ -1,0 +1,238 @@
+//! `nacre fs …`: file systems.
+
+use crate::cluster::{Metadata, Place, Session};
+use crate::object::{pool_id, pools};
+use crate::objects::{Failed, call};
+use crate::out::Out;
+use crate::table::{Column, table};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Subcommand;
+use nacre_mds::mds::{MdsConfig, first_objects};
+use nacre_types::{Name, PoolId, Rank};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::registry::{PREFIX, name_fault};
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp};
+use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+/// Bytes of an object with data, unless something else is said.
+const OBJECT_BYTES: u64 = 4 << 20;
+/// Copies of a file system's own pools, where there are OSDs for them.
+const COPIES: u64 = 3;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Make a file system. It is served by `nacre up`, or `nacre mds run`; `nacre mount` mounts it.
+    Create {
+        /// Its name.
+        name: String,
+        /// The pool of directories and journals [default: NAME.meta, which is made].
+        #[arg(long, value_name = "POOL")]
+        metadata_pool: Option<String>,
+        /// The pool of files' data [default: NAME.data, which is made].
+        #[arg(long, value_name = "POOL")]
+        data_pool: Option<String>,
+        /// Bytes of an object with data, such as 4MiB.
+        #[arg(long, value_parser = crate::cluster::members::size, default_value_t = OBJECT_BYTES, hide_default_value = true)]
+        object_size: u64,
+        /// Bytes that lie together [default: all of an object].
+        #[arg(long, value_parser = crate::cluster::members::size)]
+        stripe_unit: Option<u64>,
+        /// Objects that take turns.
+        #[arg(long, default_value_t = 1)]
+        stripe_count: u32,
+    },
+    /// List them.
+    Ls,
+    /// Which server has which rank.
+    Status {
+        /// Of this file system only.
+        name: Option<String>,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
+    match command {
+        Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count } => {
+            if let Some(fault) = name_fault(name) {
+                bail!("{name}: {fault}");
+            }
+            let bytes = |what: &str, bytes: u64| u32::try_from(bytes).map_err(|_| anyhow!("{what} is too large"));
+            let object = bytes("--object-size", *object_size)?;
+            let unit = stripe_unit.map_or(Ok(object), |unit| bytes("--stripe-unit", unit))?;
+            let layout = Layout { pool: PoolId(0), unit, count: *stripe_count, object };
+            if let Some(fault) = layout.fault() {
+                bail!("{fault}");
+            }
+            let mut metadata = place.metadata()?;
+            ensure!(
+                metadata.get(&key(name))?.is_none(),
+                "there is a file system {name} already; `nacre fs ls` shows it"
+            );
+            let mut session = place.connect()?;
+            let mut own = |given: &Option<String>, kind: &str| match given {
+                Some(pool) => pool_id(&mut *session, pool),
+                None => own_pool(&mut *session, &format!("{name}.{kind}")),
+            };
+            let pool = own(metadata_pool, "meta")?;
+            let layout = Layout { pool: own(data_pool, "data")?, ..layout };
+            create(&mut *session, &mut *metadata, name, pool, layout)?;
+            if out.json() {
+                return out.value(&json!({ "name": name }));
+            }
+            out.line(&format!("made file system {name}; `nacre mount --fs {name} DIR` mounts it"))
+        }
+        Command::Ls => {
+            let rows: Vec<Value> = all(&mut *place.metadata()?)?.iter().map(|(name, one)| one.row(name)).collect();
+            if out.json() {
+                return out.value(&Value::Array(rows));
+            }
+            out.bytes(table(FILE_SYSTEMS, &rows).as_bytes())
+        }
+        Command::Status { name } => {
+            let mut all = all(&mut *place.metadata()?)?;
+            if let Some(name) = name {
+                all.retain(|known, _| known == &Name::from(&**name));
+                ensure!(!all.is_empty(), "there is no file system {name}; `nacre fs ls` shows which there are");
+            }
+            let rows: Vec<Value> = all.iter().flat_map(|(name, one)| one.ranks(name)).collect();
+            if out.json() {
+                return out.value(&Value::Array(rows));
+            }
+            out.bytes(table(RANKS, &rows).as_bytes())
+        }
+    }
+}
+
+const FILE_SYSTEMS: &[Column] = &[
+    ("NAME", "name"),
+    ("METADATA POOL", "metadata_pool"),
+    ("DATA POOL", "data_pool"),
+    ("RANKS", "ranks"),
+    ("SERVED", "served"),
+];
+const RANKS: &[Column] =
+    &[("NAME", "name"), ("RANK", "rank"), ("STATE", "state"), ("SERVER", "server"), ("ADDRESS", "address")];
+
+fn key(name: &str) -> String {
+    FsKey::Settings.of(&name.into()).to_string()
+}
+
+/// A pool of a file system's own, made if it does not exist.
+fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
+    if let Some((_, id)) = pools(session)?.into_iter().find(|(known, _)| known == name) {
+        return Ok(id);
+    }
+    let status = session.command(&json!({ "command": "status" }))?;
+    let size = status["osds"]["up"].as_u64().unwrap_or(COPIES).clamp(1, COPIES);
+    let made = json!({ "command": "pool create", "name": name, "size": size, "min_size": size.min(2) });
+    let reply = session.command(&made).with_context(|| format!("making pool {name}"))?;
+    if let Some(epoch) = reply["epoch"].as_u64() {
+        session.map_at_least(epoch)?;
+    }
+    pool_id(session, name)
+}
+
+/// Makes the first objects, then the settings: what has settings is whole.
+fn create(
+    session: &mut dyn Session,
+    metadata: &mut dyn Metadata,
+    name: &str,
+    pool: PoolId,
+    layout: Layout,
+) -> Result<()> {
+    // No two file systems share a namespace, also not one that was removed and has left something.
+    let namespace = Name::from(&*format!("{name}.{:08x}", random()?));
+    let unix_ms = crate::clock::now_unix_ms();
+    let config = MdsConfig { rank: Rank(0), namespace: namespace.clone(), pool, layout, unix_ms_at_zero: unix_ms };
+    let now = Stamp(i64::try_from(unix_ms).unwrap_or(0).saturating_mul(1_000_000));
+    for operation in first_objects(&config, now) {
+        match call(session, operation)? {
+            Ok(_) => {}
+            // Its answer was lost, and it was begun again.
+            Err(Failed::Refused(OpFailure::AlreadyExists {})) => {}
+            Err(why) => bail!("its first objects cannot be made: {why}"),
+        }
+    }
+    let settings = FsSettings { namespace, pool, layout, ranks: 1 };
+    let key = FsKey::Settings.of(&name.into());
+    let compares = vec![MetaCompare {
+        key: key.clone(),
+        target: MetaTarget::Version { number: 0 },
+        relation: MetaRelation::Equal {},
+    }];
+    let then = vec![MetaOp::Put { key, value: settings.to_bytes().into(), lease: 0 }];
+    match metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1 {
+        MetaResult::Transacted { succeeded: true, .. } => Ok(()),
+        _ => bail!("another command has just made a file system {name}; `nacre fs ls` shows it"),
+    }
+}
+
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("reading /dev/urandom")?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// A file system as the metadata show it.
+struct Shown {
+    settings: FsSettings,
+    holders: BTreeMap<u16, FsHolder>,
+}
+
+impl Shown {
+    fn row(&self, name: &Name) -> Value {
+        let Self { settings, holders } = self;
+        let FsSettings { pool, layout, ranks, .. } = settings;
+        let served = format!("{} of {ranks}", holders.len());
+        json!({
+            "name": name.to_string(), "metadata_pool": pool.0, "data_pool": layout.pool.0, "ranks": ranks, "served": served,
+            "object_bytes": layout.object, "stripe_unit_bytes": layout.unit, "stripe_count": layout.count,
+        })
+    }
+    fn ranks(&self, name: &Name) -> Vec<Value> {
+        let row = |rank: u16| match self.holders.get(&rank) {
+            Some(holder) => json!({
+                "name": name.to_string(), "rank": rank, "state": "served", "server": holder.name.to_string(),
+                "address": holder.address.0, "client": holder.client().to_string(),
+            }),
+            None => json!({ "name": name.to_string(), "rank": rank, "state": "no server" }),
+        };
+        (0..self.settings.ranks).map(row).collect()
+    }
+}
+
+/// All file systems.
+fn all(metadata: &mut dyn Metadata) -> Result<BTreeMap<Name, Shown>> {
+    let (pairs, _) = metadata.list(MetaSpan::Prefix { prefix: PREFIX.into() })?;
+    let mut all = BTreeMap::new();
+    let read = |pair: &MetaPair| -> Result<()> {
+        let what = |_| anyhow!("{} has a value of another version: is this program older than the servers?", pair.key);
+        match FsKey::parse(&pair.key) {
+            Some((name, FsKey::Settings)) => {
+                let settings = FsSettings::from_bytes(&pair.value).map_err(what)?;
+                all.insert(name, Shown { settings, holders: BTreeMap::new() });
+            }
+            Some((name, FsKey::Rank(rank))) => {
+                let holder = FsHolder::from_bytes(&pair.value).map_err(what)?;
+                // Keys are in order: the settings come first.
+                if let Some(shown) = all.get_mut(&name) {
+                    shown.holders.insert(rank.0, holder);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    };
+    pairs.iter().try_for_each(read)?;
+    Ok(all)
+}

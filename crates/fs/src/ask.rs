@@ -1,0 +1,57 @@
+//! What callers ask of a file system, and what they are given.
+
+use bytes::Bytes;
+use nacre_types::Ino;
+use nacre_wire::msg::fs::{FsAnswer, FsCall};
+
+/// Names a call in flight; grows with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// A call. Those that change names or attributes end when the server has done them; they are safe
+/// only after [`Self::Sync`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// Of names and attributes. An open file stays until it is closed as often; its size and times
+    /// at the close are known here, those of the call are not looked at.
+    Names(FsCall),
+    /// Data of a file that is open, short at its end.
+    Read {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// Bytes at most.
+        length: u32,
+    },
+    /// Data for a file that is open. It is durable when this ends; that the file has become larger is so after
+    /// [`Self::Sync`].
+    Write {
+        /// Which.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// All of it is written, or the call fails.
+        data: Bytes,
+    },
+    /// Waits until all that was done to a file or directory, or to anything, is safe.
+    Sync {
+        /// Which; `None`: everything.
+        ino: Option<Ino>,
+    },
+}
+
+/// What a call that succeeded is given.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are answers")]
+pub enum Given {
+    /// To [`Ask::Names`]; never [`FsAnswer::Failed`].
+    Answer(FsAnswer),
+    /// To [`Ask::Read`]: holes are zeros.
+    Data(Vec<Bytes>),
+    /// To [`Ask::Write`] and [`Ask::Sync`].
+    Done,
+}
+
+/// How a call ended: with what it is given, or with an error number of POSIX (Linux' numbers, positive).
+pub type Outcome = Result<Given, u16>;

@@ -1,0 +1,18 @@
+//! The client of a file system (ADR 0006).
+//!
+//! ```text
+//!  callers ──Ask──▶ Fs ──FsRequest──▶ the rank's server     names, attributes
+//!          ◀─Given──   ──operations──▶ objects               data, by each file's layout
+//! ```
+#![forbid(unsafe_code)]
+
+mod ask;
+mod file;
+mod fs;
+mod pieces;
+mod seek;
+mod session;
+
+pub use ask::{Ask, CallId, Given, Outcome};
+pub use fs::{Fs, FsConfig, State};
+pub use pieces::data_name;

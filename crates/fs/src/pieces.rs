@@ -1,0 +1,123 @@
+//! Which objects a range of a file is in, and what to do to each (CEPH-05).
+
+use bytes::Bytes;
+use nacre_types::Ino;
+use nacre_wire::Payload;
+use nacre_wire::fs::Layout;
+use nacre_wire::msg::client::SubOp;
+use std::collections::BTreeMap;
+
+/// The name of one of the objects with a file's data.
+#[must_use]
+pub fn data_name(ino: Ino, number: u64) -> String {
+    format!("{ino}.{number:08x}")
+}
+
+/// A part of a range that lies together in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Which object.
+    pub number: u64,
+    /// Where in it.
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// The parts of a range, in order.
+pub(crate) fn pieces(layout: &Layout, offset: u64, length: u64) -> Vec<Piece> {
+    let (mut at, end, mut pieces) = (offset, offset + length, Vec::<Piece>::new());
+    while at < end {
+        let (number, offset, together) = layout.place(at);
+        let length = together.min(end - at);
+        at += length;
+        match pieces.last_mut() {
+            Some(last) if last.number == number && last.offset + last.length == offset => last.length += length,
+            _ => pieces.push(Piece { number, offset, length }),
+        }
+    }
+    pieces
+}
+
+/// What is written to each object: one operation each, whose parts happen together.
+pub(crate) fn writes(layout: &Layout, offset: u64, data: &Bytes) -> BTreeMap<u64, (Vec<SubOp>, Payload)> {
+    let mut at = 0;
+    let mut writes = BTreeMap::<u64, (Vec<SubOp>, Payload)>::new();
+    for Piece { number, offset, length } in pieces(layout, offset, data.len() as u64) {
+        let (ops, payload) = writes.entry(number).or_default();
+        let end = at + usize::try_from(length).expect("a part of what is in memory");
+        ops.push(SubOp::Write { offset, length });
+        payload.push(data.slice(at..end));
+        at = end;
+    }
+    writes
+}
+
+/// A piece as it was read, filled up with zeros: an object that is missing or short has a hole there.
+pub(crate) fn fill(mut read: Vec<Bytes>, length: u64) -> Vec<Bytes> {
+    let have: u64 = read.iter().map(|part| part.len() as u64).sum();
+    let lacks = usize::try_from(length.saturating_sub(have)).expect("a part of what fits into memory");
+    if lacks > 0 {
+        read.push(Bytes::from(vec![0; lacks]));
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::PoolId;
+
+    /// What is written piece by piece is read so: against a file in memory.
+    #[test]
+    fn what_is_written_in_pieces_is_where_it_is_read() {
+        for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 2, 4)] {
+            let layout = Layout { pool: PoolId(1), unit, count, object: unit * units };
+            let mut objects = BTreeMap::<u64, Vec<u8>>::new();
+            let mut file = Vec::new();
+            for (turn, (offset, length)) in
+                [(0, 10), (4090, 12), (30_000, 50_000), (100, 4096), (70_001, 1)].into_iter().enumerate()
+            {
+                let data = Bytes::from(vec![turn as u8 + 1; length]);
+                file.resize(file.len().max(offset + length), 0);
+                file[offset..offset + length].copy_from_slice(&data);
+                for (number, (ops, payload)) in writes(&layout, offset as u64, &data) {
+                    assert_eq!(ops.len(), payload.len());
+                    for (op, bytes) in ops.iter().zip(payload) {
+                        let SubOp::Write { offset, length } = *op else { unreachable!("writes only") };
+                        let (offset, length) = (offset as usize, length as usize);
+                        assert!(offset + length <= layout.object as usize);
+                        let object = objects.entry(number).or_default();
+                        object.resize(object.len().max(offset + length), 0);
+                        object[offset..offset + length].copy_from_slice(&bytes);
+                    }
+                }
+                for (from, length) in
+                    [(0, file.len()), (4000, 200), (8191, 20_000.min(file.len().saturating_sub(8191)))]
+                {
+                    let mut read = Vec::new();
+                    for Piece { number, offset, length } in pieces(&layout, from as u64, length as u64) {
+                        let object = objects.get(&number).map_or(&[][..], |object| object);
+                        let from = object.len().min(offset as usize);
+                        let to = object.len().min((offset + length) as usize);
+                        let parts = fill(vec![Bytes::copy_from_slice(&object[from..to])], length);
+                        read.extend(parts.iter().flat_map(|part| part.iter().copied()));
+                    }
+                    let expected: Vec<u8> =
+                        file.iter().copied().skip(from).chain(std::iter::repeat(0)).take(length).collect();
+                    assert!(read == expected, "{layout:?} {turn} {from} {length}");
+                }
+            }
+        }
+    }
+
+    /// An object of a file with one object after the other is read in one piece, however small the units.
+    #[test]
+    fn units_that_follow_each_other_are_one_piece() {
+        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 1 << 20 };
+        let all = pieces(&layout, 100, (1 << 20) + 50);
+        assert_eq!(
+            all,
+            [Piece { number: 0, offset: 100, length: (1 << 20) - 100 }, Piece { number: 1, offset: 0, length: 150 }]
+        );
+    }
+}

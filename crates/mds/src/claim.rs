@@ -1,0 +1,212 @@
+//! Taking a rank that has no holder.
+//!
+//! ```text
+//!  look ─▶ all have holders: wait for news
+//!     └──▶ one has none ─▶ fence the one that had it last ─▶ a lease ─▶ compare and set ─▶ Claimed
+//!                                                                └── another was faster: look again
+//! ```
+//! Fencing comes before taking: who has been taken over can change nothing any more, whoever takes over.
+//! That is harmless where it was not needed, since a rank without a holder's key is served by no one.
+//!
+//! Invariant: a rank is taken only if `last` is still the one that was fenced.
+
+use crate::lease::{Lease, TTL};
+use nacre_client::{Completion, MetaDone, MetaId, Metadata, ObjectCluster, OpId, Refused};
+use nacre_types::{Name, Rank, Time};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::registry::PREFIX;
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Without news it is looked again after so long.
+const LOOK: Duration = Duration::from_secs(5);
+/// After a failure.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A rank that has no holder.
+#[derive(Clone, Debug)]
+pub(crate) struct Vacancy {
+    pub file_system: Name,
+    pub rank: Rank,
+    pub settings: FsSettings,
+    /// The revision that wrote the settings.
+    written: u64,
+    /// Who had it last, and the revision that says so; 0: it is new.
+    last: Option<FsHolder>,
+    last_written: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Not before then.
+    Waiting(Time),
+    Looking(MetaId),
+    /// It has been vacant since then; that is for servers with less to do.
+    Seen(Time),
+    Fencing(Vacancy, Option<OpId>),
+    Granting(Vacancy, Option<(MetaId, Time)>),
+    Taking(Vacancy, Lease, Option<MetaId>),
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    me: FsHolder,
+    /// Vacancies are left to others for so long.
+    delay: Duration,
+    seen: Option<Time>,
+    stage: Stage,
+}
+
+impl Claim {
+    pub fn new(me: FsHolder, delay: Duration) -> Self {
+        Self { me, delay, seen: None, stage: Stage::Waiting(Time::ZERO) }
+    }
+    pub fn next_deadline(&self) -> Time {
+        match &self.stage {
+            Stage::Waiting(until) | Stage::Seen(until) => *until,
+            _ => Time::MAX,
+        }
+    }
+    /// Something about file systems has changed.
+    pub fn on_news(&mut self) {
+        if matches!(self.stage, Stage::Waiting(_)) {
+            self.stage = Stage::Waiting(Time::ZERO);
+        }
+    }
+
+    pub fn on_completion(&mut self, now: Time, completion: &Completion) {
+        if let Stage::Fencing(vacancy, Some(operation)) = &self.stage
+            && *operation == completion.id
+        {
+            self.stage = match &completion.result {
+                Ok(_) => Stage::Granting(vacancy.clone(), None),
+                Err(_) => Stage::Waiting(now + RETRY),
+            };
+        }
+    }
+
+    /// Something was answered; the rank, if it is taken now.
+    pub fn on_done(&mut self, now: Time, done: MetaDone, metadata: &mut dyn Metadata) -> Option<(Vacancy, Lease)> {
+        match &self.stage {
+            Stage::Looking(question) if *question == done.id => {
+                self.stage = match done.result {
+                    Ok(MetaResult::Ranged { pairs, .. }) => self.look(now, &pairs),
+                    _ => Stage::Waiting(now + RETRY),
+                };
+            }
+            Stage::Granting(vacancy, Some((question, asked))) if *question == done.id => {
+                self.stage = match done.result {
+                    Ok(MetaResult::Granted { lease, .. }) => {
+                        Stage::Taking(vacancy.clone(), Lease::granted(lease, *asked), None)
+                    }
+                    _ => Stage::Waiting(now + RETRY),
+                };
+            }
+            Stage::Taking(_, _, Some(question)) if *question == done.id => {
+                let stage = std::mem::replace(&mut self.stage, Stage::Waiting(now + RETRY));
+                let Stage::Taking(vacancy, lease, _) = stage else { unreachable!("just seen") };
+                if let Ok(MetaResult::Transacted { succeeded: true, .. }) = done.result {
+                    return Some((vacancy, lease));
+                }
+                lease.revoke(now, metadata);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Goes one step on.
+    pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster, metadata: &mut dyn Metadata) {
+        match &mut self.stage {
+            Stage::Waiting(until) | Stage::Seen(until) if *until <= now => {
+                let span = MetaSpan::Prefix { prefix: PREFIX.into() };
+                let all = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+                if let Some(question) = metadata.submit(now, all) {
+                    self.stage = Stage::Looking(question);
+                }
+            }
+            Stage::Fencing(vacancy, operation @ None) => {
+                // One without a past has no one to be fenced.
+                let fenced = match &vacancy.last {
+                    Some(last) if last.client != self.me.client => objects.fence(now, last.client(), last.instance),
+                    _ => Err(Refused::Unsupported),
+                };
+                match fenced {
+                    Ok(begun) => *operation = Some(begun),
+                    Err(Refused::Unsupported) => self.stage = Stage::Granting(vacancy.clone(), None),
+                    // Again with the next turn.
+                    Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {}
+                }
+            }
+            _ => {}
+        }
+        if let Stage::Granting(_, question @ None) = &mut self.stage {
+            let ttl_ms = u64::try_from(TTL.as_millis()).expect("seconds");
+            *question = metadata.submit(now, MetaCall::Grant { ttl_ms }).map(|question| (question, now));
+        }
+        if let Stage::Taking(vacancy, lease, question @ None) = &mut self.stage {
+            *question = metadata.submit(now, take(&self.me, vacancy, lease));
+        }
+    }
+
+    /// What to do about what there is.
+    fn look(&mut self, now: Time, pairs: &[MetaPair]) -> Stage {
+        let Some(vacancy) = vacancy(pairs) else {
+            self.seen = None;
+            return Stage::Waiting(now + LOOK);
+        };
+        let since = *self.seen.get_or_insert(now);
+        if now.since(since) < self.delay {
+            return Stage::Seen(since + self.delay);
+        }
+        self.seen = None;
+        Stage::Fencing(vacancy, None)
+    }
+}
+
+/// The first rank without a holder.
+fn vacancy(pairs: &[MetaPair]) -> Option<Vacancy> {
+    let all: BTreeMap<&Name, &MetaPair> = pairs.iter().map(|pair| (&pair.key, pair)).collect();
+    let settings = pairs.iter().filter_map(|pair| match FsKey::parse(&pair.key)? {
+        (name, FsKey::Settings) => Some((name, FsSettings::from_bytes(&pair.value).ok()?, pair.modified)),
+        _ => None,
+    });
+    for (file_system, settings, written) in settings {
+        for rank in (0..settings.ranks).map(Rank) {
+            if all.contains_key(&FsKey::Rank(rank).of(&file_system)) {
+                continue;
+            }
+            let last = all.get(&FsKey::Last(rank).of(&file_system));
+            // What cannot be read must not be passed over: its writer may live.
+            let (last, last_written) = match last.map(|pair| (FsHolder::from_bytes(&pair.value), pair.modified)) {
+                Some((Ok(holder), revision)) => (Some(holder), revision),
+                Some((Err(_), _)) => continue,
+                None => (None, 0),
+            };
+            return Some(Vacancy { file_system, rank, settings, written, last, last_written });
+        }
+    }
+    None
+}
+
+fn take(me: &FsHolder, vacancy: &Vacancy, lease: &Lease) -> MetaCall {
+    let Vacancy { file_system, rank, written, last_written, .. } = vacancy;
+    let (rank, last) = (FsKey::Rank(*rank).of(file_system), FsKey::Last(*rank).of(file_system));
+    let value = bytes::Bytes::from(me.to_bytes());
+    let is = |key: Name, target| MetaCompare { key, target, relation: MetaRelation::Equal {} };
+    MetaCall::Transact {
+        compares: vec![
+            is(FsKey::Settings.of(file_system), MetaTarget::Modified { number: *written }),
+            is(rank.clone(), MetaTarget::Version { number: 0 }),
+            is(last.clone(), MetaTarget::Modified { number: *last_written }),
+        ],
+        then: vec![
+            MetaOp::Put { key: rank, value: value.clone(), lease: lease.id() },
+            MetaOp::Put { key: last, value, lease: 0 },
+        ],
+        otherwise: Vec::new(),
+    }
+}

@@ -1,0 +1,74 @@
+//! The lease under which a server has its rank.
+//!
+//! ```text
+//!  asked ──────────── ttl ────────────▶ over        counted from when it was asked for, not from the answer
+//!    └ a third of it: KeepAlive, and again
+//! ```
+//! Invariant: as long as [`Lease::is_valid`], no monitor lets the lease end.
+
+use nacre_client::{MetaDone, MetaFailure, MetaId, Metadata};
+use nacre_types::Time;
+use nacre_wire::msg::meta::{MetaCall, MetaError, MetaResult};
+use std::time::Duration;
+
+/// How long a rank is kept without a sign of life.
+pub const TTL: Duration = Duration::from_secs(3);
+/// So much of it is left for clocks that run differently.
+const MARGIN: Duration = Duration::from_millis(300);
+/// When it is renewed, counted from when it was renewed before.
+const RENEW: Duration = Duration::from_secs(1);
+
+/// See the module head.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    id: u64,
+    asked: Time,
+    until: Time,
+    question: Option<(MetaId, Time)>,
+}
+
+impl Lease {
+    /// One that was granted, and asked for at that time.
+    pub fn granted(id: u64, asked: Time) -> Self {
+        Self { id, asked, until: asked + (TTL - MARGIN), question: None }
+    }
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+    /// When it is over, if it is not renewed.
+    pub const fn until(&self) -> Time {
+        self.until
+    }
+    pub fn is_valid(&self, now: Time) -> bool {
+        now < self.until
+    }
+    pub fn next_deadline(&self) -> Time {
+        if self.question.is_some() { Time::MAX } else { self.asked + RENEW }
+    }
+
+    /// Renews it, if that is due.
+    pub fn renew(&mut self, now: Time, metadata: &mut dyn Metadata) {
+        if self.question.is_none() && self.next_deadline() <= now {
+            self.question =
+                metadata.submit(now, MetaCall::KeepAlive { lease: self.id }).map(|question| (question, now));
+        }
+    }
+    /// Something was answered; whether the lease has ended.
+    pub fn on_done(&mut self, done: &MetaDone) -> bool {
+        let Some((_, asked)) = self.question.take_if(|(question, _)| *question == done.id) else { return false };
+        match &done.result {
+            Ok(MetaResult::Alive { .. }) => {
+                (self.asked, self.until) = (asked, asked + (TTL - MARGIN));
+                false
+            }
+            Err(MetaFailure::Refused(MetaError::NoSuchLease { .. })) => true,
+            // Asked again with the next turn.
+            _ => false,
+        }
+    }
+    /// Gives it back.
+    pub fn revoke(&self, now: Time, metadata: &mut dyn Metadata) {
+        // If there is no room for that it runs out.
+        let _ = metadata.submit(now, MetaCall::Revoke { lease: self.id });
+    }
+}

@@ -1,0 +1,283 @@
+//! A server as a service of the cluster: it finds a rank without a holder, takes it, and serves that rank's
+//! clients as long as its lease lasts.
+//!
+//! ```text
+//!  standby ── Claim ──▶ holder: Lease, Mds          one rank at most; its host starts another standby
+//!                        │
+//!  client ──FsSession────┤ of this rank? ── no, or not yet ──▶ FsAway
+//!         ──FsRequest────┤ while the lease is valid ──▶ Mds ──Say──▶ client, before the lease is over
+//!                        └ lease ended, fenced, journal damaged ──▶ Halt
+//! ```
+//! Invariants: nothing is answered that could leave after the lease has ended; what arrives while it
+//! cannot be renewed waits.
+
+use crate::claim::{Claim, Vacancy};
+use crate::lease::Lease;
+use crate::mds::{Mds, MdsConfig, Say};
+use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
+use nacre_role::{Input, Output};
+use nacre_types::{ClientId, Entity, Name, Rank, Time};
+use nacre_wire::Message;
+use nacre_wire::fs::FsHolder;
+use nacre_wire::fs::registry::PREFIX;
+use nacre_wire::msg::fs::{FsAway, FsSession, FsWelcome};
+use nacre_wire::msg::meta::MetaSpan;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// A client without a connection is waited for so long.
+const CLIENT_GONE: Duration = Duration::from_secs(60);
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Who it is, and where it listens.
+    pub me: FsHolder,
+    /// Ranks without a holder are left to others for so long: to servers with less to do.
+    pub delay: Duration,
+    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
+    pub unix_ms_at_zero: u64,
+}
+
+/// What it does as the holder of a rank.
+struct Tenure {
+    file_system: Name,
+    rank: Rank,
+    lease: Lease,
+    mds: Mds,
+    /// The lease was valid in the last turn.
+    serves: bool,
+    /// Since when clients have no connection.
+    gone: BTreeMap<ClientId, Time>,
+    /// Sessions that wait until the journal has been read.
+    greeted: BTreeMap<ClientId, FsSession>,
+    /// What arrived and has not been looked at.
+    inbox: VecDeque<(ClientId, Message)>,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
+enum Stage {
+    Standby(Claim),
+    Holder(Box<Tenure>),
+    Ended,
+}
+
+/// See the module head.
+pub struct Server {
+    config: ServerConfig,
+    stage: Stage,
+    watch: Option<MetaWatchId>,
+    now: Time,
+}
+
+impl Server {
+    /// A standby.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
+        Self { config, stage, watch: None, now: Time::ZERO }
+    }
+    /// Which rank it has, of which file system.
+    #[must_use]
+    pub fn rank(&self) -> Option<(&Name, Rank)> {
+        match &self.stage {
+            Stage::Holder(tenure) => Some((&tenure.file_system, tenure.rank)),
+            Stage::Standby(_) | Stage::Ended => None,
+        }
+    }
+
+    fn on_input(&mut self, input: Input, metadata: &mut dyn Metadata, out: &mut Vec<Output>) {
+        match input {
+            Input::Message { from: Entity::Client(client), message, .. } => match &mut self.stage {
+                Stage::Holder(tenure) => tenure.inbox.push_back((client, message)),
+                Stage::Standby(_) | Stage::Ended if matches!(message, Message::FsSession(_)) => {
+                    out.push(away(client, "this server has no rank"));
+                }
+                Stage::Standby(_) | Stage::Ended => {}
+            },
+            Input::Gone(Entity::Client(client)) => {
+                if let Stage::Holder(tenure) = &mut self.stage {
+                    // What it had sent still counts: it was on its way.
+                    tenure.gone.insert(client, self.now);
+                }
+            }
+            Input::Stopping => {
+                if let Stage::Holder(tenure) = &self.stage {
+                    // The next one has not to wait for the lease; this one says nothing any more.
+                    tenure.lease.revoke(self.now, metadata);
+                    self.stage = Stage::Ended;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, vacancy: Vacancy, lease: Lease, out: &mut Vec<Output>) {
+        let Vacancy { file_system, rank, settings, .. } = vacancy;
+        out.push(Output::Say(format!("takes rank {} of file system {file_system}", rank.0)));
+        let config = MdsConfig {
+            rank,
+            namespace: settings.namespace,
+            pool: settings.pool,
+            layout: settings.layout,
+            unix_ms_at_zero: self.config.unix_ms_at_zero,
+        };
+        self.stage = Stage::Holder(Box::new(Tenure {
+            file_system,
+            rank,
+            lease,
+            mds: Mds::open(config),
+            serves: true,
+            gone: BTreeMap::new(),
+            greeted: BTreeMap::new(),
+            inbox: VecDeque::new(),
+        }));
+    }
+
+    fn end(&mut self, why: String, out: &mut Vec<Output>) {
+        self.stage = Stage::Ended;
+        out.push(Output::Halt { why });
+    }
+}
+
+impl Service for Server {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        objects: &mut dyn ObjectCluster,
+        metadata: &mut dyn Metadata,
+        out: &mut Vec<Output>,
+    ) {
+        self.now = now;
+        if self.watch.is_none() {
+            self.watch = Some(metadata.watch(MetaSpan::Prefix { prefix: PREFIX.into() }, 0));
+        }
+        for input in inputs {
+            self.on_input(input, metadata, out);
+        }
+        let (mut news, mut done) = (Vec::new(), Vec::new());
+        metadata.news(&mut news);
+        metadata.done(&mut done);
+        if let Stage::Standby(claim) = &mut self.stage {
+            let mut ended = Vec::new();
+            objects.completions(&mut ended);
+            ended.iter().for_each(|completion| claim.on_completion(now, completion));
+            if !news.is_empty() {
+                claim.on_news();
+            }
+            let mut taken = None;
+            for done in done.drain(..) {
+                taken = claim.on_done(now, done, metadata).or(taken);
+            }
+            claim.on_turn(now, objects, metadata);
+            if let Some((vacancy, lease)) = taken {
+                self.take(vacancy, lease, out);
+            }
+        }
+        if let Stage::Holder(tenure) = &mut self.stage
+            && let Err(why) = tenure.on_turn(now, &done, objects, metadata, out)
+        {
+            self.end(why, out);
+        }
+    }
+
+    fn next_deadline(&self) -> Time {
+        match &self.stage {
+            Stage::Standby(claim) => claim.next_deadline(),
+            Stage::Holder(tenure) => tenure.next_deadline(),
+            Stage::Ended => Time::MAX,
+        }
+    }
+}
+
+impl Tenure {
+    /// A turn; why it has ended, if it has.
+    fn on_turn(
+        &mut self,
+        now: Time,
+        done: &[MetaDone],
+        objects: &mut dyn ObjectCluster,
+        metadata: &mut dyn Metadata,
+        out: &mut Vec<Output>,
+    ) -> Result<(), String> {
+        let Self { file_system, rank, .. } = self;
+        let name = format!("rank {} of file system {file_system}", rank.0);
+        if done.iter().fold(false, |ended, done| self.lease.on_done(done) | ended) {
+            return Err(format!("the lease of {name} has ended: the monitors did not hear from this server in time"));
+        }
+        self.lease.renew(now, metadata);
+        self.serves = self.lease.is_valid(now);
+        if self.serves {
+            while let Some((client, message)) = self.inbox.pop_front() {
+                self.on_message(client, message, out);
+            }
+            if self.mds.is_live() {
+                for (client, session) in std::mem::take(&mut self.greeted) {
+                    self.begin(client, &session);
+                }
+            }
+            let mut said = Vec::new();
+            self.mds.on_turn(now, objects, &mut said);
+            let before = Some(self.lease.until());
+            out.extend(said.into_iter().map(|(client, say)| {
+                let message = match say {
+                    Say::Welcome { again } => Message::FsWelcome(FsWelcome { again }),
+                    Say::Reply(reply) => Message::FsReply(reply),
+                    Say::Safe(safe) => Message::FsSafe(safe),
+                };
+                Output::Send { to: Entity::Client(client), message, before }
+            }));
+            let long_gone = |_: &ClientId, since: &mut Time| now.since(*since) >= CLIENT_GONE;
+            for (client, _) in self.gone.extract_if(.., long_gone) {
+                self.mds.on_leave(client);
+            }
+        }
+        match self.mds.ended() {
+            Some(why) => Err(format!("{name} cannot be served: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    fn on_message(&mut self, client: ClientId, message: Message, out: &mut Vec<Output>) {
+        match message {
+            Message::FsSession(session) => {
+                if session.file_system != self.file_system || session.rank != self.rank.0 {
+                    return out.push(away(client, "this server has another rank"));
+                }
+                self.gone.remove(&client);
+                if self.mds.is_live() {
+                    self.begin(client, &session);
+                } else {
+                    self.greeted.insert(client, session);
+                }
+            }
+            Message::FsRequest(request) => self.mds.on_request(client, request),
+            Message::FsCaughtUp(_) => self.mds.on_caught_up(client),
+            Message::FsLeave(_) => {
+                self.gone.remove(&client);
+                self.mds.on_leave(client);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, client: ClientId, session: &FsSession) {
+        let opens: Vec<_> = session.opens.iter().map(|open| (open.ino, open.times)).collect();
+        self.mds.on_session(client, session.instance, &opens);
+    }
+
+    fn next_deadline(&self) -> Time {
+        if !self.serves {
+            // Until the monitors have answered.
+            return self.lease.next_deadline();
+        }
+        let gone = self.gone.values().min().map_or(Time::MAX, |since| *since + CLIENT_GONE);
+        let mds = if self.greeted.is_empty() || !self.mds.is_live() { self.mds.next_deadline() } else { Time::ZERO };
+        self.lease.next_deadline().min(gone).min(mds)
+    }
+}
+
+fn away(client: ClientId, why: &str) -> Output {
+    Output::send(Entity::Client(client), Message::FsAway(FsAway { why: why.to_owned() }))
+}

@@ -1,0 +1,247 @@
+//! File systems for callers on other threads.
+//!
+//! ```text
+//!  threads ──Ask──▶ Inbox ──(one wake-up for many)──▶ Caller(Fs) ──▶ server, objects
+//!         ◀────────────── answer, on the client's thread ──┘
+//! ```
+//! Invariant: every call is answered once: by the file system, or with an error when the client ends.
+
+use crate::any_role::AnyRole;
+use crate::clock;
+use crate::config::Config;
+use crate::daemon;
+use crate::directory;
+use crate::error::{Error, StartError};
+use crate::reactor::{NodeParts, Reactor};
+use crate::slot::{block_on, slot};
+use crate::wake::Waker;
+use nacre_client::{ClientConfig, Metadata, ObjectCluster, Served, Service};
+use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, Outcome, State};
+use nacre_role::{Input, Output};
+use nacre_types::{ClientId, Entity, Ino, Time};
+use nacre_wire::msg::fs::FsCall;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long opening one may take.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+/// What calls end with whose client has ended.
+const ENDED: u16 = 5;
+
+type Answer = Box<dyn FnOnce(Outcome) + Send>;
+
+#[derive(Default)]
+struct Calls {
+    calls: Vec<(Ask, Answer)>,
+    closed: bool,
+    state: Option<State>,
+}
+
+/// Where callers leave their calls.
+struct Inbox {
+    calls: Mutex<Calls>,
+    /// There is something in it: read at each turn of the reactor.
+    filled: AtomicBool,
+    waker: Arc<Waker>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    /// No more calls are taken.
+    fn close(&self) {
+        let mut calls = self.lock();
+        calls.closed = true;
+        let left = std::mem::take(&mut calls.calls);
+        drop(calls);
+        left.into_iter().for_each(|(_, answer)| answer(Err(ENDED)));
+    }
+}
+
+/// The client with its callers.
+struct Caller {
+    fs: Fs,
+    inbox: Arc<Inbox>,
+    answers: BTreeMap<CallId, Answer>,
+    ended: Vec<(CallId, Outcome)>,
+}
+
+impl Service for Caller {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        objects: &mut dyn ObjectCluster,
+        metadata: &mut dyn Metadata,
+        out: &mut Vec<Output>,
+    ) {
+        if self.inbox.filled.swap(false, Ordering::SeqCst) {
+            let calls = std::mem::take(&mut self.inbox.lock().calls);
+            for (ask, answer) in calls {
+                self.answers.insert(self.fs.begin(ask), answer);
+            }
+        }
+        let before = self.fs.state();
+        self.fs.on_turn(now, inputs, objects, metadata, out);
+        if self.fs.state() != before {
+            self.inbox.lock().state = Some(self.fs.state());
+        }
+        self.fs.ended(&mut self.ended);
+        for (call, outcome) in self.ended.drain(..) {
+            if let Some(answer) = self.answers.remove(&call) {
+                answer(outcome);
+            }
+        }
+    }
+    fn next_deadline(&self) -> Time {
+        self.fs.next_deadline()
+    }
+    fn has_calls(&self) -> bool {
+        self.inbox.filled.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.inbox.close();
+        std::mem::take(&mut self.answers).into_values().for_each(|answer| answer(Err(ENDED)));
+    }
+}
+
+/// The client's thread.
+struct Running {
+    inbox: Arc<Inbox>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.inbox.waker.wake();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A file system of a cluster. Cloning is cheap; clones share the client. Once the last is gone, so is the client.
+#[derive(Clone)]
+pub struct FileSystem(Arc<Running>);
+
+impl FileSystem {
+    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names. Returns once its
+    /// server has answered.
+    ///
+    /// # Errors
+    /// There is no such file system, or no server for it, within 30 s; [`Error::Start`]: the file cannot be used.
+    pub fn connect(cluster: impl AsRef<Path>, client: &str, name: &str) -> Result<Self, Error> {
+        let config = Config::load(cluster.as_ref())?;
+        let waker = daemon::waker()?;
+        let calls = Mutex::new(Calls::default());
+        let inbox = Arc::new(Inbox { calls, filled: AtomicBool::new(false), waker: waker.clone() });
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = slot();
+        let run = {
+            let (inbox, stop) = (inbox.clone(), stop.clone());
+            let (client, name) = (client.to_owned(), name.to_owned());
+            move || {
+                let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
+                    let who = add_caller(&mut reactor, inbox, &client, &name)?;
+                    Ok((reactor, who))
+                });
+                let (mut reactor, who) = match made {
+                    Ok(made) => made,
+                    Err(why) => return sender.send(Err(why)),
+                };
+                sender.send(Ok(()));
+                while !stop.load(Ordering::SeqCst) {
+                    reactor.turn(Duration::from_secs(1));
+                    let _ = reactor.take_said();
+                }
+                reactor.shut_down(who);
+                daemon::drain(&mut reactor);
+            }
+        };
+        let failed = |error| StartError::Io { doing: "start a thread for", path: cluster.as_ref().to_owned(), error };
+        let thread = std::thread::Builder::new().name("nacre-files".to_owned()).spawn(run).map_err(failed)?;
+        block_on(receiver).unwrap_or(Ok(()))?;
+        let files = Self(Arc::new(Running { inbox, stop, thread: Some(thread) }));
+        files.wait_for_server(name)?;
+        Ok(files)
+    }
+
+    fn wait_for_server(&self, name: &str) -> Result<(), Error> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.ask(Ask::Names(FsCall::Stat { ino: Ino::ROOT }), move |outcome| drop(sender.send(outcome)));
+        let outcome = receiver.recv_timeout(OPEN_MAX);
+        let state = self.0.inbox.lock().state;
+        let why = match (outcome, state) {
+            (Ok(Ok(_)), _) => return Ok(()),
+            (_, Some(State::Missing)) => {
+                format!(
+                    "there is no file system {name}: `nacre fs ls` shows which there are, `nacre fs create {name}` makes it"
+                )
+            }
+            (Err(RecvTimeoutError::Timeout), Some(State::NoServer)) => format!(
+                "no server answers for file system {name}: `nacre fs status` shows who has it; `nacre mds run` or `nacre up` serve it"
+            ),
+            (Err(RecvTimeoutError::Timeout), _) => {
+                format!("no monitor has answered within {} s; are the monitors running?", OPEN_MAX.as_secs())
+            }
+            (Ok(Err(errno)), _) => format!(
+                "the root of file system {name} cannot be read ({}); `nacre fs status` and `nacre health detail` say more",
+                std::io::Error::from_raw_os_error(errno.into())
+            ),
+            (Err(RecvTimeoutError::Disconnected), _) => "its client has ended".to_owned(),
+        };
+        Err(Error::Command(why))
+    }
+
+    /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not block.
+    pub fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        let inbox = &self.0.inbox;
+        let mut calls = inbox.lock();
+        if calls.closed {
+            drop(calls);
+            return answer(Err(ENDED));
+        }
+        calls.calls.push((ask, Box::new(answer)));
+        drop(calls);
+        if !inbox.filled.swap(true, Ordering::SeqCst) {
+            inbox.waker.wake();
+        }
+    }
+
+    /// The same, and waits for its end.
+    ///
+    /// # Errors
+    /// The call's error number.
+    pub fn call(&self, ask: Ask) -> Result<Given, u16> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.ask(ask, move |outcome| drop(sender.send(outcome)));
+        receiver.recv().unwrap_or(Err(ENDED))
+    }
+}
+
+/// Adds the client to a reactor.
+fn add_caller(reactor: &mut Reactor, inbox: Arc<Inbox>, client: &str, name: &str) -> Result<Entity, StartError> {
+    let id = ClientId(directory::random_u128() as u64);
+    let unix_ms_at_zero = clock::unix_ms_at_zero();
+    let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
+    let fs = Fs::new(FsConfig { file_system: name.into(), instance: config.instance, unix_ms_at_zero });
+    let caller = Caller { fs, inbox, answers: BTreeMap::new(), ended: Vec::new() };
+    let service: Box<dyn Service + Send> = Box::new(caller);
+    let role = AnyRole::Service(Box::new(Served::new(service, config, clock::now())));
+    let (entity, name) = (Entity::Client(id), client.into());
+    reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener: None })?;
+    Ok(entity)
+}

@@ -1,0 +1,127 @@
+//! Servers of file systems in their host: there is always one that waits for a rank.
+//!
+//! ```text
+//!  standby ── takes a rank ──▶ holder          and the next standby is made
+//!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity waits in its place
+//! ```
+//! Each is a client of the cluster of its own, so that one can be fenced without the others.
+
+use crate::any_role::AnyRole;
+use crate::clock;
+use crate::config::Config;
+use crate::daemon::{self, LATE};
+use crate::directory;
+use crate::error::StartError;
+use crate::locks::Lock;
+use crate::net;
+use crate::reactor::{NodeParts, Reactor};
+use nacre_client::{ClientConfig, Served};
+use nacre_mds::server::{Server, ServerConfig};
+use nacre_types::{ClientId, Entity, Time};
+use nacre_wire::fs::FsHolder;
+use nacre_wire::map::Address;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// A process has so many servers at most.
+const SERVERS_MAX: usize = 64;
+/// Each rank that a process has makes it leave vacant ones to others for so long.
+const DELAY: Duration = Duration::from_millis(500);
+/// After one has halted, so long without another: what halted it may last.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// See the module head.
+pub struct Servers {
+    /// What they call themselves.
+    name: String,
+    /// Where they listen, each on a port of its own; `None`: only callers of this process reach them.
+    host: Option<IpAddr>,
+    all: Vec<Entity>,
+    not_before: Time,
+}
+
+impl Servers {
+    pub fn new(config: &Config, name: &str, listen: bool) -> Self {
+        // Where the daemons are that everyone reaches.
+        let first = config.mons.values().find_map(|entry| net::parse(&entry.address));
+        let host = first.map(|address| address.ip()).filter(|_| listen);
+        Self { name: name.to_owned(), host, all: Vec::new(), not_before: Time::ZERO }
+    }
+
+    /// Sees to it that there is a standby, and no one that has halted.
+    ///
+    /// # Errors
+    /// The operating system's: no port, for example.
+    pub fn look(&mut self, reactor: &mut Reactor) -> Result<(), StartError> {
+        let halted = reactor.halted();
+        self.all.retain(|who| {
+            let gone = halted.iter().any(|(halted, _)| halted == who);
+            if gone {
+                reactor.kill(*who);
+                self.not_before = clock::now() + PAUSE;
+            }
+            !gone
+        });
+        let has_rank = |who: &&Entity| match reactor.node(**who).map(|node| &node.role) {
+            Some(AnyRole::Mds(server)) => server.service.rank().is_some(),
+            _ => false,
+        };
+        let holders = self.all.iter().filter(has_rank).count();
+        if holders == self.all.len() && holders < SERVERS_MAX && self.not_before <= clock::now() {
+            // Whatever is missing may come back.
+            self.not_before = clock::now() + PAUSE;
+            self.add(reactor, holders)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, reactor: &mut Reactor, holders: usize) -> Result<(), StartError> {
+        let id = ClientId(directory::random_u128() as u64);
+        let unix_ms_at_zero = clock::unix_ms_at_zero();
+        let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
+        let listener = self.host.map(|host| net::listen_anywhere(&self.name, host)).transpose()?;
+        let address = listener.as_ref().map_or_else(Address::default, |(_, address)| address.clone());
+        let me = FsHolder { client: id.0, instance: config.instance, address, name: self.name.as_str().into() };
+        let delay = DELAY * u32::try_from(holders).unwrap_or(u32::MAX);
+        let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero });
+        let role = AnyRole::Mds(Box::new(Served::new(server, config, clock::now())));
+        let entity = Entity::Client(id);
+        let name = crate::cluster::ADMIN.into();
+        reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener })?;
+        self.all.push(entity);
+        Ok(())
+    }
+
+    /// They give their ranks back, so that others need not wait for the leases.
+    pub fn shut_down(&mut self, reactor: &mut Reactor) {
+        for who in self.all.drain(..) {
+            reactor.shut_down(who);
+        }
+    }
+}
+
+/// Runs servers of file systems until SIGTERM or SIGINT. Lines for people go to `say`.
+///
+/// # Errors
+/// [`StartError`].
+pub fn run_mds(config: &Config, id: u32, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    let name = format!("mds.{id}");
+    let _lock = Lock::daemon(config, &name)?;
+    let mut reactor = daemon::reactor(config, daemon::waker()?, 0)?;
+    let told = Arc::new(AtomicBool::new(false));
+    reactor.watch_signal(daemon::signals(&told)?)?;
+    reactor.end_within(told, LATE, |why| daemon::end_process(why, 0));
+    let mut servers = Servers::new(config, &name, true);
+    while !reactor.is_signalled() {
+        servers.look(&mut reactor)?;
+        reactor.turn(Duration::from_secs(1));
+        for line in reactor.take_said() {
+            say(&line);
+        }
+    }
+    servers.shut_down(&mut reactor);
+    daemon::drain(&mut reactor);
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! File systems on a cluster of processes, through the library: two clients, and servers that are killed.
+
+use crate::folder::{Folder, free_ports, small};
+use crate::network::Daemon;
+use bytes::Bytes;
+use nacre_fs::{Ask, Given};
+use nacre_mds::mds::{MdsConfig, first_objects};
+use nacre_node::{Cluster, Error, FileSystem};
+use nacre_types::{Ino, Name, Rank};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// A cluster in processes, with a file system `home` in objects of 64 KiB.
+struct Home {
+    folder: Folder,
+    cluster: Cluster,
+    servers: Vec<Daemon>,
+    _others: Vec<Daemon>,
+}
+
+impl Home {
+    fn new(name: &str, servers: u32) -> Self {
+        let folder = Folder::new(name);
+        small(&folder, Some(free_ports(4)));
+        let mut others = vec![Daemon::start("mon", 0, folder.path())];
+        others.extend((0..3).map(|id| Daemon::start("osd", id, folder.path())));
+        let servers = (0..servers).map(|id| Daemon::start("mds", id, folder.path())).collect();
+        let cluster = Cluster::connect(folder.path()).expect("a configuration");
+        let pool = cluster.create_pool("files").wait().expect("a pool");
+        let layout = Layout { pool: pool.id(), unit: 65_536, count: 1, object: 65_536 };
+        let namespace = Name::from("home.1");
+        let config =
+            MdsConfig { rank: Rank(0), namespace: namespace.clone(), pool: pool.id(), layout, unix_ms_at_zero: 0 };
+        for operation in first_objects(&config, Stamp(1)) {
+            cluster.operate(operation).wait().expect("it is new");
+        }
+        let settings = FsSettings { namespace, pool: pool.id(), layout, ranks: 1 };
+        let key = FsKey::Settings.of(&"home".into());
+        cluster.meta_put(key, settings.to_bytes()).wait().expect("a key");
+        Self { folder, cluster, servers, _others: others }
+    }
+    fn client(&self) -> FileSystem {
+        FileSystem::connect(self.folder.path(), "admin", "home").expect("it is served")
+    }
+    /// Which of the servers has the rank.
+    fn holder(&self) -> usize {
+        let key = FsKey::Rank(Rank(0)).of(&"home".into());
+        let begun = Instant::now();
+        loop {
+            if let Some(pair) = self.cluster.meta_get(key.clone()).wait().expect("the monitors answer") {
+                let holder = FsHolder::from_bytes(&pair.value).expect("a holder");
+                return holder.name.to_string().strip_prefix("mds.").expect("its name").parse().expect("a number");
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no server takes the rank");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn ask(fs: &FileSystem, call: FsCall) -> Result<FsAnswer, u16> {
+    fs.call(Ask::Names(call)).map(|given| match given {
+        Given::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    })
+}
+fn node(answer: Result<FsAnswer, u16>) -> Result<FsNode, u16> {
+    answer.map(|answer| match answer {
+        FsAnswer::Node { node, .. } => node,
+        other => panic!("{other:?}"),
+    })
+}
+fn make_call(dir: Ino, name: &str, kind: FileKind) -> FsCall {
+    let open = matches!(kind, FileKind::File {});
+    let (name, target) = (Name::from(name), Bytes::new());
+    FsCall::Make { dir, name, kind, mode: 0o755, uid: 1, gid: 2, target, device: 0, exclusive: true, open }
+}
+fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
+    node(ask(fs, make_call(dir, name, kind))).expect("it is made").inode.ino
+}
+fn lookup(fs: &FileSystem, dir: Ino, name: &str) -> Result<FsNode, u16> {
+    node(ask(fs, FsCall::Lookup { dir, name: Name::from(name) }))
+}
+fn write(fs: &FileSystem, ino: Ino, offset: u64, data: &[u8]) -> Result<Given, u16> {
+    fs.call(Ask::Write { ino, offset, data: Bytes::copy_from_slice(data) })
+}
+fn read(fs: &FileSystem, ino: Ino, offset: u64, length: u32) -> Vec<u8> {
+    match fs.call(Ask::Read { ino, offset, length }).expect("it is read") {
+        Given::Data(parts) => parts.concat(),
+        other => panic!("{other:?}"),
+    }
+}
+fn sync(fs: &FileSystem) {
+    assert_eq!(fs.call(Ask::Sync { ino: None }), Ok(Given::Done));
+}
+fn names(fs: &FileSystem, dir: Ino) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), 0);
+    loop {
+        let Ok(FsAnswer::Listed { entries, end }) = ask(fs, FsCall::List { dir, after, bytes_max: 4000 }) else {
+            panic!("it is a directory")
+        };
+        after = entries.last().map_or(after, |last| name_hash(&last.name));
+        all.extend(entries.into_iter().map(|listed| listed.name.to_string()));
+        if end {
+            return all;
+        }
+    }
+}
+
+/// What one client writes another reads, whatever object it lies in; a file that was cut off has zeros where it grows
+/// again; one that is open is there without a name.
+#[test]
+fn two_clients_share_a_file_system() {
+    let home = Home::new("files", 1);
+    let (one, other) = (home.client(), home.client());
+    let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
+    let file = make(&one, dir, "file", FileKind::File {});
+    let data: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    write(&one, file, 0, &data).expect("it is written");
+    write(&one, file, 500_000, b"the end").expect("it is written");
+    sync(&one);
+
+    let found = lookup(&other, dir, "file").expect("it is there");
+    assert_eq!((found.inode.ino, found.inode.size), (file, 500_007));
+    assert_eq!(write(&other, file, 0, b"x"), Err(9), "it is not open there");
+    ask(&other, FsCall::Open { ino: file }).expect("it opens");
+    assert!(read(&other, file, 0, 300_000) == data, "it is read as it was written");
+    assert_eq!(read(&other, file, 299_990, 20), [&data[299_990..], &[0; 10]].concat(), "a hole has zeros");
+    assert_eq!(read(&other, file, 499_999, 100), b"\0the end", "reading ends where the file does");
+    assert_eq!(read(&other, file, 600_000, 100), b"");
+
+    let size = |size| FsCall::Set { ino: file, changes: FsChanges { size: Some(size), ..FsChanges::default() } };
+    ask(&one, size(70_000)).expect("it is cut off");
+    write(&one, file, 140_000, b"again").expect("it is written");
+    let zeros = |range: std::ops::Range<usize>| range.map(|_| 0).collect::<Vec<u8>>();
+    assert!(read(&one, file, 0, 1 << 20) == [&data[..70_000], &zeros(70_000..140_000), b"again"].concat());
+
+    ask(&one, FsCall::Unlink { dir, name: "file".into(), directory: false }).expect("it has a name");
+    assert_eq!(lookup(&other, dir, "file"), Err(2));
+    ask(&one, FsCall::Close { ino: file, size: 0, mtime: Stamp::default() }).expect("it is open");
+    // Without capabilities a client knows of another one's changes what it asks for.
+    ask(&other, FsCall::Stat { ino: file }).expect("it is open");
+    assert_eq!(read(&other, file, 140_000, 100), b"again", "the other one has it open");
+    assert_eq!(names(&other, Ino::ROOT), ["dir"]);
+    assert!(matches!(FileSystem::connect(home.folder.path(), "admin", "away"), Err(Error::Command(why))
+        if why.contains("there is no file system away")));
+}
+
+/// The server is killed while files are made: each call is answered once, and what was answered is there.
+#[test]
+fn a_server_that_is_killed_is_followed_by_another_one() {
+    let mut home = Home::new("takeover", 2);
+    let (one, other) = (home.client(), home.client());
+    let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
+    let open = make(&other, dir, "open", FileKind::File {});
+    write(&other, open, 0, b"kept").expect("it is written");
+    ask(&other, FsCall::Unlink { dir, name: "open".into(), directory: false }).expect("it has a name");
+    sync(&other);
+    for round in 0..2 {
+        let mut expected: BTreeSet<String> = names(&one, dir).into_iter().collect();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for n in 0..400 {
+            let name = format!("{round}.{n}");
+            let sender = sender.clone();
+            let call = make_call(dir, &name, FileKind::Symlink {});
+            if n == 200 {
+                let holder = home.holder();
+                home.servers[holder].kill();
+                home.servers[holder] = Daemon::start("mds", holder as u32, home.folder.path());
+            }
+            one.ask(Ask::Names(call), move |outcome| drop(sender.send((name, outcome))));
+        }
+        drop(sender);
+        for _ in 0..400 {
+            let (name, outcome) = receiver.recv_timeout(Duration::from_secs(120)).expect("each is answered");
+            assert!(outcome.is_ok(), "{name}: {outcome:?}");
+            expected.insert(name);
+        }
+        sync(&one);
+        let there = names(&other, dir);
+        assert_eq!(there.len(), expected.len(), "none is there twice");
+        assert!(there.into_iter().collect::<BTreeSet<_>>() == expected);
+        assert_eq!(read(&other, open, 0, 100), b"kept", "what has no name is there while it is open");
+    }
+}
