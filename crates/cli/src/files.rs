@@ -7,7 +7,7 @@ use crate::out::Out;
 use crate::table::{Column, table};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
-use nacre_mds::mds::{MdsConfig, first_objects};
+use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
 use nacre_types::{Name, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, name_fault};
@@ -111,6 +111,20 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     }
 }
 
+/// The name of the only file system.
+///
+/// # Errors
+/// There is none, or there are several.
+pub fn only_one(place: &Place) -> Result<String> {
+    let all = all(&mut *place.metadata()?)?;
+    let names: Vec<String> = all.keys().map(Name::to_string).collect();
+    match &names[..] {
+        [one] => Ok(one.clone()),
+        [] => bail!("there is no file system yet; `nacre fs create NAME` makes one"),
+        several => bail!("which file system? --fs says it; there are {}", several.join(", ")),
+    }
+}
+
 const FILE_SYSTEMS: &[Column] = &[
     ("NAME", "name"),
     ("METADATA POOL", "metadata_pool"),
@@ -151,7 +165,14 @@ fn create(
     // No two file systems share a namespace, also not one that was removed and has left something.
     let namespace = Name::from(&*format!("{name}.{:08x}", random()?));
     let unix_ms = crate::clock::now_unix_ms();
-    let config = MdsConfig { rank: Rank(0), namespace: namespace.clone(), pool, layout, unix_ms_at_zero: unix_ms };
+    let config = MdsConfig {
+        rank: Rank(0),
+        namespace: namespace.clone(),
+        pool,
+        layout,
+        unix_ms_at_zero: unix_ms,
+        limits: MdsLimits::default(),
+    };
     let now = Stamp(i64::try_from(unix_ms).unwrap_or(0).saturating_mul(1_000_000));
     for operation in first_objects(&config, now) {
         match call(session, operation)? {

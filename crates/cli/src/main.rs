@@ -27,6 +27,7 @@ mod files;
 mod history;
 mod memory;
 mod meta;
+mod mount;
 mod object;
 mod objects;
 mod out;
@@ -226,6 +227,8 @@ enum Command {
     /// File systems.
     #[command(subcommand)]
     Fs(files::Command),
+    /// Mount a file system.
+    Mount(mount::Arguments),
     /// Servers of file systems.
     #[command(subcommand)]
     Mds(Mds),
@@ -276,6 +279,7 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Mon(Mon::Run { config, id }) => host::run_mon(&config, id)?,
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
         Command::Mds(Mds::Run { config, id }) => host::run_mds(&config, id)?,
+        Command::Mount(arguments) => mount::run(&arguments, place, out)?,
         Command::Fs(command) => files::run(&command, place, out)?,
         Command::Status => admin::show_status(&mut *place.connect()?, out)?,
         Command::Health { detail } => return admin::show_health(&mut *place.connect()?, detail.is_some(), out),

@@ -2,7 +2,7 @@
 
 use crate::ask::{Ask, CallId};
 use nacre_wire::fs::{Inode, Layout, Stamp};
-use nacre_wire::msg::fs::FsNode;
+use nacre_wire::msg::fs::{FsNode, FsPlace};
 use std::collections::VecDeque;
 
 /// See the module head.
@@ -17,6 +17,8 @@ pub(crate) struct File {
     stale_to: u64,
     /// Which of the server's answers that was.
     change: u64,
+    /// Where it was seen last.
+    pub place: Option<FsPlace>,
     /// It was written then, and the server has not been told.
     pub dirty: Option<Stamp>,
     /// Writes under way.
@@ -37,6 +39,7 @@ impl File {
             size: 0,
             stale_to: 0,
             change: 0,
+            place: None,
             dirty: None,
             writes: 0,
             resizing: false,

@@ -17,6 +17,7 @@
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::file::File;
 use crate::pieces::{Piece, data_name, fill, pieces, writes};
+use crate::places::Places;
 use crate::seek::Seek;
 use crate::session::Session;
 use bytes::Bytes;
@@ -105,6 +106,7 @@ pub struct Fs {
     queue: VecDeque<(CallId, Ask)>,
     purposes: BTreeMap<u64, Purpose>,
     files: BTreeMap<Ino, File>,
+    places: Places,
     transfers: BTreeMap<CallId, Transfer>,
     /// Operations to be submitted, and those under way: of which call, and which of its pieces.
     operations: VecDeque<(Operation, CallId, usize)>,
@@ -128,6 +130,7 @@ impl Fs {
             queue: VecDeque::new(),
             purposes: BTreeMap::new(),
             files: BTreeMap::new(),
+            places: Places::default(),
             transfers: BTreeMap::new(),
             operations: VecDeque::new(),
             under_way: BTreeMap::new(),
@@ -197,8 +200,8 @@ impl Fs {
             Message::FsWelcome(_) => self.session.on_welcome(self.now, out),
             Message::FsAway(_) => self.lose_server(),
             Message::FsReply(reply) => {
-                if let Some((number, answer)) = self.session.on_reply(reply) {
-                    self.on_answer(number, answer);
+                if let Some((number, call, answer)) = self.session.on_reply(self.now, reply, out) {
+                    self.on_answer(number, &call, answer);
                 }
             }
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
@@ -206,7 +209,12 @@ impl Fs {
         }
     }
 
-    fn on_answer(&mut self, number: u64, mut answer: FsAnswer) {
+    fn on_answer(&mut self, number: u64, asked: &FsCall, mut answer: FsAnswer) {
+        for (ino, place) in self.places.learn(asked, &answer) {
+            if let Some(file) = self.files.get_mut(&ino) {
+                file.place = Some(place);
+            }
+        }
         match &mut answer {
             FsAnswer::Node { node, .. } => self.look(node),
             FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| self.look(&mut listed.node)),
@@ -222,7 +230,10 @@ impl Fs {
                 if let Ok(FsAnswer::Node { node, .. }) = &given
                     && let Some(new) = File::new(&node.inode)
                 {
-                    self.files.entry(node.inode.ino).or_insert(new).opens += 1;
+                    let place = self.places.get(node.inode.ino);
+                    let file = self.files.entry(node.inode.ino).or_insert(new);
+                    file.opens += 1;
+                    file.place = place.or_else(|| file.place.take());
                 }
                 self.end(call, given.map(Given::Answer));
             }
@@ -264,7 +275,11 @@ impl Fs {
     }
 
     fn request(&mut self, call: FsCall, purpose: Purpose, out: &mut Vec<Output>) {
-        let number = self.session.request(self.now, call, out);
+        let place = call.ino().and_then(|ino| {
+            let file = self.files.get(&ino).and_then(|file| file.place.clone());
+            file.or_else(|| self.places.get(ino))
+        });
+        let number = self.session.request(self.now, call, place, out);
         self.purposes.insert(number, purpose);
     }
 

@@ -10,6 +10,7 @@ mod ask;
 mod file;
 mod fs;
 mod pieces;
+mod places;
 mod seek;
 mod session;
 

@@ -15,13 +15,15 @@ use nacre_wire::Message;
 use nacre_wire::fs::FsHolder;
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsLeave, FsOpens, FsReply, FsRequest, FsSession,
+    FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsLeave, FsOpens, FsPlace, FsReply, FsRequest, FsSession,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What was not answered, or is not safe yet, is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Of a number that the server knows nothing of, without a place.
+const ESTALE: u16 = 116;
 /// So is a greeting.
 const GREET_AGAIN: Duration = Duration::from_millis(500);
 
@@ -32,6 +34,10 @@ struct Sent {
     at: Option<Time>,
     /// What it was told, if it was answered.
     told: Option<FsAgain>,
+    /// Where its file was when it was made: all that came before has happened when it is done again.
+    place: Option<FsPlace>,
+    /// The server was told that.
+    placed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +104,10 @@ impl Session {
     }
 
     /// Makes a request; its number.
-    pub fn request(&mut self, now: Time, call: FsCall, out: &mut Vec<Output>) -> u64 {
+    pub fn request(&mut self, now: Time, call: FsCall, place: Option<FsPlace>, out: &mut Vec<Output>) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.sent.insert(number, Sent { call, at: None, told: None });
+        self.sent.insert(number, Sent { call, at: None, told: None, place, placed: false });
         if let Stage::Open(server) = self.stage {
             self.send(now, server, number, out);
         }
@@ -156,15 +162,28 @@ impl Session {
         let again = sent.at.map(|_| sent.told.unwrap_or_default());
         sent.at = Some(now);
         self.again_at = self.again_at.min(now + AGAIN);
-        let request = FsRequest { number, safe_below, again, call: sent.call.clone() };
+        // One that has the file in memory needs no place.
+        sent.placed |= again.is_some();
+        let place = sent.place.clone().filter(|_| sent.placed);
+        let request = FsRequest { number, safe_below, again, place, call: sent.call.clone() };
         out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
     }
 
-    /// An answer; it is given on if it is the first to its request.
-    pub fn on_reply(&mut self, reply: FsReply) -> Option<(u64, FsAnswer)> {
+    /// An answer; it is given on if it is the first to its request, with what was asked.
+    pub fn on_reply(&mut self, now: Time, reply: FsReply, out: &mut Vec<Output>) -> Option<(u64, FsCall, FsAnswer)> {
         let FsReply { number, safe, stamp, answer } = reply;
         let sent = self.sent.get_mut(&number)?;
+        if matches!(answer, FsAnswer::Failed { errno: ESTALE })
+            && sent.place.is_some()
+            && !std::mem::replace(&mut sent.placed, true)
+        {
+            if let Stage::Open(server) = self.stage {
+                self.send(now, server, number, out);
+            }
+            return None;
+        }
         let is_first = sent.told.is_none();
+        let call = sent.call.clone();
         if safe {
             self.sent.remove(&number);
         } else {
@@ -174,7 +193,7 @@ impl Session {
             };
             sent.told = Some(FsAgain { stamp, made });
         }
-        is_first.then_some((number, answer))
+        is_first.then_some((number, call, answer))
     }
     /// These are safe.
     pub fn on_safe(&mut self, numbers: &[u64]) {

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods)] // measuring needs a clock; nothing here decides anything
 
 use nacre_mds::evaluate::{Setting, Verdict, evaluate};
-use nacre_mds::journal::{Answered, Journal};
+use nacre_mds::journal::{Answered, Journal, OBJECT_BYTES};
 use nacre_mds::tree::Tree;
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, PoolId, Rank};
 use nacre_wire::fs::{Entry, FileKind, Head, Inode, Layout, Stamp};
@@ -28,7 +28,7 @@ fn main() {
     tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
     tree.load(Ino::ROOT, Frag::WHOLE, Head::default(), Vec::new());
 
-    let mut journal = Journal::behind(0, 0, Ino::SERIAL_MIN);
+    let mut journal = Journal::behind(0, 0, Ino::SERIAL_MIN, OBJECT_BYTES);
     let (mut journal_bytes, mut number) = (0, 0);
     let mut ask = |tree: &mut Tree, call: &FsCall| {
         let ino = Ino::given(Rank(0), journal.serial());

@@ -104,8 +104,9 @@ impl<'a> Draft<'a> {
     pub fn put(&mut self, inode: Inode) -> Step<()> {
         let (dir, name) = self.tree.place(inode.ino).ok_or(Stop::Wants(Missing::Inode(inode.ino)))?;
         let Found::Entry(before) = self.tree.find(dir, name) else { unreachable!("it was just found") };
-        let Entry::Inode { head, .. } = before else { unreachable!("references have no place") };
-        self.swap(dir, name, Entry::Inode { head: *head, inode }, before);
+        // A directory's entry is journaled with what is in it now: of that the journal may have nothing any more.
+        let head = inode.is_directory().then(|| self.sum(inode.ino));
+        self.swap(dir, name, Entry::Inode { head, inode }, before);
         Ok(())
     }
 

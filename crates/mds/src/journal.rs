@@ -12,12 +12,12 @@
 //! Invariants: a batch's number is that of the one before it and one; what is safe is a prefix.
 
 use crate::change::Change;
-use nacre_types::{ClientId, Instance, Rank};
+use nacre_types::{ClientId, Ino, Instance, Rank};
 use nacre_wire::frame::crc32c;
 use nacre_wire::msg::fs::FsReply;
 use nacre_wire::{Wire, wire_fields, wire_record};
 
-/// An object of the journal is full from here on, in bytes.
+/// An object of the journal is full from here on, in bytes, unless settings say otherwise.
 pub const OBJECT_BYTES: u64 = 4 << 20;
 /// Longest batch in bytes: one operation carries it.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -78,6 +78,31 @@ impl Batch {
     }
 }
 
+/// What a journal begins with, once its first objects are gone: the object `journal.RANK`, written as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JournalHead {
+    /// The first object.
+    pub first: u64,
+    /// Its first batch's number.
+    pub sequence: u64,
+    /// Serials below have been given, or may have been.
+    pub serial: u64,
+    /// All objects below are gone.
+    pub gone_below: u64,
+    /// Clients that came before that.
+    pub clients: Vec<Known>,
+    /// Answers that are in no batch any more.
+    pub answers: Vec<Answered>,
+    /// Directories with files of which something is still to be removed.
+    pub stale: Vec<Ino>,
+}
+wire_record!(JournalHead version 1 compat 1 { first, sequence, serial, gone_below, clients, answers, stale });
+
+/// The name of the object with a journal's head.
+#[must_use]
+pub fn head_name(rank: Rank) -> String {
+    format!("journal.{:x}", rank.0)
+}
 /// The name of an object of a rank's journal.
 #[must_use]
 pub fn object_name(rank: Rank, number: u64) -> String {
@@ -110,9 +135,12 @@ pub struct Journal {
     /// The batch that is being put together.
     open: Batch,
     open_bytes: usize,
-    /// The object that is written to, and its length.
+    /// The object that is written to, its length, and its first batch.
     object: u64,
     length: u64,
+    begins: u64,
+    /// An object is full from here on.
+    object_bytes: u64,
     /// The append under way: its batch's number, and its bytes.
     under_way: Option<(u64, u64)>,
     /// All batches below are safe.
@@ -124,9 +152,18 @@ pub struct Journal {
 impl Journal {
     /// One that goes on behind what was read: with batch `next`, in object `object`, a new one.
     #[must_use]
-    pub fn behind(next: u64, object: u64, serial: u64) -> Self {
-        let open = Batch { sequence: next, serial, ..Batch::default() };
-        Self { open, open_bytes: 0, object, length: 0, under_way: None, safe: next, announced: false }
+    pub fn behind(next: u64, object: u64, serial: u64, object_bytes: u64) -> Self {
+        Self {
+            open: Batch { sequence: next, serial, ..Batch::default() },
+            open_bytes: 0,
+            object,
+            length: 0,
+            begins: next,
+            object_bytes,
+            under_way: None,
+            safe: next,
+            announced: false,
+        }
     }
 
     /// The open batch is written in any case: it says from where on this holder gives serials. Its number.
@@ -179,6 +216,16 @@ impl Journal {
     pub const fn object(&self) -> u64 {
         self.object
     }
+    /// The first batch of the object that is written to.
+    #[must_use]
+    pub const fn object_begins(&self) -> u64 {
+        self.begins
+    }
+    /// All that was pushed so far is safe when all batches below this one are.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.open.sequence + u64::from(!self.is_empty())
+    }
     /// Whether nothing is open or under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -190,9 +237,10 @@ impl Journal {
         if self.under_way.is_some() || self.is_empty() {
             return None;
         }
-        if self.length >= OBJECT_BYTES {
+        if self.length >= self.object_bytes {
             self.object += 1;
             self.length = 0;
+            self.begins = self.open.sequence;
         }
         let (sequence, serial) = (self.open.sequence, self.open.serial);
         let next = Batch { sequence: sequence + 1, serial, ..Batch::default() };
@@ -216,7 +264,6 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::Ino;
 
     fn change(n: u64) -> Change {
         Change::Begin { dir: Ino(n) }
@@ -225,7 +272,7 @@ mod tests {
     /// What is changed during an append goes with the next, in one.
     #[test]
     fn one_append_is_under_way() {
-        let mut journal = Journal::behind(5, 1, 100);
+        let mut journal = Journal::behind(5, 1, 100, OBJECT_BYTES);
         assert!(journal.next_append().is_none(), "there is nothing to say");
         assert_eq!(journal.push(&[change(1)], None), 5);
         let (object, first) = journal.next_append().expect("it is due");
@@ -246,7 +293,7 @@ mod tests {
     /// Wherever it is cut off or damaged, what is read is what was written before that.
     #[test]
     fn a_journal_ends_where_it_is_not_whole() {
-        let mut journal = Journal::behind(1, 1, 100);
+        let mut journal = Journal::behind(1, 1, 100, OBJECT_BYTES);
         let mut frames = Vec::new();
         for n in 0..4 {
             journal.push(&[change(n)], None);
@@ -275,7 +322,7 @@ mod tests {
 
     #[test]
     fn an_object_that_is_full_is_followed_by_the_next() {
-        let mut journal = Journal::behind(1, 7, 100);
+        let mut journal = Journal::behind(1, 7, 100, OBJECT_BYTES);
         let (mut objects, mut bytes) = (Vec::new(), 0);
         let many: Vec<Change> = (0..20_000).map(change).collect();
         for _ in 0..40 {

@@ -8,6 +8,7 @@
 
 pub mod change;
 mod claim;
+mod dirty;
 mod draft;
 pub mod evaluate;
 pub mod journal;

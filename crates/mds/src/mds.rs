@@ -9,19 +9,25 @@
 //! What is not safe yet is shown only to the client that changed it: an answer to another one that rests on it waits
 //! (`held`). What a client changed itself it is shown at once.
 //!
-//! Not yet: directories are not written, so the journal is not trimmed; nothing is forgotten for want of
-//! memory; one rank.
+//! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
+//! * `data`: what no name leads to is removed.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
 
+mod data;
+mod loading;
+mod opening;
+mod writing;
+
 use crate::change::Change;
+use crate::dirty::Dirty;
 use crate::evaluate::errno::{EIO, ESTALE};
 use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::overlay::Overlay;
 use crate::removing::Removing;
-use crate::tree::Tree;
+use crate::tree::{Found, Tree};
 use bytes::Bytes;
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
@@ -29,7 +35,7 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
-use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsReply, FsRequest, FsSafe};
+use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsPlace, FsReply, FsRequest, FsSafe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The attribute of a fragment's object that has its head.
@@ -40,6 +46,33 @@ const GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 const EARLY_MAX: u64 = 1 << 18;
 /// Entries read at a time.
 const PAGE: u32 = 1000;
+/// Fragments that are read at a time for a round of writing.
+const LOADS_AT_ONCE: usize = 16;
+/// The attribute of a directory's object that says where its entry is.
+pub const PARENT_ATTR: &str = "parent";
+
+/// What bounds a server.
+#[derive(Clone, Copy, Debug)]
+pub struct MdsLimits {
+    /// An object of the journal is full from here on, in bytes.
+    pub journal_object_bytes: u64,
+    /// Objects that the journal may have: requests wait until directories are written.
+    pub journal_objects_max: u64,
+    /// Directories are written at the latest so long after the last time.
+    pub write_after: std::time::Duration,
+    /// Entries in memory, beside what is not written yet; each takes some 400 bytes.
+    pub entries_max: usize,
+}
+impl Default for MdsLimits {
+    fn default() -> Self {
+        Self {
+            journal_object_bytes: journal::OBJECT_BYTES,
+            journal_objects_max: 64,
+            write_after: std::time::Duration::from_secs(10),
+            entries_max: 500_000,
+        }
+    }
+}
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -54,6 +87,8 @@ pub struct MdsConfig {
     pub layout: Layout,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
+    /// What bounds it.
+    pub limits: MdsLimits,
 }
 
 /// What a client is told.
@@ -111,7 +146,12 @@ enum Phase {
 
 /// What an operation on objects was for.
 enum Purpose {
+    ReadHead,
     Journal(u64),
+    Parent(Ino),
+    Write,
+    Delete,
+    Head,
     Append,
     Page { dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)> },
     Remove(Ino),
@@ -133,6 +173,19 @@ pub struct Mds {
     /// Something came that they may have waited for.
     try_again: bool,
     loading: BTreeSet<(Ino, Frag)>,
+    places: loading::Places,
+    /// Directories that are to be read though no request wants them.
+    wanted: BTreeSet<Ino>,
+    dirty: Dirty,
+    writing: writing::Writing,
+    /// The journal's first object, and what its head said when it was read.
+    first: u64,
+    head: journal::JournalHead,
+    /// There is too much in memory, and only writing makes room.
+    wants_room: bool,
+    /// With so much in memory it is tried again.
+    room_at: usize,
+    turns: u64,
     /// What could not be read.
     lost: BTreeSet<(Ino, Frag)>,
     removing: Removing,
@@ -155,19 +208,29 @@ impl Mds {
     /// Starts: the journal is read from its first object on.
     #[must_use]
     pub fn open(config: MdsConfig) -> Self {
+        let object_bytes = config.limits.journal_object_bytes;
         let mut mds = Self {
             config,
             now: Time::ZERO,
             phase: Phase::Reading { object: 0, next: 0, batches: Vec::new() },
             tree: Tree::default(),
             overlay: Overlay::default(),
-            journal: Journal::behind(0, 0, Ino::SERIAL_MIN),
+            journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
             sessions: BTreeMap::new(),
             opens: BTreeMap::new(),
             waiting: VecDeque::new(),
             asked: BTreeSet::new(),
             try_again: false,
             loading: BTreeSet::new(),
+            places: loading::Places::default(),
+            wanted: BTreeSet::new(),
+            dirty: Dirty::default(),
+            writing: writing::Writing::default(),
+            first: 0,
+            head: journal::JournalHead::default(),
+            wants_room: false,
+            room_at: 0,
+            turns: 0,
             lost: BTreeSet::new(),
             removing: Removing::default(),
             expected: BTreeSet::new(),
@@ -179,7 +242,7 @@ impl Mds {
             under_way: BTreeMap::new(),
             out: Vec::new(),
         };
-        mds.read_journal(0);
+        mds.read_head();
         mds
     }
 
@@ -199,12 +262,17 @@ impl Mds {
     /// When it wants a turn, if nothing comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
-        if self.is_quiet() { self.quiet_until } else { Time::MAX }
+        let quiet = if self.is_quiet() { self.quiet_until } else { Time::MAX };
+        quiet.min(self.write_at())
     }
     /// Whether nothing is under way and all is safe.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.is_live() && self.journal.is_idle() && self.under_way.is_empty() && self.queue.is_empty()
+        self.is_live()
+            && self.journal.is_idle()
+            && self.under_way.is_empty()
+            && self.queue.is_empty()
+            && self.writing.is_idle()
     }
     /// What is in memory.
     #[must_use]
@@ -290,6 +358,7 @@ impl Mds {
     /// Does what can be done, and says what is to be told to whom.
     pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster, out: &mut Vec<(ClientId, Say)>) {
         self.now = now;
+        self.turns += 1;
         let mut done = Vec::new();
         objects.completions(&mut done);
         for completion in done {
@@ -311,6 +380,8 @@ impl Mds {
                     break;
                 }
             }
+            self.write_directories();
+            self.make_room();
             if let Some((object, bytes)) = self.journal.next_append() {
                 let length = bytes.len() as u64;
                 let name = journal::object_name(self.config.rank, object);
@@ -346,13 +417,30 @@ impl Mds {
         if self.journal.safe() <= self.since {
             return;
         }
+        let wanted = std::mem::take(&mut self.wanted);
+        for dir in wanted {
+            if self.tree.head(dir, Frag::WHOLE).is_none() && self.seek(Missing::Fragment(dir, Frag::WHOLE)).is_ok() {
+                self.wanted.insert(dir);
+            }
+        }
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();
         let quiet = self.is_quiet();
         for (client, request) in std::mem::take(&mut self.waiting) {
-            if self.journal.is_full() || in_order.contains(&client) || (quiet && request.again.is_none()) {
+            if self.journal.is_full()
+                || self.is_journal_long()
+                || in_order.contains(&client)
+                || (quiet && request.again.is_none())
+            {
                 self.waiting.push_back((client, request));
                 continue;
+            }
+            self.note_hint(&request.call, request.place.as_ref());
+            for ino in request.call.inos() {
+                self.tree.touch(ino, self.turns);
+            }
+            if let Some((dir, _)) = request.call.ino().and_then(|ino| self.tree.place(ino)) {
+                self.tree.touch(dir, self.turns);
             }
             let is_open = |ino| self.opens.contains_key(&ino);
             // What a client has been told by the rank's last holder stays so.
@@ -390,6 +478,16 @@ impl Mds {
                 },
             }
         }
+        if self.waiting.is_empty() {
+            self.forget_hints();
+        }
+    }
+
+    /// Makes a change that is in the journal.
+    fn apply(&mut self, change: Change) {
+        self.removing.see(&change, self.config.rank);
+        self.dirty.note(&change);
+        self.tree.apply(change);
     }
 
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
@@ -416,8 +514,7 @@ impl Mds {
             if let Some(batch) = batch {
                 self.note_fresh(client, batch, &change);
             }
-            self.removing.see(&change, self.config.rank);
-            self.tree.apply(change);
+            self.apply(change);
         }
         self.note_opened(client, opened);
         match after {
@@ -439,27 +536,7 @@ impl Mds {
 
     /// The batch that must be safe before this is answered: it has what another client changed.
     fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer) -> Option<u64> {
-        let mut inos = BTreeSet::new();
-        match call {
-            FsCall::Lookup { dir, .. }
-            | FsCall::List { dir, .. }
-            | FsCall::Make { dir, .. }
-            | FsCall::Unlink { dir, .. } => {
-                inos.insert(*dir);
-            }
-            FsCall::Link { ino, dir, .. } => inos.extend([*ino, *dir]),
-            FsCall::Rename { dir, to_dir, .. } => inos.extend([*dir, *to_dir]),
-            FsCall::Stat { ino }
-            | FsCall::Set { ino, .. }
-            | FsCall::SetXattr { ino, .. }
-            | FsCall::RemoveXattr { ino, .. }
-            | FsCall::Open { ino }
-            | FsCall::Close { ino, .. }
-            | FsCall::Wrote { ino, .. } => {
-                inos.insert(*ino);
-            }
-            FsCall::StatFs {} => {}
-        }
+        let mut inos: BTreeSet<Ino> = call.inos().collect();
         match answer {
             FsAnswer::Node { node, .. } => {
                 inos.insert(node.inode.ino);
@@ -488,128 +565,6 @@ impl Mds {
         }
     }
 
-    // ── fragments ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// Begins to read what is missing.
-    fn seek(&mut self, missing: Missing) -> Result<(), u16> {
-        let (dir, frag) = match missing {
-            Missing::Fragment(dir, frag) => (dir, frag),
-            Missing::Inode(Ino::ROOT) => (Ino::TOP, Frag::WHOLE),
-            Missing::Inode(ino) => match self.overlay.place(ino) {
-                // The way up first: a directory is in memory only with all above it.
-                Some((dir, _)) if !dir.is_hidden() && self.tree.inode(dir).is_none() => {
-                    return self.seek(Missing::Inode(dir));
-                }
-                Some(place) => place,
-                None => return Err(ESTALE),
-            },
-        };
-        if self.lost.contains(&(dir, frag)) {
-            return Err(EIO);
-        }
-        if self.overlay.is_all(dir, frag) {
-            self.load(dir, frag, Head::default(), Vec::new());
-        } else if self.loading.insert((dir, frag)) {
-            self.read_page(dir, frag, None, Vec::new());
-        }
-        Ok(())
-    }
-
-    fn read_page(&mut self, dir: Ino, frag: Frag, head: Option<Head>, entries: Vec<(Name, Entry)>) {
-        let after =
-            entries.last().map_or_else(Bytes::new, |(name, _)| Bytes::copy_from_slice(entry_key(name).as_bytes()));
-        let ops = vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: PAGE }];
-        let operation = self.operation(&fragment_name(dir, frag), ops, Vec::new());
-        self.queue.push_back((operation, Purpose::Page { dir, frag, head, entries }));
-    }
-
-    /// A fragment is here, with what the journal said of it since it was written.
-    fn load(&mut self, dir: Ino, frag: Frag, head: Head, entries: Vec<(Name, Entry)>) {
-        let (head, entries) = self.overlay.merge(dir, frag, head, entries);
-        self.tree.load(dir, frag, head, entries);
-        self.loading.remove(&(dir, frag));
-        self.try_again = true;
-    }
-
-    fn on_page(
-        &mut self,
-        (dir, frag): (Ino, Frag),
-        head: Option<Head>,
-        mut entries: Vec<(Name, Entry)>,
-        results: &[SubReply],
-    ) {
-        let [SubReply::Value { value }, SubReply::Entries { entries: page, more }] = results else {
-            return self.lose(dir, frag);
-        };
-        let head = match head.map_or_else(|| Head::from_bytes(value), Ok) {
-            Ok(head) => head,
-            Err(_) => return self.lose(dir, frag),
-        };
-        for (key, value) in page {
-            match (entry_name(&Name::copy(key)), Entry::from_bytes(value)) {
-                (Some(name), Ok(entry)) => entries.push((name, entry)),
-                _ => return self.lose(dir, frag),
-            }
-        }
-        if *more {
-            self.read_page(dir, frag, Some(head), entries);
-        } else {
-            self.load(dir, frag, head, entries);
-        }
-    }
-
-    fn lose(&mut self, dir: Ino, frag: Frag) {
-        self.loading.remove(&(dir, frag));
-        self.lost.insert((dir, frag));
-        self.try_again = true;
-    }
-
-    // ── data of files ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// Begins to remove data that no name leads to, or that is beyond a file's end.
-    fn remove_data(&mut self) {
-        // Clients that had files open under the last holder have to say so first.
-        if self.is_quiet() {
-            return;
-        }
-        loop {
-            let is_ready = |ino: Ino| {
-                let inode = self.tree.inode(ino);
-                inode.is_some_and(|inode| inode.links > 0 || !self.opens.contains_key(&ino))
-            };
-            let Some(ino) = self.removing.next(is_ready) else { return };
-            let Some(inode) = self.tree.inode(ino) else { continue };
-            let Some(layout) = inode.layout else { continue };
-            let keep = if inode.links == 0 { 0 } else { inode.size };
-            self.removing.begin(ino, layout, keep, stale_to(inode).max(inode.size));
-            self.remove_parts(ino);
-        }
-    }
-
-    /// Some objects more of a file; all are gone when there are none left.
-    fn remove_parts(&mut self, ino: Ino) {
-        while let Some((pool, number, op)) = self.removing.next_part(ino) {
-            let ops = vec![SubOp::AssertExists { exists: true }, op];
-            let operation = Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
-            self.queue.push_back((operation, Purpose::Remove(ino)));
-        }
-        if self.removing.is_done(ino) {
-            self.removed(ino);
-        }
-    }
-
-    /// All that was to be removed of a file is gone.
-    fn removed(&mut self, ino: Ino) {
-        let Some(removed) = self.removing.end(ino) else { return };
-        let Some(changes) = crate::removing::conclude(&self.tree, ino, removed, self.config.rank) else { return };
-        self.journal.push(&changes, None);
-        for change in changes {
-            self.removing.see(&change, self.config.rank);
-            self.tree.apply(change);
-        }
-        self.try_again = true;
-    }
-
     // ── objects ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn on_completion(&mut self, completion: Completion) {
@@ -622,6 +577,16 @@ impl Mds {
                 self.on_journal(object, &bytes);
             }
             (Purpose::Journal(_), Err(_)) if not_there => self.replay(),
+            (Purpose::ReadHead, Ok(done)) => {
+                let bytes: Vec<u8> = done.payload.iter().flat_map(|piece| piece.iter().copied()).collect();
+                self.on_head(Some(&bytes));
+            }
+            (Purpose::ReadHead, Err(_)) if not_there => self.on_head(None),
+            (Purpose::Parent(dir), Ok(done)) => self.on_parent(dir, Some(&done.results)),
+            (Purpose::Parent(dir), Err(_)) => self.on_parent(dir, None),
+            (Purpose::Write | Purpose::Delete, Ok(_)) => self.on_written(),
+            (Purpose::Delete, Err(_)) if not_there => self.on_written(),
+            (Purpose::Head, Ok(_)) => self.on_head_written(),
             (Purpose::Append, Ok(_)) => self.on_appended(),
             (Purpose::Page { dir, frag, head, entries }, Ok(done)) => {
                 self.on_page((dir, frag), head, entries, &done.results);
@@ -629,7 +594,16 @@ impl Mds {
             (Purpose::Page { dir, frag, .. }, Err(_)) => self.lose(dir, frag),
             (Purpose::Remove(ino), Err(_)) if not_there => self.part_removed(ino),
             (Purpose::Remove(ino), Ok(_)) => self.part_removed(ino),
-            (Purpose::Journal(_) | Purpose::Append | Purpose::Remove(_), Err(why)) => {
+            (
+                Purpose::ReadHead
+                | Purpose::Journal(_)
+                | Purpose::Append
+                | Purpose::Write
+                | Purpose::Delete
+                | Purpose::Head
+                | Purpose::Remove(_),
+                Err(why),
+            ) => {
                 // What is in the journal is not known any more: the next holder of the rank reads it.
                 self.phase = Phase::Ended(format!("its objects: {why}"));
             }
@@ -667,62 +641,25 @@ impl Mds {
         // One that waited for room in the batch.
         self.try_again = true;
     }
+}
 
-    // ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    fn read_journal(&mut self, object: u64) {
-        let name = journal::object_name(self.config.rank, object);
-        let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset: 0, length: 32 << 20 }];
-        let operation = self.operation(&name, ops, Vec::new());
-        self.queue.push_back((operation, Purpose::Journal(object)));
-    }
-
-    fn on_journal(&mut self, at: u64, bytes: &[u8]) {
-        let Phase::Reading { object, next, batches } = &mut self.phase else { return };
-        *object = at + 1;
-        let before = *next;
-        // An append happens as a whole or not at all: what is not whole is damaged, and what comes behind it was safe.
-        if !journal::read(bytes, next, batches) || *next == before {
-            let name = journal::object_name(self.config.rank, at);
-            self.phase = Phase::Ended(format!("its journal is damaged: object {name}, batch {next}", next = *next));
-            return;
-        }
-        self.read_journal(at + 1);
-    }
-
-    fn replay(&mut self) {
-        let Phase::Reading { object, next, batches } = std::mem::replace(&mut self.phase, Phase::Live) else { return };
-        let mut serial = Ino::SERIAL_MIN;
-        for batch in batches {
-            serial = batch.serial;
-            for Known { client, instance, here } in batch.clients {
-                self.sessions.remove(&client);
-                if here {
-                    let session = Session { instance, since: batch.sequence, ..Session::default() };
-                    self.sessions.insert(client, session);
-                }
-            }
-            for answered in batch.answers {
-                let Answered { client, instance, safe_below, reply } = answered;
-                let session = self.sessions.get_mut(&client).filter(|session| session.instance == instance);
-                let Some(session) = session else { continue };
-                session.safe_below = session.safe_below.max(safe_below);
-                let kept = Kept { reply, batch: Some(batch.sequence), after: None, inherited: true };
-                session.answers.insert(kept.reply.number, kept);
-            }
-            for change in batch.changes {
-                self.removing.see(&change, self.config.rank);
-                self.overlay.apply(change);
-            }
-        }
-        // Numbers that were told and are in no batch come with what is sent again.
-        self.journal = Journal::behind(next, object, if next == 0 { serial } else { serial + EARLY_MAX });
-        // The next holder is to see from where on this one told numbers, or both would tell the same.
-        self.since = self.journal.announce();
-        self.expected = self.sessions.keys().copied().collect();
-        self.quiet_until = self.now + GRACE;
-        let _ = self.seek(Missing::Fragment(Ino::strays(self.config.rank), Frag::WHOLE));
-        self.try_again = true;
+/// What it is waiting for, for people who look for the reason.
+impl std::fmt::Debug for Mds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let waiting: Vec<_> =
+            self.waiting.iter().map(|(client, request)| (client, request.number, &request.call)).collect();
+        f.debug_struct("Mds")
+            .field("live", &self.is_live())
+            .field("quiet", &self.is_quiet())
+            .field("waiting", &waiting)
+            .field("loading", &self.loading)
+            .field("lost", &self.lost)
+            .field("unread", &self.overlay.parts())
+            .field("round", &self.writing)
+            .field("journal", &(self.first, self.journal.object(), self.journal.safe(), self.journal.end()))
+            .field("under_way", &(self.under_way.len(), self.queue.len()))
+            .field("removing", &self.removing)
+            .finish_non_exhaustive()
     }
 }
 

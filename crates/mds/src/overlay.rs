@@ -55,6 +55,41 @@ impl Overlay {
         self.places.get(&ino).copied()
     }
 
+    /// An inode is not there, or can be found there now.
+    pub fn forget_place(&mut self, ino: Ino, place: (Ino, Frag)) {
+        if self.places.get(&ino) == Some(&place) {
+            self.places.remove(&ino);
+        }
+    }
+
+    /// Whether nothing is left that was not put together with what objects have.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+    /// Fragments of which it says something.
+    #[must_use]
+    pub fn parts(&self) -> Vec<(Ino, Frag)> {
+        self.parts.keys().copied().collect()
+    }
+    /// What it says of all that is in a directory.
+    #[must_use]
+    pub fn head(&self, dir: Ino) -> Option<Head> {
+        self.parts.get(&(dir, Frag::WHOLE))?.head
+    }
+    /// What it says of one, as changes.
+    #[must_use]
+    pub fn changes(&self, dir: Ino, frag: Frag) -> Vec<Change> {
+        let Some(part) = self.parts.get(&(dir, frag)) else { return Vec::new() };
+        let begin = part.all.then_some(Change::Begin { dir });
+        let head = part.head.map(|head| Change::Head { dir, frag, head });
+        let entries = part.entries.iter().map(|(name, entry)| match entry.clone() {
+            Some(entry) => Change::Set { dir, frag, name: name.clone(), entry },
+            None => Change::Remove { dir, frag, name: name.clone() },
+        });
+        begin.into_iter().chain(head).chain(entries).collect()
+    }
+
     /// Whether this is all there is of a fragment: its object need not be read.
     #[must_use]
     pub fn is_all(&self, dir: Ino, frag: Frag) -> bool {
@@ -70,20 +105,13 @@ impl Overlay {
         entries: Vec<(Name, Entry)>,
     ) -> (Head, Vec<(Name, Entry)>) {
         let part = self.parts.remove(&(dir, frag)).unwrap_or_default();
-        self.places.retain(|_, place| *place != (dir, frag));
+        for ino in part.entries.values().flatten().map(Entry::ino) {
+            self.forget_place(ino, (dir, frag));
+        }
         let mut all: BTreeMap<Name, Option<Entry>> =
             entries.into_iter().map(|(name, entry)| (name, Some(entry))).collect();
         all.extend(part.entries);
-        let mut entries: Vec<(Name, Entry)> =
-            all.into_iter().filter_map(|(name, entry)| Some((name, entry?))).collect();
-        // What a directory has in it is in its entry's copy only when it is written.
-        for (_, entry) in &mut entries {
-            if let Entry::Inode { inode, head: Some(copy) } = entry
-                && let Some(head) = self.parts.get(&(inode.ino, Frag::WHOLE)).and_then(|part| part.head)
-            {
-                *copy = head;
-            }
-        }
+        let entries = all.into_iter().filter_map(|(name, entry)| Some((name, entry?))).collect();
         (part.head.unwrap_or(head), entries)
     }
 }

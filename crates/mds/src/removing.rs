@@ -42,10 +42,21 @@ pub struct Removing {
 impl Removing {
     /// A change was made, or read.
     pub fn see(&mut self, change: &Change, rank: Rank) {
-        let Change::Set { entry: Entry::Inode { inode, .. }, dir, .. } = change else { return };
-        if *dir == Ino::strays(rank) || stale_to(inode) > inode.size {
+        if let Change::Set { dir, entry, .. } = change {
+            self.see_entry(*dir, entry, rank);
+        }
+    }
+    /// An entry was read.
+    pub fn see_entry(&mut self, dir: Ino, entry: &Entry, rank: Rank) {
+        if let Entry::Inode { inode, .. } = entry
+            && (dir == Ino::strays(rank) || stale_to(inode) > inode.size)
+        {
             self.due.insert(inode.ino);
         }
+    }
+    /// Files of which something is to be removed.
+    pub fn all(&self) -> impl Iterator<Item = Ino> {
+        self.due.iter().chain(self.under_way.keys()).copied()
     }
 
     /// The next file whose data can be removed now: one that `is_ready`.

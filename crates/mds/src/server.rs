@@ -13,7 +13,7 @@
 
 use crate::claim::{Claim, Vacancy};
 use crate::lease::Lease;
-use crate::mds::{Mds, MdsConfig, Say};
+use crate::mds::{Mds, MdsConfig, MdsLimits, Say};
 use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Name, Rank, Time};
@@ -121,6 +121,7 @@ impl Server {
             pool: settings.pool,
             layout: settings.layout,
             unix_ms_at_zero: self.config.unix_ms_at_zero,
+            limits: MdsLimits::default(),
         };
         self.stage = Stage::Holder(Box::new(Tenure {
             file_system,

@@ -14,7 +14,7 @@
 use crate::change::Change;
 use nacre_types::{Frag, Ino, Name};
 use nacre_wire::fs::{Entry, Head, Inode, name_hash};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which entry of [`Tree::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ struct Node {
 struct Fragment {
     head: Head,
     entries: BTreeMap<(u64, Name), NodeId>,
+    /// In which turn it was used last.
+    used: u64,
 }
 
 /// What is known of a name.
@@ -173,6 +175,51 @@ impl Tree {
             Change::End { dir } => drop(self.dirs.remove(&dir)),
             Change::Begin { dir } => drop(self.dirs.entry(dir).or_default().entry(Frag::WHOLE).or_default()),
         }
+    }
+
+    /// A directory is used in this turn.
+    pub fn touch(&mut self, dir: Ino, turn: u64) {
+        for fragment in self.dirs.get_mut(&dir).into_iter().flat_map(BTreeMap::values_mut) {
+            fragment.used = turn;
+        }
+    }
+    /// Fragments that are here, and in which turn each was used last.
+    pub fn fragments(&self) -> impl Iterator<Item = (Ino, Frag, u64)> {
+        let of = |(dir, frags): (&Ino, &BTreeMap<Frag, Fragment>)| {
+            let dir = *dir;
+            frags.iter().map(move |(frag, fragment)| (dir, *frag, fragment.used)).collect::<Vec<_>>()
+        };
+        self.dirs.iter().flat_map(of)
+    }
+    /// Directories with the entries of others that are here: they have to stay as long as those.
+    #[must_use]
+    pub fn directories_above(&self) -> BTreeSet<Ino> {
+        self.dirs.keys().filter_map(|dir| self.place(*dir)).map(|(above, _)| above).collect()
+    }
+    /// Forgets a fragment: it is in its object.
+    pub fn evict(&mut self, dir: Ino, frag: Frag) {
+        let Some(frags) = self.dirs.get_mut(&dir) else { return };
+        let Some(fragment) = frags.remove(&frag) else { return };
+        if frags.is_empty() {
+            self.dirs.remove(&dir);
+        }
+        for id in fragment.entries.into_values() {
+            self.forget(id);
+            self.nodes[id.0 as usize] = None;
+            self.free.push(id);
+        }
+    }
+    /// Writes into a directory's entry what is in it; where that is, if it was something else.
+    pub fn copy_head(&mut self, dir: Ino) -> Option<(Ino, Frag, Name)> {
+        let sum = self.sum(dir);
+        let id = *self.by_ino.get(&dir)?;
+        let node = self.nodes[id.0 as usize].as_mut().expect("nodes that are named are there");
+        let Entry::Inode { head, .. } = &mut node.entry else { return None };
+        if head.replace(sum) == Some(sum) {
+            return None;
+        }
+        let (parent, name) = (node.dir, node.name.clone());
+        Some((parent, self.frag_of(parent, &name), name))
     }
 
     fn fragment(&mut self, dir: Ino, frag: Frag) -> &mut Fragment {

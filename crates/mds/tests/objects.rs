@@ -2,15 +2,33 @@
 
 use bytes::Bytes;
 use nacre_client::{Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
-use nacre_mds::mds::MdsConfig;
+use nacre_mds::mds::{MdsConfig, MdsLimits};
 use nacre_types::{Name, ObjectId, PoolId, Rank, Time, Version};
 use nacre_wire::fs::Layout;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, VecDeque};
 
+/// Everything so small that it is full all the time.
+pub fn small(seed: u64) -> MdsConfig {
+    let limits = MdsLimits {
+        journal_object_bytes: [300, 3_000, 20_000][seed as usize % 3],
+        journal_objects_max: 4 + seed % 5,
+        write_after: std::time::Duration::from_millis([5, 40, 1_000][(seed / 3) as usize % 3]),
+        entries_max: [5, 20, 60][(seed / 9) as usize % 3],
+    };
+    MdsConfig { limits, ..config() }
+}
+
 pub fn config() -> MdsConfig {
     let layout = Layout { pool: PoolId(2), unit: 4096, count: 1, object: 4096 };
-    MdsConfig { rank: Rank(0), namespace: Name::from("fs"), pool: PoolId(1), layout, unix_ms_at_zero: 1_000 }
+    MdsConfig {
+        rank: Rank(0),
+        namespace: Name::from("fs"),
+        pool: PoolId(1),
+        layout,
+        unix_ms_at_zero: 1_000,
+        limits: MdsLimits::default(),
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,6 +118,16 @@ impl Objects {
                 }
                 SubOp::SetAttr { name, value } => {
                     object.get_or_insert_default().attrs.insert(name.as_bytes().to_vec(), value.clone());
+                    SubReply::Done {}
+                }
+                SubOp::WriteFull { length } => {
+                    let bytes: Vec<u8> = given.by_ref().take(*length as usize).collect();
+                    object.get_or_insert_default().data = bytes;
+                    SubReply::Done {}
+                }
+                SubOp::OmapRemove { keys } => {
+                    let Some(object) = &mut object else { return refused(OpFailure::NotFound {}) };
+                    object.omap.retain(|key, _| !keys.contains(key));
                     SubReply::Done {}
                 }
                 SubOp::OmapSet { entries } => {

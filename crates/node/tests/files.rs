@@ -4,7 +4,7 @@ use crate::folder::{Folder, free_ports, small};
 use crate::network::Daemon;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given};
-use nacre_mds::mds::{MdsConfig, first_objects};
+use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
 use nacre_node::{Cluster, Error, FileSystem};
 use nacre_types::{Ino, Name, Rank};
 use nacre_wire::Wire as _;
@@ -32,8 +32,14 @@ impl Home {
         let pool = cluster.create_pool("files").wait().expect("a pool");
         let layout = Layout { pool: pool.id(), unit: 65_536, count: 1, object: 65_536 };
         let namespace = Name::from("home.1");
-        let config =
-            MdsConfig { rank: Rank(0), namespace: namespace.clone(), pool: pool.id(), layout, unix_ms_at_zero: 0 };
+        let config = MdsConfig {
+            rank: Rank(0),
+            namespace: namespace.clone(),
+            pool: pool.id(),
+            layout,
+            unix_ms_at_zero: 0,
+            limits: MdsLimits::default(),
+        };
         for operation in first_objects(&config, Stamp(1)) {
             cluster.operate(operation).wait().expect("it is new");
         }

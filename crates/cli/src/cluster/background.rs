@@ -56,10 +56,6 @@ pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Dur
     let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
     let run = locks::run_folder(&dir);
     std::fs::create_dir_all(&run).with_context(|| format!("making {}", run.display()))?;
-    let path = run.join("up.log");
-    let mut log = open_log(&path)?;
-    let begins = log.seek(SeekFrom::End(0)).context("reading the log's length")?;
-    let (ours, theirs) = UnixStream::pair().context("making a socket")?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command.arg("up").arg("--in-background").arg("--dir").arg(&dir).current_dir(&dir);
     if processes {
@@ -68,6 +64,17 @@ pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Dur
     if let Some(size) = first_pool {
         command.args(["--first-pool", &size.to_string()]);
     }
+    wait_for(command, &run.join("up.log"), "the cluster did not start")
+}
+
+/// Starts a background process with that log, and waits until it is ready; gives the time that it took.
+///
+/// # Errors
+/// What it said when it ended.
+pub fn wait_for(mut command: Command, path: &Path, failed: &str) -> Result<Duration> {
+    let mut log = open_log(path)?;
+    let begins = log.seek(SeekFrom::End(0)).context("reading the log's length")?;
+    let (ours, theirs) = UnixStream::pair().context("making a socket")?;
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(log.try_clone().context("using the log twice")?).stderr(log);
     let mut child = command.spawn().context("starting the background process")?;
@@ -88,8 +95,8 @@ pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Dur
         let _ = child.kill();
     }
     let ended = child.wait().context("waiting for the background process")?;
-    let said = last_error(&path, begins);
-    bail!(said.unwrap_or_else(|| format!("the cluster did not start ({ended}); {} says more", path.display())))
+    let said = last_error(path, begins);
+    bail!(said.unwrap_or_else(|| format!("{failed} ({ended}); {} says more", path.display())))
 }
 
 /// The last error in the log after `begins`.

@@ -53,6 +53,17 @@ pub struct Head {
 }
 wire_record!(Head version 1 compat 1 { mtime, entries, directories, bytes_below, files_below, directories_below, change });
 
+/// Where a directory's entry is: the attribute `parent` of its first fragment's object. It is written before the journal
+/// forgets that the directory was made or moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backpointer {
+    /// In which directory.
+    pub dir: Ino,
+    /// Under which name.
+    pub name: Name,
+}
+wire_record!(Backpointer version 1 compat 1 { dir, name });
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are inodes")]

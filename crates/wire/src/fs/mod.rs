@@ -10,6 +10,6 @@ pub mod entry;
 pub mod inode;
 pub mod registry;
 
-pub use entry::{Entry, Head, name_hash};
+pub use entry::{Backpointer, Entry, Head, name_hash};
 pub use inode::{FileKind, Inode, Layout, Rare, Stamp};
 pub use registry::{FsHolder, FsKey, FsSettings};

@@ -89,10 +89,22 @@ pub struct FsRequest {
     pub safe_below: u64,
     /// It was sent to an earlier holder of the rank, too: it is done before all later ones of this client.
     pub again: Option<FsAgain>,
+    /// Where the file was that the call names by number: for a server that does not know it.
+    pub place: Option<FsPlace>,
     /// What is asked.
     pub call: FsCall,
 }
-wire_record!(FsRequest version 1 compat 1 { number, safe_below, again, call });
+wire_record!(FsRequest version 1 compat 1 { number, safe_below, again, place, call });
+
+/// Where a file is, as a client has seen it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsPlace {
+    /// In which directory.
+    pub dir: Ino,
+    /// Under which name.
+    pub name: Name,
+}
+wire_record!(FsPlace version 1 compat 1 { dir, name });
 
 /// What an earlier holder of the rank answered early, if it did: its caller has seen it, so it stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,6 +293,39 @@ impl FsCall {
     #[must_use]
     pub const fn is_change(&self) -> bool {
         !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {})
+    }
+    /// What it names by number, if that may be a file.
+    #[must_use]
+    pub const fn ino(&self) -> Option<Ino> {
+        match self {
+            Self::Stat { ino }
+            | Self::Link { ino, .. }
+            | Self::Set { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::RemoveXattr { ino, .. }
+            | Self::Open { ino }
+            | Self::Close { ino, .. }
+            | Self::Wrote { ino, .. } => Some(*ino),
+            Self::Lookup { .. }
+            | Self::List { .. }
+            | Self::Make { .. }
+            | Self::Unlink { .. }
+            | Self::Rename { .. }
+            | Self::StatFs {} => None,
+        }
+    }
+    /// All that it names by number: directories, and what may be a file.
+    pub fn inos(&self) -> impl Iterator<Item = Ino> {
+        let dirs = match self {
+            Self::Lookup { dir, .. }
+            | Self::List { dir, .. }
+            | Self::Make { dir, .. }
+            | Self::Link { dir, .. }
+            | Self::Unlink { dir, .. } => [Some(*dir), None],
+            Self::Rename { dir, to_dir, .. } => [Some(*dir), Some(*to_dir)],
+            _ => [None, None],
+        };
+        dirs.into_iter().flatten().chain(self.ino())
     }
 }
 

@@ -5,11 +5,11 @@ use super::sample::{Sample, value};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Instance, Name, PoolId};
 use nacre_wire::Message;
-use nacre_wire::fs::{Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
+use nacre_wire::fs::{Backpointer, Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsLeave, FsListed, FsNode, FsOpens, FsReply, FsRequest,
-    FsSafe, FsSession, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsLeave, FsListed, FsNode, FsOpens, FsPlace, FsReply,
+    FsRequest, FsSafe, FsSession, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,8 +110,11 @@ fn make() -> FsCall {
         open: true,
     }
 }
+fn place() -> FsPlace {
+    FsPlace { dir: Ino(0x10_0003), name: name() }
+}
 fn request() -> FsRequest {
-    FsRequest { number: 8, safe_below: 6, again: Some(again()), call: make() }
+    FsRequest { number: 8, safe_below: 6, again: Some(again()), place: Some(place()), call: make() }
 }
 fn reply() -> FsReply {
     FsReply { number: 8, safe: true, stamp: Stamp(7), answer: FsAnswer::Node { node: node(), made: true } }
@@ -178,6 +181,8 @@ pub fn all() -> Vec<Sample> {
         value("record Rare v1", rare()),
         value("record Inode v1", inode()),
         value("record Head v1", head()),
+        value("record Backpointer v1", Backpointer { dir: Ino::ROOT, name: name() }),
+        value("record FsPlace v1", place()),
         value("record FsSettings v1", settings()),
         value("record FsHolder v1", holder()),
         value("record FsSession v1", session()),

@@ -1,0 +1,125 @@
+//! Where files are that this client has seen: a server that takes over, or has forgotten them, knows them by
+//! their names only.
+//!
+//! Two generations: what was seen while the younger one filled up is kept, what was not is forgotten.
+
+use nacre_types::{Ino, Name};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsPlace, rename_flag};
+use std::collections::BTreeMap;
+
+/// Files of a generation.
+const FILES_MAX: usize = 16_384;
+
+#[derive(Debug, Default)]
+struct Generation {
+    places: BTreeMap<Ino, (Ino, Name)>,
+    inos: BTreeMap<(Ino, Name), Ino>,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    young: Generation,
+    old: Generation,
+}
+
+impl Places {
+    /// Where a file was seen last.
+    pub fn get(&self, ino: Ino) -> Option<FsPlace> {
+        let place = self.young.places.get(&ino).or_else(|| self.old.places.get(&ino));
+        place.map(|(dir, name)| FsPlace { dir: *dir, name: name.clone() })
+    }
+
+    /// Learns from what the server answers; says which file has another name now, and which.
+    pub fn learn(&mut self, call: &FsCall, answer: &FsAnswer) -> Vec<(Ino, FsPlace)> {
+        match (call, answer) {
+            (FsCall::Lookup { dir, name } | FsCall::Make { dir, name, .. }, FsAnswer::Node { node, .. })
+                if !node.inode.is_directory() =>
+            {
+                self.note(node.inode.ino, *dir, name);
+            }
+            (FsCall::Link { ino, dir, name }, FsAnswer::Node { .. }) => self.note(*ino, *dir, name),
+            (FsCall::List { dir, .. }, FsAnswer::Listed { entries, .. }) => {
+                for listed in entries.iter().filter(|listed| !listed.node.inode.is_directory()) {
+                    self.note(listed.node.inode.ino, *dir, &listed.name);
+                }
+            }
+            (FsCall::Rename { dir, name, to_dir, to_name, flags }, FsAnswer::Done {} | FsAnswer::Node { .. }) => {
+                let (from, to) = ((*dir, name.clone()), (*to_dir, to_name.clone()));
+                let (moved, other) = (self.at(&from), self.at(&to));
+                let mut renamed = Vec::new();
+                if let Some(moved) = moved {
+                    self.note(moved, to.0, &to.1);
+                    renamed.push((moved, FsPlace { dir: to.0, name: to.1 }));
+                }
+                if *flags & rename_flag::EXCHANGE != 0
+                    && let Some(other) = other
+                {
+                    self.note(other, from.0, &from.1);
+                    renamed.push((other, FsPlace { dir: from.0, name: from.1 }));
+                }
+                return renamed;
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn at(&self, name: &(Ino, Name)) -> Option<Ino> {
+        self.young.inos.get(name).or_else(|| self.old.inos.get(name)).copied()
+    }
+    fn note(&mut self, ino: Ino, dir: Ino, name: &Name) {
+        if self.young.places.len() >= FILES_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let place = (dir, name.clone());
+        if let Some(before) = self.young.places.insert(ino, place.clone()) {
+            self.young.inos.remove(&before);
+        }
+        self.young.inos.insert(place, ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::fs::{FileKind, Inode, Stamp};
+    use nacre_wire::msg::fs::FsNode;
+
+    fn lookup(places: &mut Places, ino: u64, name: &str) {
+        let inode = Inode::new(Ino(ino), FileKind::File {}, 0o644, (0, 0), Stamp(1));
+        let node = FsNode { inode, head: None };
+        places.learn(&FsCall::Lookup { dir: Ino(1), name: name.into() }, &FsAnswer::Node { node, made: false });
+    }
+    fn rename(places: &mut Places, from: &str, to: &str, flags: u8) -> Vec<(Ino, FsPlace)> {
+        let call = FsCall::Rename { dir: Ino(1), name: from.into(), to_dir: Ino(2), to_name: to.into(), flags };
+        places.learn(&call, &FsAnswer::Done {})
+    }
+    fn place(dir: u64, name: &str) -> FsPlace {
+        FsPlace { dir: Ino(dir), name: name.into() }
+    }
+
+    #[test]
+    fn a_file_is_where_it_was_renamed_to() {
+        let mut places = Places::default();
+        lookup(&mut places, 10, "a");
+        assert_eq!(rename(&mut places, "a", "b", 0), [(Ino(10), place(2, "b"))]);
+        assert_eq!(places.get(Ino(10)), Some(place(2, "b")));
+        assert_eq!(rename(&mut places, "a", "c", 0), [], "there is nothing of that name any more");
+        lookup(&mut places, 11, "x");
+        assert_eq!(rename(&mut places, "x", "b", rename_flag::EXCHANGE).len(), 2);
+        assert_eq!((places.get(Ino(10)), places.get(Ino(11))), (Some(place(1, "x")), Some(place(2, "b"))));
+    }
+
+    #[test]
+    fn what_was_seen_last_is_kept() {
+        let mut places = Places::default();
+        for ino in 0..3 * FILES_MAX as u64 {
+            lookup(&mut places, 100 + ino, &ino.to_string());
+            lookup(&mut places, 7, "seven");
+        }
+        assert!(places.get(Ino(100)).is_none() && places.get(Ino(7)).is_some());
+        let kept = (0..3 * FILES_MAX as u64).filter(|ino| places.get(Ino(100 + ino)).is_some()).count();
+        assert!((FILES_MAX..2 * FILES_MAX).contains(&kept), "{kept}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Data that no name leads to, or that is beyond a file's end, is removed.
+
+use super::*;
+
+impl Mds {
+    /// Begins to remove data that no name leads to, or that is beyond a file's end.
+    pub(super) fn remove_data(&mut self) {
+        // Clients that had files open under the last holder have to say so first.
+        if self.is_quiet() {
+            return;
+        }
+        loop {
+            let is_ready = |ino: Ino| {
+                let inode = self.tree.inode(ino);
+                inode.is_some_and(|inode| inode.links > 0 || !self.opens.contains_key(&ino))
+            };
+            let Some(ino) = self.removing.next(is_ready) else { return };
+            let Some(inode) = self.tree.inode(ino) else { continue };
+            let Some(layout) = inode.layout else { continue };
+            let keep = if inode.links == 0 { 0 } else { inode.size };
+            self.removing.begin(ino, layout, keep, stale_to(inode).max(inode.size));
+            self.remove_parts(ino);
+        }
+    }
+
+    /// Some objects more of a file; all are gone when there are none left.
+    pub(super) fn remove_parts(&mut self, ino: Ino) {
+        while let Some((pool, number, op)) = self.removing.next_part(ino) {
+            let ops = vec![SubOp::AssertExists { exists: true }, op];
+            let operation = Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) };
+            self.queue.push_back((operation, Purpose::Remove(ino)));
+        }
+        if self.removing.is_done(ino) {
+            self.removed(ino);
+        }
+    }
+
+    /// All that was to be removed of a file is gone.
+    fn removed(&mut self, ino: Ino) {
+        let Some(removed) = self.removing.end(ino) else { return };
+        let Some(changes) = crate::removing::conclude(&self.tree, ino, removed, self.config.rank) else { return };
+        self.journal.push(&changes, None);
+        for change in changes {
+            self.apply(change);
+        }
+        self.try_again = true;
+    }
+}
