@@ -8,13 +8,18 @@
 use crate::cluster::host::Ending;
 use crate::cluster::{Place, background};
 use crate::out::Out;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
-use nacre_gateway::{MountOptions, mount};
+use nacre_gateway::{MountOptions, Mounted};
 use nacre_node::FileSystem;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// How long programs may go on using their open files after a signal to end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Between two looks for a signal.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `mount`.
 #[derive(Args)]
@@ -26,7 +31,7 @@ pub struct Arguments {
     #[arg(long, short)]
     foreground: bool,
     /// Options, separated by commas: allow_other (others than you may use it), ro, rw, fsname=TEXT (what df shows).
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// The directory.
     dir: PathBuf,
@@ -44,20 +49,22 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         Some(name) => name.clone(),
         None => crate::files::only_one(place)?,
     };
-    let options = options(&name, &arguments.options)?;
+    let options = options(&name, arguments)?;
     if arguments.foreground || arguments.in_background {
         return serve(arguments, place, &name, &options);
     }
-    let dir = arguments.dir.canonicalize().unwrap_or_else(|_| arguments.dir.clone());
+    // What is wrong here is known before the cluster is asked.
+    let dir = nacre_gateway::check(&arguments.dir)?;
     let cluster = place.path().canonicalize().with_context(|| format!("finding {}", place.path().display()))?;
     let run = place.run_folder();
     std::fs::create_dir_all(&run).with_context(|| format!("making {}", run.display()))?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command.arg("--cluster").arg(&cluster).args(["--as", place.name(), "mount", "--in-background", "--fs", &name]);
-    if !arguments.options.is_empty() {
-        command.args(["-o", &arguments.options.join(",")]);
+    for text in &arguments.options {
+        command.args(["-o", text]);
     }
-    command.arg(&dir).current_dir("/");
+    // Whatever folder this one was started in can be unmounted and removed.
+    command.arg("--").arg(&dir).current_dir("/");
     let log = run.join(format!("mount.{name}.log"));
     background::wait_for(command, &log, &format!("{} was not mounted", dir.display()))?;
     if out.json() {
@@ -66,35 +73,31 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     out.line(&format!("mounted {name} at {0}; `umount {0}` unmounts it", dir.display()))
 }
 
-fn options(name: &str, given: &[String]) -> Result<MountOptions> {
-    let mut options = MountOptions { source: name.to_owned(), ..MountOptions::default() };
-    for option in given {
-        match option.split_once('=').unwrap_or((option, "")) {
-            ("allow_other", "") => options.allow_other = true,
-            ("ro", "") => options.read_only = true,
-            ("rw", "") => options.read_only = false,
-            ("fsname", source) if !source.is_empty() => source.clone_into(&mut options.source),
-            _ => bail!("there is no mount option {option}; there are allow_other, ro, rw, fsname=TEXT"),
-        }
+fn options(name: &str, arguments: &Arguments) -> Result<MountOptions> {
+    let mut options = MountOptions::of(name);
+    for text in &arguments.options {
+        options.take(text)?;
     }
     Ok(options)
 }
 
+/// Serves it until it is unmounted from outside, or by a signal.
 fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOptions) -> Result<()> {
     let begun = Instant::now();
     let mut ready = arguments.in_background.then(background::begin).transpose()?;
     let mut ending = Ending::watch()?;
-    let dir: &Path = &arguments.dir;
     let files = FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?;
-    let mounted = mount(files, dir, options)?;
+    let mounted: Mounted = nacre_gateway::mount(files, &arguments.dir, options)?;
     if let Some(ready) = &mut ready {
         ready.announce(begun.elapsed(), &[])?;
     }
-    while !mounted.has_ended() {
+    while !mounted.wait_for(LOOK) {
         if ending.has_come() {
-            return Ok(mounted.unmount()?);
+            mounted.unmount()?;
+            // Open files keep it; they end with this process.
+            let _ = mounted.wait_for(GRACE);
+            break;
         }
-        std::thread::sleep(Duration::from_millis(100));
     }
-    Ok(mounted.join()?)
+    Ok(mounted.finish()?)
 }

@@ -15,6 +15,7 @@
 
 pub mod bench;
 mod cases;
+pub mod memory;
 
 pub use bench::Bench;
 

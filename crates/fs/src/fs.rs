@@ -28,7 +28,7 @@ use nacre_wire::Message;
 use nacre_wire::fs::Stamp;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, FsOpens};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Linux' numbers for what POSIX calls these.
@@ -114,6 +114,9 @@ pub struct Fs {
     /// Calls that end when all requests below a number are safe.
     syncs: Vec<(CallId, u64)>,
     ended: Vec<(CallId, Outcome)>,
+    /// What was changed, answered and lost, and was not told yet.
+    lost: BTreeSet<Ino>,
+    evictions: u64,
     leaving: bool,
 }
 
@@ -136,6 +139,8 @@ impl Fs {
             under_way: BTreeMap::new(),
             syncs: Vec::new(),
             ended: Vec::new(),
+            lost: BTreeSet::new(),
+            evictions: 0,
             leaving: false,
         }
     }
@@ -205,8 +210,33 @@ impl Fs {
                 }
             }
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
+            Message::FsEvicted(evicted) => self.on_evicted(evicted.instance),
             _ => {}
         }
+    }
+
+    /// Others went on without this client: it goes on in a new life, and says what was lost to who asks next.
+    fn on_evicted(&mut self, instance: Instance) {
+        let ended = self.session.on_evicted(instance);
+        if self.session.is_away() {
+            self.evictions += 1;
+            self.seek.forget_holder(self.now);
+        }
+        for (number, call, told) in ended {
+            match told {
+                Some(again) => {
+                    self.lost.extend(call.inos());
+                    self.lost.insert(again.made);
+                }
+                // Its caller waits for it.
+                None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }),
+            }
+        }
+    }
+    /// How often it was evicted.
+    #[must_use]
+    pub const fn evictions(&self) -> u64 {
+        self.evictions
     }
 
     fn on_answer(&mut self, number: u64, asked: &FsCall, mut answer: FsAnswer) {
@@ -310,6 +340,14 @@ impl Fs {
                 self.write(call, ino, offset, &data);
             }
             Ask::Sync { ino } => {
+                let lost = match ino {
+                    Some(ino) => self.lost.remove(&ino),
+                    None => !std::mem::take(&mut self.lost).is_empty(),
+                };
+                // Said once.
+                if lost {
+                    return self.end(call, Err(EIO));
+                }
                 let all: Vec<Ino> = match ino {
                     Some(ino) => vec![ino],
                     None => self.files.keys().copied().collect(),
@@ -329,10 +367,9 @@ impl Fs {
             FsCall::Close { ino, size, mtime } => {
                 purpose = Purpose::Closed(call, *ino);
                 (*size, *mtime) = (0, Stamp::default());
-                if let Some(file) = self.files.get_mut(ino)
-                    && let Some(dirty) = file.dirty.take()
-                {
-                    (*size, *mtime) = (file.size, dirty);
+                // Its size was told with each write: said again, it would undo a truncation that is under way.
+                if let Some(dirty) = self.files.get_mut(ino).and_then(|file| file.dirty.take()) {
+                    *mtime = dirty;
                 }
             }
             FsCall::Set { ino, changes } => {
@@ -359,7 +396,7 @@ impl Fs {
         if let Some(file) = self.files.get_mut(&ino)
             && let Some(mtime) = file.dirty.take()
         {
-            let wrote = FsCall::Wrote { ino, size: file.size, mtime };
+            let wrote = FsCall::Wrote { ino, size: 0, mtime };
             self.request(wrote, Purpose::Told, out);
         }
     }

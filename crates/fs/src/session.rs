@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  Away ── a holder is known ──▶ Greeting ──FsWelcome──▶ Open ── gone, away ──▶ Away
-//!                                                         │ first, in order: what is not safe; FsCaughtUp; then the rest
+//!                                                         │ first: what was answered and is not safe, in the order of the
+//!                                                         │ answers; FsCaughtUp; then the rest
 //!  request ─▶ sent ─▶ answered early ─▶ safe: forgotten
 //!                └──── answered, changed nothing: forgotten
 //! ```
@@ -32,8 +33,8 @@ struct Sent {
     call: FsCall,
     /// When it was sent last; `None`: never.
     at: Option<Time>,
-    /// What it was told, if it was answered.
-    told: Option<FsAgain>,
+    /// What it was told, if it was answered, and which answer that was: servers answer in the order in which they do.
+    told: Option<(u64, FsAgain)>,
     /// Where its file was when it was made: all that came before has happened when it is done again.
     place: Option<FsPlace>,
     /// The server was told that.
@@ -51,12 +52,17 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Session {
     file_system: Name,
+    /// Its life.
     instance: Instance,
+    /// This life has been welcomed.
+    known: bool,
     stage: Stage,
     /// Where its peer was said to be.
     met: Option<(ClientId, Address)>,
     next: u64,
     sent: BTreeMap<u64, Sent>,
+    /// Answers so far.
+    answers: u64,
     /// When to look for what is to be sent again.
     again_at: Time,
 }
@@ -66,10 +72,12 @@ impl Session {
         Self {
             file_system,
             instance,
+            known: false,
             stage: Stage::Away,
             met: None,
             next: 1,
             sent: BTreeMap::new(),
+            answers: 0,
             again_at: Time::MAX,
         }
     }
@@ -132,8 +140,9 @@ impl Session {
     }
     fn greet(&mut self, now: Time, server: ClientId, opens: Vec<FsOpens>, out: &mut Vec<Output>) {
         self.stage = Stage::Greeting(server, now);
-        let (file_system, instance) = (self.file_system.clone(), self.instance);
-        let session = FsSession { file_system, rank: 0, instance, opens };
+        let Self { file_system, instance, known, .. } = self;
+        let session =
+            FsSession { file_system: file_system.clone(), rank: 0, instance: *instance, known: *known, opens };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.
@@ -145,13 +154,18 @@ impl Session {
     pub fn on_welcome(&mut self, now: Time, out: &mut Vec<Output>) {
         let Stage::Greeting(server, _) = self.stage else { return };
         self.stage = Stage::Open(server);
-        let (before, fresh): (Vec<u64>, Vec<u64>) = self.sent.keys().partition(|number| self.sent[number].at.is_some());
-        for number in before {
+        self.known = true;
+        let told = |(number, sent): (&u64, &Sent)| sent.told.map(|(order, _)| (order, *number));
+        let mut told: Vec<(u64, u64)> = self.sent.iter().filter_map(told).collect();
+        told.sort_unstable();
+        for (_, number) in told {
             self.send(now, server, number, out);
         }
         let caught_up = FsCaughtUp { next: self.next };
         out.push(Output::send(Entity::Client(server), Message::FsCaughtUp(caught_up)));
-        for number in fresh {
+        let rest: Vec<u64> =
+            self.sent.iter().filter(|(_, sent)| sent.told.is_none()).map(|(number, _)| *number).collect();
+        for number in rest {
             self.send(now, server, number, out);
         }
     }
@@ -159,11 +173,11 @@ impl Session {
     fn send(&mut self, now: Time, server: ClientId, number: u64, out: &mut Vec<Output>) {
         let safe_below = self.safe_below();
         let sent = self.sent.get_mut(&number).expect("it is kept until it is safe");
-        let again = sent.at.map(|_| sent.told.unwrap_or_default());
+        let again = sent.told.map(|(_, again)| again);
+        // One that has the file in memory needs no place.
+        sent.placed |= sent.at.is_some();
         sent.at = Some(now);
         self.again_at = self.again_at.min(now + AGAIN);
-        // One that has the file in memory needs no place.
-        sent.placed |= again.is_some();
         let place = sent.place.clone().filter(|_| sent.placed);
         let request = FsRequest { number, safe_below, again, place, call: sent.call.clone() };
         out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
@@ -171,7 +185,7 @@ impl Session {
 
     /// An answer; it is given on if it is the first to its request, with what was asked.
     pub fn on_reply(&mut self, now: Time, reply: FsReply, out: &mut Vec<Output>) -> Option<(u64, FsCall, FsAnswer)> {
-        let FsReply { number, safe, stamp, answer } = reply;
+        let FsReply { number, safe, stamp, place, answer } = reply;
         let sent = self.sent.get_mut(&number)?;
         if matches!(answer, FsAnswer::Failed { errno: ESTALE })
             && sent.place.is_some()
@@ -191,7 +205,11 @@ impl Session {
                 FsAnswer::Node { node, made: true } => node.inode.ino,
                 _ => Ino::TOP,
             };
-            sent.told = Some(FsAgain { stamp, made });
+            if is_first {
+                self.answers += 1;
+                sent.place = place.or(sent.place.take());
+                sent.told = Some((self.answers, FsAgain { stamp, made }));
+            }
         }
         is_first.then_some((number, call, answer))
     }
@@ -225,6 +243,19 @@ impl Session {
             _ => {}
         }
     }
+    /// A life of it has ended without it: what was not safe is lost, and what was not answered may have
+    /// happened. These requests end so, changes with what was known of them; all others are sent in the next life.
+    pub fn on_evicted(&mut self, instance: Instance) -> Vec<(u64, FsCall, Option<FsAgain>)> {
+        if instance != self.instance {
+            return Vec::new();
+        }
+        self.instance = Instance(self.instance.0 + 1);
+        (self.known, self.stage) = (false, Stage::Away);
+        let ends = |_: &u64, sent: &mut Sent| sent.told.is_some() || (sent.at.is_some() && sent.call.is_change());
+        let ended = self.sent.extract_if(.., ends);
+        ended.map(|(number, sent)| (number, sent.call, sent.told.map(|(_, again)| again))).collect()
+    }
+
     /// It goes for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage {

@@ -1,16 +1,24 @@
-//! Attributes as the kernel wants them (CEPH-30: both parts of a directory's).
+//! Attributes as the kernel wants them.
+//!
+//! ```text
+//!  FsNode: inode (mode, owner, times) ┐
+//!          head  (what is in it)      ┴─▶ FileAttr
+//! ```
+//! An entry that comes or goes changes the directory's times by POSIX; here that is the head's time, so that a
+//! directory's time is the later one of both.
 
 use fuser::{FileAttr, FileType, INodeNo};
+use nacre_types::Ino;
 use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::FsNode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What `stat` calls the best size of a read or write.
-const BLOCK_BYTES: u32 = 4096;
-/// `st_blocks` counts these.
-const SECTOR_BYTES: u64 = 512;
+/// What `stat` calls the best size of reads and writes.
+const BLOCK: u32 = 4096;
+/// The unit that `stat` counts occupied space in.
+const SECTOR: u64 = 512;
 
-/// What an inode is, in the kernel's words.
+/// What kind the kernel takes it for.
 pub fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::File {} => FileType::RegularFile,
@@ -23,93 +31,134 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// What the kernel's `mode` says that is to be made; `None`: nothing that there is.
-pub fn kind_of(mode: u32) -> Option<FileKind> {
-    Some(match mode & 0o170_000 {
-        0 | 0o100_000 => FileKind::File {},
-        0o010_000 => FileKind::Fifo {},
-        0o140_000 => FileKind::Socket {},
-        0o020_000 => FileKind::CharDevice {},
-        0o060_000 => FileKind::BlockDevice {},
-        _ => return None,
-    })
+/// A time for the kernel.
+pub fn time(stamp: Stamp) -> SystemTime {
+    let apart = Duration::from_nanos(stamp.0.unsigned_abs());
+    if stamp.0 < 0 { UNIX_EPOCH - apart } else { UNIX_EPOCH + apart }
 }
 
-/// All that `stat` tells of an inode.
+/// A time that a request brought; those outside of a stamp's range become the nearest one.
+///
+/// The kernel writes a time as seconds and nanoseconds *after* them: 1.2 s before 1970 is (-2, 800 million). Our
+/// library takes both away from 1970 when the seconds are negative, which makes it 2.8 s before: that is undone here.
+pub fn stamp(time: SystemTime) -> Stamp {
+    const SECOND: i128 = 1_000_000_000;
+    let parts = |apart: Duration| (i128::from(apart.as_secs()), i128::from(apart.subsec_nanos()));
+    let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => parts(after),
+        Err(before) => {
+            let (seconds, nanos) = parts(before.duration());
+            (-seconds, nanos)
+        }
+    };
+    let all = (seconds * SECOND + nanos).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    Stamp(i64::try_from(all).expect("it was brought into range"))
+}
+
+/// All attributes of an inode.
 pub fn attr(node: &FsNode) -> FileAttr {
     let inode = &node.inode;
     let head = node.head.unwrap_or_default();
-    // What comes into a directory or goes changes the directory: that time is in its fragment's head.
-    let (mtime, ctime) = (inode.mtime.max(head.mtime), inode.ctime.max(head.mtime));
-    let (size, nlink) = match inode.is_directory() {
-        true => (head.entries, u32::try_from(head.directories).unwrap_or(u32::MAX).saturating_add(2)),
-        false => (inode.size, inode.links),
-    };
+    let is_directory = inode.is_directory();
+    // The kernel's own 32 bits of it are kept as they came (`calls::make`).
+    let device = inode.rare.as_ref().map_or(0, |rare| rare.device);
     FileAttr {
         ino: INodeNo(inode.ino.0),
-        size,
-        blocks: if inode.is_file() { size.div_ceil(SECTOR_BYTES) } else { 0 },
-        atime: system_time(inode.atime),
-        mtime: system_time(mtime),
-        ctime: system_time(ctime),
-        crtime: system_time(inode.btime),
+        size: if is_directory { head.entries } else { inode.size },
+        blocks: if inode.is_file() { inode.size.div_ceil(SECTOR) } else { 0 },
+        atime: time(inode.atime),
+        mtime: time(if is_directory { inode.mtime.max(head.mtime) } else { inode.mtime }),
+        ctime: time(if is_directory { inode.ctime.max(head.mtime) } else { inode.ctime }),
+        crtime: time(inode.btime),
         kind: file_type(inode.kind),
         perm: inode.mode,
-        nlink,
+        nlink: if is_directory { links(head.directories) } else { inode.links },
         uid: inode.uid,
         gid: inode.gid,
-        // As the kernel gave it: what it means is between the kernel and the program that made it.
-        rdev: inode.rare.as_ref().and_then(|rare| u32::try_from(rare.device).ok()).unwrap_or(0),
-        blksize: BLOCK_BYTES,
+        rdev: u32::try_from(device).unwrap_or(0),
+        blksize: BLOCK,
         flags: 0,
     }
 }
 
-fn system_time(stamp: Stamp) -> SystemTime {
-    let ns = Duration::from_nanos(stamp.0.unsigned_abs());
-    if stamp.0 >= 0 { UNIX_EPOCH + ns } else { UNIX_EPOCH - ns }
+/// Names of a directory: its own, its `.`, and `..` of each directory in it.
+fn links(directories: u64) -> u32 {
+    u32::try_from(directories.saturating_add(2)).unwrap_or(u32::MAX)
 }
 
-/// A time that the kernel gives; what is before 1677 or after 2262 becomes the nearest that there is.
-pub fn stamp(time: SystemTime) -> Stamp {
-    let (ns, sign) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (after.as_nanos(), 1),
-        Err(before) => (before.duration().as_nanos(), -1),
-    };
-    Stamp(i64::try_from(ns).unwrap_or(i64::MAX) * sign)
+/// What a listing says of `.` and `..`: their number, and that they are directories. The kernel takes no more from it.
+pub fn dot(ino: Ino) -> FileAttr {
+    let inode = nacre_wire::fs::Inode::new(ino, FileKind::Directory {}, 0, (0, 0), Stamp::default());
+    attr(&FsNode { inode, head: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nacre_types::Ino;
-    use nacre_wire::fs::{Head, Inode};
+    use nacre_wire::fs::{Head, Inode, Rare};
+    use std::sync::Arc;
 
-    fn node(kind: FileKind, head: Option<Head>) -> FsNode {
-        FsNode { inode: Inode::new(Ino(7), kind, 0o1755, (1, 2), Stamp(100)), head }
+    fn node(kind: FileKind) -> FsNode {
+        FsNode { inode: Inode::new(Ino(7), kind, 0o4755, (3, 4), Stamp(50)), head: None }
     }
 
-    /// POSIX: `.` and one `..` for each directory in it, and its times change with what is in it.
-    #[test]
-    fn a_directory_shows_what_is_in_it() {
-        let head = Head { mtime: Stamp(200), entries: 5, directories: 2, ..Head::default() };
-        let attr = attr(&node(FileKind::Directory {}, Some(head)));
-        assert_eq!((attr.nlink, attr.size, attr.perm), (4, 5, 0o1755));
-        assert_eq!((stamp(attr.mtime), stamp(attr.ctime), stamp(attr.atime)), (Stamp(200), Stamp(200), Stamp(100)));
+    /// How the library makes a time of what the kernel wrote.
+    fn from_kernel(seconds: i64, nanos: u32) -> SystemTime {
+        let apart = Duration::new(seconds.unsigned_abs(), nanos);
+        if seconds < 0 { UNIX_EPOCH - apart } else { UNIX_EPOCH + apart }
     }
 
     #[test]
-    fn times_before_1970_are_times() {
-        for ns in [0, 1, -1, 1_500_000_000, -1_500_000_000, i64::MAX, i64::MIN + 1] {
-            assert_eq!(stamp(system_time(Stamp(ns))), Stamp(ns));
+    fn times_before_1970_and_parts_of_seconds_go_out_and_come_back() {
+        for nanos in [0, 1, -1, 999_999_999, 1_000_000_000, -1_000_000_000, -1_200_000_000, -1, i64::MAX, i64::MIN] {
+            let out = time(Stamp(nanos));
+            let exact = match out.duration_since(UNIX_EPOCH) {
+                Ok(after) => i128::try_from(after.as_nanos()).expect("small"),
+                Err(before) => -i128::try_from(before.duration().as_nanos()).expect("small"),
+            };
+            assert_eq!(exact, i128::from(nanos));
+            let (seconds, rest) = (nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000));
+            let back = from_kernel(seconds, u32::try_from(rest).expect("less than a second"));
+            assert_eq!(stamp(back), Stamp(nanos), "{seconds} {rest}");
         }
     }
 
     #[test]
-    fn a_file_has_the_blocks_of_its_size() {
-        let mut file = node(FileKind::File {}, None);
-        file.inode.size = 513;
-        assert_eq!((attr(&file).blocks, attr(&file).size), (2, 513));
-        assert_eq!(attr(&node(FileKind::Fifo {}, None)).blocks, 0);
+    fn times_that_no_stamp_has_become_the_nearest() {
+        assert_eq!(stamp(from_kernel(1 << 40, 0)), Stamp(i64::MAX));
+        assert_eq!(stamp(from_kernel(-(1 << 40), 5)), Stamp(i64::MIN));
+    }
+
+    #[test]
+    fn a_directory_counts_its_entries_and_is_as_young_as_they_are() {
+        let mut dir = node(FileKind::Directory {});
+        dir.head = Some(Head { mtime: Stamp(60), entries: 9, directories: 4, ..Head::default() });
+        let shown = attr(&dir);
+        assert_eq!((shown.size, shown.nlink, shown.blocks), (9, 6, 0));
+        assert_eq!((shown.mtime, shown.ctime, shown.atime), (time(Stamp(60)), time(Stamp(60)), time(Stamp(50))));
+        dir.inode.mtime = Stamp(70);
+        dir.inode.ctime = Stamp(80);
+        let shown = attr(&dir);
+        assert_eq!((shown.mtime, shown.ctime), (time(Stamp(70)), time(Stamp(80))));
+        dir.head = Some(Head { directories: u64::MAX, ..Head::default() });
+        assert_eq!(attr(&dir).nlink, u32::MAX);
+    }
+
+    #[test]
+    fn a_file_has_its_inodes_size_and_names() {
+        let mut file = node(FileKind::File {});
+        (file.inode.size, file.inode.links) = (513, 3);
+        // What is in no directory says nothing.
+        file.head = Some(Head { mtime: Stamp(60), entries: 9, directories: 4, ..Head::default() });
+        let shown = attr(&file);
+        assert_eq!((shown.size, shown.blocks, shown.nlink, shown.perm), (513, 2, 3, 0o4755));
+        assert_eq!((shown.ino, shown.uid, shown.gid, shown.mtime), (INodeNo(7), 3, 4, time(Stamp(50))));
+    }
+
+    #[test]
+    fn a_device_keeps_the_number_that_the_kernel_gave() {
+        let mut device = node(FileKind::CharDevice {});
+        device.inode.rare = Some(Arc::new(Rare { device: 0xffe0_0103, ..Rare::default() }));
+        assert_eq!((attr(&device).rdev, attr(&device).kind), (0xffe0_0103, FileType::CharDevice));
     }
 }

@@ -1,18 +1,35 @@
-//! Ways into a cluster from outside.
+//! Ways in from outside: a file system of Nacre, mounted by the kernel (FUSE; ADR 0006).
 //!
 //! ```text
-//!  programs ─▶ kernel ─▶ /dev/fuse ─▶ session's thread ─▶ FileSystem (its own thread) ─▶ cluster
-//!                            ▲──────────── replies ─────────────┘
+//!  programs ─▶ kernel ─/dev/fuse─▶ gateway ──Ask──▶ FileSystem (node) ─▶ servers, objects
+//!                     ◀──reply───          ◀─Outcome─
+//!             one thread reads requests    the client's thread replies
 //! ```
-//! * `mount`: a file system becomes a directory of this machine; `fuse`: the kernel's requests;
-//! * `attr`, `listing`, `xattr`: how what the file system says is told to the kernel.
+//! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
+//! * `gateway`: one method per request, each one call; it decides nothing;
+//! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought.
+//!
+//! Invariants:
+//! 1. A request's thread waits for nothing: every request that asks the cluster is replied to from the call's end.
+//! 2. A node of the kernel is an inode's number. The gateway keeps nothing per inode, so that forgetting is nothing.
+//! 3. What the kernel caches of names and attributes it may not use again without asking (`gateway::ENTRY_TTL`).
+//!
+//! A host crate: it has threads and looks at the machine.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host (ADR 0001)")]
 
+mod answers;
 mod attr;
-mod fuse;
+mod calls;
+mod error;
+mod gateway;
+#[cfg(test)]
+mod kernel_test;
 mod listing;
 mod mount;
+mod options;
 mod xattr;
 
-pub use mount::{MountError, MountOptions, Mounted, mount};
+pub use error::MountError;
+pub use mount::{Mounted, check, mount};
+pub use options::{MountOptions, UnknownOption};

@@ -1,93 +1,136 @@
-//! Pages of listings: as much as the kernel has room for.
+//! A page of a listing, as the kernel wants it.
 //!
-//! An offset is a name's hash, so a listing goes on where it was, whatever was made or removed meanwhile. Names of
-//! one hash share an offset: they are told together, or not yet.
+//! ```text
+//!  offset   0 ─▶ .   1 ─▶ ..   2 ─▶ the first names   h ─▶ names with larger hashes than h
+//!
+//!  server's page    a b │ c c c │ d …      c c c: names of one hash, which it never takes apart
+//!  kernel's buffer  a b │ c c c │          offsets: h(a) h(b) │ h(c)-1 h(c)-1 h(c) │
+//! ```
+//! Nothing is kept between two pages: an entry's offset says what follows it. Names of one hash share theirs, so:
+//!
+//! 1. A group of such names begins a page if it may not fit behind what is there already.
+//! 2. All but its last have the offset *before* the group: a reader that stops within it gets all of it again, and
+//!    loses none. One that cannot hold a group at all would read it for ever.
+//! 3. Of a group that is larger than the smallest buffer of a kernel those names are shown that fit; the others when
+//!    these are gone. With 63 bits this happens to names that were made for it only, in the maker's own directory.
 
+use crate::attr;
+use fuser::FileAttr;
+use nacre_types::Ino;
 use nacre_wire::fs::name_hash;
-use nacre_wire::msg::fs::FsListed;
+use nacre_wire::msg::fs::{FS_LIST_MAX, FsCall, FsListed};
 
-/// Offsets of `.` and `..`: no name has such a hash.
-pub const DOT: u64 = 1;
-pub const DOT_DOT: u64 = 2;
+/// A kernel's buffer for a page has at least so many bytes. How many it has our library does not say.
+const BUFFER_MIN: usize = 4096;
+/// First question to a server, in bytes of its page.
+pub const ASK_FIRST: u32 = 8 << 10;
+/// The offset behind `..`.
+const DOTS: u64 = 2;
+/// Hashes of names are below this (`name_hash`).
+const HASH_END: u64 = 1 << 63;
+/// What a directory's parent is called in its listing: it is not known here, and the kernel does not look at it.
+const NO_INO: Ino = Ino(u32::MAX as u64);
 
-/// From where on the server is to list, for a listing that goes on at an offset of the kernel's.
-pub const fn after(offset: u64) -> u64 {
-    if offset > DOT_DOT { offset } else { 0 }
+/// What an entry takes of the kernel's buffer beside its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Names, numbers and kinds.
+    Plain,
+    /// With all attributes, as a look-up gives them.
+    Plus,
 }
 
-/// Tells entries in order as long as there is room for `size`; `tell` is given each with its offset. Entries of one
-/// hash that do not fit together are left for the next page, unless they are its first.
-pub fn tell(
-    entries: &[FsListed],
-    mut room: usize,
-    size: impl Fn(&FsListed) -> usize,
-    mut tell: impl FnMut(&FsListed, u64) -> bool,
-) {
-    let mut told = false;
-    for same in entries.chunk_by(|one, next| name_hash(&one.name) == name_hash(&next.name)) {
-        let needed: usize = same.iter().map(&size).sum();
-        if needed > room && told {
-            return;
-        }
-        room = room.saturating_sub(needed);
-        for listed in same {
-            if tell(listed, name_hash(&listed.name)) {
-                return;
-            }
-        }
-        told = true;
+impl Form {
+    /// Bytes of an entry: `fuse_dirent` or `fuse_direntplus`, the name, and zeros up to a multiple of eight.
+    fn bytes(self, name: &[u8]) -> usize {
+        let fixed = match self {
+            Self::Plain => 24,
+            Self::Plus => 152,
+        };
+        (fixed + name.len()).next_multiple_of(8)
     }
 }
 
-/// Bytes of an entry in the kernel's buffer: a header and its name, filled up to eight.
-pub fn entry_bytes(name: &[u8], header: usize) -> usize {
-    (header + name.len()).next_multiple_of(8)
+/// A line of a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Where the page behind it begins.
+    pub offset: u64,
+    /// What it stands for.
+    pub attr: FileAttr,
+}
+
+/// The question for what follows an offset; `None`: nothing does.
+pub fn call(dir: Ino, offset: u64, bytes_max: u32) -> Option<FsCall> {
+    let after = if offset > DOTS { offset } else { 0 };
+    (after < HASH_END - 1).then_some(FsCall::List { dir, after, bytes_max })
+}
+
+/// How many entries of the server's page went into the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// So many.
+    pub taken: usize,
+    /// Of so many.
+    pub of: usize,
+    /// The server has no more.
+    pub end: bool,
+}
+
+impl Filled {
+    /// How much to ask a server for next time, if it was so much this time: somewhat more than a kernel takes.
+    pub fn next_ask(self, asked: u32) -> u32 {
+        let next = if self.taken < self.of {
+            let share = u64::from(asked) * (self.taken as u64 + 1) / self.of as u64;
+            share + share / 4
+        } else if self.end {
+            u64::from(asked)
+        } else {
+            u64::from(asked) * 2
+        };
+        u32::try_from(next).unwrap_or(FS_LIST_MAX).clamp(ASK_FIRST / 2, FS_LIST_MAX)
+    }
+}
+
+/// Puts a page together, line by line, until `add` says that its line did not fit any more.
+pub fn fill(
+    dir: Ino,
+    offset: u64,
+    (entries, end): (&[FsListed], bool),
+    form: Form,
+    mut add: impl FnMut(Line<'_>) -> bool,
+) -> Filled {
+    let (mut used, mut taken) = (0, 0);
+    let filled = |taken| Filled { taken, of: entries.len(), end };
+    let dots: [(&[u8], Ino); 2] = [(b".", dir), (b"..", if dir == Ino::ROOT { dir } else { NO_INO })];
+    for ((name, ino), at) in dots.into_iter().zip(1..).filter(|(_, at)| *at > offset) {
+        if add(Line { name, offset: at, attr: attr::dot(ino) }) {
+            return filled(0);
+        }
+        used += form.bytes(name);
+    }
+    for group in entries.chunk_by(|a, b| name_hash(&a.name) == name_hash(&b.name)) {
+        let hash = name_hash(&group[0].name);
+        let bytes: usize = group.iter().map(|entry| form.bytes(entry.name.as_bytes())).sum();
+        let fits = used + bytes <= BUFFER_MIN;
+        if group.len() > 1 && !fits && used > 0 {
+            break;
+        }
+        for (index, entry) in group.iter().enumerate() {
+            let is_last = index + 1 == group.len();
+            let at = if is_last || !fits { hash } else { hash - 1 };
+            if add(Line { name: entry.name.as_bytes(), offset: at, attr: attr::attr(&entry.node) }) {
+                return filled(taken);
+            }
+            used += form.bytes(entry.name.as_bytes());
+            taken += 1;
+        }
+    }
+    filled(taken)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use nacre_types::{Ino, Name};
-    use nacre_wire::fs::{FileKind, Inode, Stamp};
-    use nacre_wire::msg::fs::FsNode;
-
-    fn listed(name: &str) -> FsListed {
-        let inode = Inode::new(Ino(9), FileKind::File {}, 0o644, (0, 0), Stamp(1));
-        FsListed { name: Name::from(name), node: FsNode { inode, head: None } }
-    }
-    fn told(entries: &[FsListed], room: usize) -> Vec<String> {
-        let mut all = Vec::new();
-        tell(
-            entries,
-            room,
-            |_| 10,
-            |listed, _| {
-                all.push(listed.name.to_string());
-                false
-            },
-        );
-        all
-    }
-
-    #[test]
-    fn a_page_ends_where_its_room_does() {
-        let entries: Vec<FsListed> = ["a", "b", "c"].map(listed).into();
-        assert_eq!(told(&entries, 25), ["a", "b"]);
-        assert_eq!(told(&entries, 30), ["a", "b", "c"]);
-        assert_eq!(told(&entries, 5), ["a"], "one at least, or a listing never ends");
-    }
-
-    /// A name twice stands for two names of one hash, which are hard to find.
-    #[test]
-    fn names_of_one_hash_are_told_together() {
-        let entries: Vec<FsListed> = ["a", "b", "b", "c"].map(listed).into();
-        assert_eq!(told(&entries, 25), ["a"]);
-        assert_eq!(told(&entries, 35), ["a", "b", "b"]);
-        assert_eq!(told(&entries[1..], 15), ["b", "b"], "what is too large for any page is told nevertheless");
-    }
-
-    #[test]
-    fn a_listing_begins_with_its_first_name() {
-        assert_eq!((after(0), after(DOT), after(DOT_DOT), after(77)), (0, 0, 0, 77));
-    }
-}
+#[path = "listing_test.rs"]
+mod tests;

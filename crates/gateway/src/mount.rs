@@ -1,119 +1,203 @@
-//! A file system becomes a directory of this machine.
+//! From a folder to a mounted file system, and back.
+//!
+//! ```text
+//!  check ─▶ mount ─▶ Mounted ──unmount, or from outside──▶ the session ends ──finish──▶ all changes are safe
+//! ```
+//! The session's thread ends when the kernel lets go of the mount: at once, or, when files are still open, once the
+//! last of them is closed.
 
-use crate::fuse::Fuse;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use crate::error::MountError;
+use crate::gateway::{Files, Gateway};
+use crate::options::MountOptions;
+use fuser::{BackgroundSession, Session};
+use nacre_fs::{Ask, Outcome};
 use nacre_node::FileSystem;
-use std::fmt;
-use std::io::{self, ErrorKind};
+use nacre_types::Ino;
+use nacre_wire::msg::fs::FsCall;
+use rustix::mount::UnmountFlags;
+use std::convert::Infallible;
+use std::io::ErrorKind;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
-/// How it is mounted.
-#[derive(Clone, Debug, Default)]
-pub struct MountOptions {
-    /// What `df` and `/proc/mounts` call it; the file system's name if empty.
-    pub source: String,
-    /// Others than its owner may use it.
-    pub allow_other: bool,
-    /// Nothing can be changed through it.
-    pub read_only: bool,
+/// What the kernel shows FUSE as.
+const DEVICE: &str = "/dev/fuse";
+/// How long the cluster may take to tell the root, and to make the last changes safe.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// A mounted file system. Dropping it unmounts it, without waiting for changes to be safe.
+pub struct Mounted<F: Files = FileSystem> {
+    dir: PathBuf,
+    files: F,
+    /// Its other end goes with the session.
+    ended: Receiver<Infallible>,
+    /// Never dropped: the library would unmount what is on the folder then, even if this was unmounted long ago and
+    /// it is something else.
+    session: ManuallyDrop<BackgroundSession>,
+    finished: bool,
 }
 
-/// Why it cannot be mounted, and what to do.
-#[derive(Debug)]
-pub enum MountError {
-    /// There is no `/dev/fuse`.
-    NoFuse,
-    /// There is no such directory, or it is none.
-    NoDirectory(PathBuf),
-    /// Something was mounted there whose process is gone.
-    Dead(PathBuf),
-    /// The operating system's.
-    Io(PathBuf, io::Error),
+/// Whether a folder can be mounted on: its whole path.
+///
+/// # Errors
+/// [`MountError`]: the folder, or the machine, is not as it has to be.
+pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
+    let unusable = |why: std::io::Error| match (why.kind(), why.raw_os_error()) {
+        (ErrorKind::NotFound, _) => MountError::Missing { dir: dir.to_owned() },
+        (ErrorKind::NotADirectory, _) => MountError::NotDirectory { dir: dir.to_owned() },
+        (_, Some(errno)) if errno == rustix::io::Errno::NOTCONN.raw_os_error() => {
+            MountError::Dead { dir: dir.to_owned() }
+        }
+        _ => MountError::Unusable { dir: dir.to_owned(), why },
+    };
+    if !std::fs::metadata(dir).map_err(unusable)?.is_dir() {
+        return Err(MountError::NotDirectory { dir: dir.to_owned() });
+    }
+    let whole = dir.canonicalize().map_err(unusable)?;
+    match std::fs::File::options().read(true).write(true).open(DEVICE) {
+        Ok(_) => Ok(whole),
+        Err(why) if why.kind() == ErrorKind::PermissionDenied => Err(MountError::DeviceDenied),
+        Err(_) => Err(MountError::NoDevice),
+    }
 }
-impl fmt::Display for MountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoFuse => f.write_str(
-                "this machine has no /dev/fuse: `modprobe fuse` loads it; a container is given it with --device /dev/fuse",
-            ),
-            Self::NoDirectory(dir) => write!(f, "{0} is no directory; `mkdir {0}` makes one", dir.display()),
-            Self::Dead(dir) => {
-                let dir = dir.display();
-                write!(f, "what was mounted at {dir} is gone without unmounting it; `umount -l {dir}` clears the way")
+
+/// Mounts a file system. It serves when this returns.
+///
+/// # Errors
+/// [`MountError`]; nothing is mounted then.
+pub fn mount(files: FileSystem, dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+    mount_files(files, dir, options)
+}
+
+/// The same for whatever answers.
+pub(crate) fn mount_files<F: Files + Clone>(
+    files: F,
+    dir: &Path,
+    options: &MountOptions,
+) -> Result<Mounted<F>, MountError> {
+    let dir = check(dir)?;
+    // A mount that cannot show its root helps no one.
+    match call(&files, Ask::Names(FsCall::Stat { ino: Ino::ROOT })) {
+        Some(Ok(_)) => {}
+        Some(Err(errno)) => return Err(MountError::NoRoot { errno }),
+        None => return Err(MountError::NoRoot { errno: u16::try_from(TIMED_OUT.raw_os_error()).expect("small") }),
+    }
+    let (sender, ended) = mpsc::channel();
+    let session = Session::new(Gateway::new(files.clone(), sender), &dir, &options.config())
+        .and_then(Session::spawn)
+        .map_err(|why| match why.kind() {
+        ErrorKind::PermissionDenied if options.allow_other => MountError::OthersDenied,
+        _ => MountError::Refused { dir: dir.clone(), why },
+    })?;
+    Ok(Mounted { dir, files, ended, session: ManuallyDrop::new(session), finished: false })
+}
+
+const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;
+
+/// A call, and its end within [`ANSWER_MAX`].
+fn call<F: Files>(files: &F, ask: Ask) -> Option<Outcome> {
+    let (sender, receiver) = mpsc::channel();
+    files.ask(ask, move |outcome| drop(sender.send(outcome)));
+    receiver.recv_timeout(ANSWER_MAX).ok()
+}
+
+impl<F: Files> Mounted<F> {
+    /// The folder's whole path.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Waits so long at most until the kernel has let go of it; whether it has.
+    #[must_use]
+    pub fn wait_for(&self, max: Duration) -> bool {
+        !matches!(self.ended.recv_timeout(max), Err(RecvTimeoutError::Timeout))
+    }
+
+    /// Takes the mount off its folder, whether files are open or not. Those can be used until they are closed, or
+    /// until this process ends.
+    ///
+    /// # Errors
+    /// It may not be taken off.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        if self.wait_for(Duration::ZERO) {
+            return Ok(());
+        }
+        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        match rustix::mount::unmount(&self.dir, flags) {
+            // Not mounted any more, since just now.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(rustix::io::Errno::PERM) => self.unmount_for_user(),
+            Err(why) => Err(MountError::NotUnmounted { dir: self.dir.clone(), why: why.to_string() }),
+        }
+    }
+
+    /// Only root may unmount; others have a program that does it for them.
+    fn unmount_for_user(&self) -> Result<(), MountError> {
+        let mut why = "neither fusermount3 nor fusermount is installed".to_owned();
+        for program in ["fusermount3", "fusermount"] {
+            let mut command = Command::new(program);
+            command.args(["-u", "-z", "--"]).arg(&self.dir).stdin(Stdio::null());
+            match command.output() {
+                Ok(output) if output.status.success() => return Ok(()),
+                Ok(output) => why = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                Err(_) => continue,
             }
-            Self::Io(dir, why) if why.kind() == ErrorKind::PermissionDenied => write!(
-                f,
-                "{} cannot be mounted ({why}): be root, or install fusermount3 (package fuse3)",
-                dir.display()
-            ),
-            Self::Io(dir, why) => write!(f, "{} cannot be mounted: {why}", dir.display()),
+            break;
+        }
+        if self.wait_for(Duration::ZERO) {
+            Ok(())
+        } else {
+            Err(MountError::NotUnmounted { dir: self.dir.clone(), why })
+        }
+    }
+
+    /// Waits until it is unmounted, and all that was changed is safe.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub fn wait(self) -> Result<(), MountError> {
+        // It ends by the other end's being dropped only.
+        let _ = self.ended.recv();
+        self.finish()
+    }
+
+    /// After the end, or instead of waiting for it: all that was changed becomes safe.
+    ///
+    /// # Errors
+    /// [`MountError::Ended`]: the session broke; [`MountError::NotSafe`].
+    pub fn finish(mut self) -> Result<(), MountError> {
+        self.finished = true;
+        let served = if self.wait_for(Duration::ZERO) { self.result() } else { Ok(()) };
+        if served.is_err() {
+            // The kernel knows nothing of it: what is left is a mount without a process.
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        match call(&self.files, Ask::Sync { ino: None }) {
+            Some(Ok(_)) => served,
+            Some(Err(errno)) => Err(MountError::NotSafe { errno: Some(errno), waited: ANSWER_MAX }),
+            None => Err(MountError::NotSafe { errno: None, waited: ANSWER_MAX }),
+        }
+    }
+
+    /// How the session's thread ended.
+    fn result(&mut self) -> Result<(), MountError> {
+        // The thread can be joined only by value, and the session never leaves its place.
+        let guard = std::mem::replace(&mut self.session.guard, std::thread::spawn(|| Ok(())));
+        match guard.join() {
+            Ok(result) => result.map_err(|why| MountError::Ended { why }),
+            Err(_) => Err(MountError::Ended { why: std::io::Error::other("its thread panicked") }),
         }
     }
 }
-impl std::error::Error for MountError {}
 
-/// A mount; dropping it unmounts.
-pub struct Mounted {
-    session: BackgroundSession,
-    dir: PathBuf,
-}
-
-/// Mounts a file system.
-///
-/// # Errors
-/// [`MountError`].
-pub fn mount(fs: FileSystem, dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
-    if !Path::new("/dev/fuse").exists() {
-        return Err(MountError::NoFuse);
-    }
-    match std::fs::metadata(dir) {
-        Ok(found) if found.is_dir() => {}
-        Err(why) if why.kind() == ErrorKind::NotConnected => return Err(MountError::Dead(dir.to_owned())),
-        _ => return Err(MountError::NoDirectory(dir.to_owned())),
-    }
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("nacre".to_owned()),
-        MountOption::DefaultPermissions,
-        // Devices and set-user-id programs work for root's mounts, as in any other file system.
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    if is_root() {
-        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
-    }
-    if options.allow_other {
-        config.acl = SessionACL::All;
-    }
-    let failed = |why| MountError::Io(dir.to_owned(), why);
-    let session = fuser::spawn_mount(Fuse(fs), dir, &config).map_err(failed)?;
-    Ok(Mounted { session, dir: dir.to_owned() })
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-impl Mounted {
-    /// Whether it was unmounted from outside.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.session.guard.is_finished()
-    }
-    /// Unmounts; also if it is in use: what is open then fails.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub fn unmount(self) -> Result<(), MountError> {
-        let Self { session, dir } = self;
-        session.umount_and_join().map_err(|why| MountError::Io(dir, why))
-    }
-    /// Why it has ended, if that was a failure.
-    ///
-    /// # Errors
-    /// The session's.
-    pub fn join(self) -> Result<(), MountError> {
-        let Self { session, dir } = self;
-        session.join().map_err(|why| MountError::Io(dir, why))
+impl<F: Files> Drop for Mounted<F> {
+    fn drop(&mut self) {
+        if !self.finished {
+            let _ = self.unmount();
+        }
     }
 }

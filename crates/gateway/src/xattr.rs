@@ -1,76 +1,115 @@
-//! Extended attributes as the kernel asks for them.
+//! Extended attributes: which names there are, and how a caller learns how large they are.
 
-use nacre_wire::fs::Inode;
+use bytes::Bytes;
+use fuser::Errno;
+use nacre_types::Name;
+use nacre_wire::msg::fs::FsNode;
 
-const ENODATA: i32 = 61;
-const ERANGE: i32 = 34;
-const EOPNOTSUPP: i32 = 95;
-/// Fail if it is there; if it is not.
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
+/// A caller of `setxattr` wants it to be new.
+const CREATE: i32 = 1;
+/// A caller of `setxattr` wants it to be there.
+const REPLACE: i32 = 2;
 
-/// What the kernel is told: how long it is, if it asked for that, or it.
+/// What a caller gets.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Given {
+    /// How many bytes there are: it has brought no buffer.
     Size(u32),
-    Data(Vec<u8>),
+    /// All of them.
+    Data(Bytes),
 }
 
-fn told(value: Vec<u8>, room: u32) -> Result<Told, i32> {
-    let size = u32::try_from(value.len()).map_err(|_| ERANGE)?;
-    match room {
-        0 => Ok(Told::Size(size)),
-        room if size > room => Err(ERANGE),
-        _ => Ok(Told::Data(value)),
+/// Whether a name may be used: `system.` has the lists of rights of POSIX, which no server looks at yet.
+pub fn check(name: &[u8]) -> Result<(), Errno> {
+    let allowed: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    if allowed.iter().any(|prefix| name.starts_with(prefix)) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+}
+
+/// Whether it is to be new (`Some(true)`) or there already (`Some(false)`).
+pub fn fresh(flags: i32) -> Result<Option<bool>, Errno> {
+    match flags {
+        0 => Ok(None),
+        CREATE => Ok(Some(true)),
+        REPLACE => Ok(Some(false)),
+        _ => Err(Errno::EINVAL),
     }
 }
 
-/// The value of one, for a buffer of so many bytes; 0 asks for its size.
-pub fn value(inode: &Inode, name: &[u8], room: u32) -> Result<Told, i32> {
-    let rare = inode.rare.as_ref().ok_or(ENODATA)?;
-    let (_, value) = rare.xattrs.iter().find(|(known, _)| known.as_bytes() == name).ok_or(ENODATA)?;
-    told(value.to_vec(), room)
+/// One attribute's value, for a buffer of so many bytes.
+pub fn get(node: &FsNode, name: &Name, room: u32) -> Result<Given, Errno> {
+    let value = node.inode.rare.as_ref().and_then(|rare| rare.xattrs.get(name));
+    give(value.ok_or(Errno::ENODATA)?.clone(), room)
 }
-/// All names, each with a zero behind it.
-pub fn names(inode: &Inode, room: u32) -> Result<Told, i32> {
-    let names = inode.rare.iter().flat_map(|rare| rare.xattrs.keys());
-    told(names.flat_map(|name| name.as_bytes().iter().copied().chain([0])).collect(), room)
+
+/// All names, each with a zero behind it, for a buffer of so many bytes.
+pub fn list(node: &FsNode, room: u32) -> Result<Given, Errno> {
+    let mut names = Vec::new();
+    for name in node.inode.rare.iter().flat_map(|rare| rare.xattrs.keys()) {
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+    }
+    give(names.into(), room)
 }
-/// Whether there may be one of this name: what the kernel itself gives a meaning is not among them yet.
-pub fn may_be(name: &[u8]) -> Result<(), i32> {
-    if name.starts_with(b"system.") { Err(EOPNOTSUPP) } else { Ok(()) }
-}
-/// What the flags of `setxattr` say of one that is there already.
-pub const fn fresh(flags: i32) -> Option<bool> {
-    match flags {
-        XATTR_CREATE => Some(true),
-        XATTR_REPLACE => Some(false),
-        _ => None,
+
+fn give(value: Bytes, room: u32) -> Result<Given, Errno> {
+    let length = u32::try_from(value.len()).map_err(|_| Errno::E2BIG)?;
+    match room {
+        0 => Ok(Given::Size(length)),
+        room if room < length => Err(Errno::ERANGE),
+        _ => Ok(Given::Data(value)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use nacre_types::Ino;
-    use nacre_wire::fs::{FileKind, Rare, Stamp};
-    use std::collections::BTreeMap;
+    use nacre_wire::fs::{Inode, Rare, Stamp};
     use std::sync::Arc;
 
-    #[test]
-    fn a_value_is_told_with_its_size_first() {
-        let mut inode = Inode::new(Ino(9), FileKind::File {}, 0o644, (0, 0), Stamp(1));
-        assert_eq!((value(&inode, b"user.a", 10), names(&inode, 0)), (Err(ENODATA), Ok(Told::Size(0))));
-        let xattrs =
-            BTreeMap::from([("user.a".into(), Bytes::from_static(b"value")), ("user.empty".into(), Bytes::new())]);
+    fn node(xattrs: &[(&str, &'static str)]) -> FsNode {
+        let mut inode = Inode::root(Stamp(1));
+        inode.ino = Ino(9);
+        let xattrs = xattrs.iter().map(|(name, value)| (Name::from(*name), Bytes::from(*value))).collect();
         inode.rare = Some(Arc::new(Rare { xattrs, ..Rare::default() }));
-        assert_eq!(value(&inode, b"user.a", 0), Ok(Told::Size(5)));
-        assert_eq!(value(&inode, b"user.a", 4), Err(ERANGE));
-        assert_eq!(value(&inode, b"user.a", 5), Ok(Told::Data(b"value".to_vec())));
-        assert_eq!(value(&inode, b"user.empty", 5), Ok(Told::Data(Vec::new())));
-        assert_eq!(value(&inode, b"user.b", 5), Err(ENODATA));
-        assert_eq!(names(&inode, 100), Ok(Told::Data(b"user.a\0user.empty\0".to_vec())));
-        assert_eq!(names(&inode, 3), Err(ERANGE));
+        FsNode { inode, head: None }
+    }
+
+    #[test]
+    fn a_value_is_given_if_the_buffer_has_room_and_its_size_if_there_is_none() {
+        let node = node(&[("user.a", "four"), ("user.b", "")]);
+        let get = |name: &str, room| get(&node, &Name::from(name), room);
+        assert_eq!(get("user.a", 0), Ok(Given::Size(4)));
+        assert_eq!(get("user.a", 3), Err(Errno::ERANGE));
+        assert_eq!(get("user.a", 4), Ok(Given::Data("four".into())));
+        assert_eq!(get("user.b", 9), Ok(Given::Data(Bytes::new())));
+        assert_eq!(get("user.c", 0), Err(Errno::ENODATA));
+    }
+
+    #[test]
+    fn names_are_listed_with_zeros_between_them() {
+        let some = node(&[("user.a", "four"), ("trusted.b", "")]);
+        assert_eq!(list(&some, 0), Ok(Given::Size(17)));
+        assert_eq!(list(&some, 16), Err(Errno::ERANGE));
+        assert_eq!(list(&some, 17), Ok(Given::Data("trusted.b\0user.a\0".into())));
+        let none = FsNode { inode: Inode::root(Stamp(1)), head: None };
+        assert_eq!(list(&none, 0), Ok(Given::Size(0)));
+        assert_eq!(list(&none, 100), Ok(Given::Data(Bytes::new())));
+        assert_eq!(get(&none, &Name::from("user.a"), 0), Err(Errno::ENODATA));
+    }
+
+    #[test]
+    fn names_of_the_system_are_not_ours() {
+        assert_eq!(check(b"user.x").and(check(b"security.capability")).and(check(b"trusted.overlay.opaque")), Ok(()));
+        assert_eq!(check(b"system.posix_acl_access"), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check(b"other"), Err(Errno::EOPNOTSUPP));
+    }
+
+    #[test]
+    fn a_caller_may_want_it_new_or_there() {
+        assert_eq!(
+            [fresh(0), fresh(1), fresh(2), fresh(3)],
+            [Ok(None), Ok(Some(true)), Ok(Some(false)), Err(Errno::EINVAL)]
+        );
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! * [`record`]: one operation, one line of JSON, whose fields it documents;
 //! * [`check()`]: Wing & Gong's search with Lowe's memory of visited states, one register at a
-//!   time: linearizability is local, so a history is linearizable if each register's part is.
+//!   time: linearizability is local, so a history is linearizable if each register's part is;
+//! * [`posix`]: a file system's names as POSIX has them, to judge others by.
 //!
 //! What an operation may have done while nobody knows (`unknown`) is tried both ways; what
 //! certainly did not happen (`fail`) is left out.
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod posix;
 pub mod record;
 
 pub use check::{Violation, check};

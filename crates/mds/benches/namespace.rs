@@ -32,14 +32,15 @@ fn main() {
     let (mut journal_bytes, mut number) = (0, 0);
     let mut ask = |tree: &mut Tree, call: &FsCall| {
         let ino = Ino::given(Rank(0), journal.serial());
-        let setting = Setting { rank: Rank(0), now: Stamp(2), ino, layout, is_open: &|_| false };
+        let setting =
+            Setting { rank: Rank(0), now: Stamp(2), ino, layout, is_open: &|_| false, is_settling: &|_| false };
         let Verdict::Done(outcome) = evaluate(tree, call, &setting) else { panic!("all is in memory") };
         if outcome.took_ino {
             journal.take_serial();
         }
         number += 1;
         if !outcome.changes.is_empty() {
-            let reply = FsReply { number, safe: true, stamp: Stamp(2), answer: outcome.answer.clone() };
+            let reply = FsReply { number, safe: true, stamp: Stamp(2), place: None, answer: outcome.answer.clone() };
             let answered = Answered { client: ClientId(1), instance: Instance(1), safe_below: number, reply };
             journal.push(&outcome.changes, Some(answered));
             outcome.changes.into_iter().for_each(|change| tree.apply(change));

@@ -65,6 +65,9 @@ pub struct Setting<'a> {
     pub layout: Layout,
     /// Whether some client has this file open.
     pub is_open: &'a dyn Fn(Ino) -> bool,
+    /// Whether what was cut off this file is gone, and the journal has not that yet: the next holder of the rank would remove
+    /// it once more.
+    pub is_settling: &'a dyn Fn(Ino) -> bool,
 }
 
 /// What is not in memory.
@@ -99,6 +102,9 @@ pub struct Outcome {
     pub opened: Option<(Ino, bool)>,
     /// The number was taken.
     pub took_ino: bool,
+    /// It is to be answered when it is safe: a client may write where data was cut off, and if that were done
+    /// again later, what it wrote would be cut off, too.
+    pub when_safe: bool,
 }
 
 /// Why an evaluation ends early.
@@ -112,19 +118,22 @@ pub(crate) type Step<T> = Result<T, Stop>;
 /// Evaluates a request.
 #[must_use]
 pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
-    let mut run = Run { tree, setting, draft: Draft::new(tree, setting.now), opened: None, took_ino: false };
+    let mut run =
+        Run { tree, setting, draft: Draft::new(tree, setting.now), opened: None, took_ino: false, when_safe: false };
     match run.call(call) {
         Ok(answer) => Verdict::Done(Outcome {
             answer,
             changes: run.draft.into_changes(),
             opened: run.opened,
             took_ino: run.took_ino,
+            when_safe: run.when_safe,
         }),
         Err(Stop::Fail(errno)) => Verdict::Done(Outcome {
             answer: FsAnswer::Failed { errno },
             changes: Vec::new(),
             opened: None,
             took_ino: false,
+            when_safe: false,
         }),
         Err(Stop::Wants(missing)) => Verdict::Wants(missing),
         Err(Stop::Busy(ino)) => Verdict::Busy(ino),
@@ -137,6 +146,7 @@ struct Run<'a> {
     draft: Draft<'a>,
     opened: Option<(Ino, bool)>,
     took_ino: bool,
+    when_safe: bool,
 }
 
 /// What is to be made.
@@ -472,7 +482,7 @@ impl Run<'_> {
         if size > SIZE_MAX {
             return Err(Stop::Fail(EFBIG));
         }
-        if stale_to(inode) > inode.size {
+        if stale_to(inode) > inode.size || (self.setting.is_settling)(inode.ino) {
             return Err(Stop::Busy(inode.ino));
         }
         if let Some((dir, _)) = self.tree.place(inode.ino) {
@@ -504,6 +514,7 @@ impl Run<'_> {
             if size > inode.size {
                 self.grow(&mut inode, size)?;
             } else if size < inode.size {
+                self.when_safe = true;
                 let before = std::mem::replace(&mut inode.size, size);
                 let rare = rare_of(&mut inode);
                 rare.stale_to = rare.stale_to.max(before);

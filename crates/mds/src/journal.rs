@@ -221,6 +221,11 @@ impl Journal {
     pub const fn object_begins(&self) -> u64 {
         self.begins
     }
+    /// The number of the batch that is being put together.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.open.sequence
+    }
     /// All that was pushed so far is safe when all batches below this one are.
     #[must_use]
     pub fn end(&self) -> u64 {

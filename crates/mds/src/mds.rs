@@ -35,7 +35,7 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
-use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsPlace, FsReply, FsRequest, FsSafe};
+use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsPlace, FsReply, FsRequest, FsSafe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The attribute of a fragment's object that has its head.
@@ -93,6 +93,7 @@ pub struct MdsConfig {
 
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are replies")]
 pub enum Say {
     /// Its session is known to every later holder of the rank: it may send requests.
     Welcome {
@@ -103,6 +104,8 @@ pub enum Say {
     Reply(FsReply),
     /// What is safe now.
     Safe(FsSafe),
+    /// Its session has ended: others did not wait for it.
+    Evicted(FsEvicted),
 }
 
 #[derive(Debug, Default)]
@@ -189,6 +192,8 @@ pub struct Mds {
     /// What could not be read.
     lost: BTreeSet<(Ino, Frag)>,
     removing: Removing,
+    /// Files of which what was cut off is gone, and the batch that says so, until that is safe.
+    settling: BTreeMap<Ino, u64>,
     /// Clients of the rank's last holder that have not sent again what was not safe, and until when that is waited for.
     expected: BTreeSet<ClientId>,
     quiet_until: Time,
@@ -233,6 +238,7 @@ impl Mds {
             turns: 0,
             lost: BTreeSet::new(),
             removing: Removing::default(),
+            settling: BTreeMap::new(),
             expected: BTreeSet::new(),
             quiet_until: Time::ZERO,
             since: 0,
@@ -280,9 +286,14 @@ impl Mds {
         &self.tree
     }
 
-    /// A client's connection is new, or it is new itself; `opens` is what it has open, how often each.
-    pub fn on_session(&mut self, client: ClientId, instance: Instance, opens: &[(Ino, u32)]) {
+    /// A client's connection is new, or it is new itself; `opens` is what it has open, how often each. One that is
+    /// `known` is not taken for a new one: its session may have ended.
+    pub fn on_session(&mut self, client: ClientId, instance: Instance, known: bool, opens: &[(Ino, u32)]) {
         if !self.is_live() {
+            return;
+        }
+        if known && self.sessions.get(&client).is_none_or(|session| session.instance != instance) {
+            self.out.push((client, Say::Evicted(FsEvicted { instance })));
             return;
         }
         let session = self.sessions.entry(client).or_default();
@@ -304,6 +315,13 @@ impl Mds {
     pub fn on_caught_up(&mut self, client: ClientId) {
         self.expected.remove(&client);
         self.try_again = true;
+    }
+    /// A client was waited for long enough.
+    pub fn evict(&mut self, client: ClientId) {
+        if let Some(session) = self.sessions.get(&client) {
+            self.out.push((client, Say::Evicted(FsEvicted { instance: session.instance })));
+            self.on_leave(client);
+        }
     }
     /// A client goes for good.
     pub fn on_leave(&mut self, client: ClientId) {
@@ -367,7 +385,7 @@ impl Mds {
         if self.is_live() {
             if !self.is_quiet() && !self.expected.is_empty() {
                 // They did not come: they are clients no more, and others have waited for long enough.
-                std::mem::take(&mut self.expected).into_iter().for_each(|client| self.on_leave(client));
+                std::mem::take(&mut self.expected).into_iter().for_each(|client| self.evict(client));
                 self.try_again = true;
             }
             loop {
@@ -425,7 +443,8 @@ impl Mds {
         }
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();
-        let quiet = self.is_quiet();
+        // One that was answered once and lacks something is still to be done before all that is new.
+        let quiet = self.is_quiet() || self.waiting.iter().any(|(_, request)| request.again.is_some());
         for (client, request) in std::mem::take(&mut self.waiting) {
             if self.journal.is_full()
                 || self.is_journal_long()
@@ -444,7 +463,7 @@ impl Mds {
             }
             let is_open = |ino| self.opens.contains_key(&ino);
             // What a client has been told by the rank's last holder stays so.
-            let told = request.again.filter(|again| again.stamp != Stamp::default());
+            let told = request.again;
             let given = Ino::given(self.config.rank, self.journal.serial());
             let setting = Setting {
                 rank: self.config.rank,
@@ -452,6 +471,7 @@ impl Mds {
                 ino: told.map(|told| told.made).filter(|made| *made != Ino::TOP).unwrap_or(given),
                 layout: self.config.layout,
                 is_open: &is_open,
+                is_settling: &|ino| self.settling.contains_key(&ino),
             };
             let stamp = setting.now;
             match evaluate(&self.tree, &request.call, &setting) {
@@ -473,10 +493,13 @@ impl Mds {
                     Err(errno) => {
                         self.asked.remove(&(client, request.number));
                         let (number, answer) = (request.number, FsAnswer::Failed { errno });
-                        self.out.push((client, Say::Reply(FsReply { number, safe: true, stamp, answer })));
+                        self.out.push((client, Say::Reply(FsReply { number, safe: true, stamp, place: None, answer })));
                     }
                 },
             }
+        }
+        if quiet && !self.is_quiet() && self.waiting.iter().all(|(_, request)| request.again.is_none()) {
+            self.try_again = true;
         }
         if self.waiting.is_empty() {
             self.forget_hints();
@@ -492,14 +515,18 @@ impl Mds {
 
     fn conclude(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, outcome: Outcome) {
         self.asked.remove(&(client, request.number));
-        let Outcome { answer, changes, opened, .. } = outcome;
+        let Outcome { answer, changes, opened, when_safe, .. } = outcome;
         let number = request.number;
-        let after = self.rests_on(client, &request.call, &answer);
         let changed = !changes.is_empty();
-        let reply = FsReply { number, safe: !changed, stamp, answer };
+        let own = when_safe.then(|| self.journal.number());
+        let after = self.rests_on(client, &request.call, &answer, &changes).max(own);
+        let place = request.call.ino().filter(|_| changed).and_then(|ino| self.tree.place(ino));
+        let place = place.map(|(dir, name)| FsPlace { dir, name: name.clone() });
+        let reply = FsReply { number, safe: !changed, stamp, place, answer };
         let Some(session) = self.sessions.get_mut(&client) else { return };
         let mut batch = None;
-        if changed || opened.is_some() {
+        // Also of what failed: sent twice, it must not succeed the second time.
+        if changed || request.call.is_change() {
             if changed {
                 let safe_below = session.safe_below;
                 let kept = FsReply { safe: true, ..reply.clone() };
@@ -512,7 +539,8 @@ impl Mds {
         }
         for change in changes {
             if let Some(batch) = batch {
-                self.note_fresh(client, batch, &change);
+                // What its maker has not been told yet it is not shown either.
+                self.note_fresh(Some(client).filter(|_| !when_safe), batch, &change);
             }
             self.apply(change);
         }
@@ -535,7 +563,7 @@ impl Mds {
     }
 
     /// The batch that must be safe before this is answered: it has what another client changed.
-    fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer) -> Option<u64> {
+    fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer, changes: &[Change]) -> Option<u64> {
         let mut inos: BTreeSet<Ino> = call.inos().collect();
         match answer {
             FsAnswer::Node { node, .. } => {
@@ -544,14 +572,19 @@ impl Mds {
             FsAnswer::Listed { entries, .. } => inos.extend(entries.iter().map(|listed| listed.node.inode.ino)),
             FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
         }
+        for change in changes {
+            if let Change::Set { dir, entry, .. } = change {
+                inos.extend([*dir, entry.ino()]);
+            }
+        }
         let others = inos.iter().filter_map(|ino| self.fresh.get(ino)).filter(|(who, _)| *who != Some(client));
         others.map(|(_, batch)| *batch).max()
     }
 
-    fn note_fresh(&mut self, client: ClientId, batch: u64, change: &Change) {
+    fn note_fresh(&mut self, client: Option<ClientId>, batch: u64, change: &Change) {
         let mut note = |ino: Ino| {
             let before = self.fresh.get(&ino).map(|(who, _)| *who);
-            let who = Some(client).filter(|client| before.is_none_or(|before| before == Some(*client)));
+            let who = client.filter(|client| before.is_none_or(|before| before == Some(*client)));
             self.fresh.insert(ino, (who, batch));
         };
         match change {
@@ -620,6 +653,7 @@ impl Mds {
         self.journal.on_appended();
         let safe = self.journal.safe();
         self.fresh.retain(|_, (_, batch)| *batch >= safe);
+        self.settling.retain(|_, batch| *batch >= safe);
         for (client, session) in &mut self.sessions {
             if before <= session.since && session.since < safe {
                 let again = self.expected.contains(client);

@@ -18,10 +18,11 @@ use nacre_client::{MetaDone, MetaWatchId, Metadata, ObjectCluster, Service};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Name, Rank, Time};
 use nacre_wire::Message;
-use nacre_wire::fs::FsHolder;
+use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::PREFIX;
+use nacre_wire::fs::{FsHolder, FsKey};
 use nacre_wire::msg::fs::{FsAway, FsSession, FsWelcome};
-use nacre_wire::msg::meta::MetaSpan;
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaSpan, MetaTarget};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct ServerConfig {
     pub delay: Duration,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
+    /// What bounds it.
+    pub limits: MdsLimits,
 }
 
 /// What it does as the holder of a rank.
@@ -102,8 +105,12 @@ impl Server {
                 }
             }
             Input::Stopping => {
+                // The next one has not to wait for the lease; this one says nothing any more.
                 if let Stage::Holder(tenure) = &self.stage {
-                    // The next one has not to wait for the lease; this one says nothing any more.
+                    if tenure.mds.is_idle() {
+                        // Nothing of it is under way: no one has to be fenced.
+                        let _ = metadata.submit(self.now, tenure.forget(&self.config.me));
+                    }
                     tenure.lease.revoke(self.now, metadata);
                     self.stage = Stage::Ended;
                 }
@@ -121,7 +128,7 @@ impl Server {
             pool: settings.pool,
             layout: settings.layout,
             unix_ms_at_zero: self.config.unix_ms_at_zero,
-            limits: MdsLimits::default(),
+            limits: self.config.limits,
         };
         self.stage = Stage::Holder(Box::new(Tenure {
             file_system,
@@ -138,6 +145,17 @@ impl Server {
     fn end(&mut self, why: String, out: &mut Vec<Output>) {
         self.stage = Stage::Ended;
         out.push(Output::Halt { why });
+    }
+}
+
+/// What it is waiting for, for people who look for the reason.
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.stage {
+            Stage::Standby(claim) => write!(f, "{claim:?}"),
+            Stage::Holder(tenure) => write!(f, "{:?}, {} wait, {:?}", tenure.lease, tenure.inbox.len(), tenure.mds),
+            Stage::Ended => f.write_str("ended"),
+        }
     }
 }
 
@@ -193,6 +211,17 @@ impl Service for Server {
 }
 
 impl Tenure {
+    /// The rank is as if no one had ever had it.
+    fn forget(&self, me: &FsHolder) -> MetaCall {
+        let (rank, last) = (FsKey::Rank(self.rank).of(&self.file_system), FsKey::Last(self.rank).of(&self.file_system));
+        let target = MetaTarget::Value { value: me.to_bytes().into() };
+        let delete = |key: Name| MetaOp::Delete { span: MetaSpan::Key { key } };
+        MetaCall::Transact {
+            compares: vec![MetaCompare { key: last.clone(), target, relation: MetaRelation::Equal {} }],
+            then: vec![delete(rank), delete(last)],
+            otherwise: Vec::new(),
+        }
+    }
     /// A turn; why it has ended, if it has.
     fn on_turn(
         &mut self,
@@ -226,12 +255,13 @@ impl Tenure {
                     Say::Welcome { again } => Message::FsWelcome(FsWelcome { again }),
                     Say::Reply(reply) => Message::FsReply(reply),
                     Say::Safe(safe) => Message::FsSafe(safe),
+                    Say::Evicted(evicted) => Message::FsEvicted(evicted),
                 };
                 Output::Send { to: Entity::Client(client), message, before }
             }));
             let long_gone = |_: &ClientId, since: &mut Time| now.since(*since) >= CLIENT_GONE;
             for (client, _) in self.gone.extract_if(.., long_gone) {
-                self.mds.on_leave(client);
+                self.mds.evict(client);
             }
         }
         match self.mds.ended() {
@@ -265,7 +295,7 @@ impl Tenure {
 
     fn begin(&mut self, client: ClientId, session: &FsSession) {
         let opens: Vec<_> = session.opens.iter().map(|open| (open.ino, open.times)).collect();
-        self.mds.on_session(client, session.instance, &opens);
+        self.mds.on_session(client, session.instance, session.known, &opens);
     }
 
     fn next_deadline(&self) -> Time {

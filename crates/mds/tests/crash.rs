@@ -1,8 +1,8 @@
 //! Servers that die at any moment, and clients that send again what was not safe.
 
-use crate::model::{Kind, Model};
 use crate::objects::{Objects, config, small};
 use crate::rig::{Dice, make_call};
+use nacre_history::posix::{Kind, Model};
 use nacre_mds::mds::{Mds, MdsConfig, Say, data_name, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, PoolId, Time};
 use nacre_wire::fs::{FileKind, Stamp, name_hash};
@@ -145,7 +145,7 @@ impl Client {
         }
     }
     fn on_reply(&mut self, reply: FsReply) {
-        let FsReply { number, safe, stamp, answer } = reply;
+        let FsReply { number, safe, stamp, place, answer } = reply;
         if let Some(before) = self.answers.get(&number) {
             // What is left of data that was cut off is nothing that programs see.
             let seen = |answer: &FsAnswer| {
@@ -184,7 +184,14 @@ impl Client {
             self.answers.insert(number, answer);
             if !safe {
                 let made = made.unwrap_or(Ino::TOP);
-                self.early.insert(number, FsRequest { again: Some(FsAgain { stamp, made }), ..request });
+                self.early.insert(
+                    number,
+                    FsRequest {
+                        again: Some(FsAgain { stamp, made }),
+                        place: place.or(request.place.clone()),
+                        ..request
+                    },
+                );
             }
         }
         if safe {
@@ -233,13 +240,17 @@ impl World {
             match say {
                 Say::Welcome { .. } => client.welcome = true,
                 Say::Reply(reply) => client.on_reply(reply),
+                Say::Evicted(evicted) => panic!("{evicted:?}"),
                 Say::Safe(safe) => safe.numbers.iter().for_each(|number| drop(client.early.remove(number))),
             }
         }
         for (ino, size) in self.clients.iter_mut().flat_map(|client| std::mem::take(&mut client.grown)) {
             for number in 0..size.div_ceil(4096) {
                 let data = vec![7; 4096.min(size - number * 4096) as usize];
-                self.objects.all.insert(data_key(ino, number), crate::objects::Object { data, ..Default::default() });
+                self.objects
+                    .memory
+                    .all
+                    .insert(data_key(ino, number), nacre_conformance::memory::Object { data, ..Default::default() });
                 self.written += 1;
             }
         }
@@ -270,27 +281,26 @@ impl World {
             }
             client.welcome = false;
             let (id, instance) = (client.id, client.instance);
-            self.mds.on_session(id, instance, &[]);
+            self.mds.on_session(id, instance, false, &[]);
         }
         self.until("it knows its clients", |world| world.clients.iter().all(|client| client.welcome || client.dead));
         // What is not safe comes again, in order, all at once.
         for client in self.clients.iter().filter(|client| !client.dead) {
-            let asked = client.asked.as_ref().map(|(request, _)| request);
-            for request in client.early.values().chain(asked) {
-                let again = request.again.or(Some(FsAgain::default()));
-                let request = FsRequest { again, safe_below: client.safe_below(), ..request.clone() };
-                self.mds.on_request(client.id, request);
-            }
+            let again = |request: &FsRequest| FsRequest { safe_below: client.safe_below(), ..request.clone() };
+            client.early.values().for_each(|request| self.mds.on_request(client.id, again(request)));
             self.mds.on_caught_up(client.id);
+            if let Some((request, _)) = &client.asked {
+                self.mds.on_request(client.id, again(request));
+            }
         }
     }
     fn run(&mut self, steps: usize, crash_one_in: usize) {
         for client in &self.clients {
-            self.mds.on_session(client.id, client.instance, &[]);
+            self.mds.on_session(client.id, client.instance, false, &[]);
         }
         self.until("live", |world| world.mds.is_live());
         for client in &self.clients {
-            self.mds.on_session(client.id, client.instance, &[]);
+            self.mds.on_session(client.id, client.instance, false, &[]);
         }
         for _ in 0..steps {
             for client in
@@ -324,7 +334,7 @@ impl World {
             let mut client = Client::new(reader.0);
             client.welcome = false;
             self.clients.push(client);
-            self.mds.on_session(reader, Instance(1), &[]);
+            self.mds.on_session(reader, Instance(1), false, &[]);
             self.until("a reader", |world| world.clients.last().expect("it").welcome);
         }
         let mut after = 0;
@@ -425,7 +435,7 @@ fn a_server_with_little_memory_and_a_short_journal_loses_nothing() {
         let mut world = World::with(seed, 3, small(seed));
         world.run(400, [15, 60, 200][seed as usize % 3]);
         crashes += world.crashes;
-        let objects = world.objects.all.keys().filter(|(_, id)| id.name.to_string().starts_with("journal.0."));
+        let objects = world.objects.memory.all.keys().filter(|(_, id)| id.name.to_string().starts_with("journal.0."));
         longest = longest.max(objects.count() as u64);
         for at in 0..3 {
             let mut expected = Vec::new();
@@ -481,7 +491,7 @@ fn a_client_that_dies_with_its_server_loses_no_more_than_what_was_early() {
         let mut found = Vec::new();
         world.dump(dir, "", &mut found);
         let found = sorted(found);
-        let matches = |nodes: &Vec<crate::model::Node>| {
+        let matches = |nodes: &Vec<nacre_history::posix::Node>| {
             let mut expected = Vec::new();
             dump_model(&Model { nodes: nodes.clone() }, 0, "", &mut expected);
             sorted(expected) == found
@@ -512,7 +522,8 @@ fn data_that_belongs_to_nothing_is_removed() {
         written += world.written;
         for (ino, size, gone) in files {
             for number in 0..8 {
-                let left = world.objects.all.get(&data_key(ino, number)).map_or(0, |object| object.data.len() as u64);
+                let left =
+                    world.objects.memory.all.get(&data_key(ino, number)).map_or(0, |object| object.data.len() as u64);
                 let expected = if gone { 0 } else { size.saturating_sub(number * 4096).min(4096) };
                 assert_eq!(left, expected, "seed {seed}: {ino} {number}, gone: {gone}");
             }
@@ -552,12 +563,12 @@ fn data_that_belongs_to_nothing_is_removed() {
     ask(&mut world, size(12_288));
     let key = |number| data_key(ino, number);
     for number in 0..3 {
-        let object = crate::objects::Object { data: vec![7; 4096], ..Default::default() };
-        world.objects.all.insert(key(number), object);
+        let object = nacre_conformance::memory::Object { data: vec![7; 4096], ..Default::default() };
+        world.objects.memory.all.insert(key(number), object);
     }
     ask(&mut world, size(5_000));
     ask(&mut world, size(12_288));
     let left: Vec<Option<usize>> =
-        (0..3).map(|n| world.objects.all.get(&key(n)).map(|object| object.data.len())).collect();
+        (0..3).map(|n| world.objects.memory.all.get(&key(n)).map(|object| object.data.len())).collect();
     assert_eq!(left, [Some(4096), Some(904), None], "it grows when what was cut off is gone");
 }

@@ -1,7 +1,6 @@
 //! The namespace of one rank, against a model of POSIX.
 
 mod crash;
-mod model;
 mod objects;
 mod posix;
 mod rig;

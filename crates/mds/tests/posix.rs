@@ -1,7 +1,7 @@
 //! Histories of random requests, and what they must not come to.
 
-use crate::model::{Kind, Model};
 use crate::rig::{Dice, Rig};
+use nacre_history::posix::{Kind, Model};
 use nacre_mds::evaluate::stale_to;
 use nacre_types::{Ino, Name};
 use nacre_wire::fs::{Entry, FileKind};
@@ -192,6 +192,7 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
         ino: Ino::given(crate::rig::RANK, rig.serial),
         layout: crate::rig::LAYOUT,
         is_open: &|_| false,
+        is_settling: &|_| false,
     };
     assert_eq!(evaluate(&rig.tree, &call, &setting), Verdict::Busy(file));
     rig.resize(file, 5).expect("still smaller");

@@ -66,6 +66,7 @@ impl Rig {
             ino: Ino::given(RANK, self.serial),
             layout: LAYOUT,
             is_open: &is_open,
+            is_settling: &|_| false,
         };
         let outcome = match evaluate(&self.tree, call, &setting) {
             Verdict::Done(outcome) => outcome,

@@ -40,7 +40,7 @@ impl Two {
     }
     fn come(&mut self) {
         for client in [ANNA, BERT] {
-            self.mds.on_session(client, Instance(1), &[]);
+            self.mds.on_session(client, Instance(1), false, &[]);
         }
         self.settle();
     }
@@ -152,10 +152,9 @@ fn no_two_holders_tell_one_number() {
         other => panic!("{other:?}"),
     };
     let again = |two: &mut Two, client, again, name| {
-        two.mds.on_request(
-            client,
-            FsRequest { number: 1, safe_below: 1, again: Some(again), place: None, call: make(name) },
-        );
+        two.mds.on_request(client, FsRequest { number: 1, safe_below: 1, again, place: None, call: make(name) });
+        two.mds.on_caught_up(ANNA);
+        two.mds.on_caught_up(BERT);
         // Until it is answered: the append that makes it safe is under way then, and not done.
         for _ in 0..20 {
             two.turn();
@@ -166,12 +165,12 @@ fn no_two_holders_tell_one_number() {
         }
     };
     take_over(&mut two);
-    again(&mut two, ANNA, FsAgain::default(), "a");
+    again(&mut two, ANNA, None, "a");
     let (told, stamp) = (made(&two, ANNA), two.reply(ANNA, 1).expect("early").stamp);
     assert!(!two.reply(ANNA, 1).expect("early").safe);
     take_over(&mut two);
-    again(&mut two, BERT, FsAgain::default(), "b");
-    again(&mut two, ANNA, FsAgain { stamp, made: told }, "a");
+    again(&mut two, BERT, None, "b");
+    again(&mut two, ANNA, Some(FsAgain { stamp, made: told }), "a");
     two.settle();
     assert_eq!(made(&two, ANNA), told);
     assert_ne!(made(&two, BERT), told);
@@ -187,7 +186,7 @@ fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
     two.said.clear();
     two.mds = Mds::open(config());
     two.settle();
-    two.mds.on_session(BERT, Instance(1), &[]);
+    two.mds.on_session(BERT, Instance(1), false, &[]);
     two.mds.on_caught_up(BERT);
     two.ask(BERT, 1, make("x"));
     two.settle();
@@ -226,8 +225,8 @@ fn an_open_file_outlives_its_names_and_its_server() {
     two.objects.crash(0);
     two.mds = Mds::open(config());
     two.settle();
-    two.mds.on_session(ANNA, Instance(1), &[(ino, 1)]);
-    two.mds.on_session(BERT, Instance(1), &[]);
+    two.mds.on_session(ANNA, Instance(1), false, &[(ino, 1)]);
+    two.mds.on_session(BERT, Instance(1), false, &[]);
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
     two.settle();

@@ -16,6 +16,7 @@ use crate::locks::Lock;
 use crate::net;
 use crate::reactor::{NodeParts, Reactor};
 use nacre_client::{ClientConfig, Served};
+use nacre_mds::mds::MdsLimits;
 use nacre_mds::server::{Server, ServerConfig};
 use nacre_types::{ClientId, Entity, Time};
 use nacre_wire::fs::FsHolder;
@@ -85,7 +86,7 @@ impl Servers {
         let address = listener.as_ref().map_or_else(Address::default, |(_, address)| address.clone());
         let me = FsHolder { client: id.0, instance: config.instance, address, name: self.name.as_str().into() };
         let delay = DELAY * u32::try_from(holders).unwrap_or(u32::MAX);
-        let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero });
+        let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero, limits: MdsLimits::default() });
         let role = AnyRole::Mds(Box::new(Served::new(server, config, clock::now())));
         let entity = Entity::Client(id);
         let name = crate::cluster::ADMIN.into();

@@ -70,16 +70,18 @@ fn end(dir: &Path, these: &[Holder], max: Duration, stopped: &mut Vec<Stopped>) 
     Ok(())
 }
 
-/// Stops the daemons' processes of a folder, OSDs first. None running is no error.
+/// Stops the daemons' processes of a folder: servers of file systems, OSDs, monitors. None running is no error.
 ///
 /// # Errors
 /// [`StartError`].
 pub fn stop_daemons(dir: &Path, max: Duration) -> Result<Vec<Stopped>, StartError> {
     let mut stopped = Vec::new();
-    let is_mon = |holder: &Holder| matches!(&holder.part, Part::Daemon(who) if who.starts_with("mon."));
+    let is_a = |holder: &Holder, kind: &str| matches!(&holder.part, Part::Daemon(who) if who.starts_with(kind));
     let all = locks::holders(dir)?;
     let daemons: Vec<Holder> = all.into_iter().filter(|holder| matches!(holder.part, Part::Daemon(_))).collect();
-    let (mons, osds): (Vec<Holder>, Vec<Holder>) = daemons.into_iter().partition(is_mon);
+    let (servers, others): (Vec<Holder>, Vec<Holder>) = daemons.into_iter().partition(|one| is_a(one, "mds."));
+    let (mons, osds): (Vec<Holder>, Vec<Holder>) = others.into_iter().partition(|one| is_a(one, "mon."));
+    end(dir, &servers, max, &mut stopped)?;
     end(dir, &osds, max, &mut stopped)?;
     end(dir, &mons, max, &mut stopped)?;
     Ok(stopped)

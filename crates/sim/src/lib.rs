@@ -33,6 +33,7 @@ pub mod disk;
 pub mod early;
 mod faults;
 pub mod fencing;
+pub mod files;
 pub mod filling;
 pub mod hangs;
 mod health;

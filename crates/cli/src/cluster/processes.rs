@@ -1,9 +1,9 @@
 //! `up --processes`: every daemon a process of its own; this one starts, watches and stops them.
 //!
 //! ```text
-//!  keeper ──starts──▶ nacre mon run, nacre osd run, …     output: DIR/run/osd.2.log
+//!  keeper ──starts──▶ nacre mon run, nacre osd run, nacre mds run     output: DIR/run/osd.2.log
 //!     │◀── one ends: said, the others go on; `nacre osd run` by hand brings it back
-//!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the folder, OSDs first
+//!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the folder, monitors last
 //! ```
 //! The daemons are in process groups of their own, so that Ctrl-C reaches the keeper only and they
 //! end in order. They do not depend on it: when it is killed they go on, and `nacre down` finds
@@ -23,6 +23,9 @@ use std::time::Duration;
 
 /// How long daemons may take to end; each drains what it has in hand for two seconds at most.
 pub const STOP: Duration = Duration::from_secs(20);
+
+/// Servers of file systems: one that serves, and one that waits to take over.
+const SERVERS: u32 = 2;
 
 /// The daemons' processes, and the right to be the only one who starts them.
 pub struct Keeper {
@@ -62,8 +65,9 @@ impl Keeper {
             untold: Vec::new(),
             _lock: lock,
         };
-        for (who, _) in &all {
-            if let Err(why) = keeper.spawn(who) {
+        let servers = (0..SERVERS).map(|id| format!("mds.{id}"));
+        for who in all.into_iter().map(|(who, _)| who).chain(servers) {
+            if let Err(why) = keeper.spawn(&who) {
                 let _ = keeper.end();
                 return Err(why);
             }
@@ -76,7 +80,7 @@ impl Keeper {
     }
 
     fn spawn(&mut self, who: &str) -> Result<()> {
-        let (kind, id) = who.split_once('.').expect("mon.0 or osd.0");
+        let (kind, id) = who.split_once('.').expect("mon.0, osd.0 or mds.0");
         let log = open_log(&self.log_of(who))?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args([kind, "run", "--id", id, "--config"]).arg(self.dir.join(FILE_NAME));

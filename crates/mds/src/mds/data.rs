@@ -12,7 +12,9 @@ impl Mds {
         loop {
             let is_ready = |ino: Ino| {
                 let inode = self.tree.inode(ino);
+                // As long as that it has no name, or was cut off, could be lost, its data stays.
                 inode.is_some_and(|inode| inode.links > 0 || !self.opens.contains_key(&ino))
+                    && !self.fresh.contains_key(&ino)
             };
             let Some(ino) = self.removing.next(is_ready) else { return };
             let Some(inode) = self.tree.inode(ino) else { continue };
@@ -39,7 +41,8 @@ impl Mds {
     fn removed(&mut self, ino: Ino) {
         let Some(removed) = self.removing.end(ino) else { return };
         let Some(changes) = crate::removing::conclude(&self.tree, ino, removed, self.config.rank) else { return };
-        self.journal.push(&changes, None);
+        let batch = self.journal.push(&changes, None);
+        self.settling.insert(ino, batch);
         for change in changes {
             self.apply(change);
         }

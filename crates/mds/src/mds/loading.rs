@@ -20,9 +20,22 @@ pub(super) struct Places {
     hints: BTreeMap<Ino, (Ino, Name)>,
     /// By directories' backpointers; forgotten once they were followed.
     parents: BTreeMap<Ino, (Ino, Name)>,
+    /// Backpointers that were wrong when they were followed.
+    doubted: BTreeMap<Ino, (Ino, Name)>,
     asked: BTreeSet<Ino>,
     /// There is no directory of this number.
     nowhere: BTreeSet<Ino>,
+}
+
+impl Places {
+    fn told(&self, ino: Ino) -> Option<(Ino, Name)> {
+        self.hints.get(&ino).or_else(|| self.parents.get(&ino)).cloned()
+    }
+    fn forget(&mut self, ino: Ino) {
+        if self.hints.remove(&ino).is_none() {
+            self.parents.remove(&ino);
+        }
+    }
 }
 
 impl Mds {
@@ -35,6 +48,7 @@ impl Mds {
     /// No request waits.
     pub(super) fn forget_hints(&mut self) {
         self.places.hints.clear();
+        self.places.doubted.clear();
     }
 
     /// Begins to read what is missing.
@@ -46,12 +60,20 @@ impl Mds {
     }
 
     fn seek_fragment(&mut self, dir: Ino, frag: Frag) -> Result<(), u16> {
+        self.climb(dir, frag, &mut BTreeSet::new())
+    }
+    fn seek_inode(&mut self, ino: Ino) -> Result<(), u16> {
+        self.climb_to(ino, &mut BTreeSet::new())
+    }
+
+    /// Reads a fragment, or first what is above it. `seen` is what was passed on the way up: places that lead
+    /// in a circle are old, or a client's invention.
+    fn climb(&mut self, dir: Ino, frag: Frag, seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
         if self.lost.contains(&(dir, frag)) {
             return Err(EIO);
         }
-        // The way up first.
         if !dir.is_hidden() && self.tree.inode(dir).is_none() {
-            return self.seek_inode(dir);
+            return self.climb_to(dir, seen);
         }
         debug_assert!(self.tree.head(dir, frag).is_none(), "{dir} {frag} is in memory");
         if self.overlay.is_all(dir, frag) {
@@ -62,36 +84,41 @@ impl Mds {
         Ok(())
     }
 
-    fn seek_inode(&mut self, ino: Ino) -> Result<(), u16> {
+    /// Reads the fragment that an inode's entry is in.
+    fn climb_to(&mut self, ino: Ino, seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
         if ino == Ino::ROOT {
-            return self.seek_fragment(Ino::TOP, Frag::WHOLE);
+            return self.climb(Ino::TOP, Frag::WHOLE, seen);
+        }
+        if !seen.insert(ino) {
+            seen.iter().for_each(|ino| self.places.forget(*ino));
+            return Err(ESTALE);
         }
         if let Some((dir, frag)) = self.overlay.place(ino) {
             if self.tree.head(dir, frag).is_none() {
-                return self.seek_fragment(dir, frag);
+                return self.climb(dir, frag, seen);
             }
             // It went from there later in the journal.
             self.overlay.forget_place(ino, (dir, frag));
         }
-        let told = self.places.hints.get(&ino).or_else(|| self.places.parents.get(&ino)).cloned();
-        let Some((dir, name)) = told else { return self.seek_parent(ino) };
+        let Some((dir, name)) = self.places.told(ino) else { return self.seek_parent(ino) };
         if !dir.is_hidden() && self.tree.inode(dir).is_none() {
-            return self.seek_inode(dir);
+            return self.climb_to(dir, seen);
         }
         match self.tree.find(dir, &name) {
-            Found::Unknown(frag) => self.seek_fragment(dir, frag),
-            Found::Entry(Entry::Reference { ino: same, home, .. }) if *same == ino => {
-                let links = Ino::links(Rank(*home));
-                if self.tree.head(links, Frag::WHOLE).is_some() {
-                    return Err(ESTALE);
-                }
-                self.seek_fragment(links, Frag::WHOLE)
+            Found::Unknown(frag) => self.climb(dir, frag, seen),
+            Found::Entry(Entry::Reference { ino: same, home, .. })
+                if *same == ino && self.tree.head(Ino::links(Rank(*home)), Frag::WHOLE).is_none() =>
+            {
+                self.climb(Ino::links(Rank(*home)), Frag::WHOLE, seen)
             }
             Found::Entry(_) | Found::Nothing => {
-                // It was there, and is no more.
-                let hint = self.places.hints.remove(&ino).is_some();
-                let parent = !hint && self.places.parents.remove(&ino).is_some();
-                if parent { Err(ESTALE) } else { self.seek_parent(ino) }
+                // It was there, and is no more: where it says now. If that is the same, it is going.
+                self.places.forget(ino);
+                if self.places.doubted.insert(ino, (dir, name.clone())) == Some((dir, name)) {
+                    self.places.doubted.remove(&ino);
+                    return Err(ESTALE);
+                }
+                self.seek_parent(ino)
             }
         }
     }
@@ -152,6 +179,7 @@ impl Mds {
             }
             self.removing.see_entry(dir, entry, self.config.rank);
             self.places.parents.remove(&entry.ino());
+            self.places.doubted.remove(&entry.ino());
         }
         self.tree.load(dir, frag, head, entries);
         self.tree.touch(dir, self.turns);

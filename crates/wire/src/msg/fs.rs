@@ -3,7 +3,7 @@
 //! ```text
 //!  client ──FsSession──▶ server       once per connection: who it is, what it has open
 //!         ◀─FsWelcome, or FsAway──    its session outlives the server; or: look for the rank's holder again
-//!         ──FsRequest 3 again, …, FsCaughtUp──▶   what an earlier holder did not tell as safe
+//!         ──FsRequest 3 again, …, FsCaughtUp──▶   what an earlier holder answered, and did not tell as safe
 //!  client ──FsRequest 7──▶ server     changes what it has in memory
 //!         ◀─FsReply 7, early──        done; lost only if the server and this client die before it is safe
 //!         ◀─FsSafe [5, 6, 7]──        in the journal: the client forgets it
@@ -30,12 +30,14 @@ pub struct FsSession {
     pub file_system: Name,
     /// The rank that it takes the server for.
     pub rank: u16,
-    /// The client's life.
+    /// The session's life: a new one after [`FsEvicted`].
     pub instance: Instance,
+    /// This life has been welcomed by this server or one before it.
+    pub known: bool,
     /// What it has open.
     pub opens: Vec<FsOpens>,
 }
-wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, opens });
+wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, opens });
 
 /// A file that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,15 @@ pub struct FsAway {
 }
 wire_record!(FsAway version 1 compat 1 { why });
 
+/// The client did not come in time, and others went on without it: what it had not been told as safe is
+/// lost, or may have happened. It begins a new life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsEvicted {
+    /// The life that has ended.
+    pub instance: Instance,
+}
+wire_record!(FsEvicted version 1 compat 1 { instance });
+
 /// The client has sent again all that was not safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsCaughtUp {
@@ -87,7 +98,8 @@ pub struct FsRequest {
     pub number: u64,
     /// All requests below have safe answers.
     pub safe_below: u64,
-    /// It was sent to an earlier holder of the rank, too: it is done before all later ones of this client.
+    /// An earlier holder of the rank has answered it early: it is done before what was not answered, in the order in
+    /// which those arrive.
     pub again: Option<FsAgain>,
     /// Where the file was that the call names by number: for a server that does not know it.
     pub place: Option<FsPlace>,
@@ -106,10 +118,10 @@ pub struct FsPlace {
 }
 wire_record!(FsPlace version 1 compat 1 { dir, name });
 
-/// What an earlier holder of the rank answered early, if it did: its caller has seen it, so it stays.
+/// What an earlier holder of the rank answered early: its caller has seen it, so it stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsAgain {
-    /// [`FsReply::stamp`] of that answer; 0: there was none.
+    /// [`FsReply::stamp`] of that answer.
     pub stamp: Stamp,
     /// The number of what it made; [`Ino::TOP`]: nothing.
     pub made: Ino,
@@ -399,10 +411,12 @@ pub struct FsReply {
     pub safe: bool,
     /// The server's time when it did this.
     pub stamp: Stamp,
+    /// Where the file was that the call named by number, if it was changed: to be said if it is sent again.
+    pub place: Option<FsPlace>,
     /// What came of it.
     pub answer: FsAnswer,
 }
-wire_record!(FsReply version 1 compat 1 { number, safe, stamp, answer });
+wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, answer });
 
 /// Requests whose changes are in the journal now.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -202,4 +202,5 @@ messages! {
     85 v 1 compat 1 FsRequest(fs::FsRequest);
     86 v 1 compat 1 FsReply(fs::FsReply);
     87 v 1 compat 1 FsSafe(fs::FsSafe);
+    88 v 1 compat 1 FsEvicted(fs::FsEvicted);
 }

@@ -8,8 +8,8 @@ use nacre_wire::Message;
 use nacre_wire::fs::{Backpointer, Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsLeave, FsListed, FsNode, FsOpens, FsPlace, FsReply,
-    FsRequest, FsSafe, FsSession, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsLeave, FsListed, FsNode, FsOpens, FsPlace,
+    FsReply, FsRequest, FsSafe, FsSession, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,13 +117,14 @@ fn request() -> FsRequest {
     FsRequest { number: 8, safe_below: 6, again: Some(again()), place: Some(place()), call: make() }
 }
 fn reply() -> FsReply {
-    FsReply { number: 8, safe: true, stamp: Stamp(7), answer: FsAnswer::Node { node: node(), made: true } }
+    let answer = FsAnswer::Node { node: node(), made: true };
+    FsReply { number: 8, safe: true, stamp: Stamp(7), place: Some(place()), answer }
 }
 fn opens() -> FsOpens {
     FsOpens { ino: ino(), times: 3 }
 }
 fn session() -> FsSession {
-    FsSession { file_system: "home".into(), rank: 3, instance: Instance(2), opens: vec![opens()] }
+    FsSession { file_system: "home".into(), rank: 3, instance: Instance(2), known: true, opens: vec![opens()] }
 }
 fn settings() -> FsSettings {
     FsSettings { namespace: "home.1a2b".into(), pool: PoolId(1), layout: layout(), ranks: 2 }
@@ -150,6 +151,7 @@ pub fn messages() -> Vec<Message> {
         Message::FsRequest(request()),
         Message::FsReply(reply()),
         Message::FsSafe(safe()),
+        Message::FsEvicted(FsEvicted { instance: Instance(3) }),
     ]
 }
 
@@ -198,6 +200,7 @@ pub fn all() -> Vec<Sample> {
         value("fields FsListed", listed()),
         value("record FsReply v1", reply()),
         value("record FsSafe v1", safe()),
+        value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
     ];
     let (kind, home) = (FileKind::File {}, 2);
     all.extend(variants(

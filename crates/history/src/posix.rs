@@ -1,31 +1,48 @@
 //! What POSIX says of names, as simply as it can be said: nodes with counts of names, directories as maps.
+//!
+//! It is what a file system's answers are judged by, so it shares nothing with any.
 
 use std::collections::BTreeMap;
 
+/// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A file.
     File,
+    /// A directory.
     Directory,
+    /// A symbolic link.
     Symlink,
 }
 
-#[derive(Clone, Debug)]
+/// A file, directory or link.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
+    /// What it is.
     pub kind: Kind,
+    /// Names that it has.
     pub names: u32,
+    /// How often it is open.
     pub opens: u32,
+    /// Bytes.
     pub size: u64,
+    /// Of a directory: what its names stand for.
     pub entries: BTreeMap<String, usize>,
+    /// Of a directory: where it is.
     pub parent: usize,
+    /// Nothing leads to it any more.
     pub gone: bool,
 }
 
 /// Nodes by number; 0 is the root. A node that is gone stays in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
+    /// See above.
     pub nodes: Vec<Node>,
 }
 
-type Said<T> = Result<T, u16>;
+/// What POSIX says: done, or an error number (Linux').
+pub type Said<T> = Result<T, u16>;
 const ENOENT: u16 = 2;
 const EPERM: u16 = 1;
 const EEXIST: u16 = 17;
@@ -34,7 +51,15 @@ const EISDIR: u16 = 21;
 const EINVAL: u16 = 22;
 const ENOTEMPTY: u16 = 39;
 
+impl Default for Model {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Model {
+    /// A root with nothing in it.
+    #[must_use]
     pub fn new() -> Self {
         Self { nodes: vec![Self::node(Kind::Directory, 0)] }
     }
@@ -50,10 +75,18 @@ impl Model {
             _ => Err(ENOTDIR),
         }
     }
+    /// What a name stands for.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn lookup(&self, dir: usize, name: &str) -> Said<usize> {
         self.dir(dir)?;
         self.nodes[dir].entries.get(name).copied().ok_or(ENOENT)
     }
+    /// Something new.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn make(&mut self, dir: usize, name: &str, kind: Kind) -> Said<usize> {
         self.dir(dir)?;
         if self.nodes[dir].entries.contains_key(name) {
@@ -64,6 +97,10 @@ impl Model {
         self.nodes[dir].entries.insert(name.to_owned(), id);
         Ok(id)
     }
+    /// Another name for a file.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn link(&mut self, id: usize, dir: usize, name: &str) -> Said<()> {
         if self.nodes[id].gone {
             return Err(ENOENT);
@@ -86,6 +123,10 @@ impl Model {
         // Data of a file is removed behind the scenes: until then its number is known.
         node.gone = node.names == 0 && node.opens == 0 && !(node.kind == Kind::File && node.size > 0);
     }
+    /// Takes a name of a file away.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn unlink(&mut self, dir: usize, name: &str) -> Said<()> {
         let id = self.lookup(dir, name)?;
         if self.nodes[id].kind == Kind::Directory {
@@ -95,6 +136,10 @@ impl Model {
         self.unname(id);
         Ok(())
     }
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn rmdir(&mut self, dir: usize, name: &str) -> Said<()> {
         let id = self.lookup(dir, name)?;
         if self.nodes[id].kind != Kind::Directory {
@@ -118,6 +163,10 @@ impl Model {
             below = self.nodes[below].parent;
         }
     }
+    /// Gives something another name, or each of two the other's.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn rename(&mut self, from: (usize, &str), to: (usize, &str), no_replace: bool, exchange: bool) -> Said<()> {
         self.dir(from.0)?;
         self.dir(to.0)?;
@@ -159,6 +208,10 @@ impl Model {
         self.nodes[source].parent = to.0;
         Ok(())
     }
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn open(&mut self, id: usize) -> Said<()> {
         let node = &mut self.nodes[id];
         match (node.gone, node.kind) {
@@ -170,6 +223,10 @@ impl Model {
             _ => Err(EINVAL),
         }
     }
+    /// Sets a file's size.
+    ///
+    /// # Errors
+    /// What POSIX says.
     pub fn resize(&mut self, id: usize, size: u64) -> Said<()> {
         let node = &mut self.nodes[id];
         match (node.gone, node.kind) {

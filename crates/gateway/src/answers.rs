@@ -1,0 +1,74 @@
+//! What came of a call, as the reply wants it. An answer of another kind than the question's is a bug somewhere below:
+//! its caller is told of an input/output error.
+
+use bytes::Bytes;
+use fuser::Errno;
+use nacre_fs::{Given, Outcome};
+use nacre_wire::msg::fs::{FsAnswer, FsListed, FsNode};
+
+/// The answer of a call of names and attributes.
+fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
+    match outcome {
+        Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => Err(Errno::from_i32(i32::from(errno))),
+        Ok(Given::Answer(answer)) => Ok(answer),
+        Ok(Given::Data(_) | Given::Done) => Err(Errno::EIO),
+    }
+}
+
+/// An inode.
+pub fn node(outcome: Outcome) -> Result<FsNode, Errno> {
+    if let FsAnswer::Node { node, .. } = answer(outcome)? { Ok(node) } else { Err(Errno::EIO) }
+}
+
+/// That it was done; what else the answer says is of no interest.
+pub fn done(outcome: Outcome) -> Result<(), Errno> {
+    match outcome {
+        Ok(Given::Done) => Ok(()),
+        other => answer(other).map(|_| ()),
+    }
+}
+
+/// A page of a listing, and whether it is the last one.
+pub fn listed(outcome: Outcome) -> Result<(Vec<FsListed>, bool), Errno> {
+    if let FsAnswer::Listed { entries, end } = answer(outcome)? { Ok((entries, end)) } else { Err(Errno::EIO) }
+}
+
+/// Bytes and files.
+pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
+    if let FsAnswer::Room { bytes, files } = answer(outcome)? { Ok((bytes, files)) } else { Err(Errno::EIO) }
+}
+
+/// What was read, in one piece: the kernel takes it as one.
+pub fn data(outcome: Outcome) -> Result<Bytes, Errno> {
+    match outcome {
+        Ok(Given::Data(mut pieces)) if pieces.len() == 1 => Ok(pieces.swap_remove(0)),
+        Ok(Given::Data(pieces)) => Ok(pieces.concat().into()),
+        Ok(_) => Err(Errno::EIO),
+        Err(errno) => Err(Errno::from_i32(i32::from(errno))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_wire::fs::{Inode, Stamp};
+
+    #[test]
+    fn an_error_number_is_passed_on_and_an_answer_to_another_question_is_none() {
+        let found = FsNode { inode: Inode::root(Stamp(3)), head: None };
+        let right = || Ok(Given::Answer(FsAnswer::Node { node: found.clone(), made: false }));
+        assert_eq!(node(right()), Ok(found.clone()));
+        assert_eq!(node(Err(2)), Err(Errno::ENOENT));
+        assert_eq!(node(Ok(Given::Done)), Err(Errno::EIO));
+        assert_eq!(listed(right()).unwrap_err(), Errno::EIO);
+        assert_eq!((done(right()), done(Ok(Given::Done)), done(Err(39))), (Ok(()), Ok(()), Err(Errno::ENOTEMPTY)));
+        assert_eq!(room(Ok(Given::Answer(FsAnswer::Room { bytes: 5, files: 6 }))), Ok((5, 6)));
+    }
+
+    #[test]
+    fn pieces_of_data_become_one() {
+        assert_eq!(data(Ok(Given::Data(vec![]))), Ok(Bytes::new()));
+        assert_eq!(data(Ok(Given::Data(vec!["ab".into()]))), Ok("ab".into()));
+        assert_eq!(data(Ok(Given::Data(vec!["ab".into(), "".into(), "c".into()]))), Ok("abc".into()));
+    }
+}

@@ -1,0 +1,187 @@
+//! Requests as calls, as far as they take thought.
+
+use bytes::Bytes;
+use fuser::{Errno, RenameFlags, TimeOrNow};
+use nacre_types::{Ino, Name};
+use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::msg::fs::{FsCall, FsChanges, rename_flag};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+/// The permissions in `st_mode`.
+const PERMISSIONS: u32 = 0o7777;
+/// The kind in `st_mode`.
+const KIND: u32 = 0o170_000;
+
+/// A name as it came.
+pub fn name(name: &OsStr) -> Name {
+    Name::copy(name.as_bytes())
+}
+
+/// The low twelve bits of `st_mode`.
+fn permissions(mode: u32) -> u16 {
+    u16::try_from(mode & PERMISSIONS).expect("twelve bits")
+}
+
+/// What `mknod` is to make.
+pub fn kind(mode: u32) -> Result<FileKind, Errno> {
+    match mode & KIND {
+        // POSIX leaves it open what no kind is; Linux makes a file.
+        0 | 0o100_000 => Ok(FileKind::File {}),
+        0o010_000 => Ok(FileKind::Fifo {}),
+        0o020_000 => Ok(FileKind::CharDevice {}),
+        0o060_000 => Ok(FileKind::BlockDevice {}),
+        0o140_000 => Ok(FileKind::Socket {}),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// What is to be made, beside its place.
+#[derive(Debug)]
+pub struct New {
+    /// What.
+    pub kind: FileKind,
+    /// `st_mode`; the kernel has taken the mask off (we do not ask it to leave that to us).
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// Of a symbolic link.
+    pub target: Bytes,
+    /// Of a device: the kernel's 32 bits, kept as they are.
+    pub device: u32,
+}
+
+impl New {
+    /// One without a target or a device's number.
+    pub fn plain(kind: FileKind, mode: u32, owner: (u32, u32)) -> Self {
+        Self { kind, mode, owner, target: Bytes::new(), device: 0 }
+    }
+
+    /// The call that makes it. It fails if the name is taken; that is right for `create` without `O_EXCL`, too: see
+    /// [`taken`].
+    pub fn call(self, dir: Ino, name: Name, open: bool) -> FsCall {
+        let (uid, gid) = self.owner;
+        FsCall::Make {
+            dir,
+            name,
+            kind: self.kind,
+            mode: permissions(self.mode),
+            uid,
+            gid,
+            target: self.target,
+            device: u64::from(self.device),
+            exclusive: true,
+            open,
+        }
+    }
+}
+
+/// The error of a `create` that failed.
+///
+/// The kernel asks for one if the name was not there a moment ago, and takes for granted that the file is new: it
+/// neither asks whether the caller may open it, nor truncates it. If another client made it in between, it must come
+/// again by the way of a file that is there: after `ESTALE` it looks the path up once more. Only `O_EXCL` wants to know.
+pub fn taken(why: Errno, flags: i32) -> Errno {
+    let exclusive = flags.cast_unsigned() & rustix::fs::OFlags::EXCL.bits() != 0;
+    if why == Errno::EEXIST && !exclusive { Errno::ESTALE } else { why }
+}
+
+/// Bits of a rename that servers know.
+pub fn rename_flags(flags: RenameFlags) -> Result<u8, Errno> {
+    let known = rename_flag::NO_REPLACE | rename_flag::EXCHANGE;
+    u8::try_from(flags.bits()).ok().filter(|flags| flags & !known == 0).ok_or(Errno::EINVAL)
+}
+
+/// What `setattr` may bring.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// `st_mode`.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<TimeOrNow>,
+    /// Last change of data.
+    pub mtime: Option<TimeOrNow>,
+}
+
+impl Wanted {
+    /// As a server wants it: what is now, its clock says.
+    pub fn changes(self) -> FsChanges {
+        FsChanges {
+            mode: self.mode.map(permissions),
+            uid: self.uid,
+            gid: self.gid,
+            size: self.size,
+            atime: self.atime.map(moment),
+            mtime: self.mtime.map(moment),
+        }
+    }
+}
+
+fn moment(time: TimeOrNow) -> Option<Stamp> {
+    match time {
+        TimeOrNow::Now => None,
+        TimeOrNow::SpecificTime(time) => Some(crate::attr::stamp(time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn a_kind_is_in_the_mode() {
+        assert_eq!(kind(0o100_644), Ok(FileKind::File {}));
+        assert_eq!(kind(0o644), Ok(FileKind::File {}));
+        assert_eq!(kind(0o020_600), Ok(FileKind::CharDevice {}));
+        assert_eq!(kind(0o060_600), Ok(FileKind::BlockDevice {}));
+        assert_eq!(kind(0o010_600), Ok(FileKind::Fifo {}));
+        assert_eq!(kind(0o140_600), Ok(FileKind::Socket {}));
+        // Directories and links have requests of their own.
+        assert_eq!((kind(0o040_755), kind(0o120_777)), (Err(Errno::EINVAL), Err(Errno::EINVAL)));
+    }
+
+    #[test]
+    fn a_device_is_made_with_the_kernels_number_and_the_modes_low_bits() {
+        let new = New { device: 0xffe0_0103, ..New::plain(FileKind::CharDevice {}, 0o026_640, (1, 2)) };
+        let FsCall::Make { mode, uid, gid, device, exclusive, open, .. } = new.call(Ino(5), Name::from("x"), false)
+        else {
+            panic!("it makes something");
+        };
+        assert_eq!((mode, uid, gid, device, exclusive, open), (0o6640, 1, 2, 0xffe0_0103, true, false));
+    }
+
+    #[test]
+    fn a_file_that_another_client_made_meanwhile_is_looked_up_again() {
+        let (exclusive, plain) = (0o301, 0o1101);
+        assert_eq!(taken(Errno::EEXIST, plain), Errno::ESTALE);
+        assert_eq!(taken(Errno::EEXIST, exclusive), Errno::EEXIST);
+        assert_eq!(taken(Errno::ENOENT, plain), Errno::ENOENT);
+    }
+
+    #[test]
+    fn renames_of_other_kinds_are_refused() {
+        let bits = RenameFlags::from_bits_retain;
+        assert_eq!([0, 1, 2, 3].map(|flags| rename_flags(bits(flags))), [Ok(0), Ok(1), Ok(2), Ok(3)]);
+        assert_eq!([4, 5, 257].map(|flags| rename_flags(bits(flags))), [Err(Errno::EINVAL); 3]);
+    }
+
+    #[test]
+    fn changes_are_those_that_came() {
+        assert_eq!(Wanted::default().changes(), FsChanges::default());
+        let before = TimeOrNow::SpecificTime(UNIX_EPOCH + Duration::new(1, 5));
+        let wanted =
+            Wanted { mode: Some(0o104_755), atime: Some(TimeOrNow::Now), mtime: Some(before), ..Wanted::default() };
+        let changes = wanted.changes();
+        assert_eq!(
+            (changes.mode, changes.atime, changes.mtime),
+            (Some(0o4755), Some(None), Some(Some(Stamp(1_000_000_005))))
+        );
+    }
+}

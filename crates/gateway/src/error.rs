@@ -1,0 +1,123 @@
+//! What can go wrong with a mount, in sentences that say what to do.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a file system is not mounted; or, at its end, what is not known to be safe.
+#[derive(Debug)]
+pub enum MountError {
+    /// The kernel has no FUSE, or does not show it here.
+    NoDevice,
+    /// The device may not be opened.
+    DeviceDenied,
+    /// There is nothing to mount on.
+    Missing {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// What is there is no directory.
+    NotDirectory {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// A mount is there whose process has ended.
+    Dead {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The directory cannot be looked at.
+    Unusable {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// Users may not mount with `allow_other` here.
+    OthersDenied,
+    /// The file system does not tell its root.
+    NoRoot {
+        /// The error number of POSIX.
+        errno: u16,
+    },
+    /// The kernel, or the program that mounts for users, refuses.
+    Refused {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// The mount does not go away.
+    NotUnmounted {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Serving it ended by an error.
+    Ended {
+        /// Why.
+        why: io::Error,
+    },
+    /// It is unmounted, but the last changes are not known to be durable.
+    NotSafe {
+        /// The error number of POSIX; `None`: no answer in time.
+        errno: Option<u16>,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDevice => write!(
+                f,
+                "this machine has no /dev/fuse: load the kernel module fuse, or give the container the device"
+            ),
+            Self::DeviceDenied => {
+                write!(f, "/dev/fuse may not be opened: give this user the right to, or the container the device")
+            }
+            Self::Missing { dir } => write!(f, "{0} does not exist: `mkdir {0}` makes it", dir.display()),
+            Self::NotDirectory { dir } => write!(f, "{} is no directory: name one to mount on", dir.display()),
+            Self::Dead { dir } => write!(
+                f,
+                "{0} has a mount whose process has ended: `umount -l {0}` takes it away (or `fusermount3 -uz {0}`)",
+                dir.display()
+            ),
+            Self::Unusable { dir, why } => write!(f, "{} cannot be mounted on: {why}", dir.display()),
+            Self::OthersDenied => write!(
+                f,
+                "users may not mount with allow_other here: the line user_allow_other in /etc/fuse.conf lets them"
+            ),
+            Self::NoRoot { errno } => {
+                write!(f, "the file system does not tell its root: {}", io::Error::from_raw_os_error(i32::from(*errno)))
+            }
+            Self::Refused { dir, why } => write!(f, "mounting on {}: {why}", dir.display()),
+            Self::NotUnmounted { dir, why } => {
+                write!(f, "{0} is still mounted: {why}; `umount -l {0}` takes it away", dir.display())
+            }
+            Self::Ended { why } => write!(f, "the mount ended: {why}"),
+            Self::NotSafe { errno: Some(errno), .. } => write!(
+                f,
+                "unmounted, but the last changes may be lost: {}",
+                io::Error::from_raw_os_error(i32::from(*errno))
+            ),
+            Self::NotSafe { errno: None, waited } => write!(
+                f,
+                "unmounted, but the last changes may be lost: the cluster did not answer within {} s",
+                waited.as_secs()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unusable { why, .. } | Self::Refused { why, .. } | Self::Ended { why } => Some(why),
+            _ => None,
+        }
+    }
+}

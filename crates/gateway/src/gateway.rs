@@ -1,0 +1,421 @@
+//! The kernel's requests: each becomes one call, and is replied to when that ends.
+//!
+//! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more: `lseek` for data and
+//! holes, `fallocate` and `copy_file_range` (refused, or copied by reading and writing), locks (kept by each kernel
+//! for itself), `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
+
+use crate::calls::{self, New, Wanted};
+use crate::listing::{self, Form};
+use crate::{answers, attr, xattr};
+use bytes::Bytes;
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use nacre_fs::{Ask, Outcome};
+use nacre_node::FileSystem;
+use nacre_types::Ino;
+use nacre_wire::fs::entry::NAME_MAX;
+use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::msg::fs::{FsCall, FsNode};
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel may use a name without asking: not at all, until a client's capabilities say more.
+const ENTRY_TTL: Duration = Duration::ZERO;
+/// The same for attributes.
+const ATTR_TTL: Duration = Duration::ZERO;
+/// A number is never given twice: an inode's generation says nothing.
+const GENERATION: Generation = Generation(0);
+/// Nothing is kept per open file.
+const HANDLE: FileHandle = FileHandle(0);
+
+/// Largest write in bytes, and what the kernel reads ahead at most.
+const IO_MAX: u32 = 1 << 20;
+/// Requests that no program waits for, such as reading ahead, in flight at once.
+const BACKGROUND_MAX: u16 = 64;
+
+/// Block size of `statfs`.
+const BLOCK: u32 = 4096;
+/// What `statfs` says is free: how much the cluster has left, servers tell with step 6 of docs/plan.md.
+const FREE_BYTES: u64 = 1 << 40;
+
+/// Whom requests are passed on to: a file system; in tests something smaller.
+pub trait Files: Send + Sync + 'static {
+    /// Begins a call, and has `answer` called at its end, on another thread or at once.
+    fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static);
+}
+
+impl Files for FileSystem {
+    fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        Self::ask(self, ask, answer);
+    }
+}
+
+/// See the module head.
+pub struct Gateway<F> {
+    files: F,
+    /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say that a kernel takes.
+    asks: [Arc<AtomicU32>; 2],
+    /// Dropped with this: the holder of its other end learns that the session has ended.
+    _ended: Sender<Infallible>,
+}
+
+impl<F: Files> Gateway<F> {
+    /// One for a session; `ended` is dropped with it.
+    pub fn new(files: F, ended: Sender<Infallible>) -> Self {
+        Self { files, asks: [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes))), _ended: ended }
+    }
+
+    fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
+        self.files.ask(Ask::Names(call), then);
+    }
+    fn entry(&self, call: FsCall, reply: ReplyEntry) {
+        self.names(call, move |outcome| match answers::node(outcome) {
+            Ok(node) => reply.entry_with_ttls(&ATTR_TTL, &ENTRY_TTL, &attr::attr(&node), GENERATION),
+            Err(why) => reply.error(why),
+        });
+    }
+    fn attributes(&self, call: FsCall, reply: ReplyAttr) {
+        self.names(call, move |outcome| match answers::node(outcome) {
+            Ok(node) => reply.attr(&ATTR_TTL, &attr::attr(&node)),
+            Err(why) => reply.error(why),
+        });
+    }
+    fn empty(&self, ask: Ask, reply: ReplyEmpty) {
+        self.files.ask(ask, move |outcome| match answers::done(outcome) {
+            Ok(()) => reply.ok(),
+            Err(why) => reply.error(why),
+        });
+    }
+    fn xattrs(
+        &self,
+        ino: INodeNo,
+        reply: ReplyXattr,
+        give: impl FnOnce(&FsNode) -> Result<xattr::Given, Errno> + Send + 'static,
+    ) {
+        self.names(FsCall::Stat { ino: number(ino) }, move |outcome| {
+            match answers::node(outcome).and_then(|node| give(&node)) {
+                Ok(xattr::Given::Size(bytes)) => reply.size(bytes),
+                Ok(xattr::Given::Data(data)) => reply.data(&data),
+                Err(why) => reply.error(why),
+            }
+        });
+    }
+}
+
+fn number(ino: INodeNo) -> Ino {
+    Ino(ino.0)
+}
+
+fn owner(request: &Request) -> (u32, u32) {
+    (request.uid(), request.gid())
+}
+
+impl<F: Files> Filesystem for Gateway<F> {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            // Cached data goes when a file's size or time turns out to be another.
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+        ];
+        for flag in wanted {
+            // An older kernel does without.
+            let _ = config.add_capabilities(flag);
+        }
+        if let Err(most) = config.set_max_readahead(IO_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_write(IO_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(FsCall::Lookup { dir: number(parent), name: calls::name(name) }, reply);
+    }
+
+    /// Nothing is kept that could be forgotten.
+    fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
+
+    fn mknod(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, rdev: u32, reply: ReplyEntry) {
+        match calls::kind(mode) {
+            Ok(kind) => {
+                let new = New { device: rdev, ..New::plain(kind, mode, owner(by)) };
+                self.entry(new.call(number(parent), calls::name(name), false), reply);
+            }
+            Err(why) => reply.error(why),
+        }
+    }
+
+    fn mkdir(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        let new = New::plain(FileKind::Directory {}, mode, owner(by));
+        self.entry(new.call(number(parent), calls::name(name), false), reply);
+    }
+
+    fn symlink(&self, by: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
+        let new = New { target, ..New::plain(FileKind::Symlink {}, 0o777, owner(by)) };
+        self.entry(new.call(number(parent), calls::name(name), false), reply);
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(FsCall::Link { ino: number(ino), dir: number(parent), name: calls::name(name) }, reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let call = FsCall::Unlink { dir: number(parent), name: calls::name(name), directory: false };
+        self.empty(Ask::Names(call), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let call = FsCall::Unlink { dir: number(parent), name: calls::name(name), directory: true };
+        self.empty(Ask::Names(call), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to_parent: INodeNo,
+        to_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let flags = match calls::rename_flags(flags) {
+            Ok(flags) => flags,
+            Err(why) => return reply.error(why),
+        };
+        let (dir, to_dir) = (number(parent), number(to_parent));
+        let call = FsCall::Rename { dir, name: calls::name(name), to_dir, to_name: calls::name(to_name), flags };
+        self.empty(Ask::Names(call), reply);
+    }
+
+    // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(FsCall::Stat { ino: number(ino) }, reply);
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = Wanted { mode, uid, gid, size, atime, mtime }.changes();
+        self.attributes(FsCall::Set { ino: number(ino), changes }, reply);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.names(FsCall::Stat { ino: number(ino) }, move |outcome| match answers::node(outcome) {
+            Ok(FsNode { inode, .. }) => match (inode.kind, inode.rare) {
+                (FileKind::Symlink {}, Some(rare)) => reply.data(&rare.target),
+                _ => reply.error(Errno::EINVAL),
+            },
+            Err(why) => reply.error(why),
+        });
+    }
+
+    fn setxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
+        match xattr::check(name.as_bytes()).and_then(|()| xattr::fresh(flags)) {
+            Ok(fresh) => {
+                let value = Bytes::copy_from_slice(value);
+                let call = FsCall::SetXattr { ino: number(ino), name: calls::name(name), value, fresh };
+                self.empty(Ask::Names(call), reply);
+            }
+            Err(why) => reply.error(why),
+        }
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if let Err(why) = xattr::check(name.as_bytes()) {
+            return reply.error(why);
+        }
+        let name = calls::name(name);
+        self.xattrs(ino, reply, move |node| xattr::get(node, &name, size));
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.xattrs(ino, reply, move |node| xattr::list(node, size));
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match xattr::check(name.as_bytes()) {
+            Ok(()) => {
+                let call = FsCall::RemoveXattr { ino: number(ino), name: calls::name(name) };
+                self.empty(Ask::Names(call), reply);
+            }
+            Err(why) => reply.error(why),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.names(FsCall::StatFs {}, move |outcome| match answers::room(outcome) {
+            Ok((bytes, files)) => {
+                let (used, free) = (bytes.div_ceil(u64::from(BLOCK)), FREE_BYTES / u64::from(BLOCK));
+                // As many files as a rank has numbers for.
+                let numbers = Ino::SERIAL_END.max(files);
+                let names = u32::try_from(NAME_MAX).expect("255");
+                reply.statfs(used + free, free, free, numbers, numbers - files, BLOCK, names, BLOCK);
+            }
+            Err(why) => reply.error(why),
+        });
+    }
+
+    // ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The kernel drops what it has cached of the file (no `FOPEN_KEEP_CACHE`): another client may have written.
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.names(FsCall::Open { ino: number(ino) }, move |outcome| match answers::done(outcome) {
+            Ok(()) => reply.opened(HANDLE, FopenFlags::empty()),
+            Err(why) => reply.error(why),
+        });
+    }
+
+    fn create(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, flags: i32, reply: ReplyCreate) {
+        let new = New::plain(FileKind::File {}, mode, owner(by));
+        self.names(new.call(number(parent), calls::name(name), true), move |outcome| match answers::node(outcome) {
+            Ok(node) => reply.created(&ATTR_TTL, &attr::attr(&node), GENERATION, HANDLE, FopenFlags::empty()),
+            Err(why) => reply.error(calls::taken(why, flags)),
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.files.ask(Ask::Read { ino: number(ino), offset, length: size }, move |outcome| {
+            match answers::data(outcome) {
+                Ok(data) => reply.data(&data),
+                Err(why) => reply.error(why),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let length = u32::try_from(data.len()).expect("the kernel writes at most IO_MAX at once");
+        // The library reads the next request into the same memory.
+        let data = Bytes::copy_from_slice(data);
+        self.files.ask(Ask::Write { ino: number(ino), offset, data }, move |outcome| match answers::done(outcome) {
+            Ok(()) => reply.written(length),
+            Err(why) => reply.error(why),
+        });
+    }
+
+    /// `close` waits for nothing: data is durable when written. The kernel asks once, and no more after this.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// The client knows how far it has written.
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let call = FsCall::Close { ino: number(ino), size: 0, mtime: Stamp::default() };
+        self.empty(Ask::Names(call), reply);
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.empty(Ask::Sync { ino: Some(number(ino)) }, reply);
+    }
+
+    // ── directories ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(HANDLE, FopenFlags::empty());
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.empty(Ask::Sync { ino: Some(number(ino)) }, reply);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let (dir, hint) = (number(ino), Arc::clone(&self.asks[Form::Plain as usize]));
+        let asked = hint.load(Ordering::Relaxed);
+        let Some(call) = listing::call(dir, offset, asked) else { return reply.ok() };
+        self.names(call, move |outcome| match answers::listed(outcome) {
+            Ok((entries, end)) => {
+                let filled = listing::fill(dir, offset, (&entries, end), Form::Plain, |line| {
+                    reply.add(line.attr.ino, line.offset, line.attr.kind, OsStr::from_bytes(line.name))
+                });
+                hint.store(filled.next_ask(asked), Ordering::Relaxed);
+                reply.ok();
+            }
+            Err(why) => reply.error(why),
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let (dir, hint) = (number(ino), Arc::clone(&self.asks[Form::Plus as usize]));
+        let asked = hint.load(Ordering::Relaxed);
+        let Some(call) = listing::call(dir, offset, asked) else { return reply.ok() };
+        self.names(call, move |outcome| match answers::listed(outcome) {
+            Ok((entries, end)) => {
+                let filled = listing::fill(dir, offset, (&entries, end), Form::Plus, |line| {
+                    let name = OsStr::from_bytes(line.name);
+                    reply.add(line.attr.ino, line.offset, name, &ENTRY_TTL, &line.attr, GENERATION)
+                });
+                hint.store(filled.next_ask(asked), Ordering::Relaxed);
+                reply.ok();
+            }
+            Err(why) => reply.error(why),
+        });
+    }
+}

@@ -1,0 +1,271 @@
+//! The kernel of this machine on a file system in memory: the server's own evaluation of requests, without a cluster.
+//! It needs the right to mount; where that is missing, it says so and passes.
+
+use crate::error::MountError;
+use crate::gateway::Files;
+use crate::mount::{Mounted, mount_files};
+use crate::options::MountOptions;
+use bytes::Bytes;
+use nacre_fs::{Ask, Given, Outcome};
+use nacre_mds::evaluate::{Setting, Verdict, evaluate};
+use nacre_mds::tree::Tree;
+use nacre_types::{Frag, Ino, Name, PoolId, Rank};
+use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+const RANK: Rank = Rank(0);
+const LAYOUT: Layout = Layout { pool: PoolId(2), unit: 4 << 20, count: 1, object: 4 << 20 };
+
+struct State {
+    tree: Tree,
+    serial: u64,
+    now: i64,
+    opens: BTreeMap<Ino, u32>,
+    data: BTreeMap<Ino, Vec<u8>>,
+}
+
+impl State {
+    fn new() -> Self {
+        let mut tree = Tree::default();
+        let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
+        let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Head::default()) };
+        tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
+        for dir in [Ino::ROOT, Ino::links(RANK), Ino::strays(RANK)] {
+            tree.load(dir, Frag::WHOLE, Head::default(), Vec::new());
+        }
+        Self { tree, serial: Ino::SERIAL_MIN, now: 100, opens: BTreeMap::new(), data: BTreeMap::new() }
+    }
+
+    fn names(&mut self, call: &FsCall) -> Outcome {
+        self.now += 1;
+        let is_open = |ino| self.opens.get(&ino).is_some_and(|opens| *opens > 0);
+        let (now, ino) = (Stamp(self.now), Ino::given(RANK, self.serial));
+        let setting = Setting { rank: RANK, now, ino, layout: LAYOUT, is_settling: &|_| false, is_open: &is_open };
+        let Verdict::Done(outcome) = evaluate(&self.tree, call, &setting) else { return Err(116) };
+        self.serial += u64::from(outcome.took_ino);
+        for change in outcome.changes {
+            self.tree.apply(change);
+        }
+        if let Some((ino, opened)) = outcome.opened {
+            let opens = self.opens.entry(ino).or_default();
+            *opens = if opened { *opens + 1 } else { *opens - 1 };
+        }
+        match outcome.answer {
+            FsAnswer::Failed { errno } => Err(errno),
+            answer => Ok(Given::Answer(answer)),
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, length: u32) -> Vec<Bytes> {
+        let size = self.tree.inode(ino).map_or(0, |inode| inode.size);
+        let data = self.data.get(&ino).map_or(&[][..], Vec::as_slice);
+        let byte = |at: u64| data.get(usize::try_from(at).expect("small")).copied().unwrap_or(0);
+        let all: Vec<u8> = (offset..size.min(offset + u64::from(length))).map(byte).collect();
+        // In pieces, as objects give them.
+        all.chunks(1000).map(Bytes::copy_from_slice).collect()
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8]) -> Outcome {
+        let end = offset + bytes.len() as u64;
+        let data = self.data.entry(ino).or_default();
+        let begin = usize::try_from(offset).expect("small");
+        data.resize(data.len().max(begin + bytes.len()), 0);
+        data[begin..begin + bytes.len()].copy_from_slice(bytes);
+        if self.tree.inode(ino).is_some_and(|inode| inode.size < end) {
+            let changes = FsChanges { size: Some(end), ..FsChanges::default() };
+            return self.names(&FsCall::Set { ino, changes }).map(|_| Given::Done);
+        }
+        Ok(Given::Done)
+    }
+}
+
+#[derive(Clone)]
+struct Memory(Arc<Mutex<State>>);
+
+impl Files for Memory {
+    fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
+        let state = Arc::clone(&self.0);
+        // From another thread, as a client's.
+        std::thread::spawn(move || {
+            let outcome = {
+                let mut state = state.lock().expect("no panic");
+                match ask {
+                    Ask::Names(call) => state.names(&call),
+                    Ask::Read { ino, offset, length } => Ok(Given::Data(state.read(ino, offset, length))),
+                    Ask::Write { ino, offset, data } => state.write(ino, offset, &data),
+                    Ask::Sync { .. } => Ok(Given::Done),
+                }
+            };
+            answer(outcome);
+        });
+    }
+}
+
+/// A mount on a folder of its own, unless this machine does not let us.
+fn mounted(name: &str) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
+    let dir = std::env::temp_dir().join(format!("nacre-gateway-{name}-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("a folder");
+    let memory = Memory(Arc::new(Mutex::new(State::new())));
+    match mount_files(memory.clone(), &dir, &MountOptions::of("files")) {
+        Ok(mounted) => Some((mounted, memory, dir)),
+        Err(why @ (MountError::NoDevice | MountError::DeviceDenied | MountError::Refused { .. })) => {
+            println!("no mount here, so nothing was tested: {why}");
+            fs::remove_dir(dir).expect("ours");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+fn end(mounted: Mounted<Memory>, dir: &Path) {
+    mounted.unmount().expect("ours");
+    assert!(mounted.wait_for(Duration::from_secs(10)), "nothing is open");
+    mounted.finish().expect("all is safe");
+    fs::remove_dir(dir).expect("it is empty, and not mounted");
+}
+
+#[test]
+fn files_are_made_read_renamed_and_removed() {
+    let Some((mounted, _, dir)) = mounted("files") else { return };
+    let path = |name: &str| dir.join(name);
+    fs::create_dir(path("d")).expect("made");
+    let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    fs::write(path("d/a"), &bytes).expect("written");
+    assert!(fs::read(path("d/a")).expect("read") == bytes);
+    let meta = fs::metadata(path("d/a")).expect("there");
+    assert_eq!((meta.size(), meta.blocks(), meta.nlink()), (300_000, 586, 1));
+    let parent = fs::metadata(path("d")).expect("there");
+    assert_eq!((parent.nlink(), fs::metadata(&dir).expect("there").nlink()), (2, 3));
+    assert!(parent.size() == 1 && parent.is_dir());
+
+    fs::hard_link(path("d/a"), path("b")).expect("linked");
+    assert_eq!(fs::metadata(path("b")).expect("there").nlink(), 2);
+    fs::rename(path("b"), path("d/c")).expect("renamed");
+    assert_eq!(fs::metadata(path("b")).expect_err("gone").kind(), ErrorKind::NotFound);
+    symlink("d/c", path("s")).expect("made");
+    assert_eq!(fs::read_link(path("s")).expect("a link"), Path::new("d/c"));
+    assert_eq!(fs::metadata(path("s")).expect("it leads there").size(), 300_000);
+
+    // Open without a name.
+    let mut open = fs::File::options().read(true).write(true).open(path("d/c")).expect("opened");
+    fs::remove_file(path("d/a")).expect("removed");
+    fs::remove_file(path("d/c")).expect("removed");
+    open.seek(SeekFrom::Start(299_999)).expect("a place");
+    open.write_all(b"xyz").expect("written");
+    open.sync_all().expect("safe");
+    let mut tail = [0; 3];
+    open.read_exact_at(&mut tail, 299_999).expect("read");
+    assert_eq!(&tail, b"xyz");
+    drop(open);
+    assert_eq!(fs::remove_dir(&dir).expect_err("it is mounted").kind(), ErrorKind::ResourceBusy);
+    fs::remove_dir(path("d")).expect("empty");
+    fs::remove_file(path("s")).expect("removed");
+    assert_eq!(fs::read_dir(&dir).expect("readable").count(), 0);
+    end(mounted, &dir);
+}
+
+#[test]
+fn attributes_go_through_the_kernel_and_back() {
+    let Some((mounted, memory, dir)) = mounted("attributes") else { return };
+    let path = dir.join("f");
+    let file = fs::File::create_new(&path).expect("made");
+    assert_eq!(fs::File::create_new(&path).expect_err("it is there").kind(), ErrorKind::AlreadyExists);
+    for nanos in [0, 1, -1, 1_500_000_000, -1_200_000_000, -3_000_000_000, i64::MAX, i64::MIN + 1_000_000_000] {
+        let apart = Duration::from_nanos(nanos.unsigned_abs());
+        let time = if nanos < 0 { UNIX_EPOCH - apart } else { UNIX_EPOCH + apart };
+        file.set_times(fs::FileTimes::new().set_modified(time)).expect("set");
+        let meta = fs::metadata(&path).expect("there");
+        assert_eq!(
+            (meta.mtime(), meta.mtime_nsec()),
+            (nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000))
+        );
+        let ino = Ino(meta.ino());
+        let kept = memory.0.lock().expect("no panic").tree.inode(ino).map(|inode| inode.mtime);
+        assert_eq!(kept, Some(Stamp(nanos)));
+    }
+    file.set_permissions(fs::Permissions::from_mode(0o640)).expect("set");
+    assert_eq!(fs::metadata(&path).expect("there").mode(), 0o100_640);
+    file.set_len(5000).expect("longer");
+    assert_eq!(fs::read(&path).expect("read"), [0; 5000]);
+
+    use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, makedev, mknodat, renameat_with};
+    let device = makedev(4095, 0xf_ffff);
+    match mknodat(CWD, dir.join("dev"), FileType::CharacterDevice, Mode::RUSR, device) {
+        Ok(()) => {
+            let meta = fs::metadata(dir.join("dev")).expect("there");
+            assert!(meta.rdev() == device && meta.file_type().is_char_device());
+            let why = renameat_with(CWD, dir.join("dev"), CWD, &path, RenameFlags::NOREPLACE).expect_err("it is there");
+            assert_eq!(why, rustix::io::Errno::EXIST);
+            renameat_with(CWD, dir.join("dev"), CWD, &path, RenameFlags::EXCHANGE).expect("exchanged");
+            assert_eq!(fs::metadata(dir.join("dev")).expect("there").size(), 5000);
+        }
+        Err(why) => println!("no device was made: {why}"),
+    }
+
+    let root = &dir;
+    rustix::fs::setxattr(root, "user.a", b"one", XattrFlags::CREATE).expect("set");
+    let why = rustix::fs::setxattr(root, "user.a", b"two", XattrFlags::CREATE).expect_err("it is there");
+    assert_eq!(why, rustix::io::Errno::EXIST);
+    let mut buffer = [0; 64];
+    assert_eq!(rustix::fs::getxattr(root, "user.a", &mut buffer), Ok(3));
+    assert_eq!(rustix::fs::getxattr(root, "user.b", &mut buffer), Err(rustix::io::Errno::NODATA));
+    assert_eq!(rustix::fs::listxattr(root, &mut buffer), Ok(7));
+    rustix::fs::removexattr(root, "user.a").expect("removed");
+    assert_eq!(rustix::fs::listxattr(root, &mut buffer), Ok(0));
+    let room = rustix::fs::statvfs(root).expect("told");
+    assert_eq!((room.f_namemax, room.f_bavail), (255, (1 << 40) / 4096));
+
+    drop(file);
+    for entry in fs::read_dir(&dir).expect("readable") {
+        fs::remove_file(entry.expect("readable").path()).expect("removed");
+    }
+    end(mounted, &dir);
+}
+
+/// Through pages and buffers, while they are removed, too.
+#[test]
+fn a_thousand_names_are_listed_each_once() {
+    let Some((mounted, _, dir)) = mounted("listing") else { return };
+    let mut names: Vec<String> = (0..1000).map(|n| format!("a name that is not so short {n}")).collect();
+    for name in &names {
+        fs::File::create_new(dir.join(name)).expect("made");
+    }
+    let mut seen: Vec<String> = fs::read_dir(&dir)
+        .expect("readable")
+        .map(|entry| entry.expect("readable").file_name().into_string().expect("a text"))
+        .collect();
+    seen.sort();
+    names.sort();
+    assert!(seen == names, "{} of {}", seen.len(), names.len());
+    for entry in fs::read_dir(&dir).expect("readable") {
+        fs::remove_file(entry.expect("readable").path()).expect("removed once");
+    }
+    assert_eq!(fs::read_dir(&dir).expect("readable").count(), 0);
+    end(mounted, &dir);
+}
+
+/// What stays on the folder after an unmount from outside is not ours.
+#[test]
+fn unmounting_from_outside_ends_it_and_touches_nothing_else() {
+    let Some((mounted, _, dir)) = mounted("outside") else { return };
+    let mut file = fs::File::create_new(dir.join("open")).expect("made");
+    if rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).is_err() {
+        println!("only root may unmount: not tested");
+        return;
+    }
+    assert!(!mounted.wait_for(Duration::from_millis(100)), "a file is open");
+    file.write_all(b"still").expect("the file can be used");
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).expect("a place");
+    drop(file.read_to_string(&mut text));
+    drop(file);
+    mounted.wait().expect("it has ended");
+    fs::remove_dir(&dir).expect("nothing is mounted there");
+}

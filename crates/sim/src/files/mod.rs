@@ -1,0 +1,37 @@
+//! File systems: servers and clients as they are, on objects and metadata as simple as they can be.
+//!
+//! ```text
+//!  programs ─▶ Fs ──messages──▶ Server      each with a clock of its own; any may die, stand still, be cut off
+//!              └──operations──▶ memory ◀──┘ objects: done once, later; nothing of one that is fenced
+//!              └──requests────▶ registry ◀┘ keys, leases, watches
+//! ```
+//! The substrate has its own simulation; here it does what it promises, as late as it may. What is
+//! judged is in `judge`: names by a model of POSIX in the order of the journal, which real time must agree with;
+//! data by what its only writer knows; and that every call ends.
+
+mod judge;
+mod programs;
+mod registry;
+mod view;
+mod world;
+
+pub use world::{Report, run};
+
+/// So many run in the tests.
+#[cfg(test)]
+const SEEDS: u64 = 40;
+
+#[cfg(test)]
+mod tests {
+    /// Seeds of file systems whose servers and clients die, stand still and are cut off.
+    #[test]
+    fn files_survive_their_servers() {
+        let (mut takeovers, mut own) = (0, 0);
+        for seed in 0..crate::files::SEEDS {
+            let report = super::run(seed, false);
+            takeovers += report.takeovers;
+            own += report.own;
+        }
+        assert!(takeovers > 100 && own > 1_000, "{takeovers} {own}");
+    }
+}

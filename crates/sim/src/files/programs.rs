@@ -1,0 +1,219 @@
+//! What runs on a client: one program that makes, moves and removes names which others use as well, and one that
+//! reads and writes a file of its own.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_fs::{Ask, CallId, Given, Outcome};
+use nacre_types::{Ino, Name};
+use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
+use std::collections::BTreeSet;
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Largest file of a program's own: several objects.
+const OWN_MAX: u64 = 30_000;
+/// What such files are known by.
+const OWN_MODE: u16 = 0o644;
+const EBADF: u16 = 9;
+
+/// What a client's programs have seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    dirs: BTreeSet<Ino>,
+    files: BTreeSet<Ino>,
+}
+
+impl Seen {
+    pub fn note(&mut self, answer: &FsAnswer) {
+        // What belongs to one program is left alone by others.
+        if let FsAnswer::Node { node, .. } = answer
+            && node.inode.mode != OWN_MODE
+        {
+            let ino = node.inode.ino;
+            let set = if node.inode.is_directory() { &mut self.dirs } else { &mut self.files };
+            set.insert(ino);
+            // Old ones are mostly gone.
+            if set.len() > 12 {
+                set.pop_first();
+            }
+        }
+    }
+    fn dir(&self, rng: &mut Rng) -> Ino {
+        let dirs: Vec<Ino> = std::iter::once(Ino::ROOT).chain(self.dirs.iter().copied()).collect();
+        *rng.pick(&dirs)
+    }
+    fn any(&self, rng: &mut Rng) -> Ino {
+        let all: Vec<Ino> = self.dirs.iter().chain(&self.files).copied().collect();
+        if all.is_empty() { Ino::ROOT } else { *rng.pick(&all) }
+    }
+}
+
+/// A call about names that others use as well.
+pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
+    let (dir, to_dir) = (seen.dir(rng), seen.dir(rng));
+    let name = |rng: &mut Rng| Name::from(*rng.pick(&NAMES));
+    let (name, to_name) = (name(rng), name(rng));
+    let make = |kind, exclusive| FsCall::Make {
+        dir,
+        name: name.clone(),
+        kind,
+        mode: 0o755,
+        uid: 1,
+        gid: 1,
+        target: Bytes::new(),
+        device: 0,
+        exclusive,
+        open: false,
+    };
+    Ask::Names(match rng.below(100) {
+        0..18 => make(FileKind::File {}, true),
+        18..24 => make(FileKind::File {}, false),
+        24..36 => make(FileKind::Directory {}, true),
+        36..40 => make(FileKind::Symlink {}, true),
+        40..46 => FsCall::Link { ino: seen.any(rng), dir, name },
+        46..58 => FsCall::Unlink { dir, name, directory: false },
+        58..63 => FsCall::Unlink { dir, name, directory: true },
+        63..78 => {
+            let flags = *rng.pick(&[0, 0, 0, rename_flag::NO_REPLACE, rename_flag::EXCHANGE]);
+            FsCall::Rename { dir, name, to_dir, to_name, flags }
+        }
+        78..82 => {
+            let changes = FsChanges { size: Some(rng.below(3) * 5000), ..FsChanges::default() };
+            FsCall::Set { ino: seen.any(rng), changes }
+        }
+        82..92 => FsCall::Lookup { dir, name },
+        92..96 => FsCall::List { dir, after: 0, bytes_max: 1 << 20 },
+        96..98 => FsCall::Stat { ino: seen.any(rng) },
+        _ => return Ask::Sync { ino: None },
+    })
+}
+
+/// A program with a file that only it writes: each read must be what it wrote.
+#[derive(Debug)]
+pub struct Own {
+    name: Name,
+    ino: Option<Ino>,
+    open: bool,
+    content: Vec<u8>,
+    /// What it asked last, and the content if it succeeds.
+    asked: Option<(CallId, Step, Vec<u8>)>,
+    next: u8,
+    /// What an earlier file's program had asked.
+    stale: Option<CallId>,
+    pub steps: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Create,
+    Write,
+    Read(u64, u64),
+    Resize,
+    Sync,
+    Stat,
+    Close,
+    Open,
+}
+
+impl Own {
+    pub fn new(name: &str) -> Self {
+        let name = Name::from(name);
+        Self { name, ino: None, open: false, content: Vec::new(), asked: None, next: 0, stale: None, steps: 0 }
+    }
+    pub const fn is_waiting(&self) -> bool {
+        self.asked.is_some() || self.stale.is_some()
+    }
+    /// What to ask next.
+    pub fn next(&mut self, rng: &mut Rng, begin: impl FnOnce(Ask) -> CallId) {
+        let mut content = self.content.clone();
+        let Some(ino) = self.ino else {
+            let name = self.name.clone();
+            let make = FsCall::Make {
+                dir: Ino::ROOT,
+                name,
+                kind: FileKind::File {},
+                mode: OWN_MODE,
+                uid: 1,
+                gid: 1,
+                target: Bytes::new(),
+                device: 0,
+                exclusive: true,
+                open: true,
+            };
+            self.asked = Some((begin(Ask::Names(make)), Step::Create, content));
+            return;
+        };
+        let close = FsCall::Close { ino, size: 0, mtime: Stamp::default() };
+        let (step, ask) = match rng.below(20) {
+            _ if !self.open => (Step::Open, Ask::Names(FsCall::Open { ino })),
+            0..8 => {
+                let (offset, length) = (rng.below(OWN_MAX), 1 + rng.below(9000));
+                self.next = self.next % 250 + 1;
+                let end = (offset + length) as usize;
+                content.resize(content.len().max(end), 0);
+                content[offset as usize..end].fill(self.next);
+                let data = Bytes::from(vec![self.next; length as usize]);
+                (Step::Write, Ask::Write { ino, offset, data })
+            }
+            8..14 => {
+                let (offset, length) = (rng.below(OWN_MAX), rng.below(20_000));
+                (Step::Read(offset, length), Ask::Read { ino, offset, length: length as u32 })
+            }
+            14..16 => {
+                let size = rng.below(OWN_MAX);
+                content.resize(size as usize, 0);
+                let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+                (Step::Resize, Ask::Names(FsCall::Set { ino, changes }))
+            }
+            16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
+            17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
+            _ => (Step::Close, Ask::Names(close)),
+        };
+        self.asked = Some((begin(ask), step, content));
+    }
+    /// Its client was evicted: it begins anew, with another file.
+    pub fn begin_again(&mut self, name: &str) {
+        let asked = self.asked.take();
+        *self = Self { stale: asked.map(|(call, ..)| call), steps: self.steps, ..Self::new(name) };
+    }
+    /// Its call has ended.
+    ///
+    /// # Panics
+    /// If it is not what it must be.
+    pub fn on_ended(&mut self, call: CallId, outcome: &Outcome) -> bool {
+        if self.stale.take_if(|stale| *stale == call).is_some() {
+            return true;
+        }
+        let Some((_, step, content)) = self.asked.take_if(|(asked, ..)| *asked == call) else { return false };
+        self.steps += 1;
+        let given = match outcome {
+            Ok(given) => given,
+            Err(errno) => panic!("{}: {step:?} failed with {errno} ({EBADF}: it is not open)", self.name),
+        };
+        match (&step, given) {
+            (Step::Create, Given::Answer(FsAnswer::Node { node, made: true })) => {
+                (self.ino, self.open) = (Some(node.inode.ino), true);
+            }
+            (Step::Read(offset, length), Given::Data(parts)) => {
+                let read = parts.concat();
+                let from = content.len().min(*offset as usize);
+                let to = content.len().min((*offset + *length) as usize);
+                let same = read == content[from..to];
+                let at = read.iter().zip(&content[from..to]).position(|(one, other)| one != other);
+                assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
+            }
+            (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
+                assert_eq!(node.inode.size, content.len() as u64, "{}: its size", self.name);
+            }
+            (Step::Close, _) => self.open = false,
+            (Step::Open, Given::Answer(FsAnswer::Node { node, .. })) => {
+                assert_eq!(node.inode.size, content.len() as u64, "{}: its size when it is opened", self.name);
+                self.open = true;
+            }
+            (Step::Write | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
+            (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
+        }
+        self.content = content;
+        true
+    }
+}

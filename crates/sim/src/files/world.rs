@@ -1,0 +1,760 @@
+//! The nodes, the network between them, what goes wrong, and how long everything takes.
+
+use super::judge::Judge;
+use super::programs::{self, Own};
+use super::registry::Registry;
+use super::view::{Asked, Keys, Objects};
+use crate::rng::Rng;
+use crate::schedule::Schedule;
+use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Service, WatchNews};
+use nacre_conformance::memory::Memory;
+use nacre_fs::{Ask, Fs, FsConfig, State};
+use nacre_history::posix::Kind;
+use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
+use nacre_mds::server::{Server, ServerConfig};
+use nacre_role::{Input, Output};
+use nacre_types::{ClientId, Entity, Epoch, Ino, Instance, Name, PoolId, Rank, Time, Version};
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp};
+use nacre_wire::map::Address;
+use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
+use nacre_wire::{Message, Wire as _};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+/// After the faults everything must have been answered within so long.
+const HEALED: u64 = 120 * SECOND;
+/// And what was answered is safe after so long.
+const SETTLE: u64 = 10 * SECOND;
+const METADATA: PoolId = PoolId(1);
+const DATA: PoolId = PoolId(2);
+const NAME: &str = "home";
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Of everything that happened.
+    pub digest: u128,
+    /// Requests that servers were sent.
+    pub requests: u64,
+    /// Batches of the journal.
+    pub batches: u64,
+    /// Times a rank was taken.
+    pub takeovers: u64,
+    /// Clients that died, and clients that came too late.
+    pub deaths: u64,
+    /// See above.
+    pub evictions: u64,
+    /// Steps of programs with files of their own.
+    pub own: u64,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are few")]
+enum Role {
+    Server(Box<Server>),
+    Client { fs: Box<Fs>, own: Own, seen: programs::Seen, calls: BTreeSet<nacre_fs::CallId> },
+}
+
+struct Node {
+    id: ClientId,
+    role: Role,
+    objects: Objects,
+    keys: Keys,
+    inbox: VecDeque<Input>,
+    /// Its clock: ahead by so much, and wrong by so many parts in a million.
+    ahead: u64,
+    drift: i64,
+    /// It stands still until then.
+    still: u64,
+    wake: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Turn(ClientId),
+    Deliver { to: ClientId, conn: u64, input: Input },
+    Send { from: ClientId, to: ClientId, message: Message, before: Option<Time> },
+    Execute { who: ClientId, id: OpId, asked: Asked },
+    Ended { who: ClientId, completion: Completion },
+    Ask { who: ClientId, id: MetaId, call: MetaCall },
+    Answered { who: ClientId, done: MetaDone },
+    News { who: ClientId, watch: MetaWatchId, news: WatchNews },
+    Start(usize),
+    Broken { who: ClientId, peer: ClientId, absent: bool },
+    Fault,
+    Expire,
+    EndOfFaults,
+    EndOfWork,
+}
+
+struct World {
+    rng: Rng,
+    schedule: Schedule<Event>,
+    servers: usize,
+    slots: Vec<Option<ClientId>>,
+    nodes: BTreeMap<ClientId, Node>,
+    memory: Memory,
+    fenced: BTreeSet<ClientId>,
+    registry: Registry,
+    /// The registry has no majority until then.
+    minority_until: u64,
+    /// Objects are slow until then.
+    slow_until: u64,
+    conns: BTreeMap<(ClientId, ClientId), u64>,
+    /// No messages between these until then.
+    cuts: BTreeMap<(ClientId, ClientId), u64>,
+    /// What comes after what: messages of a pair, operations of a client on an object.
+    after: BTreeMap<(ClientId, Vec<u8>), u64>,
+    judge: Judge,
+    faults: bool,
+    works: bool,
+    limits: MdsLimits,
+    report: Report,
+    digest: xxhash_rust::xxh3::Xxh3,
+    next_life: u64,
+    next_conn: u64,
+    verbose: bool,
+}
+
+/// Runs a seed to its end.
+///
+/// # Panics
+/// With what was found.
+#[must_use]
+pub fn run(seed: u64, verbose: bool) -> Report {
+    let mut world = World::new(seed, verbose);
+    world.run();
+    world.finish()
+}
+
+fn layout() -> Layout {
+    Layout { pool: DATA, unit: 4096, count: 1, object: 8192 }
+}
+fn pair(one: ClientId, other: ClientId) -> (ClientId, ClientId) {
+    (one.min(other), one.max(other))
+}
+
+impl World {
+    fn new(seed: u64, verbose: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let (servers, clients) = (rng.between(1, 3) as usize, rng.between(2, 4) as usize);
+        let limits = MdsLimits {
+            journal_object_bytes: *rng.pick(&[400, 4_000, 100_000]),
+            journal_objects_max: rng.between(4, 12),
+            write_after: Duration::from_millis(*rng.pick(&[50, 500, 5_000])),
+            entries_max: *rng.pick(&[6, 20, 1_000]),
+        };
+        let mut memory = Memory::default();
+        let namespace = Name::from("home.1");
+        let config = MdsConfig {
+            rank: Rank(0),
+            namespace: namespace.clone(),
+            pool: METADATA,
+            layout: layout(),
+            unix_ms_at_zero: 1_000,
+            limits,
+        };
+        for operation in first_objects(&config, Stamp(1)) {
+            memory.perform(&operation).expect("it is new");
+        }
+        let mut registry = Registry::default();
+        let settings = FsSettings { namespace, pool: METADATA, layout: layout(), ranks: 1 };
+        let put = MetaOp::Put { key: FsKey::Settings.of(&NAME.into()), value: settings.to_bytes().into(), lease: 0 };
+        let made = MetaCall::Transact { compares: Vec::new(), then: vec![put], otherwise: Vec::new() };
+        assert!(registry.ask(0, made).is_ok());
+        registry.events.clear();
+        let mut world = Self {
+            rng,
+            schedule: Schedule::default(),
+            servers,
+            slots: vec![None; servers + clients],
+            nodes: BTreeMap::new(),
+            memory,
+            fenced: BTreeSet::new(),
+            registry,
+            minority_until: 0,
+            slow_until: 0,
+            conns: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            after: BTreeMap::new(),
+            judge: Judge::default(),
+            faults: true,
+            works: true,
+            limits,
+            report: Report::default(),
+            digest: xxhash_rust::xxh3::Xxh3::with_seed(0),
+            next_life: 1,
+            next_conn: 1,
+            verbose,
+        };
+        for slot in 0..servers + clients {
+            let at = world.rng.below(100 * MS);
+            world.schedule.push(at, Event::Start(slot));
+        }
+        world.schedule.push(SECOND, Event::Fault);
+        world.schedule.push(100 * MS, Event::Expire);
+        let faults = world.rng.between(5, 40) * SECOND;
+        world.schedule.push(faults, Event::EndOfFaults);
+        world.schedule.push(faults + 5 * SECOND, Event::EndOfWork);
+        world
+    }
+
+    fn note(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>12.6} {}", self.schedule.now as f64 / 1e9, text());
+        }
+    }
+
+    fn run(&mut self) {
+        let (mut limit, mut over) = (u64::MAX, None);
+        while let Some((number, event)) = self.schedule.pop() {
+            self.digest.update(&self.schedule.now.to_le_bytes());
+            self.digest.update(&number.to_le_bytes());
+            if matches!(event, Event::EndOfWork) {
+                limit = self.schedule.now + HEALED;
+            }
+            self.handle(event);
+            if !self.works && self.is_over() {
+                over.get_or_insert(self.schedule.now);
+            }
+            // What was answered early has time to become safe.
+            if over.is_some_and(|over| self.schedule.now > over + SETTLE) {
+                return;
+            }
+            assert!(self.schedule.now < limit, "not everything is answered: {}", self.open());
+        }
+    }
+    fn is_over(&self) -> bool {
+        self.slots.iter().all(|slot| {
+            slot.and_then(|id| self.nodes.get(&id)).is_some_and(|node| match &node.role {
+                Role::Server(_) => true,
+                Role::Client { calls, own, fs, .. } => {
+                    calls.is_empty() && !own.is_waiting() && fs.state() == State::Connected
+                }
+            })
+        })
+    }
+    fn open(&self) -> String {
+        let open = |(id, node): (&ClientId, &Node)| match &node.role {
+            Role::Server(server) => format!("{id} has {:?}: {server:?}", server.rank()),
+            Role::Client { fs, calls, own, .. } => {
+                format!("{id} {:?} waits for {calls:?}, own: {}", fs.state(), own.is_waiting())
+            }
+        };
+        self.nodes.iter().map(open).collect::<Vec<_>>().join("; ")
+    }
+
+    fn local(&self, node: &Node) -> Time {
+        let now = i128::from(self.schedule.now);
+        let wrong = now * i128::from(node.drift) / 1_000_000;
+        Time(u64::try_from(now + wrong).unwrap_or(0) + node.ahead)
+    }
+    fn wake_at(&mut self, id: ClientId, at: u64) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let at = at.max(self.schedule.now).max(node.still);
+        if at < node.wake {
+            node.wake = at;
+            self.schedule.push(at, Event::Turn(id));
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Turn(id) => self.turn(id),
+            Event::Deliver { to, conn, input } => {
+                let from = match &input {
+                    Input::Message { from: Entity::Client(from), .. } => *from,
+                    _ => unreachable!("messages only"),
+                };
+                if self.conns.get(&pair(from, to)) == Some(&conn) && self.nodes.contains_key(&to) {
+                    self.observe(from, to, &input);
+                    self.give(to, input);
+                }
+            }
+            Event::Send { from, to, message, before } => self.send(from, to, message, before),
+            Event::Execute { who, id, asked } => self.execute(who, id, asked),
+            Event::Ended { who, completion } => {
+                if let Some(node) = self.nodes.get_mut(&who) {
+                    node.objects.open -= 1;
+                    node.objects.ended.push(completion);
+                    self.wake_at(who, 0);
+                }
+            }
+            Event::Ask { who, id, call } => {
+                if self.schedule.now < self.minority_until {
+                    let at = self.minority_until + self.rng.below(20 * MS);
+                    return self.schedule.push(at, Event::Ask { who, id, call });
+                }
+                self.registry.expire(self.schedule.now);
+                let result: Result<MetaResult, _> = self.registry.ask(self.schedule.now, call);
+                let revision = self.registry.revision();
+                let done = MetaDone { id, revision, result };
+                let at = self.schedule.now + self.rng.between(MS / 10, 10 * MS);
+                self.schedule.push(at, Event::Answered { who, done });
+                self.tell_events();
+            }
+            Event::Answered { who, done } => {
+                if let Some(node) = self.nodes.get_mut(&who) {
+                    node.keys.ended.push(done);
+                    self.wake_at(who, 0);
+                }
+            }
+            Event::News { who, watch, news } => {
+                if let Some(node) = self.nodes.get_mut(&who) {
+                    node.keys.news.push((watch, news));
+                    self.wake_at(who, 0);
+                }
+            }
+            Event::Start(slot) => self.start(slot),
+            Event::Broken { who, peer, absent } => {
+                let peer = Entity::Client(peer);
+                self.give(who, if absent { Input::Absent(peer) } else { Input::Gone(peer) });
+            }
+            Event::Fault => self.fault(),
+            Event::Expire => {
+                if self.schedule.now >= self.minority_until {
+                    self.registry.expire(self.schedule.now);
+                    self.tell_events();
+                }
+                let at = self.schedule.now + 100 * MS;
+                self.schedule.push(at, Event::Expire);
+            }
+            Event::EndOfFaults => {
+                self.note(|| "faults end".to_owned());
+                self.faults = false;
+                self.cuts.clear();
+                self.minority_until = 0;
+                self.slow_until = 0;
+            }
+            Event::EndOfWork => self.works = false,
+        }
+    }
+
+    fn give(&mut self, to: ClientId, input: Input) {
+        if let Some(node) = self.nodes.get_mut(&to) {
+            node.inbox.push_back(input);
+            self.wake_at(to, 0);
+        }
+    }
+
+    /// Events of the registry, to all who watch, in order.
+    fn tell_events(&mut self) {
+        let events = std::mem::take(&mut self.registry.events);
+        if events.is_empty() {
+            return;
+        }
+        let through = self.registry.revision();
+        let watches: Vec<_> = self
+            .nodes
+            .iter()
+            .flat_map(|(who, node)| node.keys.watches.iter().map(move |(watch, span)| (*who, *watch, span.clone())))
+            .collect();
+        for (who, watch, span) in watches {
+            let events = events.iter().filter(|event| span.has(event.key())).cloned().collect();
+            let at = self.in_order(who, b"news", 30 * MS);
+            self.schedule.push(at, Event::News { who, watch, news: WatchNews::Events { events, through } });
+        }
+    }
+
+    /// A time at which something happens that must not overtake what was before it in its row.
+    fn in_order(&mut self, who: ClientId, row: &[u8], longest: u64) -> u64 {
+        let at = self.schedule.now + self.rng.between(MS / 20, longest);
+        let last = self.after.entry((who, row.to_vec())).or_default();
+        *last = at.max(*last + 1);
+        *last
+    }
+
+    // ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn turn(&mut self, id: ClientId) {
+        let now = self.schedule.now;
+        let Some(mut node) = self.nodes.remove(&id) else { return };
+        if node.wake > now || node.still > now {
+            if node.still > now && node.wake <= now {
+                node.wake = node.still;
+                self.schedule.push(node.still, Event::Turn(id));
+            }
+            self.nodes.insert(id, node);
+            return;
+        }
+        node.wake = u64::MAX;
+        let local = self.local(&node);
+        let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
+        inputs.push(Input::Tick);
+        let mut out = Vec::new();
+        if let Role::Client { fs, own, seen, calls } = &mut node.role {
+            let busy = self.rng.between(1, 4) as usize;
+            while self.works && calls.len() < busy && self.rng.below(3) > 0 {
+                calls.insert(fs.begin(programs::shared(&mut self.rng, seen)));
+            }
+            if self.works && !own.is_waiting() {
+                own.next(&mut self.rng, |ask: Ask| fs.begin(ask));
+            }
+        }
+        let (objects, keys) = (&mut node.objects, &mut node.keys);
+        let next = match &mut node.role {
+            Role::Server(server) => {
+                let before = server.rank().is_some();
+                server.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
+                self.report.takeovers += u64::from(!before && server.rank().is_some());
+                server.next_deadline()
+            }
+            Role::Client { fs, own, calls, .. } => {
+                let before = fs.evictions();
+                fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
+                if fs.evictions() != before {
+                    own.begin_again(&format!("own.{id}.{}", fs.evictions()));
+                    self.report.evictions += 1;
+                    self.judge.on_evicted(id);
+                }
+                let mut ended = Vec::new();
+                fs.ended(&mut ended);
+                for (call, outcome) in ended {
+                    if own.on_ended(call, &outcome) {
+                        self.report.own += 1;
+                    } else {
+                        assert!(calls.remove(&call), "{id}: a call ends once");
+                    }
+                }
+                let think = Time(local.0 + self.rng.between(MS, 50 * MS));
+                fs.next_deadline().min(if self.works { think } else { Time::MAX })
+            }
+        };
+        // By its own clock, which may be slow or fast.
+        if next != Time::MAX {
+            let wait = next.0.saturating_sub(local.0);
+            let at = now + wait + wait / 1000 + 1;
+            node.wake = at.max(now);
+            self.schedule.push(node.wake, Event::Turn(id));
+        }
+        let watched = std::mem::take(&mut node.keys.begun);
+        let begun = std::mem::take(&mut node.objects.begun);
+        self.nodes.insert(id, node);
+        // It may stand still between deciding and acting.
+        let late = if self.faults && self.rng.one_in(2_000) { self.rng.below(8 * SECOND) } else { 0 };
+        for (op, asked) in begun {
+            let row = match &asked {
+                Asked::Operation(operation) => operation.object.name.as_bytes().to_vec(),
+                Asked::Fence(..) => b"fence".to_vec(),
+            };
+            let longest = if now < self.slow_until { 2 * SECOND } else { 8 * MS };
+            let at = self.in_order(id, &row, longest + late);
+            self.schedule.push(at, Event::Execute { who: id, id: op, asked });
+        }
+        for (question, call) in watched {
+            let at = self.in_order(id, b"meta", 10 * MS + late);
+            self.schedule.push(at, Event::Ask { who: id, id: question, call });
+        }
+        for output in out {
+            match output {
+                Output::Send { to: Entity::Client(to), message, before } => {
+                    let at = now + late;
+                    self.schedule.push(at, Event::Send { from: id, to, message, before });
+                }
+                Output::Meet { .. } => {}
+                Output::Say(text) => self.note(|| format!("{id}: {text}")),
+                Output::Halt { why } => {
+                    self.note(|| format!("{id} halts: {why}"));
+                    self.kill(id);
+                    return;
+                }
+                other => panic!("no service wants {other:?}"),
+            }
+        }
+    }
+
+    fn send(&mut self, from: ClientId, to: ClientId, message: Message, before: Option<Time>) {
+        let Some(node) = self.nodes.get(&from) else { return };
+        if before.is_some_and(|before| self.local(node) >= before) {
+            return;
+        }
+        let is_client = matches!(node.role, Role::Client { .. });
+        let key = pair(from, to);
+        if !self.conns.contains_key(&key) {
+            // Servers do not dial.
+            if !is_client {
+                return;
+            }
+            let cut = self.cuts.get(&key).is_some_and(|until| *until > self.schedule.now);
+            if cut || !self.nodes.contains_key(&to) {
+                let at = self.schedule.now + self.rng.between(MS, 200 * MS);
+                return self.schedule.push(at, Event::Broken { who: from, peer: to, absent: !cut });
+            }
+            self.conns.insert(key, self.next_conn);
+            self.next_conn += 1;
+        }
+        let conn = self.conns[&key];
+        if let Message::FsRequest(request) = &message {
+            self.report.requests += 1;
+            self.judge.on_sent(self.schedule.now, from, request.number, &request.call);
+        }
+        let row = [b"to ".as_slice(), &to.0.to_le_bytes()].concat();
+        let at = self.in_order(from, &row, 5 * MS);
+        let input = Input::Message { from: Entity::Client(from), epoch: Epoch::NONE, message };
+        self.schedule.push(at, Event::Deliver { to, conn, input });
+    }
+
+    fn observe(&mut self, _: ClientId, to: ClientId, input: &Input) {
+        let Input::Message { message, .. } = input else { return };
+        match message {
+            Message::FsReply(reply) => {
+                self.note(|| format!("{to} is answered {reply:?}"));
+                let node = self.nodes.get_mut(&to).expect("it was just seen");
+                if let Role::Client { seen, .. } = &mut node.role {
+                    seen.note(&reply.answer);
+                }
+                self.judge.on_answered(self.schedule.now, to, reply.number, &reply.answer, reply.safe);
+            }
+            Message::FsSafe(safe) => self.judge.on_safe(to, &safe.numbers),
+            Message::FsRequest(request) => self.note(|| format!("{to} is asked {request:?}")),
+            _ => {}
+        }
+    }
+
+    fn execute(&mut self, who: ClientId, id: OpId, asked: Asked) {
+        let result = match asked {
+            _ if self.fenced.contains(&who) => Err(Failure::Refused(OpFailure::Fenced {})),
+            Asked::Fence(client) => {
+                self.fenced.insert(client);
+                Ok(Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() })
+            }
+            Asked::Operation(operation) => {
+                let done = self.memory.perform(&operation);
+                if operation.pool == DATA {
+                    self.note(|| format!("{who} {:?} of {}", operation.ops, operation.object.name));
+                }
+                let name = operation.object.name.to_string();
+                let appends =
+                    operation.ops.iter().any(|op| matches!(op, nacre_wire::msg::client::SubOp::Append { .. }));
+                if done.is_ok() && appends && name.starts_with("journal.") {
+                    self.note(|| format!("{who} appends to {name}"));
+                    self.judge.on_append(&operation.payload.concat());
+                }
+                done
+            }
+        };
+        let longest = if self.schedule.now < self.slow_until { SECOND } else { 8 * MS };
+        let at = self.in_order(who, b"done", longest);
+        self.schedule.push(at, Event::Ended { who, completion: Completion { id, result } });
+    }
+
+    // ── lives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn start(&mut self, slot: usize) {
+        let life = self.next_life;
+        self.next_life += 1;
+        let id = ClientId(life);
+        let instance = Instance(1);
+        let role = if slot < self.servers {
+            let me = FsHolder {
+                client: id.0,
+                instance,
+                address: Address(format!("sim:{life}")),
+                name: Name::from(&*format!("mds.{slot}")),
+            };
+            let config = ServerConfig { me, delay: Duration::ZERO, unix_ms_at_zero: 1_000, limits: self.limits };
+            Role::Server(Box::new(Server::new(config)))
+        } else {
+            let config = FsConfig { file_system: NAME.into(), instance, unix_ms_at_zero: 1_000 };
+            let own = Own::new(&format!("own.{life}"));
+            Role::Client { fs: Box::new(Fs::new(config)), own, seen: programs::Seen::default(), calls: BTreeSet::new() }
+        };
+        let node = Node {
+            id,
+            role,
+            objects: Objects::default(),
+            keys: Keys::default(),
+            inbox: VecDeque::new(),
+            ahead: self.rng.below(1000 * SECOND),
+            drift: self.rng.below(201) as i64 - 100,
+            still: 0,
+            wake: u64::MAX,
+        };
+        self.note(|| format!("{id} starts in {slot}"));
+        self.slots[slot] = Some(node.id);
+        self.nodes.insert(id, node);
+        self.wake_at(id, 0);
+    }
+
+    fn kill(&mut self, id: ClientId) {
+        self.nodes.remove(&id);
+        let slot = self.slots.iter().position(|slot| *slot == Some(id)).expect("each node has a slot");
+        self.slots[slot] = None;
+        let broken: Vec<_> = self.conns.keys().filter(|(one, other)| *one == id || *other == id).copied().collect();
+        for key in broken {
+            self.conns.remove(&key);
+            let other = if key.0 == id { key.1 } else { key.0 };
+            let at = self.schedule.now + self.rng.below(300 * MS);
+            self.schedule.push(at, Event::Broken { who: other, peer: id, absent: false });
+        }
+        let wait = if self.rng.one_in(3) { self.rng.below(10 * SECOND) } else { self.rng.below(SECOND) };
+        let at = self.schedule.now + wait;
+        self.schedule.push(at, Event::Start(slot));
+    }
+
+    fn fault(&mut self) {
+        if !self.faults {
+            return;
+        }
+        let now = self.schedule.now;
+        let at = now + self.rng.between(50 * MS, 3 * SECOND);
+        self.schedule.push(at, Event::Fault);
+        let slot = self.rng.below(self.slots.len() as u64) as usize;
+        let holder = (0..self.servers).find(|slot| {
+            let node = self.slots[*slot].and_then(|id| self.nodes.get(&id));
+            node.is_some_and(|node| matches!(&node.role, Role::Server(server) if server.rank().is_some()))
+        });
+        let what = self.rng.below(10);
+        match (what, holder) {
+            (0..3, Some(holder)) => self.kill(self.slots[holder].expect("it has the rank")),
+            (3, _) => {
+                if let Some(id) = self.slots[slot] {
+                    if slot >= self.servers {
+                        self.report.deaths += 1;
+                    }
+                    self.kill(id);
+                }
+            }
+            (4 | 5, _) => {
+                let slot = holder.filter(|_| self.rng.one_in(2)).unwrap_or(slot);
+                let still = now + self.rng.between(50 * MS, 8 * SECOND);
+                if let Some(node) = self.slots[slot].and_then(|id| self.nodes.get_mut(&id)) {
+                    node.still = still;
+                    let id = node.id;
+                    self.note(|| format!("{id} stands still"));
+                    self.wake_at(id, still);
+                }
+            }
+            (6 | 7, _) => {
+                let other = self.rng.below(self.slots.len() as u64) as usize;
+                if let (Some(one), Some(other)) = (self.slots[slot], self.slots[other]) {
+                    let key = pair(one, other);
+                    let until = now + self.rng.between(10 * MS, 10 * SECOND);
+                    self.cuts.insert(key, until);
+                    self.note(|| format!("{one} and {other} are cut off from each other"));
+                    if self.conns.remove(&key).is_some() {
+                        for (who, peer) in [(one, other), (other, one)] {
+                            let at = now + self.rng.below(SECOND);
+                            self.schedule.push(at, Event::Broken { who, peer, absent: false });
+                        }
+                    }
+                }
+            }
+            (8, _) => {
+                self.minority_until = now + self.rng.below(6 * SECOND);
+                self.registry.renew_all(self.minority_until);
+                self.note(|| "the registry has no majority".to_owned());
+            }
+            _ => self.slow_until = now + self.rng.below(5 * SECOND),
+        }
+    }
+
+    // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn finish(mut self) -> Report {
+        let lives: Vec<ClientId> = self.nodes.keys().copied().collect();
+        let (model, ids) = self.judge.check(&lives);
+        // What is in directories and journal together, read by one who was not there.
+        let shown = self.read_all();
+        let inos: BTreeMap<usize, Ino> = ids.iter().map(|(ino, id)| (*id, *ino)).collect();
+        let mut expected = Vec::new();
+        walk(&model, 0, "", &mut |path, id| {
+            let node = &model.nodes[id];
+            let size = if node.kind == Kind::File { node.size } else { 0 };
+            expected.push((path, inos.get(&id).copied(), size));
+        });
+        expected.sort();
+        assert_eq!(shown, expected, "what a new client sees");
+        self.report.batches = self.judge.batches;
+        self.report.digest = self.digest.digest128();
+        self.report
+    }
+
+    /// Everything, as a new client lists it.
+    fn read_all(&mut self) -> Vec<(String, Option<Ino>, u64)> {
+        use nacre_fs::Given;
+        use nacre_wire::msg::fs::{FsAnswer, FsCall};
+        self.start(self.slots.len() - 1);
+        let id = self.slots[self.slots.len() - 1].expect("just started");
+        let mut shown = Vec::new();
+        let mut dirs = vec![(Ino::ROOT, String::new())];
+        while let Some((dir, path)) = dirs.pop() {
+            let Role::Client { fs, .. } = &mut self.nodes.get_mut(&id).expect("it lives").role else { unreachable!() };
+            let call = fs.begin(Ask::Names(FsCall::List { dir, after: 0, bytes_max: 1 << 20 }));
+            self.wake_at(id, 0);
+            let limit = self.schedule.now + HEALED;
+            let entries = loop {
+                let (_, event) = self.schedule.pop().expect("clocks tick");
+                if let Event::Turn(who) = event
+                    && who == id
+                {
+                    // As `turn`, but the answer is ours.
+                    if let Some(outcome) = self.turn_of_reader(id, call) {
+                        match outcome {
+                            Ok(Given::Answer(FsAnswer::Listed { entries, end: true })) => break entries,
+                            other => panic!("{path}: {other:?}"),
+                        }
+                    }
+                } else {
+                    self.handle(event);
+                }
+                assert!(self.schedule.now < limit, "a new client is not answered: {}", self.open());
+            };
+            for listed in entries {
+                let inode = listed.node.inode;
+                let path = format!("{path}/{}", listed.name);
+                if inode.is_directory() {
+                    dirs.push((inode.ino, path.clone()));
+                }
+                shown.push((path, Some(inode.ino), if inode.is_file() { inode.size } else { 0 }));
+            }
+        }
+        shown.sort();
+        shown
+    }
+
+    fn turn_of_reader(&mut self, id: ClientId, call: nacre_fs::CallId) -> Option<nacre_fs::Outcome> {
+        if let Role::Client { calls, .. } = &mut self.nodes.get_mut(&id)?.role {
+            calls.insert(call);
+        }
+        let mut node = self.nodes.remove(&id)?;
+        let local = self.local(&node);
+        node.wake = u64::MAX;
+        let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
+        inputs.push(Input::Tick);
+        let (mut out, mut ended) = (Vec::new(), Vec::new());
+        let Role::Client { fs, calls, .. } = &mut node.role else { unreachable!("it is a client") };
+        fs.on_turn(local, &mut inputs.into_iter(), &mut node.objects, &mut node.keys, &mut out);
+        fs.ended(&mut ended);
+        let next = fs.next_deadline();
+        calls.clear();
+        if next != Time::MAX {
+            node.wake = self.schedule.now + next.0.saturating_sub(local.0) * 1001 / 1000 + 1;
+            self.schedule.push(node.wake, Event::Turn(id));
+        }
+        let asked = std::mem::take(&mut node.keys.begun);
+        self.nodes.insert(id, node);
+        for (question, call) in asked {
+            let at = self.in_order(id, b"meta", 10 * MS);
+            self.schedule.push(at, Event::Ask { who: id, id: question, call });
+        }
+        for output in out {
+            if let Output::Send { to: Entity::Client(to), message, before } = output {
+                self.send(id, to, message, before);
+            }
+        }
+        ended.into_iter().find(|(ended, _)| *ended == call).map(|(_, outcome)| outcome)
+    }
+}
+
+fn walk(model: &nacre_history::posix::Model, dir: usize, path: &str, each: &mut impl FnMut(String, usize)) {
+    for (name, id) in &model.nodes[dir].entries {
+        let path = format!("{path}/{name}");
+        each(path.clone(), *id);
+        if model.nodes[*id].kind == Kind::Directory {
+            walk(model, *id, &path, each);
+        }
+    }
+}
