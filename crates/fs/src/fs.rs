@@ -205,7 +205,7 @@ impl Fs {
             Message::FsWelcome(_) => self.session.on_welcome(self.now, out),
             Message::FsAway(_) => self.lose_server(),
             Message::FsReply(reply) => {
-                if let Some((number, call, answer)) = self.session.on_reply(self.now, reply, out) {
+                if let Some((number, call, answer)) = self.session.on_reply(reply) {
                     self.on_answer(number, &call, answer);
                 }
             }

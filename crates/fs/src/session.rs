@@ -23,8 +23,6 @@ use std::time::Duration;
 
 /// What was not answered, or is not safe yet, is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Of a number that the server knows nothing of, without a place.
-const ESTALE: u16 = 116;
 /// So is a greeting.
 const GREET_AGAIN: Duration = Duration::from_millis(500);
 
@@ -37,8 +35,6 @@ struct Sent {
     told: Option<(u64, FsAgain)>,
     /// Where its file was when it was made: all that came before has happened when it is done again.
     place: Option<FsPlace>,
-    /// The server was told that.
-    placed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +111,7 @@ impl Session {
     pub fn request(&mut self, now: Time, call: FsCall, place: Option<FsPlace>, out: &mut Vec<Output>) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.sent.insert(number, Sent { call, at: None, told: None, place, placed: false });
+        self.sent.insert(number, Sent { call, at: None, told: None, place });
         if let Stage::Open(server) = self.stage {
             self.send(now, server, number, out);
         }
@@ -174,28 +170,16 @@ impl Session {
         let safe_below = self.safe_below();
         let sent = self.sent.get_mut(&number).expect("it is kept until it is safe");
         let again = sent.told.map(|(_, again)| again);
-        // One that has the file in memory needs no place.
-        sent.placed |= sent.at.is_some();
         sent.at = Some(now);
         self.again_at = self.again_at.min(now + AGAIN);
-        let place = sent.place.clone().filter(|_| sent.placed);
-        let request = FsRequest { number, safe_below, again, place, call: sent.call.clone() };
+        let request = FsRequest { number, safe_below, again, place: sent.place.clone(), call: sent.call.clone() };
         out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
     }
 
     /// An answer; it is given on if it is the first to its request, with what was asked.
-    pub fn on_reply(&mut self, now: Time, reply: FsReply, out: &mut Vec<Output>) -> Option<(u64, FsCall, FsAnswer)> {
+    pub fn on_reply(&mut self, reply: FsReply) -> Option<(u64, FsCall, FsAnswer)> {
         let FsReply { number, safe, stamp, place, answer } = reply;
         let sent = self.sent.get_mut(&number)?;
-        if matches!(answer, FsAnswer::Failed { errno: ESTALE })
-            && sent.place.is_some()
-            && !std::mem::replace(&mut sent.placed, true)
-        {
-            if let Stage::Open(server) = self.stage {
-                self.send(now, server, number, out);
-            }
-            return None;
-        }
         let is_first = sent.told.is_none();
         let call = sent.call.clone();
         if safe {

@@ -148,6 +148,7 @@ enum Phase {
 }
 
 /// What an operation on objects was for.
+#[derive(Debug)]
 enum Purpose {
     ReadHead,
     Journal(u64),
@@ -491,9 +492,10 @@ impl Mds {
                         self.waiting.push_back((client, request));
                     }
                     Err(errno) => {
-                        self.asked.remove(&(client, request.number));
-                        let (number, answer) = (request.number, FsAnswer::Failed { errno });
-                        self.out.push((client, Say::Reply(FsReply { number, safe: true, stamp, place: None, answer })));
+                        let answer = FsAnswer::Failed { errno };
+                        let outcome =
+                            Outcome { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false };
+                        self.conclude(client, &request, stamp, outcome);
                     }
                 },
             }
@@ -691,7 +693,8 @@ impl std::fmt::Debug for Mds {
             .field("unread", &self.overlay.parts())
             .field("round", &self.writing)
             .field("journal", &(self.first, self.journal.object(), self.journal.safe(), self.journal.end()))
-            .field("under_way", &(self.under_way.len(), self.queue.len()))
+            .field("under_way", &self.under_way.values())
+            .field("queue", &self.queue.len())
             .field("removing", &self.removing)
             .finish_non_exhaustive()
     }

@@ -257,7 +257,8 @@ impl Mds {
             }
         }
         needed.extend(self.removing.all().filter_map(|ino| self.tree.place(ino)).map(|(dir, _)| dir));
-        needed.extend(self.loading.iter().map(|(dir, _)| *dir));
+        // What is being read is put into memory with all above it.
+        needed.extend(self.loading.iter().filter_map(|(dir, _)| self.tree.place(*dir)).map(|(dir, _)| dir));
         loop {
             let pinned = self.tree.directories_above();
             let mut old: Vec<(u64, Ino, Frag)> = self

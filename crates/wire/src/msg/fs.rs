@@ -101,7 +101,7 @@ pub struct FsRequest {
     /// An earlier holder of the rank has answered it early: it is done before what was not answered, in the order in
     /// which those arrive.
     pub again: Option<FsAgain>,
-    /// Where the file was that the call names by number: for a server that does not know it.
+    /// Where the file was that the call names by number, if the client knows: for a server that does not know the file.
     pub place: Option<FsPlace>,
     /// What is asked.
     pub call: FsCall,
