@@ -542,7 +542,7 @@ impl Mds {
         for change in changes {
             if let Some(batch) = batch {
                 // What its maker has not been told yet it is not shown either.
-                self.note_fresh(Some(client).filter(|_| !when_safe), batch, &change);
+                self.note_fresh(Some(client).filter(|_| after.is_none()), batch, &change);
             }
             self.apply(change);
         }
