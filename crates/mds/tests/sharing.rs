@@ -5,7 +5,7 @@ use crate::rig::make_call;
 use nacre_mds::mds::{Mds, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, Time};
 use nacre_wire::fs::{FileKind, Stamp};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsReply, FsRequest};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsReply, FsRequest};
 use std::time::Duration;
 
 const ANNA: ClientId = ClientId(1);
@@ -234,4 +234,88 @@ fn an_open_file_outlives_its_names_and_its_server() {
     two.ask(ANNA, 6, FsCall::Close { ino, size: 0, mtime: Stamp(0) });
     two.settle();
     assert_eq!(stat(&mut two, 7), None, "it is closed");
+}
+
+/// A client whose unlink was held, since it rested on another one's change, made the name again and was told so at
+/// once. The next holder did the creation first, as that alone had been answered, and found the name taken.
+/// (Simulated seed 404.)
+#[test]
+fn what_is_held_is_not_shown_to_its_own_maker() {
+    let mut two = Two::new();
+    two.ask(BERT, 1, make("x"));
+    two.settle();
+    two.ask(ANNA, 1, make("y"));
+    two.ask(BERT, 2, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
+    assert_eq!(two.reply(BERT, 2), None, "the directory is another's for now");
+    two.ask(BERT, 3, make("x"));
+    assert_eq!(two.reply(BERT, 3), None, "it rests on what its maker does not know");
+    two.settle();
+    assert!(matches!(two.reply(BERT, 3).expect("now").answer, FsAnswer::Node { made: true, .. }));
+}
+
+/// A truncation was answered at once, its client wrote, and the server died: the next one did it again, and removed
+/// what had been written. (Simulated seed 12.)
+#[test]
+fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let size = |size| {
+        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+        FsCall::Set { ino: node.inode.ino, changes }
+    };
+    two.ask(ANNA, 2, size(9_000));
+    assert!(!two.reply(ANNA, 2).expect("at once").safe, "longer is harmless");
+    two.ask(ANNA, 3, size(100));
+    assert_eq!(two.reply(ANNA, 3), None);
+    two.settle();
+    assert!(two.reply(ANNA, 3).expect("now").safe);
+}
+
+/// A creation that had failed was sent twice; the second time, the name was free by then, it succeeded, while its
+/// program had been told that it failed. (Simulated seed 91.)
+#[test]
+fn a_change_that_failed_fails_for_ever() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    two.settle();
+    two.ask(BERT, 1, make("x"));
+    two.settle();
+    two.ask(ANNA, 2, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
+    two.settle();
+    two.said.clear();
+    two.ask(BERT, 1, make("x"));
+    two.settle();
+    assert!(matches!(two.reply(BERT, 1).expect("again").answer, FsAnswer::Failed { errno: 17 }));
+    // The same of what leads nowhere.
+    let stray = FsCall::Set { ino: Ino(0x12_3456), changes: FsChanges { uid: Some(1), ..FsChanges::default() } };
+    two.ask(BERT, 2, stray.clone());
+    two.settle();
+    let answer = two.reply(BERT, 2).expect("answered").answer.clone();
+    assert_eq!(answer, FsAnswer::Failed { errno: 116 });
+    two.said.clear();
+    two.ask(BERT, 2, stray);
+    assert_eq!(two.reply(BERT, 2).expect("at once").answer, answer);
+}
+
+/// A client that others did not wait for came with what it had been told, which was done after what they had done
+/// meanwhile. It is told that its session has ended, now or when it comes.
+#[test]
+fn a_client_that_comes_too_late_is_told_so() {
+    let mut two = Two::new();
+    two.objects.crash(0);
+    two.mds = Mds::open(config());
+    two.settle();
+    two.mds.on_session(BERT, Instance(1), true, &[]);
+    two.mds.on_caught_up(BERT);
+    two.now = two.mds.next_deadline();
+    two.settle();
+    two.said.clear();
+    two.mds.on_session(ANNA, Instance(1), true, &[]);
+    two.settle();
+    let evicted = Say::Evicted(FsEvicted { instance: Instance(1) });
+    assert!(two.said.contains(&(ANNA, evicted)), "{:?}", two.said);
+    two.mds.on_session(ANNA, Instance(2), false, &[]);
+    two.settle();
+    assert!(two.said.contains(&(ANNA, Say::Welcome { again: false })), "{:?}", two.said);
 }
