@@ -169,7 +169,11 @@ fn one_folder_runs_in_one_process_and_in_many() {
     site.until("up again", |site| site.json(&["status"])["osds"]["up"] == 3);
     site.text(&["wait", "health-ok", "--timeout", "60"]);
     let stopped = site.json(&["down"]);
-    assert_eq!(stopped["stopped"].as_array().map(Vec::len), Some(5), "the keeper, four daemons: {stopped}");
+    assert_eq!(
+        stopped["stopped"].as_array().map(Vec::len),
+        Some(7),
+        "the keeper, four daemons, two servers: {stopped}"
+    );
     assert!(stopped["stopped"].as_array().expect("list").iter().all(|one| one["killed"] == false), "{stopped}");
     assert_eq!(pid_files(&site.dir), 0);
 
