@@ -90,8 +90,10 @@ impl Mds {
             return self.climb(Ino::TOP, Frag::WHOLE, seen);
         }
         if !seen.insert(ino) {
+            // Places that were read at different times: all are asked for again, this one first.
+            let place = self.places.told(ino);
             seen.iter().for_each(|ino| self.places.forget(*ino));
-            return Err(ESTALE);
+            return self.doubt(ino, place);
         }
         if let Some((dir, frag)) = self.overlay.place(ino) {
             if self.tree.head(dir, frag).is_none() {
@@ -112,15 +114,22 @@ impl Mds {
                 self.climb(Ino::links(Rank(*home)), Frag::WHOLE, seen)
             }
             Found::Entry(_) | Found::Nothing => {
-                // It was there, and is no more: where it says now. If that is the same, it is going.
+                // It was there, and is no more.
                 self.places.forget(ino);
-                if self.places.doubted.insert(ino, (dir, name.clone())) == Some((dir, name)) {
-                    self.places.doubted.remove(&ino);
-                    return Err(ESTALE);
-                }
-                self.seek_parent(ino)
+                self.doubt(ino, Some((dir, name)))
             }
         }
+    }
+
+    /// A place was wrong: where it is now. If that is said to be the same, it is going.
+    fn doubt(&mut self, ino: Ino, place: Option<(Ino, Name)>) -> Result<(), u16> {
+        if let Some(place) = place
+            && self.places.doubted.insert(ino, place.clone()) == Some(place)
+        {
+            self.places.doubted.remove(&ino);
+            return Err(ESTALE);
+        }
+        self.seek_parent(ino)
     }
 
     /// A directory's object says where its entry is.
