@@ -1,6 +1,7 @@
 //! `nacre fs …`: file systems.
 
 use crate::cluster::{Metadata, Place, Session};
+use crate::object::stripe::random;
 use crate::object::{pool_id, pools};
 use crate::objects::{Failed, call};
 use crate::out::Out;
@@ -8,7 +9,7 @@ use crate::table::{Column, table};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
-use nacre_types::{Name, PoolId, Rank};
+use nacre_types::{Name, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, name_fault};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout, Stamp};
@@ -16,7 +17,6 @@ use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Read as _;
 
 /// Bytes of an object with data, unless something else is said.
 const OBJECT_BYTES: u64 = 4 << 20;
@@ -173,7 +173,7 @@ fn create(
         unix_ms_at_zero: unix_ms,
         limits: MdsLimits::default(),
     };
-    let now = Stamp(i64::try_from(unix_ms).unwrap_or(0).saturating_mul(1_000_000));
+    let now = Stamp::at(unix_ms, Time::ZERO);
     for operation in first_objects(&config, now) {
         match call(session, operation)? {
             Ok(_) => {}
@@ -194,14 +194,6 @@ fn create(
         MetaResult::Transacted { succeeded: true, .. } => Ok(()),
         _ => bail!("another command has just made a file system {name}; `nacre fs ls` shows it"),
     }
-}
-
-fn random() -> Result<u32> {
-    let mut bytes = [0; 4];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("reading /dev/urandom")?;
-    Ok(u32::from_le_bytes(bytes))
 }
 
 /// A file system as the metadata show it.

@@ -16,7 +16,7 @@
 
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::file::File;
-use crate::pieces::{Piece, data_name, fill, pieces, writes};
+use crate::pieces::{Piece, fill, pieces, writes};
 use crate::places::Places;
 use crate::seek::Seek;
 use crate::session::Session;
@@ -25,7 +25,8 @@ use nacre_client::{Completion, Failure, Metadata, ObjectCluster, OpId, Operation
 use nacre_role::{Input, Output};
 use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::Message;
-use nacre_wire::fs::Stamp;
+use nacre_wire::fs::inode::SIZE_MAX;
+use nacre_wire::fs::{Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, FsOpens};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,8 +43,6 @@ mod errno {
 }
 use errno::*;
 
-/// Largest file in bytes: what an offset of 63 bits reaches.
-const SIZE_MAX: u64 = i64::MAX as u64;
 /// The registry is looked at again so long after a server went.
 const SEEK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -171,8 +170,7 @@ impl Fs {
         self.ended.push((call, outcome));
     }
     fn stamp(&self) -> Stamp {
-        let ns = u128::from(self.config.unix_ms_at_zero) * 1_000_000 + u128::from(self.now.0);
-        Stamp(i64::try_from(ns).unwrap_or(i64::MAX))
+        Stamp::at(self.config.unix_ms_at_zero, self.now)
     }
 
     // ── the server ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,4 +16,3 @@ mod session;
 
 pub use ask::{Ask, CallId, Given, Outcome};
 pub use fs::{Fs, FsConfig, State};
-pub use pieces::data_name;

@@ -1,17 +1,10 @@
 //! Which objects a range of a file is in, and what to do to each (CEPH-05).
 
 use bytes::Bytes;
-use nacre_types::Ino;
 use nacre_wire::Payload;
 use nacre_wire::fs::Layout;
 use nacre_wire::msg::client::SubOp;
 use std::collections::BTreeMap;
-
-/// The name of one of the objects with a file's data.
-#[must_use]
-pub fn data_name(ino: Ino, number: u64) -> String {
-    format!("{ino}.{number:08x}")
-}
 
 /// A part of a range that lies together in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use nacre_types::{Frag, Ino, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::NAME_MAX;
-use nacre_wire::fs::inode::{TARGET_MAX, XATTR_BYTES_MAX};
+use nacre_wire::fs::inode::{SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp};
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsListed, FsNode, rename_flag};
 use std::sync::Arc;
@@ -45,8 +45,6 @@ pub mod errno {
 use errno::*;
 
 const S_ISGID: u16 = 0o2000;
-/// Largest file in bytes: what an offset of 63 bits reaches.
-pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// Longest name of an extended attribute in bytes.
 const XATTR_NAME_MAX: usize = 255;
 /// Bytes of a listing's entry beside its name, as its reader counts them.

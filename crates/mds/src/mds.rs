@@ -33,7 +33,7 @@ use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
-use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp};
+use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsPlace, FsReply, FsRequest, FsSafe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -426,8 +426,7 @@ impl Mds {
         Operation { pool: self.config.pool, object, ops, payload, ..Operation::default() }
     }
     fn stamp(&self) -> Stamp {
-        let ns = u128::from(self.config.unix_ms_at_zero) * 1_000_000 + u128::from(self.now.0);
-        Stamp(i64::try_from(ns).unwrap_or(i64::MAX))
+        Stamp::at(self.config.unix_ms_at_zero, self.now)
     }
 
     // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -608,13 +607,11 @@ impl Mds {
             matches!(completion.result, Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })));
         match (purpose, completion.result) {
             (Purpose::Journal(object), Ok(done)) => {
-                let bytes: Vec<u8> = done.payload.iter().flat_map(|piece| piece.iter().copied()).collect();
-                self.on_journal(object, &bytes);
+                self.on_journal(object, &done.payload.concat());
             }
             (Purpose::Journal(_), Err(_)) if not_there => self.replay(),
             (Purpose::ReadHead, Ok(done)) => {
-                let bytes: Vec<u8> = done.payload.iter().flat_map(|piece| piece.iter().copied()).collect();
-                self.on_head(Some(&bytes));
+                self.on_head(Some(&done.payload.concat()));
             }
             (Purpose::ReadHead, Err(_)) if not_there => self.on_head(None),
             (Purpose::Parent(dir), Ok(done)) => self.on_parent(dir, Some(&done.results)),
@@ -729,11 +726,6 @@ pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
 #[must_use]
 pub fn fragment_name(dir: Ino, frag: Frag) -> String {
     format!("dir.{dir}.{frag}")
-}
-/// The name of one of the objects with a file's data.
-#[must_use]
-pub fn data_name(ino: Ino, number: u64) -> String {
-    format!("{ino}.{number:08x}")
 }
 
 /// What a request opened or closed, by its answer.

@@ -3,9 +3,9 @@
 use crate::objects::{Objects, config, small};
 use crate::rig::{Dice, make_call};
 use nacre_history::posix::{Kind, Model};
-use nacre_mds::mds::{Mds, MdsConfig, Say, data_name, first_objects};
+use nacre_mds::mds::{Mds, MdsConfig, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, PoolId, Time};
-use nacre_wire::fs::{FileKind, Stamp, name_hash};
+use nacre_wire::fs::{FileKind, Stamp, data_name, name_hash};
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsPlace, FsReply, FsRequest, rename_flag};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

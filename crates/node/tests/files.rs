@@ -29,6 +29,12 @@ impl Home {
         others.extend((0..3).map(|id| Daemon::start("osd", id, folder.path())));
         let servers = (0..servers).map(|id| Daemon::start("mds", id, folder.path())).collect();
         let cluster = Cluster::connect(folder.path()).expect("a configuration");
+        // A pool wants hosts for its copies: an OSD that is not up has none in the hierarchy yet.
+        let begun = Instant::now();
+        while cluster.map().wait().expect("a monitor answers").osds.values().filter(|osd| osd.up).count() < 3 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "three OSDs come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let pool = cluster.create_pool("files").wait().expect("a pool");
         let layout = Layout { pool: pool.id(), unit: 65_536, count: 1, object: 65_536 };
         let namespace = Name::from("home.1");

@@ -228,7 +228,8 @@ pub(super) fn claim(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) 
     bail!("no free series of pieces was found in {TRIES} tries")
 }
 
-fn random() -> Result<u32> {
+/// A number that no one can foresee.
+pub fn random() -> Result<u32> {
     let mut bytes = [0; 4];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))

@@ -5,7 +5,7 @@ use crate::Measure;
 use crate::codec::{Malformed, Reader, Wire};
 use crate::{wire_enum, wire_record};
 use bytes::Bytes;
-use nacre_types::{Frag, Ino, Name, PoolId};
+use nacre_types::{Frag, Ino, Name, PoolId, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,9 +15,27 @@ pub const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Longest target of a symbolic link in bytes.
 pub const TARGET_MAX: usize = 4095;
 
+/// Largest file in bytes: what an offset of 63 bits reaches.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// The name of one of the objects with a file's data.
+#[must_use]
+pub fn data_name(ino: Ino, number: u64) -> String {
+    format!("{ino}.{number:08x}")
+}
+
 /// A time in nanoseconds since 1970, of the clock that people live by; from 1677 to 2262.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub i64);
+
+impl Stamp {
+    /// The time that a clock shows which was at [`Time::ZERO`] so many milliseconds after 1970.
+    #[must_use]
+    pub fn at(unix_ms_at_zero: u64, now: Time) -> Self {
+        let ns = u128::from(unix_ms_at_zero) * 1_000_000 + u128::from(now.0);
+        Self(i64::try_from(ns).unwrap_or(i64::MAX))
+    }
+}
 
 impl Wire for Stamp {
     fn put(&self, out: &mut Vec<u8>) {

@@ -11,5 +11,5 @@ pub mod inode;
 pub mod registry;
 
 pub use entry::{Backpointer, Entry, Head, name_hash};
-pub use inode::{FileKind, Inode, Layout, Rare, Stamp};
+pub use inode::{FileKind, Inode, Layout, Rare, Stamp, data_name};
 pub use registry::{FsHolder, FsKey, FsSettings};
