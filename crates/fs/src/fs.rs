@@ -10,16 +10,19 @@
 //! Data goes to objects first and the size to the server then, so that what is read is what was
 //! written; where data from before a truncation may lie, the size first.
 //!
-//! Not yet: caches and capabilities. Every look at names and attributes is a request.
+//! What is known of names and attributes is answered without a request ([`crate::names`]).
+//!
+//! Not yet: capabilities of data. Every read and write goes to objects.
 //!
 //! Invariant: every call ends once.
 
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::file::File;
+use crate::names::Names;
 use crate::pieces::{Piece, fill, pieces, writes};
 use crate::places::Places;
 use crate::seek::Seek;
-use crate::session::Session;
+use crate::session::{Answered, Session};
 use bytes::Bytes;
 use nacre_client::{Completion, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
 use nacre_role::{Input, Output};
@@ -55,6 +58,8 @@ pub struct FsConfig {
     pub instance: Instance,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
+    /// Names and attributes that are kept, at most: some 400 bytes each. 0: none are.
+    pub names_max: usize,
 }
 
 /// How far it has come.
@@ -106,6 +111,7 @@ pub struct Fs {
     purposes: BTreeMap<u64, Purpose>,
     files: BTreeMap<Ino, File>,
     places: Places,
+    names: Names,
     transfers: BTreeMap<CallId, Transfer>,
     /// Operations to be submitted, and those under way: of which call, and which of its pieces.
     operations: VecDeque<(Operation, CallId, usize)>,
@@ -123,6 +129,7 @@ impl Fs {
     /// A client that has not looked for its server yet.
     #[must_use]
     pub fn new(config: FsConfig) -> Self {
+        let names_max = config.names_max;
         Self {
             now: Time::ZERO,
             seek: Seek::new(config.file_system.clone()),
@@ -133,6 +140,7 @@ impl Fs {
             purposes: BTreeMap::new(),
             files: BTreeMap::new(),
             places: Places::default(),
+            names: Names::new(names_max),
             transfers: BTreeMap::new(),
             operations: VecDeque::new(),
             under_way: BTreeMap::new(),
@@ -188,25 +196,42 @@ impl Fs {
             Input::Tick => {
                 let files = &self.files;
                 self.session.on_tick(self.now, || opens(files), out);
+                self.session.keep_lease(self.now, || opens(files), out);
+                if !self.session.is_open() {
+                    // Its greeting gave all shares back.
+                    self.names.clear();
+                }
             }
             Input::Stopping => self.leaving = true,
             _ => {}
         }
     }
     fn lose_server(&mut self) {
+        self.names.clear();
         self.session.on_away();
         self.seek.forget_holder(self.now + SEEK_AGAIN);
     }
 
     fn on_message(&mut self, message: Message, out: &mut Vec<Output>) {
         match message {
-            Message::FsWelcome(_) => self.session.on_welcome(self.now, out),
+            Message::FsWelcome(welcome) => self.session.on_welcome(self.now, welcome.greeting, out),
             Message::FsAway(_) => self.lose_server(),
             Message::FsReply(reply) => {
-                if let Some((number, call, answer)) = self.session.on_reply(reply) {
+                if let Some(answered) = self.session.on_reply(reply) {
+                    let Answered { number, call, answer, keep, shares, changed } = answered;
+                    if self.config.names_max > 0 {
+                        self.names.share(&shares);
+                    }
+                    self.names.on_changed(&changed);
+                    self.names.learn(self.now, &call, &answer, keep);
                     self.on_answer(number, &call, answer);
                 }
             }
+            Message::FsForget(forget) => {
+                forget.items.iter().for_each(|item| self.names.forget(item));
+                self.session.forgot(forget.number, out);
+            }
+            Message::FsPong(pong) => self.session.on_pong(pong.number),
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
             Message::FsEvicted(evicted) => self.on_evicted(evicted.instance),
             _ => {}
@@ -215,6 +240,7 @@ impl Fs {
 
     /// Others went on without this client: it goes on in a new life, and says what was lost to who asks next.
     fn on_evicted(&mut self, instance: Instance) {
+        self.names.clear();
         let ended = self.session.on_evicted(instance);
         if self.session.is_away() {
             self.evictions += 1;
@@ -243,11 +269,7 @@ impl Fs {
                 file.place = Some(place);
             }
         }
-        match &mut answer {
-            FsAnswer::Node { node, .. } => self.look(node),
-            FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| self.look(&mut listed.node)),
-            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
-        }
+        self.show(&mut answer);
         let given = match answer {
             FsAnswer::Failed { errno } => Err(errno),
             answer => Ok(answer),
@@ -294,6 +316,13 @@ impl Fs {
         }
     }
 
+    fn show(&mut self, answer: &mut FsAnswer) {
+        match answer {
+            FsAnswer::Node { node, .. } => self.look(node),
+            FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| self.look(&mut listed.node)),
+            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+        }
+    }
     /// An inode as the server knows it, on its way to callers.
     fn look(&mut self, node: &mut FsNode) {
         if let Some(file) = self.files.get_mut(&node.inode.ino) {
@@ -359,6 +388,16 @@ impl Fs {
     }
 
     fn names(&mut self, call: CallId, mut names: FsCall, out: &mut Vec<Output>) {
+        if self.session.has_lease(self.now)
+            && let Some(mut answer) = self.names.answer(self.now, &names)
+        {
+            self.show(&mut answer);
+            let given = match answer {
+                FsAnswer::Failed { errno } => Err(errno),
+                answer => Ok(Given::Answer(answer)),
+            };
+            return self.end(call, given);
+        }
         let mut purpose = Purpose::Call(call);
         match &mut names {
             FsCall::Open { .. } | FsCall::Make { open: true, .. } => purpose = Purpose::Opened(call),
@@ -564,6 +603,7 @@ impl Service for Fs {
             && !self.session.is_with(holder.client())
         {
             let (holder, opens) = (holder.clone(), opens(&self.files));
+            self.names.clear();
             self.session.on_holder(now, &holder, opens, out);
         }
         let mut done = Vec::new();

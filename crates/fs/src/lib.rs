@@ -9,6 +9,7 @@
 mod ask;
 mod file;
 mod fs;
+mod names;
 mod pieces;
 mod places;
 mod seek;

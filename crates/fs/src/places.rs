@@ -88,7 +88,7 @@ mod tests {
 
     fn lookup(places: &mut Places, ino: u64, name: &str) {
         let inode = Inode::new(Ino(ino), FileKind::File {}, 0o644, (0, 0), Stamp(1));
-        let node = FsNode { inode, head: None };
+        let node = FsNode { inode, head: None, home: None };
         places.learn(&FsCall::Lookup { dir: Ino(1), name: name.into() }, &FsAnswer::Node { node, made: false });
     }
     fn rename(places: &mut Places, from: &str, to: &str, flags: u8) -> Vec<(Ino, FsPlace)> {

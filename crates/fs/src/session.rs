@@ -16,15 +16,19 @@ use nacre_wire::Message;
 use nacre_wire::fs::FsHolder;
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsLeave, FsOpens, FsPlace, FsReply, FsRequest, FsSession,
+    FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsLeave, FsOpens, FsPing, FsPlace,
+    FsReply, FsRequest, FsSession,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What was not answered, or is not safe yet, is sent again after so long.
 const AGAIN: Duration = Duration::from_secs(5);
-/// So is a greeting.
+/// So is a greeting, and later each time: only the answer to the last one counts.
 const GREET_AGAIN: Duration = Duration::from_millis(500);
+/// How long what is kept may be shown after a ping, and how often there is one.
+const LEASE: Duration = Duration::from_millis(FS_LEASE_MS);
+const PING: Duration = Duration::from_millis(FS_LEASE_MS / 3);
 
 #[derive(Debug)]
 struct Sent {
@@ -37,10 +41,24 @@ struct Sent {
     place: Option<FsPlace>,
 }
 
+/// The first answer to a request.
+pub(crate) struct Answered {
+    pub number: u64,
+    pub call: FsCall,
+    pub answer: FsAnswer,
+    /// What it says may be kept.
+    pub keep: bool,
+    /// Directories that this client has a share of now.
+    pub shares: Vec<Ino>,
+    /// What the request changed.
+    pub changed: Vec<Ino>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Away,
-    Greeting(ClientId, Time),
+    /// With which server, since when, and how often it was greeted before.
+    Greeting(ClientId, Time, u32),
     Open(ClientId),
 }
 
@@ -61,6 +79,11 @@ pub(crate) struct Session {
     answers: u64,
     /// When to look for what is to be sent again.
     again_at: Time,
+    /// The last ping: its number, and when it was sent; until when what is kept may be shown.
+    greeting: u64,
+    ping: (u64, Time),
+    ponged: bool,
+    lease: Time,
 }
 
 impl Session {
@@ -75,6 +98,10 @@ impl Session {
             sent: BTreeMap::new(),
             answers: 0,
             again_at: Time::MAX,
+            greeting: 0,
+            ping: (0, Time::ZERO),
+            ponged: true,
+            lease: Time::ZERO,
         }
     }
     pub const fn is_open(&self) -> bool {
@@ -85,7 +112,7 @@ impl Session {
     }
     /// Whether this is the server that it talks to.
     pub fn is_with(&self, server: ClientId) -> bool {
-        matches!(self.stage, Stage::Greeting(with, _) | Stage::Open(with) if with == server)
+        matches!(self.stage, Stage::Greeting(with, ..) | Stage::Open(with) if with == server)
     }
     /// Whether another request may be made: half of what a server takes, so that its window is never reached.
     pub fn has_room(&self) -> bool {
@@ -102,9 +129,13 @@ impl Session {
     pub fn next_deadline(&self) -> Time {
         match self.stage {
             Stage::Away => Time::MAX,
-            Stage::Greeting(_, since) => since + GREET_AGAIN,
-            Stage::Open(_) => self.again_at,
+            Stage::Greeting(_, since, before) => since + greet_again(before),
+            Stage::Open(_) => self.again_at.min(if self.ponged { self.ping.1 + PING } else { self.lease }),
         }
+    }
+    /// Whether what is kept under shares may be shown.
+    pub fn has_lease(&self, now: Time) -> bool {
+        self.is_open() && now < self.lease
     }
 
     /// Makes a request; its number.
@@ -135,10 +166,15 @@ impl Session {
         self.greet(now, server, opens, out);
     }
     fn greet(&mut self, now: Time, server: ClientId, opens: Vec<FsOpens>, out: &mut Vec<Output>) {
-        self.stage = Stage::Greeting(server, now);
-        let Self { file_system, instance, known, .. } = self;
-        let session =
-            FsSession { file_system: file_system.clone(), rank: 0, instance: *instance, known: *known, opens };
+        let before = match self.stage {
+            Stage::Greeting(_, _, before) => before + 1,
+            Stage::Away | Stage::Open(_) => 0,
+        };
+        self.stage = Stage::Greeting(server, now, before);
+        self.greeting += 1;
+        let Self { file_system, instance, known, greeting, .. } = self;
+        let (file_system, instance, known) = (file_system.clone(), *instance, *known);
+        let session = FsSession { file_system, rank: 0, instance, known, greeting: *greeting, opens };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.
@@ -147,10 +183,15 @@ impl Session {
     }
 
     /// The session is known to the server.
-    pub fn on_welcome(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Stage::Greeting(server, _) = self.stage else { return };
+    pub fn on_welcome(&mut self, now: Time, greeting: u64, out: &mut Vec<Output>) {
+        let Stage::Greeting(server, greeted, _) = self.stage else { return };
+        if greeting != self.greeting {
+            // The one that is under way has the next one give back what is shared after this.
+            return;
+        }
         self.stage = Stage::Open(server);
         self.known = true;
+        (self.ping.1, self.ponged, self.lease) = (greeted, true, greeted + LEASE);
         let told = |(number, sent): (&u64, &Sent)| sent.told.map(|(order, _)| (order, *number));
         let mut told: Vec<(u64, u64)> = self.sent.iter().filter_map(told).collect();
         told.sort_unstable();
@@ -177,8 +218,13 @@ impl Session {
     }
 
     /// An answer; it is given on if it is the first to its request, with what was asked.
-    pub fn on_reply(&mut self, reply: FsReply) -> Option<(u64, FsCall, FsAnswer)> {
-        let FsReply { number, safe, stamp, place, answer } = reply;
+    pub fn on_reply(&mut self, reply: FsReply) -> Option<Answered> {
+        let FsReply { number, safe, stamp, place, mut keep, mut shares, changed, answer } = reply;
+        if !self.is_open() {
+            // It was said before the greeting, which gave all shares back.
+            keep = false;
+            shares.clear();
+        }
         let sent = self.sent.get_mut(&number)?;
         let is_first = sent.told.is_none();
         let call = sent.call.clone();
@@ -195,7 +241,7 @@ impl Session {
                 sent.told = Some((self.answers, FsAgain { stamp, made }));
             }
         }
-        is_first.then_some((number, call, answer))
+        is_first.then_some(Answered { number, call, answer, keep, shares, changed })
     }
     /// These are safe.
     pub fn on_safe(&mut self, numbers: &[u64]) {
@@ -207,10 +253,35 @@ impl Session {
         }
     }
 
+    /// The server has heard the last ping.
+    pub fn on_pong(&mut self, number: u64) {
+        if number == self.ping.0 && !self.ponged {
+            (self.ponged, self.lease) = (true, self.ping.1 + LEASE);
+        }
+    }
+    /// Says that this client is there, if that is due. A lease that has ended, though the connection is there, begins again
+    /// with a greeting, which gives all shares back.
+    pub fn keep_lease(&mut self, now: Time, opens: impl FnOnce() -> Vec<FsOpens>, out: &mut Vec<Output>) {
+        let Stage::Open(server) = self.stage else { return };
+        if now >= self.lease {
+            self.greet(now, server, opens(), out);
+        } else if self.ponged && now.since(self.ping.1) >= PING {
+            (self.ping, self.ponged) = ((self.ping.0 + 1, now), false);
+            let ping = FsPing { number: self.ping.0 };
+            out.push(Output::send(Entity::Client(server), Message::FsPing(ping)));
+        }
+    }
+    /// What was to be forgotten is.
+    pub fn forgot(&self, number: u64, out: &mut Vec<Output>) {
+        if let Stage::Open(server) = self.stage {
+            out.push(Output::send(Entity::Client(server), Message::FsForgot(FsForgot { number })));
+        }
+    }
+
     /// Sends again what is due.
     pub fn on_tick(&mut self, now: Time, opens: impl FnOnce() -> Vec<FsOpens>, out: &mut Vec<Output>) {
         match self.stage {
-            Stage::Greeting(server, since) if now.since(since) >= GREET_AGAIN => {
+            Stage::Greeting(server, since, before) if now.since(since) >= greet_again(before) => {
                 self.greet(now, server, opens(), out);
             }
             Stage::Open(server) if self.again_at <= now => {
@@ -247,4 +318,8 @@ impl Session {
             self.stage = Stage::Away;
         }
     }
+}
+
+fn greet_again(before: u32) -> Duration {
+    GREET_AGAIN * 2_u32.pow(before.min(4))
 }

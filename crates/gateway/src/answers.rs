@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn an_error_number_is_passed_on_and_an_answer_to_another_question_is_none() {
-        let found = FsNode { inode: Inode::root(Stamp(3)), head: None };
+        let found = FsNode { inode: Inode::root(Stamp(3)), head: None, home: None };
         let right = || Ok(Given::Answer(FsAnswer::Node { node: found.clone(), made: false }));
         assert_eq!(node(right()), Ok(found.clone()));
         assert_eq!(node(Err(2)), Err(Errno::ENOENT));

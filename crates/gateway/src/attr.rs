@@ -89,7 +89,7 @@ fn links(directories: u64) -> u32 {
 /// What a listing says of `.` and `..`: their number, and that they are directories. The kernel takes no more from it.
 pub fn dot(ino: Ino) -> FileAttr {
     let inode = nacre_wire::fs::Inode::new(ino, FileKind::Directory {}, 0, (0, 0), Stamp::default());
-    attr(&FsNode { inode, head: None })
+    attr(&FsNode { inode, head: None, home: None })
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     fn node(kind: FileKind) -> FsNode {
-        FsNode { inode: Inode::new(Ino(7), kind, 0o4755, (3, 4), Stamp(50)), head: None }
+        FsNode { inode: Inode::new(Ino(7), kind, 0o4755, (3, 4), Stamp(50)), head: None, home: None }
     }
 
     /// How the library makes a time of what the kernel wrote.

@@ -8,7 +8,7 @@ use nacre_wire::msg::fs::FsNode;
 
 fn entry(name: &str, ino: u64) -> FsListed {
     let inode = Inode::new(Ino(ino), FileKind::File {}, 0o644, (0, 0), Stamp(1));
-    FsListed { name: Name::from(name), node: FsNode { inode, head: None } }
+    FsListed { name: Name::from(name), node: FsNode { inode, head: None, home: None } }
 }
 
 /// `count` names in order of their hashes.

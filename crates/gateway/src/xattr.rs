@@ -72,7 +72,7 @@ mod tests {
         inode.ino = Ino(9);
         let xattrs = xattrs.iter().map(|(name, value)| (Name::from(*name), Bytes::from(*value))).collect();
         inode.rare = Some(Arc::new(Rare { xattrs, ..Rare::default() }));
-        FsNode { inode, head: None }
+        FsNode { inode, head: None, home: None }
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(list(&some, 0), Ok(Given::Size(17)));
         assert_eq!(list(&some, 16), Err(Errno::ERANGE));
         assert_eq!(list(&some, 17), Ok(Given::Data("trusted.b\0user.a\0".into())));
-        let none = FsNode { inode: Inode::root(Stamp(1)), head: None };
+        let none = FsNode { inode: Inode::root(Stamp(1)), head: None, home: None };
         assert_eq!(list(&none, 0), Ok(Given::Size(0)));
         assert_eq!(list(&none, 100), Ok(Given::Data(Bytes::new())));
         assert_eq!(get(&none, &Name::from("user.a"), 0), Err(Errno::ENODATA));

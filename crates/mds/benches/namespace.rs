@@ -40,7 +40,16 @@ fn main() {
         }
         number += 1;
         if !outcome.changes.is_empty() {
-            let reply = FsReply { number, safe: true, stamp: Stamp(2), place: None, answer: outcome.answer.clone() };
+            let reply = FsReply {
+                number,
+                safe: true,
+                stamp: Stamp(2),
+                place: None,
+                keep: false,
+                shares: Vec::new(),
+                changed: Vec::new(),
+                answer: outcome.answer.clone(),
+            };
             let answered = Answered { client: ClientId(1), instance: Instance(1), safe_below: number, reply };
             journal.push(&outcome.changes, Some(answered));
             outcome.changes.into_iter().for_each(|change| tree.apply(change));

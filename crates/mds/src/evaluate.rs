@@ -184,7 +184,7 @@ impl Run<'_> {
                 }
                 let left = self.unname(&entry)?;
                 self.draft.remove(*dir, name, &entry);
-                Ok(FsAnswer::Node { node: FsNode { inode: left, head: None }, made: false })
+                Ok(FsAnswer::Node { node: FsNode { inode: left, head: None, home: None }, made: false })
             }
             FsCall::Rename { dir, name, to_dir, to_name, flags } => {
                 self.rename((*dir, name), (*to_dir, to_name), *flags)
@@ -263,7 +263,7 @@ impl Run<'_> {
     }
     fn shown(&self, inode: Inode, made: bool) -> FsAnswer {
         let head = inode.is_directory().then(|| self.draft.sum(inode.ino));
-        FsAnswer::Node { node: FsNode { inode, head }, made }
+        FsAnswer::Node { node: FsNode { inode, head, home: None }, made }
     }
 
     fn list(&self, dir: Ino, after: u64, bytes_max: usize) -> Step<FsAnswer> {
@@ -281,7 +281,7 @@ impl Run<'_> {
                 let head = inode.is_directory().then(|| self.tree.sum(inode.ino));
                 bytes +=
                     LISTED_BYTES + name.as_bytes().len() + inode.rare.as_ref().map_or(0, |rare| rare.to_bytes().len());
-                entries.push(FsListed { name: name.clone(), node: FsNode { inode, head } });
+                entries.push(FsListed { name: name.clone(), node: FsNode { inode, head, home: None } });
                 last = hash;
             }
             match frag.last().checked_add(1).filter(|next| *next < 1 << Frag::HASH_BITS) {
@@ -333,7 +333,7 @@ impl Run<'_> {
         if directory {
             self.draft.begin_directory(ino);
         }
-        Ok(FsAnswer::Node { node: FsNode { inode, head }, made: true })
+        Ok(FsAnswer::Node { node: FsNode { inode, head, home: None }, made: true })
     }
 
     fn link(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {

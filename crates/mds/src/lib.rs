@@ -17,4 +17,5 @@ pub mod mds;
 mod overlay;
 mod removing;
 pub mod server;
+mod shares;
 pub mod tree;

@@ -10,6 +10,7 @@
 //! (`held`). What a client changed itself it is shown at once.
 //!
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
+//! * `sharing`: what clients may keep, and who waits until they have forgotten it;
 //! * `data`: what no name leads to is removed.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
@@ -18,6 +19,7 @@
 mod data;
 mod loading;
 mod opening;
+mod sharing;
 mod writing;
 
 use crate::change::Change;
@@ -27,6 +29,7 @@ use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::overlay::Overlay;
 use crate::removing::Removing;
+use crate::shares::Shares;
 use crate::tree::{Found, Tree};
 use bytes::Bytes;
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
@@ -35,13 +38,14 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
-use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsPlace, FsReply, FsRequest, FsSafe};
+use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsForget, FsPlace, FsReply, FsRequest, FsSafe};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The attribute of a fragment's object that has its head.
 pub const HEAD_ATTR: &str = "head";
-/// Clients of the rank's last holder have so long to say what they have open and to send again what is not safe.
-const GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+/// Clients of the rank's last holder have so long to say what they have open and to send again what is not safe. Who does
+/// not come shows nothing any more that it keeps from then.
+const GRACE: std::time::Duration = sharing::VOID;
 /// More numbers than a holder of the rank can have told before they were in the journal: a batch has no room for so many.
 const EARLY_MAX: u64 = 1 << 18;
 /// Entries read at a time.
@@ -99,6 +103,8 @@ pub enum Say {
     Welcome {
         /// First what an earlier holder did not tell as safe.
         again: bool,
+        /// Its last greeting.
+        greeting: u64,
     },
     /// An answer.
     Reply(FsReply),
@@ -106,6 +112,8 @@ pub enum Say {
     Safe(FsSafe),
     /// Its session has ended: others did not wait for it.
     Evicted(FsEvicted),
+    /// What it keeps and is to forget.
+    Forget(FsForget),
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +129,10 @@ struct Session {
     opens: BTreeMap<Ino, u32>,
     /// What it has open is known: it has said so, or this holder has counted since it came.
     counted: bool,
+    /// When something came from it last.
+    heard: Time,
+    /// Its last greeting.
+    greeting: u64,
 }
 
 /// An answer that was given, or waits to be.
@@ -129,8 +141,8 @@ struct Kept {
     reply: FsReply,
     /// The batch that has what it changed, if it changed anything.
     batch: Option<u64>,
-    /// The batch that must be safe before it is given.
-    after: Option<u64>,
+    /// What must have happened before it is given.
+    after: sharing::After,
     /// An earlier holder gave it, or would have: what it opened or closed was not counted here.
     inherited: bool,
 }
@@ -200,10 +212,13 @@ pub struct Mds {
     quiet_until: Time,
     /// The batch that says that this holder has the rank: nothing is answered before it is safe.
     since: u64,
-    /// Who changed a directory or inode, in which batch, until that is safe; `None`, if several did.
-    fresh: BTreeMap<Ino, (Option<ClientId>, u64)>,
-    /// Answers that wait until a batch is safe.
-    held: BTreeMap<u64, Vec<(ClientId, FsReply, Option<u64>)>>,
+    /// Who changed a directory or inode, until that is safe, and all have forgotten what was before.
+    fresh: BTreeMap<Ino, sharing::Fresh>,
+    /// Answers that wait for that, in the order in which they were found.
+    held: Vec<sharing::Held>,
+    /// Some of them may not have to wait any more.
+    release: bool,
+    shares: Shares,
     /// To be submitted, in order: operations that the cluster had no room for.
     queue: VecDeque<(Operation, Purpose)>,
     under_way: BTreeMap<OpId, Purpose>,
@@ -244,7 +259,9 @@ impl Mds {
             quiet_until: Time::ZERO,
             since: 0,
             fresh: BTreeMap::new(),
-            held: BTreeMap::new(),
+            held: Vec::new(),
+            release: false,
+            shares: Shares::default(),
             queue: VecDeque::new(),
             under_way: BTreeMap::new(),
             out: Vec::new(),
@@ -270,7 +287,7 @@ impl Mds {
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let quiet = if self.is_quiet() { self.quiet_until } else { Time::MAX };
-        quiet.min(self.write_at())
+        quiet.min(self.write_at()).min(self.void_at())
     }
     /// Whether nothing is under way and all is safe.
     #[must_use]
@@ -289,7 +306,13 @@ impl Mds {
 
     /// A client's connection is new, or it is new itself; `opens` is what it has open, how often each. One that is
     /// `known` is not taken for a new one: its session may have ended.
-    pub fn on_session(&mut self, client: ClientId, instance: Instance, known: bool, opens: &[(Ino, u32)]) {
+    pub fn on_session(
+        &mut self,
+        client: ClientId,
+        instance: Instance,
+        (known, greeting): (bool, u64),
+        opens: &[(Ino, u32)],
+    ) {
         if !self.is_live() {
             return;
         }
@@ -297,14 +320,17 @@ impl Mds {
             self.out.push((client, Say::Evicted(FsEvicted { instance })));
             return;
         }
+        // Over a new connection it begins with nothing that it keeps.
+        self.void_shares(client);
         let session = self.sessions.entry(client).or_default();
         if session.instance != instance {
             let since = self.journal.push_client(Known { client, instance, here: true });
-            *session = Session { instance, since, ..Session::default() };
+            *session = Session { instance, since, heard: session.heard, ..Session::default() };
         } else if session.since < self.journal.safe() {
             let again = self.expected.contains(&client);
-            self.out.push((client, Say::Welcome { again }));
+            self.out.push((client, Say::Welcome { again, greeting }));
         }
+        session.greeting = greeting;
         // Over a second connection it says what it has been told of; this holder knows what it has done since.
         if !session.counted {
             session.opens = opens.iter().copied().filter(|(_, times)| *times > 0).collect();
@@ -331,6 +357,7 @@ impl Mds {
             self.expected.remove(&client);
             self.waiting.retain(|(who, _)| *who != client);
             self.asked.retain(|(who, _)| *who != client);
+            self.void_shares(client);
             self.count_opens();
         }
     }
@@ -348,6 +375,7 @@ impl Mds {
     /// A request arrived.
     pub fn on_request(&mut self, client: ClientId, request: FsRequest) {
         let safe = self.journal.safe();
+        let shares = &self.shares;
         let Some(session) = self.sessions.get_mut(&client).filter(|session| session.since < safe) else { return };
         session.safe_below = session.safe_below.max(request.safe_below);
         session.answers = session.answers.split_off(&session.safe_below);
@@ -359,9 +387,9 @@ impl Mds {
             let counted = request.again.is_some_and(|again| again.stamp != Stamp::default());
             let opened = opened_by(&request.call, &kept.reply.answer)
                 .filter(|_| std::mem::take(&mut kept.inherited) && !counted);
-            let is_safe = |batch: Option<u64>| batch.is_none_or(|batch| batch < self.journal.safe());
+            let is_safe = |batch: Option<u64>| batch.is_none_or(|batch| batch < safe);
             // What is held is told when it may be.
-            if is_safe(kept.after) {
+            if is_safe(kept.after.batch) && kept.after.waits.iter().all(|wait| shares.is_met(wait)) {
                 let reply = FsReply { safe: is_safe(kept.batch), ..kept.reply.clone() };
                 self.out.push((client, Say::Reply(reply)));
             }
@@ -383,6 +411,7 @@ impl Mds {
         for completion in done {
             self.on_completion(completion);
         }
+        self.release_held();
         if self.is_live() {
             if !self.is_quiet() && !self.expected.is_empty() {
                 // They did not come: they are clients no more, and others have waited for long enough.
@@ -399,6 +428,11 @@ impl Mds {
                     break;
                 }
             }
+            self.void_silent();
+            self.release_held();
+            let mut forget = Vec::new();
+            self.shares.take(&mut forget);
+            self.out.extend(forget.into_iter().map(|(client, forget)| (client, Say::Forget(forget))));
             self.write_directories();
             self.make_room();
             if let Some((object, bytes)) = self.journal.next_append() {
@@ -519,11 +553,36 @@ impl Mds {
         let Outcome { answer, changes, opened, when_safe, .. } = outcome;
         let number = request.number;
         let changed = !changes.is_empty();
-        let own = when_safe.then(|| self.journal.number());
-        let after = self.rests_on(client, &request.call, &answer, &changes).max(own);
+        let mut after = self.rests_on(client, &request.call, &answer, &changes);
+        if when_safe {
+            after.batch = after.batch.max(Some(self.journal.number()));
+        }
         let place = request.call.ino().filter(|_| changed).and_then(|ino| self.tree.place(ino));
         let place = place.map(|(dir, name)| FsPlace { dir, name: name.clone() });
-        let reply = FsReply { number, safe: !changed, stamp, place, answer };
+        if !self.sessions.contains_key(&client) {
+            return;
+        }
+        // What others keep of what is changed now.
+        for change in &changes {
+            self.shares.on_change(Some(client), change, &self.tree, &mut after.waits);
+        }
+        let inos_changed = self.inos_of(&changes);
+        for change in &changes {
+            self.apply(change.clone());
+        }
+        let mut reply = FsReply {
+            number,
+            safe: !changed,
+            stamp,
+            place,
+            keep: false,
+            shares: Vec::new(),
+            changed: inos_changed,
+            answer,
+        };
+        if !matches!(request.call, FsCall::Unlink { .. }) {
+            self.note_home(&mut reply.answer);
+        }
         let Some(session) = self.sessions.get_mut(&client) else { return };
         let mut batch = None;
         // Also of what failed: sent twice, it must not succeed the second time.
@@ -536,19 +595,22 @@ impl Mds {
                 batch = Some(pushed);
                 session.early.push_back((pushed, number));
             }
-            session.answers.insert(number, Kept { reply: reply.clone(), batch, after, inherited: false });
+            let kept = Kept { reply: reply.clone(), batch, after: after.clone(), inherited: false };
+            session.answers.insert(number, kept);
         }
-        for change in changes {
-            if let Some(batch) = batch {
+        if let Some(batch) = batch {
+            for change in &changes {
                 // What its maker has not been told yet it is not shown either.
-                self.note_fresh(Some(client).filter(|_| after.is_none()), batch, &change);
+                let who = Some(client).filter(|_| after.batch.is_none());
+                self.note_fresh(who, batch, change, &after.waits);
             }
-            self.apply(change);
         }
         self.note_opened(client, opened);
-        match after {
-            Some(after) => self.held.entry(after).or_default().push((client, reply, batch)),
-            None => self.out.push((client, Say::Reply(reply))),
+        if after.is_nothing() {
+            self.grant(client, &request.call, &mut reply);
+            self.out.push((client, Say::Reply(reply)));
+        } else {
+            self.held.push(sharing::Held { after, client, reply, batch });
         }
     }
 
@@ -560,42 +622,6 @@ impl Mds {
             *session.opens.entry(ino).or_default() += 1;
         } else if take_one(&mut session.opens, ino) {
             take_one(&mut self.opens, ino);
-        }
-    }
-
-    /// The batch that must be safe before this is answered: it has what another client changed.
-    fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer, changes: &[Change]) -> Option<u64> {
-        let mut inos: BTreeSet<Ino> = call.inos().collect();
-        match answer {
-            FsAnswer::Node { node, .. } => {
-                inos.insert(node.inode.ino);
-            }
-            FsAnswer::Listed { entries, .. } => inos.extend(entries.iter().map(|listed| listed.node.inode.ino)),
-            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
-        }
-        for change in changes {
-            if let Change::Set { dir, entry, .. } = change {
-                inos.extend([*dir, entry.ino()]);
-            }
-        }
-        let others = inos.iter().filter_map(|ino| self.fresh.get(ino)).filter(|(who, _)| *who != Some(client));
-        others.map(|(_, batch)| *batch).max()
-    }
-
-    fn note_fresh(&mut self, client: Option<ClientId>, batch: u64, change: &Change) {
-        let mut note = |ino: Ino| {
-            let before = self.fresh.get(&ino).map(|(who, _)| *who);
-            let who = client.filter(|client| before.is_none_or(|before| before == Some(*client)));
-            self.fresh.insert(ino, (who, batch));
-        };
-        match change {
-            Change::Set { dir, entry, .. } => {
-                note(*dir);
-                note(entry.ino());
-            }
-            Change::Remove { dir, .. } | Change::Begin { dir } | Change::End { dir } => note(*dir),
-            // Sums above are shown as they are: they say nothing of any one name.
-            Change::Head { .. } => {}
         }
     }
 
@@ -651,12 +677,12 @@ impl Mds {
         let before = self.journal.safe();
         self.journal.on_appended();
         let safe = self.journal.safe();
-        self.fresh.retain(|_, (_, batch)| *batch >= safe);
+        self.release = true;
         self.settling.retain(|_, batch| *batch >= safe);
         for (client, session) in &mut self.sessions {
             if before <= session.since && session.since < safe {
                 let again = self.expected.contains(client);
-                self.out.push((*client, Say::Welcome { again }));
+                self.out.push((*client, Say::Welcome { again, greeting: session.greeting }));
             }
             let mut numbers = Vec::new();
             while let Some((_, number)) = session.early.pop_front_if(|(batch, _)| *batch < safe) {
@@ -665,11 +691,6 @@ impl Mds {
             if !numbers.is_empty() {
                 self.out.push((*client, Say::Safe(FsSafe { numbers })));
             }
-        }
-        let later = self.held.split_off(&safe);
-        for (client, reply, batch) in std::mem::replace(&mut self.held, later).into_values().flatten() {
-            let safe = batch.is_none_or(|batch| batch < safe);
-            self.out.push((client, Say::Reply(FsReply { safe, ..reply })));
         }
         // One that waited for room in the batch.
         self.try_again = true;

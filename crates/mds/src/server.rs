@@ -21,7 +21,7 @@ use nacre_wire::Message;
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::PREFIX;
 use nacre_wire::fs::{FsHolder, FsKey};
-use nacre_wire::msg::fs::{FsAway, FsSession, FsWelcome};
+use nacre_wire::msg::fs::{FsAway, FsPing, FsPong, FsSession, FsWelcome};
 use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaSpan, MetaTarget};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -240,11 +240,11 @@ impl Tenure {
         self.serves = self.lease.is_valid(now);
         if self.serves {
             while let Some((client, message)) = self.inbox.pop_front() {
-                self.on_message(client, message, out);
+                self.on_message(now, client, message, out);
             }
             if self.mds.is_live() {
                 for (client, session) in std::mem::take(&mut self.greeted) {
-                    self.begin(client, &session);
+                    self.begin(now, client, &session);
                 }
             }
             let mut said = Vec::new();
@@ -252,10 +252,11 @@ impl Tenure {
             let before = Some(self.lease.until());
             out.extend(said.into_iter().map(|(client, say)| {
                 let message = match say {
-                    Say::Welcome { again } => Message::FsWelcome(FsWelcome { again }),
+                    Say::Welcome { again, greeting } => Message::FsWelcome(FsWelcome { again, greeting }),
                     Say::Reply(reply) => Message::FsReply(reply),
                     Say::Safe(safe) => Message::FsSafe(safe),
                     Say::Evicted(evicted) => Message::FsEvicted(evicted),
+                    Say::Forget(forget) => Message::FsForget(forget),
                 };
                 Output::Send { to: Entity::Client(client), message, before }
             }));
@@ -270,7 +271,8 @@ impl Tenure {
         }
     }
 
-    fn on_message(&mut self, client: ClientId, message: Message, out: &mut Vec<Output>) {
+    fn on_message(&mut self, now: Time, client: ClientId, message: Message, out: &mut Vec<Output>) {
+        self.mds.on_heard(now, client);
         match message {
             Message::FsSession(session) => {
                 if session.file_system != self.file_system || session.rank != self.rank.0 {
@@ -278,12 +280,17 @@ impl Tenure {
                 }
                 self.gone.remove(&client);
                 if self.mds.is_live() {
-                    self.begin(client, &session);
+                    self.begin(now, client, &session);
                 } else {
                     self.greeted.insert(client, session);
                 }
             }
             Message::FsRequest(request) => self.mds.on_request(client, request),
+            Message::FsForgot(forgot) => self.mds.on_forgot(client, forgot),
+            Message::FsPing(FsPing { number }) => {
+                let (to, before) = (Entity::Client(client), Some(self.lease.until()));
+                out.push(Output::Send { to, message: Message::FsPong(FsPong { number }), before });
+            }
             Message::FsCaughtUp(_) => self.mds.on_caught_up(client),
             Message::FsLeave(_) => {
                 self.gone.remove(&client);
@@ -293,9 +300,11 @@ impl Tenure {
         }
     }
 
-    fn begin(&mut self, client: ClientId, session: &FsSession) {
+    fn begin(&mut self, now: Time, client: ClientId, session: &FsSession) {
         let opens: Vec<_> = session.opens.iter().map(|open| (open.ino, open.times)).collect();
-        self.mds.on_session(client, session.instance, session.known, &opens);
+        let known = (session.known, session.greeting);
+        self.mds.on_session(client, session.instance, known, &opens);
+        self.mds.on_heard(now, client);
     }
 
     fn next_deadline(&self) -> Time {

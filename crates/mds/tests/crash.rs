@@ -6,7 +6,7 @@ use nacre_history::posix::{Kind, Model};
 use nacre_mds::mds::{Mds, MdsConfig, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, PoolId, Time};
 use nacre_wire::fs::{FileKind, Stamp, data_name, name_hash};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsPlace, FsReply, FsRequest, rename_flag};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsForgot, FsPlace, FsReply, FsRequest, rename_flag};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ impl Client {
         }
     }
     fn on_reply(&mut self, reply: FsReply) {
-        let FsReply { number, safe, stamp, place, answer } = reply;
+        let FsReply { number, safe, stamp, place, answer, .. } = reply;
         if let Some(before) = self.answers.get(&number) {
             // What is left of data that was cut off is nothing that programs see.
             let seen = |answer: &FsAnswer| {
@@ -242,6 +242,7 @@ impl World {
                 Say::Reply(reply) => client.on_reply(reply),
                 Say::Evicted(evicted) => panic!("{evicted:?}"),
                 Say::Safe(safe) => safe.numbers.iter().for_each(|number| drop(client.early.remove(number))),
+                Say::Forget(forget) => self.mds.on_forgot(client.id, FsForgot { number: forget.number }),
             }
         }
         for (ino, size) in self.clients.iter_mut().flat_map(|client| std::mem::take(&mut client.grown)) {
@@ -281,7 +282,7 @@ impl World {
             }
             client.welcome = false;
             let (id, instance) = (client.id, client.instance);
-            self.mds.on_session(id, instance, false, &[]);
+            self.mds.on_session(id, instance, (false, 0), &[]);
         }
         self.until("it knows its clients", |world| world.clients.iter().all(|client| client.welcome || client.dead));
         // What is not safe comes again, in order, all at once.
@@ -296,11 +297,11 @@ impl World {
     }
     fn run(&mut self, steps: usize, crash_one_in: usize) {
         for client in &self.clients {
-            self.mds.on_session(client.id, client.instance, false, &[]);
+            self.mds.on_session(client.id, client.instance, (false, 0), &[]);
         }
         self.until("live", |world| world.mds.is_live());
         for client in &self.clients {
-            self.mds.on_session(client.id, client.instance, false, &[]);
+            self.mds.on_session(client.id, client.instance, (false, 0), &[]);
         }
         for _ in 0..steps {
             for client in
@@ -334,7 +335,7 @@ impl World {
             let mut client = Client::new(reader.0);
             client.welcome = false;
             self.clients.push(client);
-            self.mds.on_session(reader, Instance(1), false, &[]);
+            self.mds.on_session(reader, Instance(1), (false, 0), &[]);
             self.until("a reader", |world| world.clients.last().expect("it").welcome);
         }
         let mut after = 0;

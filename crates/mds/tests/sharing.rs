@@ -5,7 +5,7 @@ use crate::rig::make_call;
 use nacre_mds::mds::{Mds, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, Time};
 use nacre_wire::fs::{FileKind, Stamp};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsReply, FsRequest};
+use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsForgot, FsReply, FsRequest, FsStale};
 use std::time::Duration;
 
 const ANNA: ClientId = ClientId(1);
@@ -16,6 +16,9 @@ struct Two {
     mds: Mds,
     now: Time,
     said: Vec<(ClientId, Say)>,
+    /// Who says at once that it has forgotten what it is told to.
+    forgets: Vec<ClientId>,
+    looked: usize,
 }
 
 fn make(name: &str) -> FsCall {
@@ -26,7 +29,14 @@ impl Two {
     fn new() -> Self {
         let mut objects = Objects::new();
         first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
-        let mut two = Self { objects, mds: Mds::open(config()), now: Time(1), said: Vec::new() };
+        let mut two = Self {
+            objects,
+            mds: Mds::open(config()),
+            now: Time(1),
+            said: Vec::new(),
+            forgets: vec![ANNA, BERT],
+            looked: 0,
+        };
         two.settle();
         two.come();
         two.mds.on_caught_up(ANNA);
@@ -40,7 +50,7 @@ impl Two {
     }
     fn come(&mut self) {
         for client in [ANNA, BERT] {
-            self.mds.on_session(client, Instance(1), false, &[]);
+            self.mds.on_session(client, Instance(1), (false, 0), &[]);
         }
         self.settle();
     }
@@ -48,6 +58,20 @@ impl Two {
     fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
+        self.looked = self.looked.min(self.said.len());
+        let mut forgot = false;
+        for (client, say) in &self.said[self.looked..] {
+            if let Say::Forget(forget) = say
+                && self.forgets.contains(client)
+            {
+                self.mds.on_forgot(*client, FsForgot { number: forget.number });
+                forgot = true;
+            }
+        }
+        self.looked = self.said.len();
+        if forgot {
+            self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
+        }
     }
     fn settle(&mut self) {
         for _ in 0..20 {
@@ -186,13 +210,13 @@ fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
     two.said.clear();
     two.mds = Mds::open(config());
     two.settle();
-    two.mds.on_session(BERT, Instance(1), false, &[]);
+    two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
     two.mds.on_caught_up(BERT);
     two.ask(BERT, 1, make("x"));
     two.settle();
     assert_eq!(two.reply(BERT, 1), None);
     let due = two.mds.next_deadline();
-    assert!(due.since(two.now) <= Duration::from_secs(5), "{due:?}");
+    assert!(due.since(two.now) <= Duration::from_secs(6), "{due:?}");
     two.now = due;
     two.settle();
     assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Node { made: true, .. }));
@@ -225,8 +249,8 @@ fn an_open_file_outlives_its_names_and_its_server() {
     two.objects.crash(0);
     two.mds = Mds::open(config());
     two.settle();
-    two.mds.on_session(ANNA, Instance(1), false, &[(ino, 1)]);
-    two.mds.on_session(BERT, Instance(1), false, &[]);
+    two.mds.on_session(ANNA, Instance(1), (false, 0), &[(ino, 1)]);
+    two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
     two.settle();
@@ -306,16 +330,75 @@ fn a_client_that_comes_too_late_is_told_so() {
     two.objects.crash(0);
     two.mds = Mds::open(config());
     two.settle();
-    two.mds.on_session(BERT, Instance(1), true, &[]);
+    two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.mds.on_caught_up(BERT);
     two.now = two.mds.next_deadline();
     two.settle();
     two.said.clear();
-    two.mds.on_session(ANNA, Instance(1), true, &[]);
+    two.mds.on_session(ANNA, Instance(1), (true, 0), &[]);
     two.settle();
     let evicted = Say::Evicted(FsEvicted { instance: Instance(1) });
     assert!(two.said.contains(&(ANNA, evicted)), "{:?}", two.said);
-    two.mds.on_session(ANNA, Instance(2), false, &[]);
+    two.mds.on_session(ANNA, Instance(2), (false, 0), &[]);
     two.settle();
-    assert!(two.said.contains(&(ANNA, Say::Welcome { again: false })), "{:?}", two.said);
+    assert!(two.said.contains(&(ANNA, Say::Welcome { again: false, greeting: 0 })), "{:?}", two.said);
+}
+
+/// What one keeps of a directory it is to forget before another one's change of that is answered, and before anyone is
+/// shown it.
+#[test]
+fn a_change_waits_until_others_have_forgotten_what_was() {
+    let mut two = Two::new();
+    let lookup = |name: &str| FsCall::Lookup { dir: Ino::ROOT, name: Name::from(name) };
+    two.ask(BERT, 1, lookup("x"));
+    let reply = two.reply(BERT, 1).expect("answered");
+    assert!(reply.keep && reply.shares == [Ino::ROOT], "it is told that it may keep that there is none: {reply:?}");
+    two.forgets.clear();
+    two.ask(ANNA, 1, make("x"));
+    two.settle();
+    assert_eq!(two.reply(ANNA, 1), None, "safe, but Bert would still say that there is none");
+    two.ask(ANNA, 2, lookup("x"));
+    two.ask(BERT, 2, lookup("x"));
+    two.settle();
+    assert!(two.reply(ANNA, 2).is_none() && two.reply(BERT, 2).is_none(), "nothing new is shown before that");
+    let told = two.said.iter().find_map(|(who, say)| match say {
+        Say::Forget(forget) if *who == BERT => Some(forget.clone()),
+        _ => None,
+    });
+    let told = told.expect("it is told");
+    assert_eq!(told.items, [FsStale::Name { dir: Ino::ROOT, name: "x".into() }]);
+    two.mds.on_forgot(BERT, FsForgot { number: told.number });
+    two.turn();
+    for (client, number) in [(ANNA, 1), (ANNA, 2), (BERT, 2)] {
+        let reply = two.reply(client, number).expect("now");
+        assert!(matches!(reply.answer, FsAnswer::Node { .. }) && !reply.keep, "what waited is not kept: {reply:?}");
+    }
+}
+
+/// A client that is silent is not waited for when its lease has ended, and a new session keeps nothing.
+#[test]
+fn a_silent_client_is_waited_for_as_long_as_its_lease_may_last() {
+    let mut two = Two::new();
+    two.ask(BERT, 1, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("x") });
+    two.forgets.clear();
+    two.mds.on_heard(two.now, BERT);
+    two.ask(ANNA, 1, make("x"));
+    two.settle();
+    let due = two.mds.next_deadline();
+    assert!(due > two.now + Duration::from_millis(5_500) && due < two.now + Duration::from_secs(7), "{due:?}");
+    two.now = two.now + Duration::from_millis(5_000);
+    two.turn();
+    assert_eq!(two.reply(ANNA, 1), None);
+    two.now = two.now + Duration::from_millis(1_000);
+    two.turn();
+    assert!(two.reply(ANNA, 1).is_some());
+
+    two.mds.on_heard(two.now, BERT);
+    two.ask(BERT, 2, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("y") });
+    two.ask(ANNA, 2, make("y"));
+    two.settle();
+    assert_eq!(two.reply(ANNA, 2), None);
+    two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
+    two.turn();
+    assert!(two.reply(ANNA, 2).is_some(), "over its new connection it keeps nothing from before");
 }

@@ -30,6 +30,8 @@ use std::time::Duration;
 
 /// How long opening one may take.
 const OPEN_MAX: Duration = Duration::from_secs(30);
+/// Names and attributes that a client keeps: some 100 MB.
+const NAMES_MAX: usize = 250_000;
 /// What calls end with whose client has ended.
 const ENDED: u16 = 5;
 
@@ -237,7 +239,8 @@ fn add_caller(reactor: &mut Reactor, inbox: Arc<Inbox>, client: &str, name: &str
     let id = ClientId(directory::random_u128() as u64);
     let unix_ms_at_zero = clock::unix_ms_at_zero();
     let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
-    let fs = Fs::new(FsConfig { file_system: name.into(), instance: config.instance, unix_ms_at_zero });
+    let instance = config.instance;
+    let fs = Fs::new(FsConfig { file_system: name.into(), instance, unix_ms_at_zero, names_max: NAMES_MAX });
     let caller = Caller { fs, inbox, answers: BTreeMap::new(), ended: Vec::new() };
     let service: Box<dyn Service + Send> = Box::new(caller);
     let role = AnyRole::Service(Box::new(Served::new(service, config, clock::now())));

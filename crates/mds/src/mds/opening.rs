@@ -90,7 +90,7 @@ impl Mds {
     fn inherit_client(&mut self, Known { client, instance, here }: Known, since: u64) {
         self.sessions.remove(&client);
         if here {
-            self.sessions.insert(client, Session { instance, since, ..Session::default() });
+            self.sessions.insert(client, Session { instance, since, heard: self.now, ..Session::default() });
         }
     }
     fn inherit_answer(&mut self, answered: Answered, batch: u64) {
@@ -98,7 +98,7 @@ impl Mds {
         let session = self.sessions.get_mut(&client).filter(|session| session.instance == instance);
         let Some(session) = session else { return };
         session.safe_below = session.safe_below.max(safe_below);
-        let kept = Kept { reply, batch: Some(batch), after: None, inherited: true };
+        let kept = Kept { reply, batch: Some(batch), after: sharing::After::default(), inherited: true };
         session.answers.insert(kept.reply.number, kept);
     }
 }

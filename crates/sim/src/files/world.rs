@@ -557,7 +557,8 @@ impl World {
             let config = ServerConfig { me, delay: Duration::ZERO, unix_ms_at_zero: 1_000, limits: self.limits };
             Role::Server(Box::new(Server::new(config)))
         } else {
-            let config = FsConfig { file_system: NAME.into(), instance, unix_ms_at_zero: 1_000 };
+            let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
+            let config = FsConfig { file_system: NAME.into(), instance, unix_ms_at_zero: 1_000, names_max };
             let own = Own::new(&format!("own.{life}"));
             Role::Client { fs: Box::new(Fs::new(config)), own, seen: programs::Seen::default(), calls: BTreeSet::new() }
         };

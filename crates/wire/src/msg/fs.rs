@@ -8,6 +8,10 @@
 //!         ◀─FsReply 7, early──        done; lost only if the server and this client die before it is safe
 //!         ◀─FsSafe [5, 6, 7]──        in the journal: the client forgets it
 //!  client ──FsRequest 8, safe_below 8──▶   the server forgets what it answered below 8
+//!
+//!  client ◀─FsReply, shares [dir]── server    it may keep what it is told of names and attributes in dir
+//!  another client changes something in dir: answered after
+//!  client ◀─FsForget 4── server; ──FsForgot 4──▶     or after its lease, which FsPing and FsPong renew
 //! ```
 //! A request is named by its client's life and a number that grows. What is not safe is sent again,
 //! in order, to the next holder of the rank; one that was journaled is answered as it was then.
@@ -19,6 +23,10 @@ use nacre_types::{Ino, Instance, Name};
 
 /// A client's requests differ by less than this from the lowest one without a safe answer: others are dropped.
 pub const FS_WINDOW: u64 = 4096;
+
+/// How long a client may show what it keeps under shares, in milliseconds, counted from when it sent the last ping
+/// that was answered, or its greeting.
+pub const FS_LEASE_MS: u64 = 5_000;
 
 /// A page of a listing has about so many bytes at most, whatever was asked for.
 pub const FS_LIST_MAX: u32 = 1 << 20;
@@ -34,10 +42,12 @@ pub struct FsSession {
     pub instance: Instance,
     /// This life has been welcomed by this server or one before it.
     pub known: bool,
+    /// Which greeting this is: the client waits for the answer to the last one it sent.
+    pub greeting: u64,
     /// What it has open.
     pub opens: Vec<FsOpens>,
 }
-wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, opens });
+wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, opens });
 
 /// A file that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +65,10 @@ pub struct FsWelcome {
     /// It is to send first what it has not been told as safe, then [`FsCaughtUp`]: nothing new is
     /// done before, for a while.
     pub again: bool,
+    /// Of [`FsSession`]: what the client kept before that is to be forgotten.
+    pub greeting: u64,
 }
-wire_record!(FsWelcome version 1 compat 1 { again });
+wire_record!(FsWelcome version 1 compat 1 { again, greeting });
 
 /// There is no session: who is asked has not this rank, or has it no more, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -348,8 +360,11 @@ pub struct FsNode {
     pub inode: Inode,
     /// Of a directory: what is in it.
     pub head: Option<Head>,
+    /// The directory that its entry is in: who has a share of that may keep its attributes. `None`: they are not
+    /// to be kept.
+    pub home: Option<Ino>,
 }
-wire_record!(FsNode version 1 compat 1 { inode, head });
+wire_record!(FsNode version 1 compat 1 { inode, head, home });
 
 /// An entry in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -413,10 +428,16 @@ pub struct FsReply {
     pub stamp: Stamp,
     /// Where the file was that the call named by number, if it was changed: to be said if it is sent again.
     pub place: Option<FsPlace>,
+    /// What it says may be kept, as far as the client has shares of the directories that it is about.
+    pub keep: bool,
+    /// Directories that the client has a share of from here on.
+    pub shares: Vec<Ino>,
+    /// Inodes that the request changed: what was kept of them is old.
+    pub changed: Vec<Ino>,
     /// What came of it.
     pub answer: FsAnswer,
 }
-wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, answer });
+wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, changed, answer });
 
 /// Requests whose changes are in the journal now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -425,3 +446,62 @@ pub struct FsSafe {
     pub numbers: Vec<u64>,
 }
 wire_record!(FsSafe version 1 compat 1 { numbers });
+
+/// What clients with a share of a directory are to forget: another client has changed it. That one is answered
+/// when all have said so ([`FsForgot`]), or their leases have ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsForget {
+    /// Grows by one with each to this client.
+    pub number: u64,
+    /// What.
+    pub items: Vec<FsStale>,
+}
+wire_record!(FsForget version 1 compat 1 { number, items });
+
+/// Something of a directory that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FsStale {
+    /// A name stands for something else, or for nothing.
+    Name {
+        /// In which directory.
+        dir: Ino,
+        /// Which.
+        name: Name,
+    },
+    /// Attributes.
+    Node {
+        /// Whose.
+        ino: Ino,
+    },
+    /// All that is known of a directory's names and their attributes: the share has ended.
+    Share {
+        /// Which.
+        dir: Ino,
+    },
+}
+wire_enum!(FsStale { 1 => Name { dir, name }, 2 => Node { ino }, 3 => Share { dir } });
+
+/// The client has forgotten it: it shows nothing of that any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsForgot {
+    /// [`FsForget::number`]; those before it, too.
+    pub number: u64,
+}
+wire_record!(FsForgot version 1 compat 1 { number });
+
+/// The client is there. What it keeps under shares it may show until [`FS_LEASE_MS`] after it sent the last one
+/// that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsPing {
+    /// Grows with each.
+    pub number: u64,
+}
+wire_record!(FsPing version 1 compat 1 { number });
+
+/// The answer to [`FsPing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsPong {
+    /// Of which.
+    pub number: u64,
+}
+wire_record!(FsPong version 1 compat 1 { number });

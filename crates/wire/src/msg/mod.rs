@@ -203,4 +203,8 @@ messages! {
     86 v 1 compat 1 FsReply(fs::FsReply);
     87 v 1 compat 1 FsSafe(fs::FsSafe);
     88 v 1 compat 1 FsEvicted(fs::FsEvicted);
+    93 v 1 compat 1 FsForget(fs::FsForget);
+    94 v 1 compat 1 FsForgot(fs::FsForgot);
+    95 v 1 compat 1 FsPing(fs::FsPing);
+    96 v 1 compat 1 FsPong(fs::FsPong);
 }

@@ -8,18 +8,19 @@ use nacre_wire::Message;
 use nacre_wire::fs::{Backpointer, Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsLeave, FsListed, FsNode, FsOpens, FsPlace,
-    FsReply, FsRequest, FsSafe, FsSession, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot, FsLeave, FsListed, FsNode,
+    FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Names and tags of the enums here.
-pub const ENUMS: [(&str, &[(u8, &str)]); 4] = [
+pub const ENUMS: [(&str, &[(u8, &str)]); 5] = [
     ("Entry", Entry::VARIANTS),
     ("FileKind", FileKind::VARIANTS),
     ("FsAnswer", FsAnswer::VARIANTS),
     ("FsCall", FsCall::VARIANTS),
+    ("FsStale", FsStale::VARIANTS),
 ];
 
 fn name() -> Name {
@@ -78,7 +79,7 @@ fn head() -> Head {
     }
 }
 fn node() -> FsNode {
-    FsNode { inode: inode(), head: Some(head()) }
+    FsNode { inode: inode(), head: Some(head()), home: Some(Ino(1)) }
 }
 fn listed() -> FsListed {
     FsListed { name: name(), node: node() }
@@ -118,13 +119,36 @@ fn request() -> FsRequest {
 }
 fn reply() -> FsReply {
     let answer = FsAnswer::Node { node: node(), made: true };
-    FsReply { number: 8, safe: true, stamp: Stamp(7), place: Some(place()), answer }
+    FsReply {
+        number: 8,
+        safe: true,
+        stamp: Stamp(7),
+        place: Some(place()),
+        keep: true,
+        shares: vec![Ino(1), ino()],
+        changed: vec![ino()],
+        answer,
+    }
+}
+fn stale() -> Vec<FsStale> {
+    vec![
+        FsStale::Name { dir: Ino::ROOT, name: name() },
+        FsStale::Node { ino: ino() },
+        FsStale::Share { dir: Ino(0x10_0002) },
+    ]
 }
 fn opens() -> FsOpens {
     FsOpens { ino: ino(), times: 3 }
 }
 fn session() -> FsSession {
-    FsSession { file_system: "home".into(), rank: 3, instance: Instance(2), known: true, opens: vec![opens()] }
+    FsSession {
+        file_system: "home".into(),
+        rank: 3,
+        instance: Instance(2),
+        known: true,
+        greeting: 4,
+        opens: vec![opens()],
+    }
 }
 fn settings() -> FsSettings {
     FsSettings { namespace: "home.1a2b".into(), pool: PoolId(1), layout: layout(), ranks: 2 }
@@ -144,7 +168,7 @@ fn safe() -> FsSafe {
 pub fn messages() -> Vec<Message> {
     vec![
         Message::FsSession(session()),
-        Message::FsWelcome(FsWelcome { again: true }),
+        Message::FsWelcome(FsWelcome { again: true, greeting: 4 }),
         Message::FsAway(away()),
         Message::FsCaughtUp(FsCaughtUp { next: 9 }),
         Message::FsLeave(FsLeave { next: 10 }),
@@ -152,6 +176,10 @@ pub fn messages() -> Vec<Message> {
         Message::FsReply(reply()),
         Message::FsSafe(safe()),
         Message::FsEvicted(FsEvicted { instance: Instance(3) }),
+        Message::FsForget(FsForget { number: 11, items: stale() }),
+        Message::FsForgot(FsForgot { number: 11 }),
+        Message::FsPing(FsPing { number: 12 }),
+        Message::FsPong(FsPong { number: 12 }),
     ]
 }
 
@@ -189,7 +217,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsHolder v1", holder()),
         value("record FsSession v1", session()),
         value("fields FsOpens", opens()),
-        value("record FsWelcome v1", FsWelcome { again: true }),
+        value("record FsWelcome v1", FsWelcome { again: true, greeting: 4 }),
         value("record FsAway v1", away()),
         value("record FsCaughtUp v1", FsCaughtUp { next: 9 }),
         value("record FsLeave v1", FsLeave { next: 10 }),
@@ -198,6 +226,10 @@ pub fn all() -> Vec<Sample> {
         value("record FsChanges v1", changes()),
         value("record FsNode v1", node()),
         value("fields FsListed", listed()),
+        value("record FsForget v1", FsForget { number: 11, items: stale() }),
+        value("record FsForgot v1", FsForgot { number: 11 }),
+        value("record FsPing v1", FsPing { number: 12 }),
+        value("record FsPong v1", FsPong { number: 12 }),
         value("record FsReply v1", reply()),
         value("record FsSafe v1", safe()),
         value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
@@ -222,6 +254,7 @@ pub fn all() -> Vec<Sample> {
         ],
     ));
     all.extend(variants("FsCall", FsCall::VARIANTS, calls()));
+    all.extend(variants("FsStale", FsStale::VARIANTS, stale()));
     all.extend(variants(
         "FsAnswer",
         FsAnswer::VARIANTS,

@@ -1,0 +1,542 @@
+//! What this client keeps of names and attributes, so that it need not ask (CEPH-12, -17).
+//!
+//! ```text
+//!  answer, with a share of dir ─▶ kept: name ─▶ number; number ─▶ attributes
+//!  own change ─▶ its answer takes the place of what was kept, or that is forgotten
+//!  FsForget ─▶ forgotten one by one, or the whole directory
+//!  the lease ends, another server ─▶ everything forgotten
+//! ```
+//! A directory of which all names are known answers for those that are not there, and for listings.
+//!
+//! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share, and all in all no more
+//! than was set.
+
+use nacre_types::{Ino, Name, Time};
+use nacre_wire::fs::{FileKind, Head, Inode, name_hash};
+use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed, FsNode, FsStale, rename_flag};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// After a listing, what is in its directories may be shown so long without a share of each: the attributes that
+/// `ls -l` asks for next.
+const BRIEF: Duration = Duration::from_secs(1);
+/// Longest answer of a listing that is made here, in entries.
+const LISTED_MAX: usize = 1000;
+
+/// A directory that this client has a share of.
+#[derive(Debug, Default)]
+struct Dir {
+    /// What names stand for; `None`: nothing.
+    names: BTreeMap<Name, Option<Ino>>,
+    /// Those that stand for something, in the order of a listing.
+    order: BTreeSet<(u64, Name)>,
+    /// All names are known but those that were forgotten since.
+    complete: Option<BTreeSet<Name>>,
+    /// A listing has been read so far without anything being forgotten.
+    listing: Option<u64>,
+    head: Option<Head>,
+    /// Whose attributes are kept under it.
+    inos: BTreeSet<Ino>,
+    used: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    inode: Inode,
+    home: Ino,
+    /// What was in it a moment ago, and until when that may be shown.
+    brief: Option<(Head, Time)>,
+}
+
+/// See the module head.
+#[derive(Debug)]
+pub(crate) struct Names {
+    dirs: BTreeMap<Ino, Dir>,
+    nodes: BTreeMap<Ino, Node>,
+    /// Names in all directories.
+    names: usize,
+    /// Names and attributes at most.
+    max: usize,
+    uses: u64,
+    /// Calls that were answered from here.
+    pub hits: u64,
+}
+
+impl Names {
+    /// Keeps that many names and attributes at most: some 400 bytes each.
+    pub fn new(max: usize) -> Self {
+        Self { dirs: BTreeMap::new(), nodes: BTreeMap::new(), names: 0, max, uses: 0, hits: 0 }
+    }
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        let (max, hits) = (self.max, self.hits);
+        *self = Self { hits, ..Self::new(max) };
+    }
+
+    // ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The answer to a call, if it is known here.
+    pub fn answer(&mut self, now: Time, call: &FsCall) -> Option<FsAnswer> {
+        let answer = match call {
+            FsCall::Lookup { dir, name } => self.lookup(now, *dir, name),
+            FsCall::Stat { ino } => self.node(now, *ino).map(|node| FsAnswer::Node { node, made: false }),
+            FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, *bytes_max),
+            _ => None,
+        }?;
+        self.hits += 1;
+        Some(answer)
+    }
+    fn lookup(&mut self, now: Time, dir: Ino, name: &Name) -> Option<FsAnswer> {
+        self.uses += 1;
+        let of = self.dirs.get_mut(&dir)?;
+        of.used = self.uses;
+        match of.names.get(name) {
+            Some(Some(ino)) => {
+                let ino = *ino;
+                self.node(now, ino).map(|node| FsAnswer::Node { node, made: false })
+            }
+            Some(None) => Some(FsAnswer::Failed { errno: 2 }),
+            None => {
+                let known = of.complete.as_ref().is_some_and(|holes| !holes.contains(name));
+                known.then_some(FsAnswer::Failed { errno: 2 })
+            }
+        }
+    }
+    fn node(&mut self, now: Time, ino: Ino) -> Option<FsNode> {
+        let node = self.nodes.get(&ino)?;
+        let head = if node.inode.is_directory() {
+            let exact = self.dirs.get(&ino).and_then(|dir| dir.head);
+            Some(exact.or_else(|| node.brief.filter(|(_, until)| now < *until).map(|(head, _)| head))?)
+        } else {
+            None
+        };
+        let node = FsNode { inode: node.inode.clone(), head, home: Some(node.home) };
+        self.uses += 1;
+        self.dirs.get_mut(&node.home?)?.used = self.uses;
+        Some(node)
+    }
+    fn list(&mut self, dir: Ino, after: u64, bytes_max: u32) -> Option<FsAnswer> {
+        let of = self.dirs.get(&dir)?;
+        if !of.complete.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
+        let (mut entries, mut bytes, mut last) = (Vec::new(), 0, 0);
+        for (hash, name) in of.order.range((after + 1, Name::default())..) {
+            // Names of one hash stay together.
+            if (bytes >= bytes_max as usize || entries.len() >= LISTED_MAX) && *hash != last {
+                return Some(FsAnswer::Listed { entries, end: false });
+            }
+            let ino = of.names.get(name).copied().flatten()?;
+            let node = self.nodes.get(&ino)?;
+            let head = if node.inode.is_directory() { Some(self.dirs.get(&ino)?.head?) } else { None };
+            bytes += 128 + name.as_bytes().len();
+            let node = FsNode { inode: node.inode.clone(), head, home: Some(node.home) };
+            entries.push(FsListed { name: name.clone(), node });
+            last = *hash;
+        }
+        Some(FsAnswer::Listed { entries, end: true })
+    }
+
+    // ── what is learned ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The client has a share of these from now on.
+    pub fn share(&mut self, dirs: &[Ino]) {
+        for dir in dirs {
+            self.dirs.entry(*dir).or_default();
+        }
+    }
+
+    /// What was kept of these is old.
+    pub fn on_changed(&mut self, inos: &[Ino]) {
+        inos.iter().for_each(|ino| self.forget_node(*ino));
+    }
+
+    /// A call was answered by the server; what it says may be kept, or not.
+    pub fn learn(&mut self, now: Time, call: &FsCall, answer: &FsAnswer, keep: bool) {
+        if let FsAnswer::Failed { errno } = answer {
+            // Nothing has changed, as far as is known.
+            if let FsCall::Lookup { dir, name } = call {
+                self.bind(*dir, name, None, keep && *errno == 2);
+            }
+            return;
+        }
+        match call {
+            FsCall::Lookup { dir, name } => {
+                if let FsAnswer::Node { node, .. } = answer {
+                    self.bind(*dir, name, Some(node.inode.ino), keep);
+                }
+            }
+            FsCall::Make { dir, name, kind, .. } => {
+                if let FsAnswer::Node { node, made } = answer {
+                    self.bind(*dir, name, Some(node.inode.ino), keep);
+                    if *made {
+                        self.changed(*dir);
+                    }
+                    if *made
+                        && keep
+                        && matches!(kind, FileKind::Directory {})
+                        && let Some(of) = self.dirs.get_mut(&node.inode.ino)
+                    {
+                        of.complete = Some(BTreeSet::new());
+                    }
+                }
+            }
+            FsCall::Link { ino, dir, name } => {
+                self.bind(*dir, name, Some(*ino), keep);
+                self.changed(*dir);
+            }
+            FsCall::Unlink { dir, name, .. } => {
+                let before = self.bind(*dir, name, None, keep);
+                self.changed(*dir);
+                if let Some(ino) = before {
+                    self.forget_node(ino);
+                    self.end(ino);
+                }
+                if let FsAnswer::Node { node, .. } = answer {
+                    self.forget_node(node.inode.ino);
+                    self.end(node.inode.ino);
+                }
+                return;
+            }
+            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+                let (moved, other) = (self.bound(*dir, name), self.bound(*to_dir, to_name));
+                let exchange = flags & rename_flag::EXCHANGE != 0;
+                // Two names of one file: nothing happens, and both stay.
+                if moved.is_none() || moved == other {
+                    self.bind(*dir, name, None, false);
+                    self.bind(*to_dir, to_name, None, false);
+                } else {
+                    let back = other.filter(|_| exchange);
+                    self.bind(*dir, name, back, keep && exchange == back.is_some());
+                    self.bind(*to_dir, to_name, moved, keep);
+                }
+                self.changed(*dir);
+                self.changed(*to_dir);
+                moved.into_iter().chain(other).for_each(|ino| self.forget_node(ino));
+                if let Some(ino) = other.filter(|_| !exchange) {
+                    self.end(ino);
+                }
+            }
+            FsCall::Set { ino, .. }
+            | FsCall::SetXattr { ino, .. }
+            | FsCall::RemoveXattr { ino, .. }
+            | FsCall::Wrote { ino, .. }
+            | FsCall::Close { ino, .. }
+                if !keep || matches!(answer, FsAnswer::Done {}) && call_changes(call) =>
+            {
+                self.forget_node(*ino);
+            }
+            _ => {}
+        }
+        match answer {
+            FsAnswer::Node { node, .. } => self.keep(now, node, keep),
+            FsAnswer::Listed { entries, end } => {
+                if let FsCall::List { dir, after, .. } = call {
+                    self.listed(now, *dir, *after, entries, *end, keep);
+                }
+            }
+            _ => {}
+        }
+        self.make_room();
+    }
+
+    fn listed(&mut self, now: Time, dir: Ino, after: u64, entries: &[FsListed], end: bool, keep: bool) {
+        for listed in entries {
+            self.bind(dir, &listed.name, Some(listed.node.inode.ino), keep);
+            self.keep(now, &listed.node, keep);
+            if let (Some(head), Some(node)) = (listed.node.head, self.nodes.get_mut(&listed.node.inode.ino)) {
+                node.brief = Some((head, now + BRIEF));
+            }
+        }
+        let Some(of) = self.dirs.get_mut(&dir) else { return };
+        if after == 0 {
+            of.listing = Some(0);
+        }
+        let follows = keep && of.listing == Some(after);
+        of.listing = follows.then(|| entries.last().map_or(after, |last| name_hash(&last.name)));
+        if end && follows {
+            of.listing = None;
+            of.complete = Some(BTreeSet::new());
+        }
+    }
+
+    /// A name stands for this; what it stood for before. If that is not to be kept, the name is forgotten.
+    fn bind(&mut self, dir: Ino, name: &Name, ino: Option<Ino>, keep: bool) -> Option<Ino> {
+        let of = self.dirs.get_mut(&dir)?;
+        let key = (name_hash(name), name.clone());
+        if !keep {
+            let before = of.names.remove(name);
+            self.names -= usize::from(before.is_some());
+            of.order.remove(&key);
+            of.listing = None;
+            if let Some(holes) = &mut of.complete {
+                holes.insert(name.clone());
+            }
+            return before.flatten();
+        }
+        let before = of.names.insert(name.clone(), ino);
+        self.names += usize::from(before.is_none());
+        if let Some(holes) = &mut of.complete {
+            holes.remove(name);
+        }
+        if ino.is_some() {
+            of.order.insert(key);
+        } else {
+            of.order.remove(&key);
+        }
+        before.flatten()
+    }
+    fn bound(&self, dir: Ino, name: &Name) -> Option<Ino> {
+        self.dirs.get(&dir)?.names.get(name).copied().flatten()
+    }
+    /// An entry of it came or went.
+    fn changed(&mut self, dir: Ino) {
+        if let Some(of) = self.dirs.get_mut(&dir) {
+            of.head = None;
+        }
+        if let Some(node) = self.nodes.get_mut(&dir) {
+            node.brief = None;
+        }
+    }
+    /// A directory is gone.
+    fn end(&mut self, dir: Ino) {
+        self.clear_dir(dir);
+        self.dirs.remove(&dir);
+    }
+
+    fn keep(&mut self, now: Time, node: &FsNode, keep: bool) {
+        let ino = node.inode.ino;
+        let home = node.home.filter(|home| keep && self.dirs.contains_key(home));
+        if let (Some(of), Some(head)) = (self.dirs.get_mut(&ino).filter(|_| keep), node.head) {
+            of.head = Some(head);
+        }
+        let Some(home) = home else { return self.forget_node(ino) };
+        let brief = self.nodes.get(&ino).and_then(|before| before.brief).filter(|(_, until)| now < *until);
+        self.forget_node(ino);
+        self.nodes.insert(ino, Node { inode: node.inode.clone(), home, brief });
+        self.dirs.get_mut(&home).expect("just seen").inos.insert(ino);
+    }
+    fn forget_node(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.remove(&ino)
+            && let Some(home) = self.dirs.get_mut(&node.home)
+        {
+            home.inos.remove(&ino);
+        }
+    }
+
+    // ── what is forgotten ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Another client has changed something.
+    pub fn forget(&mut self, item: &FsStale) {
+        match item {
+            FsStale::Name { dir, name } => {
+                if let Some(ino) = self.bind(*dir, name, None, false) {
+                    self.forget_node(ino);
+                }
+                self.changed(*dir);
+            }
+            FsStale::Node { ino } => self.forget_node(*ino),
+            FsStale::Share { dir } => self.end(*dir),
+        }
+    }
+    /// All that is kept under a share; the share stays.
+    fn clear_dir(&mut self, dir: Ino) {
+        let Some(of) = self.dirs.get_mut(&dir) else { return };
+        let Dir { names, inos, .. } = std::mem::take(of);
+        self.names -= names.len();
+        for ino in inos {
+            self.nodes.remove(&ino);
+        }
+    }
+    /// Forgets what was not used for long, if there is too much.
+    fn make_room(&mut self) {
+        if self.names + self.nodes.len() <= self.max {
+            return;
+        }
+        let mut all: Vec<(u64, Ino)> = self.dirs.iter().map(|(ino, dir)| (dir.used, *ino)).collect();
+        all.sort_unstable();
+        for (_, dir) in all {
+            if self.names + self.nodes.len() <= self.max - self.max / 10 {
+                return;
+            }
+            self.clear_dir(dir);
+        }
+    }
+
+    /// Asserts the module head's invariants.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let names: usize = self.dirs.values().map(|dir| dir.names.len()).sum();
+        let inos: usize = self.dirs.values().map(|dir| dir.inos.len()).sum();
+        assert_eq!((names, inos), (self.names, self.nodes.len()));
+        for (ino, node) in &self.nodes {
+            assert!(self.dirs[&node.home].inos.contains(ino), "{ino}");
+        }
+        for dir in self.dirs.values() {
+            let order: BTreeSet<&Name> = dir.order.iter().map(|(_, name)| name).collect();
+            let bound = dir.names.iter().filter(|(_, ino)| ino.is_some()).map(|(name, _)| name);
+            assert!(order.into_iter().eq(bound));
+        }
+        assert!(self.names + self.nodes.len() <= self.max);
+    }
+}
+
+/// Whether a call that was answered without attributes may have changed some.
+fn call_changes(call: &FsCall) -> bool {
+    !matches!(call, FsCall::Close { mtime, .. } if *mtime == nacre_wire::fs::Stamp::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use nacre_wire::fs::Stamp;
+
+    const DIR: Ino = Ino::ROOT;
+    const NOW: Time = Time(1);
+
+    fn inode(ino: u64, kind: FileKind) -> Inode {
+        Inode::new(Ino(ino), kind, 0o644, (1, 2), Stamp(3))
+    }
+    fn node(ino: u64, kind: FileKind) -> FsNode {
+        let inode = inode(ino, kind);
+        FsNode { head: inode.is_directory().then(Head::default), inode, home: Some(DIR) }
+    }
+    fn file(ino: u64) -> FsAnswer {
+        FsAnswer::Node { node: node(ino, FileKind::File {}), made: false }
+    }
+    fn lookup(name: &str) -> FsCall {
+        FsCall::Lookup { dir: DIR, name: name.into() }
+    }
+    fn make(dir: Ino, name: &str, kind: FileKind) -> FsCall {
+        let (name, target) = (Name::from(name), Bytes::new());
+        FsCall::Make { dir, name, kind, mode: 0, uid: 0, gid: 0, target, device: 0, exclusive: true, open: false }
+    }
+    fn listing(names: &[(&str, u64)]) -> FsAnswer {
+        let listed = |(name, ino): &(&str, u64)| FsListed { name: (*name).into(), node: node(*ino, FileKind::File {}) };
+        let mut entries: Vec<FsListed> = names.iter().map(listed).collect();
+        entries.sort_by_key(|listed| name_hash(&listed.name));
+        FsAnswer::Listed { entries, end: true }
+    }
+    const LIST: FsCall = FsCall::List { dir: DIR, after: 0, bytes_max: 1000 };
+    const GONE: Option<FsAnswer> = Some(FsAnswer::Failed { errno: 2 });
+
+    fn shared() -> Names {
+        let mut names = Names::new(100);
+        names.share(&[DIR]);
+        names
+    }
+
+    #[test]
+    fn nothing_is_kept_without_a_share_or_if_it_is_not_to_be_kept() {
+        let mut names = Names::new(100);
+        names.learn(NOW, &lookup("a"), &file(50), true);
+        assert_eq!(names.answer(NOW, &lookup("a")), None);
+        names.share(&[DIR]);
+        names.learn(NOW, &lookup("a"), &file(50), false);
+        assert_eq!(names.answer(NOW, &lookup("a")), None);
+        names.learn(NOW, &lookup("a"), &file(50), true);
+        assert_eq!(names.answer(NOW, &lookup("a")), Some(file(50)));
+        assert_eq!(names.answer(NOW, &FsCall::Stat { ino: Ino(50) }), Some(file(50)));
+        names.learn(NOW, &lookup("b"), &FsAnswer::Failed { errno: 2 }, true);
+        assert_eq!((names.answer(NOW, &lookup("b")), names.answer(NOW, &lookup("c"))), (GONE, None));
+        names.check();
+        names.clear();
+        assert_eq!(names.answer(NOW, &lookup("a")), None);
+    }
+
+    /// What another client changed is asked for, and only that.
+    #[test]
+    fn what_is_forgotten_is_asked_for() {
+        let mut names = shared();
+        names.learn(NOW, &LIST, &listing(&[("a", 50), ("b", 51), ("c", 52)]), true);
+        let FsAnswer::Listed { entries, end: true } = names.answer(NOW, &LIST).expect("all of it") else { panic!() };
+        assert_eq!(entries.len(), 3);
+        assert_eq!(names.answer(NOW, &lookup("x")), GONE, "all names are known");
+        names.forget(&FsStale::Name { dir: DIR, name: "x".into() });
+        names.forget(&FsStale::Node { ino: Ino(51) });
+        for (call, known) in [(lookup("a"), true), (lookup("b"), false), (lookup("x"), false), (LIST, false)] {
+            assert_eq!(names.answer(NOW, &call).is_some(), known, "{call:?}");
+        }
+        assert_eq!(names.answer(NOW, &lookup("y")), GONE);
+        names.learn(NOW, &lookup("x"), &FsAnswer::Failed { errno: 2 }, true);
+        names.learn(NOW, &lookup("b"), &file(51), true);
+        assert!(names.answer(NOW, &LIST).is_some(), "both are known again");
+        names.check();
+        names.forget(&FsStale::Share { dir: DIR });
+        assert_eq!(names.answer(NOW, &lookup("a")), None);
+        names.check();
+    }
+
+    /// Something was forgotten between two pages: what the pages say together never was.
+    #[test]
+    fn a_listing_in_which_something_was_forgotten_is_not_complete() {
+        let mut names = shared();
+        let FsAnswer::Listed { mut entries, .. } = listing(&[("a", 50), ("b", 51), ("c", 52)]) else { panic!() };
+        let rest = entries.split_off(1);
+        let after = name_hash(&entries[0].name);
+        let second = FsCall::List { dir: DIR, after, bytes_max: 1 };
+        names.learn(NOW, &LIST, &FsAnswer::Listed { entries: entries.clone(), end: false }, true);
+        names.forget(&FsStale::Name { dir: DIR, name: "a".into() });
+        names.learn(NOW, &second, &FsAnswer::Listed { entries: rest.clone(), end: true }, true);
+        assert_eq!((names.answer(NOW, &LIST), names.answer(NOW, &lookup("x"))), (None, None));
+        names.learn(NOW, &LIST, &FsAnswer::Listed { entries, end: false }, true);
+        names.learn(NOW, &second, &FsAnswer::Listed { entries: rest, end: true }, true);
+        assert!(names.answer(NOW, &LIST).is_some());
+    }
+
+    #[test]
+    fn own_changes_take_the_place_of_what_was_kept() {
+        let mut names = shared();
+        names.learn(NOW, &LIST, &listing(&[("a", 50), ("b", 51)]), true);
+        let new = FsAnswer::Node { node: node(60, FileKind::Directory {}), made: true };
+        names.share(&[Ino(60)]);
+        names.learn(NOW, &make(DIR, "new", FileKind::Directory {}), &new, true);
+        assert_eq!(names.answer(NOW, &FsCall::Lookup { dir: Ino(60), name: "x".into() }), GONE, "it is new");
+        let rename = FsCall::Rename { dir: DIR, name: "a".into(), to_dir: DIR, to_name: "b".into(), flags: 0 };
+        names.on_changed(&[Ino(50), Ino(51)]);
+        names.learn(NOW, &rename, &FsAnswer::Done {}, true);
+        assert_eq!(names.answer(NOW, &lookup("a")), GONE);
+        assert_eq!(names.answer(NOW, &lookup("b")), None, "its time of change is not known");
+        names.learn(NOW, &lookup("b"), &file(50), true);
+        assert_eq!(names.answer(NOW, &lookup("b")), Some(file(50)));
+        let unlink = FsCall::Unlink { dir: DIR, name: "b".into(), directory: false };
+        names.learn(NOW, &unlink, &file(50), true);
+        assert_eq!(names.answer(NOW, &lookup("b")), GONE);
+        assert_eq!(names.answer(NOW, &FsCall::Stat { ino: Ino(50) }), None);
+        names.check();
+    }
+
+    /// What is in a directory is shown without a share of it for a moment after a listing: `ls -l` asks for it next.
+    #[test]
+    fn directories_of_a_listing_are_shown_for_a_moment() {
+        let mut names = shared();
+        let listed = FsListed { name: "d".into(), node: node(60, FileKind::Directory {}) };
+        names.learn(NOW, &LIST, &FsAnswer::Listed { entries: vec![listed], end: true }, true);
+        assert!(names.answer(NOW, &lookup("d")).is_some());
+        assert!(names.answer(NOW + BRIEF, &lookup("d")).is_none());
+        names.share(&[Ino(60)]);
+        names.learn(NOW, &lookup("d"), &FsAnswer::Node { node: node(60, FileKind::Directory {}), made: false }, true);
+        assert!(names.answer(NOW + BRIEF, &lookup("d")).is_some());
+        names.forget(&FsStale::Name { dir: Ino(60), name: "x".into() });
+        assert!(names.answer(NOW + BRIEF, &lookup("d")).is_none(), "its time has changed");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_was_set() {
+        let mut names = Names::new(40);
+        for dir in 0..30 {
+            names.share(&[Ino(1000 + dir)]);
+            for n in 0..4 {
+                let ino = 5000 + dir * 10 + n;
+                let mut node = node(ino, FileKind::File {});
+                node.home = Some(Ino(1000 + dir));
+                let call = FsCall::Lookup { dir: Ino(1000 + dir), name: Name::from(&*n.to_string()) };
+                names.learn(NOW, &call, &FsAnswer::Node { node, made: false }, true);
+                names.check();
+            }
+            let used = FsCall::Lookup { dir: Ino(1000), name: "0".into() };
+            assert!(names.answer(NOW, &used).is_some(), "what is used stays");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What clients may keep, and who waits until others have forgotten it (see [`crate::shares`]).
+
+use super::*;
+use crate::shares::{Wait, home};
+use nacre_wire::msg::fs::{FS_LEASE_MS, FsForgot};
+use std::time::Duration;
+
+/// A client that was not heard for so long shows nothing that it keeps any more: its lease, which it counts from
+/// earlier on, and room for clocks that run differently.
+pub(super) const VOID: Duration = Duration::from_millis(FS_LEASE_MS + FS_LEASE_MS / 5);
+
+/// A change that is not safe yet, or that not all have forgotten.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    /// Who made it; `None`: several did.
+    who: Option<ClientId>,
+    batch: u64,
+    waits: Vec<Wait>,
+}
+
+/// What must have happened before an answer is given.
+#[derive(Clone, Debug, Default)]
+pub(super) struct After {
+    /// This batch is safe.
+    pub batch: Option<u64>,
+    /// All this is forgotten.
+    pub waits: Vec<Wait>,
+}
+
+impl After {
+    pub const fn is_nothing(&self) -> bool {
+        self.batch.is_none() && self.waits.is_empty()
+    }
+}
+
+/// An answer that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub after: After,
+    pub client: ClientId,
+    pub reply: FsReply,
+    pub batch: Option<u64>,
+}
+
+impl Mds {
+    /// Something came from a client.
+    pub fn on_heard(&mut self, now: Time, client: ClientId) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.heard = session.heard.max(now);
+        }
+    }
+    /// A client has forgotten what it was told to.
+    pub fn on_forgot(&mut self, client: ClientId, forgot: FsForgot) {
+        self.shares.on_forgot(client, forgot.number);
+        self.release = true;
+    }
+    /// A client keeps nothing from before.
+    pub(super) fn void_shares(&mut self, client: ClientId) {
+        self.shares.void(client);
+        self.release = true;
+    }
+
+    /// Clients that are silent: others go on without waiting for what they keep.
+    pub(super) fn void_silent(&mut self) {
+        let now = self.now;
+        let heard = |client: &ClientId| self.sessions.get(client).map_or(Time::ZERO, |session| session.heard);
+        let silent: Vec<ClientId> = self.shares.owing().filter(|client| now.since(heard(client)) >= VOID).collect();
+        silent.into_iter().for_each(|client| self.void_shares(client));
+    }
+    /// When a client will have been silent for too long.
+    pub(super) fn void_at(&self) -> Time {
+        let heard = |client: ClientId| self.sessions.get(&client).map_or(Time::ZERO, |session| session.heard);
+        self.shares.owing().map(|client| heard(client) + VOID).min().unwrap_or(Time::MAX)
+    }
+
+    pub(super) fn is_safe(&self, batch: Option<u64>) -> bool {
+        batch.is_none_or(|batch| batch < self.journal.safe())
+    }
+    pub(super) fn is_over(&self, after: &After) -> bool {
+        self.is_safe(after.batch) && after.waits.iter().all(|wait| self.shares.is_met(wait))
+    }
+
+    /// What an answer rests on: what another client changed must be safe, and whoever made it, all must have forgotten
+    /// what was before.
+    pub(super) fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer, changes: &[Change]) -> After {
+        let mut inos: BTreeSet<Ino> = call.inos().collect();
+        match answer {
+            FsAnswer::Node { node, .. } => {
+                inos.insert(node.inode.ino);
+            }
+            FsAnswer::Listed { entries, .. } => inos.extend(entries.iter().map(|listed| listed.node.inode.ino)),
+            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+        }
+        for change in changes {
+            if let Change::Set { dir, entry, .. } = change {
+                inos.extend([*dir, entry.ino()]);
+            }
+        }
+        let mut after = After::default();
+        for fresh in inos.iter().filter_map(|ino| self.fresh.get(ino)) {
+            if fresh.who != Some(client) {
+                after.batch = after.batch.max(Some(fresh.batch));
+            }
+            after.waits.extend(fresh.waits.iter().filter(|wait| !self.shares.is_met(wait)));
+        }
+        after.waits.sort_unstable();
+        after.waits.dedup();
+        after
+    }
+
+    pub(super) fn note_fresh(&mut self, client: Option<ClientId>, batch: u64, change: &Change, waits: &[Wait]) {
+        let shares = &self.shares;
+        let fresh = &mut self.fresh;
+        let mut note = |ino: Ino| {
+            let before = fresh.remove(&ino);
+            let is_own = before.as_ref().is_none_or(|before| before.who == client);
+            let mut all: Vec<Wait> = before.map(|before| before.waits).unwrap_or_default();
+            all.extend_from_slice(waits);
+            all.retain(|wait| !shares.is_met(wait));
+            all.sort_unstable();
+            all.dedup();
+            fresh.insert(ino, Fresh { who: client.filter(|_| is_own), batch, waits: all });
+        };
+        match change {
+            Change::Set { dir, entry, .. } => {
+                note(*dir);
+                note(entry.ino());
+            }
+            Change::Remove { dir, .. } | Change::Begin { dir } | Change::End { dir } => note(*dir),
+            // Sums above are shown as they are: they say nothing of any one name.
+            Change::Head { .. } => {}
+        }
+    }
+
+    /// Answers that waited, and may be given now.
+    pub(super) fn release_held(&mut self) {
+        if !std::mem::take(&mut self.release) {
+            return;
+        }
+        let (shares, safe) = (&self.shares, self.journal.safe());
+        self.fresh.retain(|_, fresh| fresh.batch >= safe || fresh.waits.iter().any(|wait| !shares.is_met(wait)));
+        for held in std::mem::take(&mut self.held) {
+            if self.is_over(&held.after) {
+                let safe = self.is_safe(held.batch);
+                self.out.push((held.client, Say::Reply(FsReply { safe, ..held.reply })));
+            } else {
+                self.held.push(held);
+            }
+        }
+    }
+
+    /// What the client may keep of an answer that it is given now, and of which directories it has a share from now on.
+    pub(super) fn grant(&mut self, client: ClientId, call: &FsCall, reply: &mut FsReply) {
+        reply.keep = true;
+        let dir = match call {
+            FsCall::Lookup { dir, .. }
+            | FsCall::List { dir, .. }
+            | FsCall::Make { dir, .. }
+            | FsCall::Link { dir, .. } => Some(*dir),
+            _ => None,
+        };
+        let failed = matches!(reply.answer, FsAnswer::Failed { .. });
+        let shown = match &reply.answer {
+            FsAnswer::Node { node, .. } => [node.home, Some(node.inode.ino).filter(|_| node.inode.is_directory())],
+            _ => [None, None],
+        };
+        // A failed look-up says something of its directory, if that is one.
+        let dir = dir.filter(|dir| !failed || self.tree.head(*dir, Frag::WHOLE).is_some());
+        for dir in dir.into_iter().chain(shown.into_iter().flatten()) {
+            if self.shares.grant(client, dir) {
+                reply.shares.push(dir);
+            }
+        }
+    }
+
+    /// Inodes whose attributes these will change, or whose names.
+    pub(super) fn inos_of(&self, changes: &[Change]) -> Vec<Ino> {
+        let mut inos = Vec::new();
+        for change in changes {
+            let (dir, name) = match change {
+                Change::Set { dir, name, entry, .. } => {
+                    inos.push(entry.ino());
+                    (*dir, name)
+                }
+                Change::Remove { dir, name, .. } => (*dir, name),
+                Change::Head { .. } | Change::Begin { .. } | Change::End { .. } => continue,
+            };
+            if let Found::Entry(before) = self.tree.find(dir, name) {
+                inos.push(before.ino());
+            }
+        }
+        inos.sort_unstable();
+        inos.dedup();
+        inos
+    }
+
+    /// An answer says where what it shows is now.
+    pub(super) fn note_home(&self, answer: &mut FsAnswer) {
+        match answer {
+            FsAnswer::Node { node, .. } => node.home = home(&self.tree, node.inode.ino),
+            FsAnswer::Listed { entries, .. } => {
+                for listed in entries {
+                    listed.node.home = home(&self.tree, listed.node.inode.ino);
+                }
+            }
+            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Which clients keep what they were told of a directory: its names, and the attributes of what they stand for
+//! (CEPH-12, -17, -30).
+//!
+//! ```text
+//!  answer about dir ─▶ the client has a share of dir
+//!  another client changes a name or attributes in dir ─▶ FsForget to all who have a share ─▶ FsForgot: met
+//!                                                                                     └ silent: its lease ends: met
+//! ```
+//! A share is of a directory, not of each inode: a listing of 10,000 files costs one entry here, and what changes is
+//! forgotten one by one. A client that asks for nothing while it is told to forget again and again loses the share.
+//!
+//! Invariant: the change is answered, and shown to others, when each [`Wait`] is met: nothing old is shown by a
+//! cache after something new was shown to anyone.
+
+use crate::change::Change;
+use crate::tree::{Found, Tree};
+use nacre_types::{ClientId, Ino};
+use nacre_wire::msg::fs::{FsForget, FsStale};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Directories that a client may have shares of. Some 100 bytes each.
+const SHARES_MAX: usize = 20_000;
+/// A client that was told so often to forget something of a directory, and has not asked since, has its share no more.
+const UNUSED_MAX: u32 = 16;
+
+/// A client has to say that it has forgotten what it was told with this number.
+pub(crate) type Wait = (ClientId, u64);
+
+#[derive(Debug, Default)]
+struct Told {
+    dirs: BTreeSet<Ino>,
+    /// For its next message.
+    pending: Vec<FsStale>,
+    /// The number that message will have, if it has one.
+    number: u64,
+    /// All up to this is forgotten.
+    forgot: u64,
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// Who has a share of a directory, and what each was told since it asked last.
+    holders: BTreeMap<Ino, BTreeMap<ClientId, u32>>,
+    clients: BTreeMap<ClientId, Told>,
+    /// The last number that was given: numbers of all clients grow together, so that one that comes back waits for nothing
+    /// of what it was told before.
+    last: u64,
+}
+
+impl Shares {
+    /// The client is shown something of a directory; whether its share is new.
+    pub fn grant(&mut self, client: ClientId, dir: Ino) -> bool {
+        let last = self.last;
+        let told = self.clients.entry(client).or_insert_with(|| Told { forgot: last, ..Told::default() });
+        if told.dirs.len() >= SHARES_MAX && !told.dirs.contains(&dir) {
+            return false;
+        }
+        // What it is told of it now comes after what it is to forget.
+        let ends = told.pending.iter().any(|item| matches!(item, FsStale::Share { dir: of } if *of == dir));
+        if ends {
+            return false;
+        }
+        let is_new = told.dirs.insert(dir);
+        self.holders.entry(dir).or_default().insert(client, 0);
+        is_new
+    }
+
+    /// A change is about to be made by a client, or by the server itself: what others have to forget.
+    pub fn on_change(&mut self, by: Option<ClientId>, change: &Change, tree: &Tree, waits: &mut Vec<Wait>) {
+        let (dir, name, new) = match change {
+            Change::Set { dir, name, entry, .. } => (*dir, name, Some(entry.ino())),
+            Change::Remove { dir, name, .. } => (*dir, name, None),
+            Change::End { dir } => return self.end(*dir),
+            // Sums are shown as they are; a head changes with a name.
+            Change::Head { .. } | Change::Begin { .. } => return,
+        };
+        if !self.holders.contains_key(&dir) {
+            return;
+        }
+        let old = match tree.find(dir, name) {
+            Found::Entry(entry) => Some(entry.ino()),
+            Found::Nothing | Found::Unknown(_) => None,
+        };
+        let item = match new.filter(|new| Some(*new) == old) {
+            Some(ino) => FsStale::Node { ino },
+            None => FsStale::Name { dir, name: name.clone() },
+        };
+        self.tell(by, dir, &item, waits);
+    }
+
+    /// All who have a share of a directory, but one, are to forget something of it.
+    pub fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
+        let Self { holders, clients, last } = self;
+        let Some(of_dir) = holders.get_mut(&dir) else { return };
+        of_dir.retain(|client, unused| {
+            if Some(*client) == by {
+                return true;
+            }
+            let told = clients.get_mut(client).expect("who has a share is known");
+            *unused += 1;
+            let ends = *unused > UNUSED_MAX;
+            let item = if ends { FsStale::Share { dir } } else { item.clone() };
+            if told.pending.is_empty() {
+                *last += 1;
+                told.number = *last;
+            }
+            if told.pending.last() != Some(&item) {
+                told.pending.push(item);
+            }
+            waits.push((*client, told.number));
+            if ends {
+                told.dirs.remove(&dir);
+            }
+            !ends
+        });
+        if of_dir.is_empty() {
+            holders.remove(&dir);
+        }
+    }
+
+    /// A directory is gone: that its name is gone was told already.
+    fn end(&mut self, dir: Ino) {
+        for client in self.holders.remove(&dir).unwrap_or_default().into_keys() {
+            if let Some(told) = self.clients.get_mut(&client) {
+                told.dirs.remove(&dir);
+            }
+        }
+    }
+
+    /// What clients are to be told now.
+    pub fn take(&mut self, into: &mut Vec<(ClientId, FsForget)>) {
+        for (client, told) in &mut self.clients {
+            if !told.pending.is_empty() {
+                let items = std::mem::take(&mut told.pending);
+                into.push((*client, FsForget { number: told.number, items }));
+            }
+        }
+    }
+    /// A client has forgotten all up to that.
+    pub fn on_forgot(&mut self, client: ClientId, number: u64) {
+        if let Some(told) = self.clients.get_mut(&client) {
+            told.forgot = told.forgot.max(number);
+        }
+    }
+    /// A client keeps nothing any more: it is gone, or has said so, or its lease has ended.
+    pub fn void(&mut self, client: ClientId) {
+        let Some(told) = self.clients.remove(&client) else { return };
+        for dir in told.dirs {
+            if let Some(of_dir) = self.holders.get_mut(&dir) {
+                of_dir.remove(&client);
+                if of_dir.is_empty() {
+                    self.holders.remove(&dir);
+                }
+            }
+        }
+    }
+
+    /// Whether that is forgotten.
+    pub fn is_met(&self, (client, number): &Wait) -> bool {
+        self.clients.get(client).is_none_or(|told| told.forgot >= *number)
+    }
+    /// Clients that have something to forget, and have not said that it is done.
+    pub fn owing(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.iter().filter(|(_, told)| told.forgot < told.number).map(|(client, _)| *client)
+    }
+
+    /// Asserts that both ways to a share agree.
+    #[cfg(test)]
+    fn check(&self) {
+        let of_dirs: usize = self.holders.values().map(BTreeMap::len).sum();
+        let of_clients: usize = self.clients.values().map(|told| told.dirs.len()).sum();
+        assert_eq!(of_dirs, of_clients);
+        for (dir, clients) in &self.holders {
+            assert!(clients.keys().all(|client| self.clients[client].dirs.contains(dir)), "{dir}");
+        }
+    }
+}
+
+/// The directory whose shares keep an inode's attributes.
+pub(crate) fn home(tree: &Tree, ino: Ino) -> Option<Ino> {
+    tree.place(ino).map(|(dir, _)| dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nacre_types::{Frag, Name};
+    use nacre_wire::fs::{Entry, FileKind, Head, Inode, Stamp};
+
+    const ANNA: ClientId = ClientId(1);
+    const BERT: ClientId = ClientId(2);
+    const DIR: Ino = Ino::ROOT;
+
+    fn inode_entry(ino: u64) -> Entry {
+        Entry::Inode { inode: Inode::new(Ino(ino), FileKind::File {}, 0o644, (0, 0), Stamp(1)), head: None }
+    }
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        tree.load(DIR, Frag::WHOLE, Head::default(), vec![("a".into(), inode_entry(50))]);
+        tree
+    }
+    fn set(name: &str, ino: u64) -> Change {
+        Change::Set { dir: DIR, frag: Frag::WHOLE, name: Name::from(name), entry: inode_entry(ino) }
+    }
+    fn told(shares: &mut Shares) -> Vec<(ClientId, FsForget)> {
+        let mut all = Vec::new();
+        shares.take(&mut all);
+        shares.check();
+        all
+    }
+
+    #[test]
+    fn others_forget_what_changes_and_are_waited_for() {
+        let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
+        assert!(shares.grant(ANNA, DIR) && shares.grant(BERT, DIR) && !shares.grant(BERT, DIR));
+        shares.on_change(Some(ANNA), &set("a", 50), &tree, &mut waits);
+        shares.on_change(Some(ANNA), &set("b", 51), &tree, &mut waits);
+        let [(BERT, forget)] = &told(&mut shares)[..] else { panic!("one of them") };
+        assert_eq!(forget.items, [FsStale::Node { ino: Ino(50) }, FsStale::Name { dir: DIR, name: "b".into() }]);
+        assert!(waits.iter().all(|wait| !shares.is_met(wait)) && shares.owing().eq([BERT]));
+        shares.on_forgot(BERT, forget.number);
+        assert!(waits.iter().all(|wait| shares.is_met(wait)) && shares.owing().next().is_none());
+    }
+
+    /// One that went and came back owes nothing of what it was told before, and its new shares count from there.
+    #[test]
+    fn one_that_goes_is_not_waited_for() {
+        let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
+        shares.grant(BERT, DIR);
+        shares.on_change(Some(ANNA), &set("a", 50), &tree, &mut waits);
+        told(&mut shares);
+        shares.void(BERT);
+        assert!(shares.is_met(&waits[0]));
+        shares.grant(BERT, DIR);
+        assert!(shares.is_met(&waits[0]));
+        waits.clear();
+        shares.on_change(None, &set("a", 50), &tree, &mut waits);
+        assert!(!shares.is_met(&waits[0]));
+        shares.void(BERT);
+        shares.check();
+    }
+
+    #[test]
+    fn a_share_that_is_only_told_to_forget_ends() {
+        let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
+        shares.grant(BERT, DIR);
+        for n in 0..UNUSED_MAX {
+            shares.on_change(Some(ANNA), &set(&format!("n{n}"), 60), &tree, &mut waits);
+        }
+        shares.grant(BERT, DIR);
+        for n in 0..=UNUSED_MAX {
+            shares.on_change(Some(ANNA), &set(&format!("m{n}"), 60), &tree, &mut waits);
+        }
+        let [(_, forget)] = &told(&mut shares)[..] else { panic!("one message") };
+        assert_eq!(forget.items.last(), Some(&FsStale::Share { dir: DIR }));
+        waits.clear();
+        shares.on_change(Some(ANNA), &set("z", 60), &tree, &mut waits);
+        assert!(waits.is_empty());
+        // It is not had again with an answer that comes before it is told.
+        assert!(shares.grant(BERT, DIR));
+    }
+}
