@@ -2,9 +2,11 @@
 
 use crate::objects::{Objects, config};
 use crate::rig::make_call;
+use nacre_client::Operation;
 use nacre_mds::mds::{Mds, Say, first_objects};
-use nacre_types::{ClientId, Ino, Instance, Name, Time};
-use nacre_wire::fs::{FileKind, Stamp};
+use nacre_types::{ClientId, Ino, Instance, Name, ObjectId, Time};
+use nacre_wire::fs::{FileKind, Stamp, data_name};
+use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsReply, FsRequest};
 use std::time::Duration;
 
@@ -270,6 +272,59 @@ fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
     assert_eq!(two.reply(ANNA, 3), None);
     two.settle();
     assert!(two.reply(ANNA, 3).expect("now").safe);
+}
+
+/// What a truncation had cut off was gone, and its client was told so before the journal had it.
+/// The client wrote there, the server died, and the next one removed it once more, with what had
+/// been written. (Simulated seed 713.)
+#[test]
+fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let ino = node.inode.ino;
+    for (number, size) in [(2, 9_000), (3, 100)] {
+        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+        two.ask(ANNA, number, FsCall::Set { ino, changes });
+    }
+    let is_clean = |say: &(ClientId, Say)| match &say.1 {
+        Say::Reply(FsReply { number, answer: FsAnswer::Node { node, .. }, .. }) if *number > 3 => {
+            node.inode.rare.as_ref().is_none_or(|rare| rare.stale_to == 0)
+        }
+        _ => false,
+    };
+    // One operation after the other, until a client hears that nothing is left there.
+    let told = (4..100).find(|number| {
+        two.objects.work(1);
+        two.ask(ANNA, *number, FsCall::Stat { ino });
+        two.said.iter().any(is_clean)
+    });
+    assert!(told.is_some(), "{:?}", two.said);
+    let object = |ops| Operation {
+        pool: config().layout.pool,
+        object: ObjectId {
+            name: Name::from(&*data_name(ino, 1)),
+            namespace: config().namespace,
+            ..ObjectId::default()
+        },
+        ops,
+        payload: vec![vec![7; 10].into()],
+        ..Operation::default()
+    };
+    two.objects.run(&object(vec![SubOp::Write { offset: 0, length: 10 }]));
+    two.objects.crash(0);
+    two.mds = Mds::open(config());
+    two.settle();
+    two.come();
+    two.mds.on_caught_up(ANNA);
+    two.mds.on_caught_up(BERT);
+    // The file comes into memory.
+    two.ask(ANNA, 100, FsCall::Stat { ino });
+    two.settle();
+    assert!(two.reply(ANNA, 100).is_some());
+    let read = Operation { payload: Vec::new(), ..object(vec![SubOp::Read { offset: 0, length: 10 }]) };
+    let read = two.objects.memory.perform(&read).expect("what was written is there");
+    assert_eq!(read.payload.concat(), [7; 10]);
 }
 
 /// A creation that had failed was sent twice; the second time, the name was free by then, it succeeded, while its
