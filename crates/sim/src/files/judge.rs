@@ -1,46 +1,70 @@
-//! What clients were answered, judged.
+//! What callers were told, judged: each call from when it is begun to when its outcome is given.
 //!
+//! ```text
+//!  on_begun ─▶ open ── on_sent: it has a number ──▶ requests ── on_append: its place in the journal
+//!                └─ on_ended: told without a request ──▶ alone
+//! ```
 //! The journal says in which order changes were made. In that order a model of POSIX must answer
 //! what the server did. Changes that touch nothing in common may have changed their order when a
 //! server took over: there must be an order that keeps all others as they are in the journal, in
-//! which no change comes before one that had been answered when it was sent. What changes nothing
-//! must be true at some moment between its sending and its answer, in that order.
+//! which no change comes before one that had ended when it was begun. What changes nothing must be
+//! true at some moment between its beginning and its end, in that order; whether a request was made
+//! for it is no matter.
+//!
+//! It does not see: times, modes and owners; sizes of files that programs write to, which they
+//! judge themselves; what was told to clients that died or came too late.
 
+use super::programs::is_written;
+use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_history::posix::{Kind, Model};
 use nacre_mds::journal::{self, Batch};
 use nacre_types::{ClientId, Ino};
 use nacre_wire::fs::FileKind;
 use nacre_wire::msg::fs::{FsAnswer, FsCall, rename_flag};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A request as the network saw it.
+/// A call as its caller sees it; a client's own request, as the client does.
 #[derive(Debug)]
-pub struct Seen {
-    pub call: FsCall,
-    pub sent: u64,
-    /// When its client was answered first, and what.
-    pub answered: Option<(u64, FsAnswer)>,
+struct Seen {
+    call: FsCall,
+    begun: u64,
+    /// When its outcome was given, and which; `None`: it was not, or it may have happened or not.
+    ended: Option<(u64, FsAnswer)>,
     /// It was told as safe.
-    pub safe: bool,
+    safe: bool,
     /// Its session ended before that: it may be lost, or have happened.
-    pub evicted: bool,
+    evicted: bool,
+    /// Of a caller; else the client made it for itself: how large a file is that was written.
+    called: bool,
+}
+
+/// A call that has not ended.
+#[derive(Debug)]
+struct Open {
+    call: FsCall,
+    begun: u64,
+    number: Option<u64>,
 }
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Judge {
-    pub requests: BTreeMap<(ClientId, u64), Seen>,
+    open: BTreeMap<(ClientId, CallId), Open>,
+    requests: BTreeMap<(ClientId, u64), Seen>,
+    /// Told without a request.
+    alone: Vec<(ClientId, Seen)>,
     /// Changes in the order of the journal: whose they are, and what was answered.
     order: Vec<((ClientId, u64), FsAnswer)>,
     next: u64,
-    evicted: BTreeSet<ClientId>,
+    /// When each client was told last that it came too late.
+    evicted: BTreeMap<ClientId, u64>,
     pub batches: u64,
 }
 
 impl Seen {
-    /// When it was sent, and when answered.
+    /// When it was begun, and when it ended.
     fn span(&self) -> (u64, u64) {
-        (self.sent, self.answered.as_ref().map_or(u64::MAX, |(at, _)| *at))
+        (self.begun, self.ended.as_ref().map_or(u64::MAX, |(at, _)| *at))
     }
 }
 
@@ -52,6 +76,7 @@ struct World {
 }
 
 type Said = Result<Option<usize>, u16>;
+const EIO: u16 = 5;
 const ESTALE: u16 = 116;
 
 impl World {
@@ -151,6 +176,40 @@ impl World {
         }
     }
 
+    /// Whether a call that changed nothing may be answered so now.
+    fn fits(&self, call: &FsCall, answer: &FsAnswer) -> bool {
+        if let FsCall::List { dir, .. } = call {
+            return match (self.listed(*dir), answer) {
+                (Ok(entries), FsAnswer::Listed { entries: listed, .. }) => {
+                    listed.len() == entries.len()
+                        && listed
+                            .iter()
+                            .all(|one| entries.get(&one.name.to_string()) == self.ids.get(&one.node.inode.ino))
+                }
+                (Err(errno), FsAnswer::Failed { errno: other }) => {
+                    errno == *other || matches!((errno, other), (2, &ESTALE) | (ESTALE, 2))
+                }
+                _ => false,
+            };
+        }
+        if self.is_vague(call) {
+            return true;
+        }
+        let mut world = self.clone();
+        let said = world.perform(call);
+        world.told(&said, call, answer) && (world.model == self.model || matches!(answer, FsAnswer::Failed { .. }))
+    }
+    /// Whether the model's answer is what a caller was told.
+    fn told(&self, said: &Said, call: &FsCall, answer: &FsAnswer) -> bool {
+        let mut answer = answer.clone();
+        if let (Ok(Some(id)), FsAnswer::Node { node, .. }) = (said, &mut answer)
+            && is_written(&node.inode)
+        {
+            // Its client may know more than the server does.
+            node.inode.size = self.model.nodes[*id].size;
+        }
+        self.agrees(said, call, &answer)
+    }
     /// Whether the model's answer is the server's.
     fn agrees(&self, said: &Said, call: &FsCall, answer: &FsAnswer) -> bool {
         match (said, answer) {
@@ -192,19 +251,53 @@ impl World {
 }
 
 impl Judge {
-    pub fn on_sent(&mut self, now: u64, client: ClientId, number: u64, call: &FsCall) {
-        self.requests.entry((client, number)).or_insert_with(|| Seen {
-            call: call.clone(),
-            sent: now,
-            answered: None,
-            safe: false,
-            evicted: false,
-        });
+    /// A caller begins a call; those about data are not judged here.
+    pub fn on_begun(&mut self, now: u64, client: ClientId, id: CallId, ask: &Ask) {
+        if let Ask::Names(call) = ask {
+            self.open.insert((client, id), Open { call: call.clone(), begun: now, number: None });
+        }
     }
+    /// A caller is given its call's outcome. To be said before [`Self::on_sent`] of the same turn.
+    pub fn on_ended(&mut self, now: u64, client: ClientId, id: CallId, outcome: &Outcome) {
+        let Some(Open { call, begun, number }) = self.open.remove(&(client, id)) else { return };
+        let told = match outcome {
+            // Its session ended while it waited.
+            Err(EIO) if self.evicted.get(&client) == Some(&now) && call.is_change() => None,
+            Err(errno) => Some((now, FsAnswer::Failed { errno: *errno })),
+            Ok(Given::Answer(answer)) => Some((now, answer.clone())),
+            Ok(other) => panic!("{call:?} was given {other:?}"),
+        };
+        match number {
+            Some(number) => self.requests.get_mut(&(client, number)).expect("it was sent").ended = told,
+            None => {
+                let seen = Seen { call, begun, ended: told, safe: false, evicted: false, called: true };
+                self.alone.push((client, seen));
+            }
+        }
+    }
+    /// A client makes a request, or makes it again: the oldest call that asks the same and has none
+    /// has led to it.
+    pub fn on_sent(&mut self, now: u64, client: ClientId, number: u64, call: &FsCall) {
+        if self.requests.contains_key(&(client, number)) {
+            return;
+        }
+        let calls = self.open.range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
+        let mut calls = calls.filter(|(_, open)| open.number.is_none() && is_for(call, &open.call));
+        let begun = calls.next().map(|(_, open)| {
+            open.number = Some(number);
+            open.begun
+        });
+        let (called, begun) = (begun.is_some(), begun.unwrap_or(now));
+        let seen = Seen { call: call.clone(), begun, ended: None, safe: false, evicted: false, called };
+        self.requests.insert((client, number), seen);
+    }
+    /// A client hears of a request.
     pub fn on_answered(&mut self, now: u64, client: ClientId, number: u64, answer: &FsAnswer, safe: bool) {
         if let Some(seen) = self.requests.get_mut(&(client, number)) {
-            seen.answered.get_or_insert_with(|| (now, answer.clone()));
             seen.safe |= safe;
+            if !seen.called {
+                seen.ended.get_or_insert_with(|| (now, answer.clone()));
+            }
         }
     }
     pub fn on_safe(&mut self, client: ClientId, numbers: &[u64]) {
@@ -214,9 +307,9 @@ impl Judge {
             }
         }
     }
-    /// A client came too late.
-    pub fn on_evicted(&mut self, client: ClientId) {
-        self.evicted.insert(client);
+    /// A client came too late. To be said before [`Self::on_ended`] of the same turn.
+    pub fn on_evicted(&mut self, now: u64, client: ClientId) {
+        self.evicted.insert(client, now);
         for (_, seen) in self.requests.range_mut((client, 0)..=(client, u64::MAX)) {
             seen.evicted |= !seen.safe;
         }
@@ -242,8 +335,8 @@ impl Judge {
             assert!(place.insert(*who, at).is_none(), "{who:?} was done twice");
         }
         for (who, seen) in &self.requests {
-            let changed = matches!(&seen.answered, Some((_, answer)) if !matches!(answer, FsAnswer::Failed { .. }))
-                && is_judged(&seen.call, &seen.answered);
+            let changed = matches!(&seen.ended, Some((_, answer)) if !matches!(answer, FsAnswer::Failed { .. }))
+                && is_judged(&seen.call, &seen.ended);
             let sure = seen.safe || (lives.contains(&who.0) && !seen.evicted);
             assert!(!(changed && sure) || place.contains_key(who), "{who:?} {seen:?} was answered and is lost");
         }
@@ -256,8 +349,8 @@ impl Judge {
             let said = world.make(&seen.call, answer);
             touches.extend(world.answered(answer));
             assert!(world.agrees(&said, &seen.call, answer), "{who:?} {:?}: {answer:?}, but {said:?}", seen.call);
-            if let Some((_, told)) = &seen.answered {
-                assert!(world.agrees(&said, &seen.call, told), "{who:?} {:?}: was told {told:?}", seen.call);
+            if let Some((_, told)) = &seen.ended {
+                assert!(world.told(&said, &seen.call, told), "{who:?} {:?}: was told {told:?}", seen.call);
             }
             touched.push(touches);
         }
@@ -269,20 +362,14 @@ impl Judge {
             panic!("{who:?} {:?}: the order of the journal is not that of time", self.requests[&who]);
         });
         let order: Vec<_> = order.into_iter().map(|at| (&self.order[at], &touched[at])).collect();
-        let mut again = World::new();
-        let mut states = vec![again.clone()];
-        for ((who, answer), _) in &order {
-            let call = &self.requests[who].call;
-            let said = again.make(call, answer);
-            assert!(again.agrees(&said, call, answer), "{who:?} {call:?}: {answer:?}, but in time {said:?}");
-            states.push(again.clone());
-        }
         // What changed nothing.
-        for (who, seen) in &self.requests {
-            let Some((answered, answer)) = &seen.answered else { continue };
-            let sure = seen.safe || (lives.contains(&who.0) && !seen.evicted);
+        let mut looks = Vec::new();
+        let requests = self.requests.iter().filter(|(who, seen)| seen.called && !place.contains_key(who));
+        let asked = requests.map(|((client, _), seen)| (*client, seen));
+        for (who, seen) in asked.chain(self.alone.iter().map(|(client, seen)| (*client, seen))) {
+            let Some((ended, answer)) = &seen.ended else { continue };
             // One that died or was evicted may have seen what it changed itself, and was lost with it.
-            if place.contains_key(who) || !sure || !lives.contains(&who.0) || self.evicted.contains(&who.0) {
+            if !lives.contains(&who) || self.evicted.contains_key(&who) {
                 continue;
             }
             let mut touches = world.touches(&seen.call);
@@ -291,54 +378,72 @@ impl Judge {
             let related = |at: &usize| !order[*at].1.is_disjoint(&touches);
             let done = |at: &usize| {
                 let change = &self.requests[&order[*at].0.0];
-                change.answered.as_ref().is_some_and(|(at, _)| *at < seen.sent)
+                change.ended.as_ref().is_some_and(|(at, _)| *at < seen.begun)
             };
             let low = (0..order.len()).rev().filter(related).find(done).map_or(0, |at| at + 1);
-            let begun = |at: &usize| self.requests[&order[*at].0.0].sent > *answered;
+            let begun = |at: &usize| self.requests[&order[*at].0.0].begun > *ended;
             let high = (0..order.len()).filter(related).find(begun).unwrap_or(order.len());
-            let fits = |at: usize| {
-                let mut world = states[at].clone();
-                if let FsCall::List { dir, .. } = &seen.call {
-                    return match (world.listed(*dir), answer) {
-                        (Ok(entries), FsAnswer::Listed { entries: listed, .. }) => {
-                            listed.len() == entries.len()
-                                && listed
-                                    .iter()
-                                    .all(|one| entries.get(&one.name.to_string()) == world.ids.get(&one.node.inode.ino))
-                        }
-                        (Err(errno), FsAnswer::Failed { errno: other }) => {
-                            errno == *other || matches!((errno, other), (2, &ESTALE) | (ESTALE, 2))
-                        }
-                        _ => false,
-                    };
-                }
-                if world.is_vague(&seen.call) {
-                    return true;
-                }
-                let before = world.model.clone();
-                let said = world.perform(&seen.call);
-                let changed = world.model != before;
-                world.agrees(&said, &seen.call, answer) && (!changed || matches!(answer, FsAnswer::Failed { .. }))
-            };
+            looks.push((low, high, who, seen, answer));
+        }
+        looks.sort_by_key(|(low, ..)| *low);
+        let mut past = Past::new(order.iter().map(|((who, answer), _)| (&self.requests[who].call, answer)));
+        for (low, high, who, seen, answer) in looks {
+            past.forget_before(low);
             assert!(
-                (low..=high).any(fits),
-                "{who:?} {:?}, sent at {}: {answer:?} at {answered} is true at no moment of {low}..={high}",
-                seen.call,
-                seen.sent
+                (low..=high).any(|at| past.after(at).fits(&seen.call, answer)),
+                "{who:?} {seen:?} is true at no moment of {low}..={high}"
             );
         }
+        past.after(order.len());
         (world.model, world.ids)
     }
 }
 
+/// The world after so many changes, one after the other; the earlier ones are forgotten.
+struct Past<I> {
+    changes: I,
+    now: World,
+    /// How many changes were forgotten, and the worlds after that.
+    before: usize,
+    worlds: VecDeque<World>,
+}
+impl<'a, I: Iterator<Item = (&'a FsCall, &'a FsAnswer)>> Past<I> {
+    fn new(changes: I) -> Self {
+        Self { changes, now: World::new(), before: 0, worlds: VecDeque::from([World::new()]) }
+    }
+    fn after(&mut self, changes: usize) -> &World {
+        while self.before + self.worlds.len() <= changes {
+            let (call, answer) = self.changes.next().expect("there are so many");
+            let said = self.now.make(call, answer);
+            assert!(self.now.agrees(&said, call, answer), "{call:?}: {answer:?}, but in time {said:?}");
+            self.worlds.push_back(self.now.clone());
+        }
+        &self.worlds[changes - self.before]
+    }
+    fn forget_before(&mut self, changes: usize) {
+        self.after(changes);
+        self.worlds.drain(..changes - self.before);
+        self.before = changes;
+    }
+}
+
+/// Whether a call leads to such a request: a client says itself when a file was written that is
+/// closed.
+fn is_for(request: &FsCall, call: &FsCall) -> bool {
+    match (request, call) {
+        (FsCall::Close { ino, .. }, FsCall::Close { ino: other, .. }) => ino == other,
+        _ => request == call,
+    }
+}
+
 /// Whether success of it is in the journal.
-fn is_judged(call: &FsCall, answered: &Option<(u64, FsAnswer)>) -> bool {
+fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
     match call {
         FsCall::Open { .. } | FsCall::StatFs {} | FsCall::Lookup { .. } | FsCall::Stat { .. } | FsCall::List { .. } => {
             false
         }
         // What is there already is opened, or left as it is.
-        FsCall::Make { .. } => matches!(answered, Some((_, FsAnswer::Node { made: true, .. }))),
+        FsCall::Make { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
         FsCall::Close { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),
         // To its own name: it changes nothing.
         FsCall::Rename { .. } => false,

@@ -6,8 +6,9 @@
 //!              └──requests────▶ registry ◀┘ keys, leases, watches
 //! ```
 //! The substrate has its own simulation; here it does what it promises, as late as it may. What is
-//! judged is in `judge`: names by a model of POSIX in the order of the journal, which real time must agree with;
-//! data by what its only writer knows; and that every call ends.
+//! judged is in `judge`: what callers were told of names, by a model of POSIX in the order of the
+//! journal, which real time must agree with; data by what its only writer knows (`programs`); and that
+//! every call ends.
 
 mod judge;
 mod programs;

@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_types::{Ino, Name};
-use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::fs::{FileKind, Inode, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
 use std::collections::BTreeSet;
 
@@ -16,6 +16,12 @@ const OWN_MAX: u64 = 30_000;
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
 
+/// Whether it is a file whose data is written: its programs judge its size themselves, and others
+/// leave it alone.
+pub fn is_written(inode: &Inode) -> bool {
+    inode.mode == OWN_MODE
+}
+
 /// What a client's programs have seen.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -25,9 +31,8 @@ pub struct Seen {
 
 impl Seen {
     pub fn note(&mut self, answer: &FsAnswer) {
-        // What belongs to one program is left alone by others.
         if let FsAnswer::Node { node, .. } = answer
-            && node.inode.mode != OWN_MODE
+            && !is_written(&node.inode)
         {
             let ino = node.inode.ino;
             let set = if node.inode.is_directory() { &mut self.dirs } else { &mut self.files };

@@ -385,12 +385,17 @@ impl World {
         inputs.push(Input::Tick);
         let mut out = Vec::new();
         if let Role::Client { fs, own, seen, calls } = &mut node.role {
+            let mut begin = |ask: Ask| {
+                let call = fs.begin(ask.clone());
+                self.judge.on_begun(now, id, call, &ask);
+                call
+            };
             let busy = self.rng.between(1, 4) as usize;
             while self.works && calls.len() < busy && self.rng.below(3) > 0 {
-                calls.insert(fs.begin(programs::shared(&mut self.rng, seen)));
+                calls.insert(begin(programs::shared(&mut self.rng, seen)));
             }
             if self.works && !own.is_waiting() {
-                own.next(&mut self.rng, |ask: Ask| fs.begin(ask));
+                own.next(&mut self.rng, &mut begin);
             }
         }
         let (objects, keys) = (&mut node.objects, &mut node.keys);
@@ -407,11 +412,12 @@ impl World {
                 if fs.evictions() != before {
                     own.begin_again(&format!("own.{id}.{}", fs.evictions()));
                     self.report.evictions += 1;
-                    self.judge.on_evicted(id);
+                    self.judge.on_evicted(now, id);
                 }
                 let mut ended = Vec::new();
                 fs.ended(&mut ended);
                 for (call, outcome) in ended {
+                    self.judge.on_ended(now, id, call, &outcome);
                     if own.on_ended(call, &outcome) {
                         self.report.own += 1;
                     } else {
@@ -422,6 +428,11 @@ impl World {
                 fs.next_deadline().min(if self.works { think } else { Time::MAX })
             }
         };
+        for output in &out {
+            if let Output::Send { message: Message::FsRequest(request), .. } = output {
+                self.judge.on_sent(now, id, request.number, &request.call);
+            }
+        }
         // By its own clock, which may be slow or fast.
         if next != Time::MAX {
             let wait = next.0.saturating_sub(local.0);
@@ -486,10 +497,7 @@ impl World {
             self.next_conn += 1;
         }
         let conn = self.conns[&key];
-        if let Message::FsRequest(request) = &message {
-            self.report.requests += 1;
-            self.judge.on_sent(self.schedule.now, from, request.number, &request.call);
-        }
+        self.report.requests += u64::from(matches!(message, Message::FsRequest(_)));
         let row = [b"to ".as_slice(), &to.0.to_le_bytes()].concat();
         let at = self.in_order(from, &row, 5 * MS);
         let input = Input::Message { from: Entity::Client(from), epoch: Epoch::NONE, message };
