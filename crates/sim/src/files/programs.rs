@@ -1,6 +1,7 @@
 //! What runs on a client: one program that makes, moves and removes names which others use as well, and one that
 //! reads and writes a file of its own.
 
+use super::data;
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
@@ -19,7 +20,7 @@ const EBADF: u16 = 9;
 /// Whether it is a file whose data is written: its programs judge its size themselves, and others
 /// leave it alone.
 pub fn is_written(inode: &Inode) -> bool {
-    inode.mode == OWN_MODE
+    inode.mode == OWN_MODE || inode.mode == data::MODE
 }
 
 /// What a client's programs have seen.
@@ -53,23 +54,18 @@ impl Seen {
     }
 }
 
+/// The call for something new.
+pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
+    let (mode, target) = (0o755, Bytes::new());
+    FsCall::Make { dir, name, kind, mode, uid: 1, gid: 1, target, device: 0, exclusive, open: false }
+}
+
 /// A call about names that others use as well.
 pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
     let (dir, to_dir) = (seen.dir(rng), seen.dir(rng));
     let name = |rng: &mut Rng| Name::from(*rng.pick(&NAMES));
     let (name, to_name) = (name(rng), name(rng));
-    let make = |kind, exclusive| FsCall::Make {
-        dir,
-        name: name.clone(),
-        kind,
-        mode: 0o755,
-        uid: 1,
-        gid: 1,
-        target: Bytes::new(),
-        device: 0,
-        exclusive,
-        open: false,
-    };
+    let make = |kind, exclusive| make(dir, name.clone(), kind, exclusive);
     Ask::Names(match rng.below(100) {
         0..18 => make(FileKind::File {}, true),
         18..24 => make(FileKind::File {}, false),
