@@ -505,6 +505,8 @@ fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nacre_wire::fs::{Inode, Stamp};
+    use nacre_wire::msg::fs::FsNode;
 
     fn order(changes: &[(&[usize], u64, u64)]) -> Result<Vec<usize>, usize> {
         let touches: Vec<BTreeSet<usize>> = changes.iter().map(|(ids, ..)| ids.iter().copied().collect()).collect();
@@ -526,5 +528,76 @@ mod tests {
         assert_eq!(order(&[(&[1], 5, 40), (&[1], 0, 10)]), Ok(vec![0, 1]));
         assert_eq!(order(&[(&[1], 30, 40), (&[1], 0, 10)]), Err(0));
         assert_eq!(order(&[(&[2], 30, 40), (&[1, 2], 0, u64::MAX), (&[1], 0, 10)]), Err(0), "by way of a third");
+    }
+
+    const ANNA: ClientId = ClientId(1);
+    const BERT: ClientId = ClientId(2);
+    const INO: Ino = Ino(100);
+
+    fn lookup() -> FsCall {
+        FsCall::Lookup { dir: Ino::ROOT, name: "x".into() }
+    }
+    fn node() -> FsAnswer {
+        let inode = Inode::new(INO, FileKind::File {}, 0o755, (1, 1), Stamp(1));
+        FsAnswer::Node { node: FsNode { inode, head: None }, made: false }
+    }
+    /// One client has made a file, from 0 to 10.
+    fn made() -> Judge {
+        let mut judge = Judge::default();
+        let FsAnswer::Node { node, .. } = node() else { unreachable!("it is one") };
+        let made = FsAnswer::Node { node, made: true };
+        let call = super::super::programs::make(Ino::ROOT, "x".into(), FileKind::File {}, true);
+        judge.on_begun(0, ANNA, CallId(1), &Ask::Names(call.clone()));
+        judge.on_sent(0, ANNA, 1, &call);
+        judge.order.push(((ANNA, 1), made.clone()));
+        judge.on_ended(10, ANNA, CallId(1), &Ok(Given::Answer(made)));
+        judge
+    }
+    fn passes(judge: &Judge) -> bool {
+        std::panic::catch_unwind(|| drop(judge.check(&[ANNA, BERT]))).is_ok()
+    }
+
+    #[test]
+    fn what_is_told_without_a_request_must_have_been_true_meanwhile() {
+        let told = |begun, ended, outcome: Outcome| {
+            let mut judge = made();
+            judge.on_begun(begun, BERT, CallId(1), &Ask::Names(lookup()));
+            judge.on_ended(ended, BERT, CallId(1), &outcome);
+            passes(&judge)
+        };
+        assert!(told(5, 15, Err(2)) && told(5, 15, Ok(Given::Answer(node()))), "at one time");
+        assert!(told(11, 15, Ok(Given::Answer(node()))));
+        assert!(!told(11, 15, Err(2)), "an old cache");
+        assert!(!told(11, 15, Err(EIO)), "for no reason");
+    }
+
+    #[test]
+    fn a_change_that_no_request_made_is_wrong() {
+        let mut judge = made();
+        let call = FsCall::Unlink { dir: Ino::ROOT, name: "x".into(), directory: false };
+        judge.on_begun(20, ANNA, CallId(2), &Ask::Names(call.clone()));
+        judge.on_ended(30, ANNA, CallId(2), &Ok(Given::Answer(node())));
+        assert!(!passes(&judge));
+        let mut judge = made();
+        judge.on_begun(20, ANNA, CallId(2), &Ask::Names(call.clone()));
+        judge.on_sent(20, ANNA, 2, &call);
+        judge.on_ended(30, ANNA, CallId(2), &Ok(Given::Answer(node())));
+        assert!(!passes(&judge), "it was sent, and is not in the journal");
+        judge.order.push(((ANNA, 2), node()));
+        assert!(passes(&judge));
+    }
+
+    /// Of two calls that ask the same the first is told from a cache, the second by the server.
+    #[test]
+    fn a_request_is_for_a_call_that_still_waits() {
+        let mut judge = made();
+        for call in [2, 3] {
+            judge.on_begun(20, ANNA, CallId(call), &Ask::Names(lookup()));
+        }
+        judge.on_ended(20, ANNA, CallId(2), &Ok(Given::Answer(node())));
+        judge.on_sent(20, ANNA, 2, &lookup());
+        assert_eq!(judge.open[&(ANNA, CallId(3))].number, Some(2));
+        judge.on_ended(30, ANNA, CallId(3), &Ok(Given::Answer(node())));
+        assert!(passes(&judge) && judge.alone.len() == 1);
     }
 }
