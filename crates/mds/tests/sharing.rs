@@ -255,6 +255,40 @@ fn what_is_held_is_not_shown_to_its_own_maker() {
     assert!(matches!(two.reply(BERT, 3).expect("now").answer, FsAnswer::Node { made: true, .. }));
 }
 
+/// A directory could move since another client had moved what was between it and its new place. Had
+/// both been answered early, the next holder could have been asked for the second move first, which
+/// would have failed then.
+#[test]
+fn a_directory_moves_when_all_above_its_new_place_is_safe() {
+    let mut two = Two::new();
+    let mut number = 0;
+    let mut directory = |two: &mut Two, dir, name| {
+        number += 1;
+        two.ask(ANNA, number, make_call(dir, name, FileKind::Directory {}, 0o755));
+        match &two.reply(ANNA, number).expect("early").answer {
+            FsAnswer::Node { node, made: true } => node.inode.ino,
+            other => panic!("{other:?}"),
+        }
+    };
+    let [y, d] = ["y", "d"].map(|name| directory(&mut two, Ino::ROOT, name));
+    let p = directory(&mut two, y, "p");
+    let x = directory(&mut two, p, "x");
+    let e = directory(&mut two, x, "e");
+    two.settle();
+    let rename = |dir, name: &str, to_dir| {
+        let name = Name::from(name);
+        FsCall::Rename { dir, name: name.clone(), to_dir, to_name: name, flags: 0 }
+    };
+    two.ask(BERT, 1, rename(Ino::ROOT, "y", e));
+    assert_eq!(two.reply(BERT, 1).expect("at once").answer, FsAnswer::Failed { errno: 22 });
+    two.ask(ANNA, 91, rename(p, "x", d));
+    assert!(!two.reply(ANNA, 91).expect("early").safe);
+    two.ask(BERT, 2, rename(Ino::ROOT, "y", e));
+    assert_eq!(two.reply(BERT, 2), None);
+    two.settle();
+    assert_eq!(two.reply(BERT, 2).expect("now").answer, FsAnswer::Done {});
+}
+
 /// A truncation was answered at once, its client wrote, and the server died: the next one did it again, and removed
 /// what had been written. (Simulated seed 12.)
 #[test]
