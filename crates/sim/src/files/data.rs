@@ -2,8 +2,10 @@
 //! must be linearizable.
 //!
 //! Each write fills a block, or two that are in one object, with a value of its own; reads are of
-//! whole blocks. What lies beyond the end that a reader knows reads as a block that was never
-//! written: so sizes are judged, too. Such files are never truncated, and grow all the time.
+//! whole blocks. What lies beyond the end that a reader knows counts as a block that was never
+//! written, so sizes are judged as well: those of all reads with `SHARED_SIZES`, else of those
+//! before which the client looks at the file, a look and its read being one operation. Such files
+//! are never truncated, and grow all the time.
 //!
 //! A write counts if its client lives to the end, or has synchronized the file since. That of a
 //! client that died or came too late may have happened or not, and what that client read of its own
@@ -119,11 +121,22 @@ impl Diary {
 enum Doing {
     Open,
     Close,
-    /// What had ended before is sure when this has.
-    Sync(usize),
+    /// What had ended by then is sure when this has.
+    Sync(u64),
     /// An entry of the diary.
     Write(usize),
-    Read(usize, u64),
+    Read(Reading),
+    /// How large the file is, to read then.
+    Look(Reading),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    entry: usize,
+    first: u64,
+    count: u64,
+    /// What lies beyond the end that the client knows is judged.
+    whole: bool,
 }
 
 /// The program of one client.
@@ -132,13 +145,15 @@ pub struct Data {
     client: ClientId,
     open: [Option<Ino>; FILES],
     asked: BTreeMap<CallId, (usize, Doing)>,
+    /// What is to be read next: its client has looked at the file.
+    looked: Option<(usize, Reading)>,
     /// It came too late once: what it has not synchronized is an error once.
     evicted: bool,
 }
 
 impl Data {
     pub fn new(client: ClientId) -> Self {
-        Self { client, open: [None; FILES], asked: BTreeMap::new(), evicted: false }
+        Self { client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false }
     }
     pub fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
@@ -150,6 +165,11 @@ impl Data {
 
     /// What to ask next, if anything.
     pub fn next(&mut self, now: u64, rng: &mut Rng, diary: &mut Diary, begin: impl FnOnce(Ask) -> CallId) {
+        if let Some((file, reading)) = self.looked.take() {
+            let ino = self.open[file].expect("it is not closed before");
+            self.asked.insert(begin(read(ino, reading)), (file, Doing::Read(reading)));
+            return;
+        }
         let file = rng.below(FILES as u64) as usize;
         let of_file = || self.asked.values().filter(|(other, _)| *other == file);
         let changes = of_file().any(|(_, doing)| matches!(doing, Doing::Open | Doing::Close));
@@ -168,7 +188,7 @@ impl Data {
         };
         let (ask, doing) = match rng.below(20) {
             0 if !is_used => (Ask::Names(FsCall::Close { ino, size: 0, mtime: Stamp::default() }), Doing::Close),
-            0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(diary.entries.len())),
+            0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
             2..10 => {
                 diary.last_value += 1;
                 let (value, count) = (diary.last_value, if first % 2 == 0 { rng.between(1, 2) } else { 1 });
@@ -179,7 +199,12 @@ impl Data {
             _ => {
                 let count = rng.between(1, 4);
                 let entry = diary.begin(now, self.client, file, first, None);
-                (Ask::Read { ino, offset: first * BLOCK, length: (count * BLOCK) as u32 }, Doing::Read(entry, count))
+                let reading = Reading { entry, first, count, whole: super::SHARED_SIZES };
+                if rng.one_in(2) {
+                    (read(ino, reading), Doing::Read(reading))
+                } else {
+                    (Ask::Names(FsCall::Stat { ino }), Doing::Look(Reading { whole: true, ..reading }))
+                }
             }
         };
         self.asked.insert(begin(ask), (file, doing));
@@ -195,17 +220,21 @@ impl Data {
             (Doing::Open, Ok(Given::Answer(FsAnswer::Node { node, .. }))) => self.open[file] = Some(node.inode.ino),
             (Doing::Close, Ok(_)) => self.open[file] = None,
             (Doing::Write(entry), Ok(Given::Done)) => diary.entries[*entry].ended = Some(now),
-            (Doing::Sync(before), Ok(Given::Done)) => {
-                let entries = diary.entries[..*before].iter_mut();
-                let own = entries.filter(|one| one.client == self.client && one.file == file);
-                own.filter(|one| one.is_write && one.ended.is_some()).for_each(|one| one.sure = true);
+            (Doing::Sync(begun), Ok(Given::Done)) => {
+                let own = diary.entries.iter_mut().filter(|one| one.client == self.client && one.file == file);
+                let before = |one: &Entry| one.is_write && one.ended.is_some_and(|ended| ended <= *begun);
+                own.filter(|one| before(one)).for_each(|one| one.sure = true);
             }
-            (Doing::Read(entry, count), Ok(Given::Data(parts))) => {
+            (Doing::Look(reading), Ok(Given::Answer(FsAnswer::Node { .. }))) => {
+                // One at a time; another one is as if it had not been.
+                self.looked.get_or_insert((file, *reading));
+            }
+            (Doing::Read(Reading { entry, count, whole, .. }), Ok(Given::Data(parts))) => {
                 let data = parts.concat();
-                let entry = &mut diary.entries[*entry];
                 assert!(data.len() as u64 % BLOCK == 0, "{} read {} bytes of file {file}", self.client, data.len());
+                let entry = &mut diary.entries[*entry];
                 entry.values = data.chunks(BLOCK as usize).map(value).collect();
-                if super::SHARED_SIZES {
+                if *whole {
                     entry.values.resize(*count as usize, None);
                 }
                 entry.ended = Some(now);
@@ -217,6 +246,10 @@ impl Data {
         }
         true
     }
+}
+
+fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
+    Ask::Read { ino, offset: first * BLOCK, length: (count * BLOCK) as u32 }
 }
 
 fn make(file: usize) -> FsCall {
