@@ -191,7 +191,7 @@ impl Data {
             0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
             2..10 => {
                 diary.last_value += 1;
-                let (value, count) = (diary.last_value, if first % 2 == 0 { rng.between(1, 2) } else { 1 });
+                let (value, count) = (diary.last_value, if first.is_multiple_of(2) { rng.between(1, 2) } else { 1 });
                 let data = Bytes::from(value.to_le_bytes().repeat((count * BLOCK / 8) as usize));
                 let entry = diary.begin(now, self.client, file, first, Some((value, count)));
                 (Ask::Write { ino, offset: first * BLOCK, data }, Doing::Write(entry))
@@ -231,7 +231,12 @@ impl Data {
             }
             (Doing::Read(Reading { entry, count, whole, .. }), Ok(Given::Data(parts))) => {
                 let data = parts.concat();
-                assert!(data.len() as u64 % BLOCK == 0, "{} read {} bytes of file {file}", self.client, data.len());
+                assert!(
+                    (data.len() as u64).is_multiple_of(BLOCK),
+                    "{} read {} bytes of file {file}",
+                    self.client,
+                    data.len()
+                );
                 let entry = &mut diary.entries[*entry];
                 entry.values = data.chunks(BLOCK as usize).map(value).collect();
                 if *whole {

@@ -21,7 +21,7 @@ use nacre_mds::journal::{self, Batch};
 use nacre_types::{ClientId, Ino};
 use nacre_wire::fs::FileKind;
 use nacre_wire::msg::fs::{FsAnswer, FsCall, rename_flag};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A call as its caller sees it; a client's own request, as the client does.
 #[derive(Debug)]
@@ -144,9 +144,18 @@ impl World {
                 node.size = node.size.max(*size);
                 Ok(Some(id))
             }
-            FsCall::Lookup { dir, name } => self.model.lookup(self.id(*dir)?, &Self::name(name)).map(Some),
-            FsCall::Stat { ino } | FsCall::Open { ino } => self.id(*ino).map(Some),
-            other => panic!("no program asks {other:?}"),
+            other => self.look(other).unwrap_or_else(|| panic!("no program asks {other:?}")),
+        }
+    }
+
+    /// The same of a call that changes nothing.
+    fn look(&self, call: &FsCall) -> Option<Said> {
+        match call {
+            FsCall::Lookup { dir, name } => {
+                Some(self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name)).map(Some)))
+            }
+            FsCall::Stat { ino } | FsCall::Open { ino } => Some(self.id(*ino).map(Some)),
+            _ => None,
         }
     }
 
@@ -362,6 +371,10 @@ impl Judge {
             panic!("{who:?} {:?}: the order of the journal is not that of time", self.requests[&who]);
         });
         let order: Vec<_> = order.into_iter().map(|at| (&self.order[at], &touched[at])).collect();
+        let mut places = BTreeMap::<usize, Vec<usize>>::new();
+        for (at, (_, touches)) in order.iter().enumerate() {
+            touches.iter().for_each(|id| places.entry(*id).or_default().push(at));
+        }
         // What changed nothing.
         let mut looks = Vec::new();
         let requests = self.requests.iter().filter(|(who, seen)| seen.called && !place.contains_key(who));
@@ -375,56 +388,44 @@ impl Judge {
             let mut touches = world.touches(&seen.call);
             touches.extend(world.answered(answer));
             // What touches nothing of it may have another place in the journal than in time.
-            let related = |at: &usize| !order[*at].1.is_disjoint(&touches);
+            let related: BTreeSet<usize> = touches.iter().filter_map(|id| places.get(id)).flatten().copied().collect();
             let done = |at: &usize| {
                 let change = &self.requests[&order[*at].0.0];
                 change.ended.as_ref().is_some_and(|(at, _)| *at < seen.begun)
             };
-            let low = (0..order.len()).rev().filter(related).find(done).map_or(0, |at| at + 1);
+            let low = related.iter().rev().find(|at| done(at)).map_or(0, |at| at + 1);
             let begun = |at: &usize| self.requests[&order[*at].0.0].begun > *ended;
-            let high = (0..order.len()).filter(related).find(begun).unwrap_or(order.len());
-            looks.push((low, high, who, seen, answer));
+            let high = related.iter().find(|at| begun(at)).copied().unwrap_or(order.len());
+            looks.push(Look { low, high, who, seen, answer });
         }
-        looks.sort_by_key(|(low, ..)| *low);
-        let mut past = Past::new(order.iter().map(|((who, answer), _)| (&self.requests[who].call, answer)));
-        for (low, high, who, seen, answer) in looks {
-            past.forget_before(low);
-            assert!(
-                (low..=high).any(|at| past.after(at).fits(&seen.call, answer)),
-                "{who:?} {seen:?} is true at no moment of {low}..={high}"
-            );
+        looks.sort_by_key(|look| std::cmp::Reverse(look.low));
+        let (mut again, mut open) = (World::new(), Vec::<Look<'_>>::new());
+        for at in 0..=order.len() {
+            if let Some(((who, answer), _)) = at.checked_sub(1).map(|last| order[last]) {
+                let call = &self.requests[who].call;
+                let said = again.make(call, answer);
+                assert!(again.agrees(&said, call, answer), "{who:?} {call:?}: {answer:?}, but in time {said:?}");
+            }
+            while let Some(look) = looks.pop_if(|look| look.low == at) {
+                open.push(look);
+            }
+            open.retain(|Look { low, high, who, seen, answer }| {
+                let fits = again.fits(&seen.call, answer);
+                assert!(fits || at < *high, "{who:?} {seen:?} is true at no moment of {low}..={high}");
+                !fits
+            });
         }
-        past.after(order.len());
         (world.model, world.ids)
     }
 }
 
-/// The world after so many changes, one after the other; the earlier ones are forgotten.
-struct Past<I> {
-    changes: I,
-    now: World,
-    /// How many changes were forgotten, and the worlds after that.
-    before: usize,
-    worlds: VecDeque<World>,
-}
-impl<'a, I: Iterator<Item = (&'a FsCall, &'a FsAnswer)>> Past<I> {
-    fn new(changes: I) -> Self {
-        Self { changes, now: World::new(), before: 0, worlds: VecDeque::from([World::new()]) }
-    }
-    fn after(&mut self, changes: usize) -> &World {
-        while self.before + self.worlds.len() <= changes {
-            let (call, answer) = self.changes.next().expect("there are so many");
-            let said = self.now.make(call, answer);
-            assert!(self.now.agrees(&said, call, answer), "{call:?}: {answer:?}, but in time {said:?}");
-            self.worlds.push_back(self.now.clone());
-        }
-        &self.worlds[changes - self.before]
-    }
-    fn forget_before(&mut self, changes: usize) {
-        self.after(changes);
-        self.worlds.drain(..changes - self.before);
-        self.before = changes;
-    }
+/// What changed nothing: it must be true after so many changes, or some more.
+struct Look<'a> {
+    low: usize,
+    high: usize,
+    who: ClientId,
+    seen: &'a Seen,
+    answer: &'a FsAnswer,
 }
 
 /// Whether a call leads to such a request: a client says itself when a file was written that is
