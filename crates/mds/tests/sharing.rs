@@ -2,9 +2,11 @@
 
 use crate::objects::{Objects, config};
 use crate::rig::make_call;
+use nacre_client::Operation;
 use nacre_mds::mds::{Mds, Say, first_objects};
-use nacre_types::{ClientId, Ino, Instance, Name, Time};
-use nacre_wire::fs::{FileKind, Stamp};
+use nacre_types::{ClientId, Ino, Instance, Name, ObjectId, Time};
+use nacre_wire::fs::{FileKind, Stamp, data_name};
+use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsForgot, FsReply, FsRequest, FsStale};
 use std::time::Duration;
 
@@ -277,6 +279,40 @@ fn what_is_held_is_not_shown_to_its_own_maker() {
     assert!(matches!(two.reply(BERT, 3).expect("now").answer, FsAnswer::Node { made: true, .. }));
 }
 
+/// A directory could move since another client had moved what was between it and its new place. Had
+/// both been answered early, the next holder could have been asked for the second move first, which
+/// would have failed then.
+#[test]
+fn a_directory_moves_when_all_above_its_new_place_is_safe() {
+    let mut two = Two::new();
+    let mut number = 0;
+    let mut directory = |two: &mut Two, dir, name| {
+        number += 1;
+        two.ask(ANNA, number, make_call(dir, name, FileKind::Directory {}, 0o755));
+        match &two.reply(ANNA, number).expect("early").answer {
+            FsAnswer::Node { node, made: true } => node.inode.ino,
+            other => panic!("{other:?}"),
+        }
+    };
+    let [y, d] = ["y", "d"].map(|name| directory(&mut two, Ino::ROOT, name));
+    let p = directory(&mut two, y, "p");
+    let x = directory(&mut two, p, "x");
+    let e = directory(&mut two, x, "e");
+    two.settle();
+    let rename = |dir, name: &str, to_dir| {
+        let name = Name::from(name);
+        FsCall::Rename { dir, name: name.clone(), to_dir, to_name: name, flags: 0 }
+    };
+    two.ask(BERT, 1, rename(Ino::ROOT, "y", e));
+    assert_eq!(two.reply(BERT, 1).expect("at once").answer, FsAnswer::Failed { errno: 22 });
+    two.ask(ANNA, 91, rename(p, "x", d));
+    assert!(!two.reply(ANNA, 91).expect("early").safe);
+    two.ask(BERT, 2, rename(Ino::ROOT, "y", e));
+    assert_eq!(two.reply(BERT, 2), None);
+    two.settle();
+    assert_eq!(two.reply(BERT, 2).expect("now").answer, FsAnswer::Done {});
+}
+
 /// A truncation was answered at once, its client wrote, and the server died: the next one did it again, and removed
 /// what had been written. (Simulated seed 12.)
 #[test]
@@ -294,6 +330,59 @@ fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
     assert_eq!(two.reply(ANNA, 3), None);
     two.settle();
     assert!(two.reply(ANNA, 3).expect("now").safe);
+}
+
+/// What a truncation had cut off was gone, and its client was told so before the journal had it.
+/// The client wrote there, the server died, and the next one removed it once more, with what had
+/// been written. (Simulated seed 713.)
+#[test]
+fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
+    let mut two = Two::new();
+    two.ask(ANNA, 1, make("x"));
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let ino = node.inode.ino;
+    for (number, size) in [(2, 9_000), (3, 100)] {
+        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+        two.ask(ANNA, number, FsCall::Set { ino, changes });
+    }
+    let is_clean = |say: &(ClientId, Say)| match &say.1 {
+        Say::Reply(FsReply { number, answer: FsAnswer::Node { node, .. }, .. }) if *number > 3 => {
+            node.inode.rare.as_ref().is_none_or(|rare| rare.stale_to == 0)
+        }
+        _ => false,
+    };
+    // One operation after the other, until a client hears that nothing is left there.
+    let told = (4..100).find(|number| {
+        two.objects.work(1);
+        two.ask(ANNA, *number, FsCall::Stat { ino });
+        two.said.iter().any(is_clean)
+    });
+    assert!(told.is_some(), "{:?}", two.said);
+    let object = |ops| Operation {
+        pool: config().layout.pool,
+        object: ObjectId {
+            name: Name::from(&*data_name(ino, 1)),
+            namespace: config().namespace,
+            ..ObjectId::default()
+        },
+        ops,
+        payload: vec![vec![7; 10].into()],
+        ..Operation::default()
+    };
+    two.objects.run(&object(vec![SubOp::Write { offset: 0, length: 10 }]));
+    two.objects.crash(0);
+    two.mds = Mds::open(config());
+    two.settle();
+    two.come();
+    two.mds.on_caught_up(ANNA);
+    two.mds.on_caught_up(BERT);
+    // The file comes into memory.
+    two.ask(ANNA, 100, FsCall::Stat { ino });
+    two.settle();
+    assert!(two.reply(ANNA, 100).is_some());
+    let read = Operation { payload: Vec::new(), ..object(vec![SubOp::Read { offset: 0, length: 10 }]) };
+    let read = two.objects.memory.perform(&read).expect("what was written is there");
+    assert_eq!(read.payload.concat(), [7; 10]);
 }
 
 /// A creation that had failed was sent twice; the second time, the name was free by then, it succeeded, while its

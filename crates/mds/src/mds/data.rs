@@ -43,7 +43,10 @@ impl Mds {
         let Some(changes) = crate::removing::conclude(&self.tree, ino, removed, self.config.rank) else { return };
         let batch = self.journal.push(&changes, None);
         self.settling.insert(ino, batch);
+        // A client that was told too early would write where the next holder of the rank removes
+        // once more.
         for change in changes {
+            self.note_fresh(None, batch, &change, &[]);
             self.apply(change);
         }
         self.try_again = true;

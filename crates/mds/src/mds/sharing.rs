@@ -96,6 +96,16 @@ impl Mds {
                 inos.extend([*dir, entry.ino()]);
             }
         }
+        // Whether a directory may move depends on where all directories above its new place are.
+        let moves = |dir, name| {
+            matches!(self.tree.find(dir, name), Found::Entry(entry) if entry.is_directory())
+        };
+        if let FsCall::Rename { dir, name, to_dir, to_name, .. } = call
+            && (moves(*dir, name) || moves(*to_dir, to_name))
+        {
+            let above = [*dir, *to_dir].map(|dir| self.tree.ancestors(dir));
+            inos.extend(above.into_iter().flatten().map(|(dir, _)| dir));
+        }
         let mut after = After::default();
         for fresh in inos.iter().filter_map(|ino| self.fresh.get(ino)) {
             if fresh.who != Some(client) {

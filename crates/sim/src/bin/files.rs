@@ -24,6 +24,7 @@ fn main() {
                 sum.deaths += report.deaths;
                 sum.evictions += report.evictions;
                 sum.own += report.own;
+                sum.data += report.data;
             }
             Err(_) => {
                 println!("seed {seed} failed");

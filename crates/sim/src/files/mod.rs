@@ -6,9 +6,11 @@
 //!              └──requests────▶ registry ◀┘ keys, leases, watches
 //! ```
 //! The substrate has its own simulation; here it does what it promises, as late as it may. What is
-//! judged is in `judge`: names by a model of POSIX in the order of the journal, which real time must agree with;
-//! data by what its only writer knows; and that every call ends.
+//! judged is in `judge`: what callers were told of names, by a model of POSIX in the order of the
+//! journal, which real time must agree with; data by what its only writer knows (`programs`), or as
+//! registers (`data`); and that every call ends.
 
+mod data;
 mod judge;
 mod programs;
 mod registry;
@@ -16,6 +18,13 @@ mod view;
 mod world;
 
 pub use world::{Report, run};
+
+/// Whether clients write and read files that others have open.
+const SHARED_DATA: bool = true;
+/// Whether a read that ends short is judged though its client has not looked at the file before.
+/// Not yet: a client that has a file open does not hear that it has grown. Capabilities
+/// (docs/plan.md, files) will mend it.
+const SHARED_SIZES: bool = false;
 
 /// So many run in the tests.
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! What runs on a client: one program that makes, moves and removes names which others use as well, and one that
 //! reads and writes a file of its own.
 
+use super::data;
 use crate::rng::Rng;
 use bytes::Bytes;
 use nacre_fs::{Ask, CallId, Given, Outcome};
 use nacre_types::{Ino, Name};
-use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::fs::{FileKind, Inode, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
 use std::collections::BTreeSet;
 
@@ -16,6 +17,12 @@ const OWN_MAX: u64 = 30_000;
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
 
+/// Whether it is a file whose data is written: its programs judge its size themselves, and others
+/// leave it alone.
+pub fn is_written(inode: &Inode) -> bool {
+    inode.mode == OWN_MODE || inode.mode == data::MODE
+}
+
 /// What a client's programs have seen.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -25,9 +32,8 @@ pub struct Seen {
 
 impl Seen {
     pub fn note(&mut self, answer: &FsAnswer) {
-        // What belongs to one program is left alone by others.
         if let FsAnswer::Node { node, .. } = answer
-            && node.inode.mode != OWN_MODE
+            && !is_written(&node.inode)
         {
             let ino = node.inode.ino;
             let set = if node.inode.is_directory() { &mut self.dirs } else { &mut self.files };
@@ -48,23 +54,18 @@ impl Seen {
     }
 }
 
+/// The call for something new.
+pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
+    let (mode, target) = (0o755, Bytes::new());
+    FsCall::Make { dir, name, kind, mode, uid: 1, gid: 1, target, device: 0, exclusive, open: false }
+}
+
 /// A call about names that others use as well.
 pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
     let (dir, to_dir) = (seen.dir(rng), seen.dir(rng));
     let name = |rng: &mut Rng| Name::from(*rng.pick(&NAMES));
     let (name, to_name) = (name(rng), name(rng));
-    let make = |kind, exclusive| FsCall::Make {
-        dir,
-        name: name.clone(),
-        kind,
-        mode: 0o755,
-        uid: 1,
-        gid: 1,
-        target: Bytes::new(),
-        device: 0,
-        exclusive,
-        open: false,
-    };
+    let make = |kind, exclusive| make(dir, name.clone(), kind, exclusive);
     Ask::Names(match rng.below(100) {
         0..18 => make(FileKind::File {}, true),
         18..24 => make(FileKind::File {}, false),

@@ -1,5 +1,6 @@
 //! The nodes, the network between them, what goes wrong, and how long everything takes.
 
+use super::data::{Data, Diary};
 use super::judge::Judge;
 use super::programs::{self, Own};
 use super::registry::Registry;
@@ -49,12 +50,14 @@ pub struct Report {
     pub evictions: u64,
     /// Steps of programs with files of their own.
     pub own: u64,
+    /// Steps of programs with files that several write.
+    pub data: u64,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Role {
     Server(Box<Server>),
-    Client { fs: Box<Fs>, own: Own, seen: programs::Seen, calls: BTreeSet<nacre_fs::CallId> },
+    Client { fs: Box<Fs>, own: Own, data: Data, seen: programs::Seen, calls: BTreeSet<nacre_fs::CallId> },
 }
 
 struct Node {
@@ -108,6 +111,7 @@ struct World {
     /// What comes after what: messages of a pair, operations of a client on an object.
     after: BTreeMap<(ClientId, Vec<u8>), u64>,
     judge: Judge,
+    diary: Diary,
     faults: bool,
     works: bool,
     limits: MdsLimits,
@@ -180,6 +184,7 @@ impl World {
             cuts: BTreeMap::new(),
             after: BTreeMap::new(),
             judge: Judge::default(),
+            diary: Diary::default(),
             faults: true,
             works: true,
             limits,
@@ -230,8 +235,9 @@ impl World {
         self.slots.iter().all(|slot| {
             slot.and_then(|id| self.nodes.get(&id)).is_some_and(|node| match &node.role {
                 Role::Server(_) => true,
-                Role::Client { calls, own, fs, .. } => {
-                    calls.is_empty() && !own.is_waiting() && fs.state() == State::Connected
+                Role::Client { calls, own, data, fs, .. } => {
+                    let waits = !calls.is_empty() || own.is_waiting() || data.is_waiting();
+                    !waits && fs.state() == State::Connected
                 }
             })
         })
@@ -239,8 +245,8 @@ impl World {
     fn open(&self) -> String {
         let open = |(id, node): (&ClientId, &Node)| match &node.role {
             Role::Server(server) => format!("{id} has {:?}: {server:?}", server.rank()),
-            Role::Client { fs, calls, own, .. } => {
-                format!("{id} {:?} waits for {calls:?}, own: {}", fs.state(), own.is_waiting())
+            Role::Client { fs, calls, own, data, .. } => {
+                format!("{id} {:?} waits for {calls:?}, own: {}, {data:?}", fs.state(), own.is_waiting())
             }
         };
         self.nodes.iter().map(open).collect::<Vec<_>>().join("; ")
@@ -384,13 +390,21 @@ impl World {
         let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
         inputs.push(Input::Tick);
         let mut out = Vec::new();
-        if let Role::Client { fs, own, seen, calls } = &mut node.role {
+        if let Role::Client { fs, own, data, seen, calls } = &mut node.role {
+            let mut begin = |ask: Ask| {
+                let call = fs.begin(ask.clone());
+                self.judge.on_begun(now, id, call, &ask);
+                call
+            };
             let busy = self.rng.between(1, 4) as usize;
             while self.works && calls.len() < busy && self.rng.below(3) > 0 {
-                calls.insert(fs.begin(programs::shared(&mut self.rng, seen)));
+                calls.insert(begin(programs::shared(&mut self.rng, seen)));
             }
             if self.works && !own.is_waiting() {
-                own.next(&mut self.rng, |ask: Ask| fs.begin(ask));
+                own.next(&mut self.rng, &mut begin);
+            }
+            if super::SHARED_DATA && self.works && self.rng.one_in(4) {
+                data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
         }
         let (objects, keys) = (&mut node.objects, &mut node.keys);
@@ -401,19 +415,23 @@ impl World {
                 self.report.takeovers += u64::from(!before && server.rank().is_some());
                 server.next_deadline()
             }
-            Role::Client { fs, own, calls, .. } => {
+            Role::Client { fs, own, data, calls, .. } => {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
                 if fs.evictions() != before {
                     own.begin_again(&format!("own.{id}.{}", fs.evictions()));
                     self.report.evictions += 1;
-                    self.judge.on_evicted(id);
+                    self.judge.on_evicted(now, id);
+                    data.on_evicted(&mut self.diary);
                 }
                 let mut ended = Vec::new();
                 fs.ended(&mut ended);
                 for (call, outcome) in ended {
+                    self.judge.on_ended(now, id, call, &outcome);
                     if own.on_ended(call, &outcome) {
                         self.report.own += 1;
+                    } else if data.on_ended(now, &mut self.diary, call, &outcome) {
+                        self.report.data += 1;
                     } else {
                         assert!(calls.remove(&call), "{id}: a call ends once");
                     }
@@ -422,6 +440,11 @@ impl World {
                 fs.next_deadline().min(if self.works { think } else { Time::MAX })
             }
         };
+        for output in &out {
+            if let Output::Send { message: Message::FsRequest(request), .. } = output {
+                self.judge.on_sent(now, id, request.number, &request.call);
+            }
+        }
         // By its own clock, which may be slow or fast.
         if next != Time::MAX {
             let wait = next.0.saturating_sub(local.0);
@@ -486,10 +509,7 @@ impl World {
             self.next_conn += 1;
         }
         let conn = self.conns[&key];
-        if let Message::FsRequest(request) = &message {
-            self.report.requests += 1;
-            self.judge.on_sent(self.schedule.now, from, request.number, &request.call);
-        }
+        self.report.requests += u64::from(matches!(message, Message::FsRequest(_)));
         let row = [b"to ".as_slice(), &to.0.to_le_bytes()].concat();
         let at = self.in_order(from, &row, 5 * MS);
         let input = Input::Message { from: Entity::Client(from), epoch: Epoch::NONE, message };
@@ -560,7 +580,8 @@ impl World {
             let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
             let config = FsConfig { file_system: NAME.into(), instance, unix_ms_at_zero: 1_000, names_max };
             let own = Own::new(&format!("own.{life}"));
-            Role::Client { fs: Box::new(Fs::new(config)), own, seen: programs::Seen::default(), calls: BTreeSet::new() }
+            let (data, seen, calls) = (Data::new(id), programs::Seen::default(), BTreeSet::new());
+            Role::Client { fs: Box::new(Fs::new(config)), own, data, seen, calls }
         };
         let node = Node {
             id,
@@ -581,6 +602,7 @@ impl World {
 
     fn kill(&mut self, id: ClientId) {
         self.nodes.remove(&id);
+        self.diary.on_lost(id, false);
         let slot = self.slots.iter().position(|slot| *slot == Some(id)).expect("each node has a slot");
         self.slots[slot] = None;
         let broken: Vec<_> = self.conns.keys().filter(|(one, other)| *one == id || *other == id).copied().collect();
@@ -657,6 +679,7 @@ impl World {
     fn finish(mut self) -> Report {
         let lives: Vec<ClientId> = self.nodes.keys().copied().collect();
         let (model, ids) = self.judge.check(&lives);
+        self.diary.check();
         // What is in directories and journal together, read by one who was not there.
         let shown = self.read_all();
         let inos: BTreeMap<usize, Ino> = ids.iter().map(|(ino, id)| (*id, *ino)).collect();

@@ -1,0 +1,335 @@
+//! Files that several clients write and read at once: each block is a register, and its history
+//! must be linearizable.
+//!
+//! Each write fills a block, or two that are in one object, with a value of its own; reads are of
+//! whole blocks. What lies beyond the end that a reader knows counts as a block that was never
+//! written, so sizes are judged as well: those of all reads with `SHARED_SIZES`, else of those
+//! before which the client looks at the file, a look and its read being one operation. Such files
+//! are never truncated, and grow all the time.
+//!
+//! A write counts if its client lives to the end, or has synchronized the file since. That of a
+//! client that died or came too late may have happened or not, and what that client read of its own
+//! it alone has seen. What a client read before it was told that it came too late is not judged.
+
+use crate::rng::Rng;
+use bytes::Bytes;
+use nacre_fs::{Ask, CallId, Given, Outcome};
+use nacre_history::{Kind, Record};
+use nacre_types::{ClientId, Ino, Name};
+use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::msg::fs::{FsAnswer, FsCall};
+use std::collections::BTreeMap;
+
+/// What such files are known by.
+pub const MODE: u16 = 0o640;
+const FILES: usize = 3;
+const BLOCK: u64 = 4096;
+/// Blocks of a file at first; each second brings so many more.
+const MORE: u64 = 2;
+const SECOND: u64 = 1_000_000_000;
+/// Calls of a client at a time.
+const CALLS: usize = 4;
+const EIO: u16 = 5;
+
+/// A write or read of some blocks.
+#[derive(Debug)]
+struct Entry {
+    client: ClientId,
+    file: usize,
+    first: u64,
+    /// What was written to each of them, or read.
+    values: Vec<Option<u64>>,
+    is_write: bool,
+    begun: u64,
+    /// `None`: it may have happened, happen later, or never.
+    ended: Option<u64>,
+    /// Nothing can undo it any more.
+    sure: bool,
+    /// It says nothing.
+    void: bool,
+}
+
+/// What all clients wrote and read.
+#[derive(Debug, Default)]
+pub struct Diary {
+    entries: Vec<Entry>,
+    last_value: u64,
+}
+
+impl Diary {
+    fn begin(&mut self, now: u64, client: ClientId, file: usize, first: u64, write: Option<(u64, u64)>) -> usize {
+        let values = write.map(|(value, count)| vec![Some(value); count as usize]);
+        self.entries.push(Entry {
+            client,
+            file,
+            first,
+            is_write: values.is_some(),
+            values: values.unwrap_or_default(),
+            begun: now,
+            ended: None,
+            sure: false,
+            void: false,
+        });
+        self.entries.len() - 1
+    }
+
+    /// A client died, or was told that it came too late (`evicted`).
+    pub fn on_lost(&mut self, client: ClientId, evicted: bool) {
+        let own: Vec<u64> = self.doubtful(client).flat_map(|entry| entry.values.iter().copied().flatten()).collect();
+        for entry in self.entries.iter_mut().filter(|entry| entry.client == client && !entry.sure) {
+            if entry.is_write {
+                entry.ended = None;
+            } else {
+                entry.void |= evicted || entry.values.iter().flatten().any(|value| own.contains(value));
+            }
+        }
+    }
+    fn doubtful(&self, client: ClientId) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.client == client && entry.is_write && !entry.sure)
+    }
+
+    /// Judges each block.
+    ///
+    /// # Panics
+    /// With what is wrong.
+    pub fn check(&self) {
+        let entries = self.entries.iter().filter(|entry| !entry.void && (entry.is_write || entry.ended.is_some()));
+        let record = |(entry, block, value): (&Entry, u64, Option<u64>)| Record {
+            client: entry.client.0,
+            op: if entry.is_write { Kind::Write } else { Kind::Read },
+            key: format!("{}/{block}", entry.file),
+            value: value.filter(|_| entry.is_write),
+            expect: None,
+            invoke_ns: entry.begun,
+            return_ns: entry.ended,
+            result: (!entry.is_write).then_some(nacre_history::record::Outcome::Value(value)),
+            unknown: entry.ended.is_none(),
+            fail: false,
+        };
+        let blocks =
+            entries.flat_map(|entry| (entry.first..).zip(&entry.values).map(move |(at, value)| (entry, at, *value)));
+        let history: Vec<Record> = blocks.map(record).collect();
+        if let Err(violations) = nacre_history::check(&history) {
+            // One with too many unknown writes at once says nothing.
+            let bad: Vec<_> = violations.iter().filter(|one| !one.undecided).map(ToString::to_string).collect();
+            assert!(bad.is_empty(), "files that are shared: {}", bad.join("\n"));
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Doing {
+    Open,
+    Close,
+    /// What had ended by then is sure when this has.
+    Sync(u64),
+    /// An entry of the diary.
+    Write(usize),
+    Read(Reading),
+    /// How large the file is, to read then.
+    Look(Reading),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    entry: usize,
+    first: u64,
+    count: u64,
+    /// What lies beyond the end that the client knows is judged.
+    whole: bool,
+}
+
+/// The program of one client.
+#[derive(Debug)]
+pub struct Data {
+    client: ClientId,
+    open: [Option<Ino>; FILES],
+    asked: BTreeMap<CallId, (usize, Doing)>,
+    /// What is to be read next: its client has looked at the file.
+    looked: Option<(usize, Reading)>,
+    /// It came too late once: what it has not synchronized is an error once.
+    evicted: bool,
+}
+
+impl Data {
+    pub fn new(client: ClientId) -> Self {
+        Self { client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false }
+    }
+    pub fn is_waiting(&self) -> bool {
+        !self.asked.is_empty()
+    }
+    pub fn on_evicted(&mut self, diary: &mut Diary) {
+        self.evicted = true;
+        diary.on_lost(self.client, true);
+    }
+
+    /// What to ask next, if anything.
+    pub fn next(&mut self, now: u64, rng: &mut Rng, diary: &mut Diary, begin: impl FnOnce(Ask) -> CallId) {
+        if let Some((file, reading)) = self.looked.take() {
+            let ino = self.open[file].expect("it is not closed before");
+            self.asked.insert(begin(read(ino, reading)), (file, Doing::Read(reading)));
+            return;
+        }
+        let file = rng.below(FILES as u64) as usize;
+        let of_file = || self.asked.values().filter(|(other, _)| *other == file);
+        let changes = of_file().any(|(_, doing)| matches!(doing, Doing::Open | Doing::Close));
+        if self.asked.len() >= CALLS || changes {
+            return;
+        }
+        let is_used = of_file().next().is_some();
+        let blocks = MORE * (1 + now / SECOND);
+        let first = blocks.saturating_sub(rng.between(1, 6));
+        let Some(ino) = self.open[file] else {
+            // What was asked when it was open may still be under way.
+            if !is_used {
+                self.asked.insert(begin(Ask::Names(make(file))), (file, Doing::Open));
+            }
+            return;
+        };
+        let (ask, doing) = match rng.below(20) {
+            0 if !is_used => (Ask::Names(FsCall::Close { ino, size: 0, mtime: Stamp::default() }), Doing::Close),
+            0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
+            2..10 => {
+                diary.last_value += 1;
+                let (value, count) = (diary.last_value, if first.is_multiple_of(2) { rng.between(1, 2) } else { 1 });
+                let data = Bytes::from(value.to_le_bytes().repeat((count * BLOCK / 8) as usize));
+                let entry = diary.begin(now, self.client, file, first, Some((value, count)));
+                (Ask::Write { ino, offset: first * BLOCK, data }, Doing::Write(entry))
+            }
+            _ => {
+                let count = rng.between(1, 4);
+                let entry = diary.begin(now, self.client, file, first, None);
+                let reading = Reading { entry, first, count, whole: super::SHARED_SIZES };
+                if rng.one_in(2) {
+                    (read(ino, reading), Doing::Read(reading))
+                } else {
+                    (Ask::Names(FsCall::Stat { ino }), Doing::Look(Reading { whole: true, ..reading }))
+                }
+            }
+        };
+        self.asked.insert(begin(ask), (file, doing));
+    }
+
+    /// A call has ended; whether it was one of this program.
+    ///
+    /// # Panics
+    /// If it is not what it must be.
+    pub fn on_ended(&mut self, now: u64, diary: &mut Diary, call: CallId, outcome: &Outcome) -> bool {
+        let Some((file, doing)) = self.asked.remove(&call) else { return false };
+        match (&doing, outcome) {
+            (Doing::Open, Ok(Given::Answer(FsAnswer::Node { node, .. }))) => self.open[file] = Some(node.inode.ino),
+            (Doing::Close, Ok(_)) => self.open[file] = None,
+            (Doing::Write(entry), Ok(Given::Done)) => diary.entries[*entry].ended = Some(now),
+            (Doing::Sync(begun), Ok(Given::Done)) => {
+                let own = diary.entries.iter_mut().filter(|one| one.client == self.client && one.file == file);
+                let before = |one: &Entry| one.is_write && one.ended.is_some_and(|ended| ended <= *begun);
+                own.filter(|one| before(one)).for_each(|one| one.sure = true);
+            }
+            (Doing::Look(reading), Ok(Given::Answer(FsAnswer::Node { .. }))) => {
+                // One at a time; another one is as if it had not been.
+                self.looked.get_or_insert((file, *reading));
+            }
+            (Doing::Read(Reading { entry, count, whole, .. }), Ok(Given::Data(parts))) => {
+                let data = parts.concat();
+                assert!(
+                    (data.len() as u64).is_multiple_of(BLOCK),
+                    "{} read {} bytes of file {file}",
+                    self.client,
+                    data.len()
+                );
+                let entry = &mut diary.entries[*entry];
+                entry.values = data.chunks(BLOCK as usize).map(value).collect();
+                if *whole {
+                    entry.values.resize(*count as usize, None);
+                }
+                entry.ended = Some(now);
+            }
+            // It came too late, and its caller is told: now, or when it synchronizes.
+            (Doing::Close, Err(EIO)) if self.evicted => self.open[file] = None,
+            (Doing::Write(_) | Doing::Sync(_) | Doing::Open, Err(EIO)) if self.evicted => {}
+            (doing, outcome) => panic!("{}: {doing:?} of file {file}: {outcome:?}", self.client),
+        }
+        true
+    }
+}
+
+fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
+    Ask::Read { ino, offset: first * BLOCK, length: (count * BLOCK) as u32 }
+}
+
+fn make(file: usize) -> FsCall {
+    FsCall::Make {
+        dir: Ino::ROOT,
+        name: Name::from(&*format!("data.{file}")),
+        kind: FileKind::File {},
+        mode: MODE,
+        uid: 1,
+        gid: 1,
+        target: Bytes::new(),
+        device: 0,
+        exclusive: false,
+        open: true,
+    }
+}
+
+/// What a block was filled with; `None`: never.
+fn value(block: &[u8]) -> Option<u64> {
+    let mut words = block.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+    let first = words.next().expect("a block has bytes");
+    assert!(words.all(|word| word == first), "a block has more than one write's bytes");
+    Some(first).filter(|first| *first != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANNA: ClientId = ClientId(1);
+    const BERT: ClientId = ClientId(2);
+
+    fn entry(
+        diary: &mut Diary,
+        client: ClientId,
+        (begun, ended): (u64, u64),
+        is_write: bool,
+        value: Option<u64>,
+    ) -> usize {
+        let entry = diary.begin(begun, client, 0, 0, is_write.then_some((value.unwrap_or(0), 1)));
+        diary.entries[entry].values = vec![value];
+        diary.entries[entry].ended = Some(ended);
+        entry
+    }
+    fn passes(diary: &Diary) -> bool {
+        std::panic::catch_unwind(|| diary.check()).is_ok()
+    }
+
+    #[test]
+    fn a_read_that_ends_short_of_what_was_written_is_wrong() {
+        let mut diary = Diary::default();
+        entry(&mut diary, ANNA, (0, 10), true, Some(1));
+        let read = entry(&mut diary, BERT, (5, 15), false, None);
+        assert!(passes(&diary), "at one time");
+        diary.entries[read].begun = 11;
+        assert!(!passes(&diary));
+        diary.on_lost(ANNA, false);
+        assert!(passes(&diary), "its writer died, and had not synchronized it");
+        diary.entries[0].ended = Some(10);
+        diary.entries[0].sure = true;
+        diary.on_lost(ANNA, false);
+        assert!(!passes(&diary), "it had");
+    }
+
+    #[test]
+    fn what_a_lost_client_read_of_others_counts() {
+        let mut diary = Diary::default();
+        entry(&mut diary, ANNA, (0, 10), true, Some(1));
+        entry(&mut diary, ANNA, (20, 30), false, Some(1));
+        entry(&mut diary, BERT, (40, 50), false, None);
+        assert!(!passes(&diary));
+        diary.on_lost(ANNA, false);
+        assert!(passes(&diary), "only its writer saw it");
+        entry(&mut diary, BERT, (60, 70), true, Some(2));
+        entry(&mut diary, ANNA, (80, 90), false, Some(3));
+        assert!(!passes(&diary), "nobody wrote that");
+    }
+}
