@@ -14,12 +14,15 @@
 //!
 //! Invariant: every call ends once.
 
+mod locking;
+
+use self::locking::{LockPurpose, Locking};
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::file::File;
 use crate::pieces::{Piece, fill, pieces, writes};
 use crate::places::Places;
 use crate::seek::Seek;
-use crate::session::Session;
+use crate::session::{Holds, Session};
 use bytes::Bytes;
 use nacre_client::{Completion, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
 use nacre_role::{Input, Output};
@@ -84,6 +87,8 @@ enum Purpose {
     Written(CallId, Ino),
     /// Data that is to be written there: the file is as large, and nothing stale is in the way.
     Grown(CallId, Ino, u64, Bytes),
+    /// About locks.
+    Lock(LockPurpose),
     /// A time that no one waits for.
     Told,
 }
@@ -106,6 +111,7 @@ pub struct Fs {
     purposes: BTreeMap<u64, Purpose>,
     files: BTreeMap<Ino, File>,
     places: Places,
+    locking: Locking,
     transfers: BTreeMap<CallId, Transfer>,
     /// Operations to be submitted, and those under way: of which call, and which of its pieces.
     operations: VecDeque<(Operation, CallId, usize)>,
@@ -133,6 +139,7 @@ impl Fs {
             purposes: BTreeMap::new(),
             files: BTreeMap::new(),
             places: Places::default(),
+            locking: Locking::default(),
             transfers: BTreeMap::new(),
             operations: VecDeque::new(),
             under_way: BTreeMap::new(),
@@ -148,7 +155,10 @@ impl Fs {
     pub fn begin(&mut self, ask: Ask) -> CallId {
         let call = CallId(self.next_call);
         self.next_call += 1;
-        self.queue.push_back((call, ask));
+        match ask {
+            Ask::CancelLock { wait } if self.cancel_queued(wait) => self.end(call, Ok(Given::Done)),
+            ask => self.queue.push_back((call, ask)),
+        }
         call
     }
     /// Takes what has ended since the last call, in the order in which it ended.
@@ -186,8 +196,8 @@ impl Fs {
                 self.lose_server();
             }
             Input::Tick => {
-                let files = &self.files;
-                self.session.on_tick(self.now, || opens(files), out);
+                let holds = self.session.greets_again(self.now).then(|| self.holds());
+                self.session.on_tick(self.now, holds, out);
             }
             Input::Stopping => self.leaving = true,
             _ => {}
@@ -209,6 +219,7 @@ impl Fs {
             }
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
             Message::FsEvicted(evicted) => self.on_evicted(evicted.instance),
+            Message::FsLocked(locked) => self.on_locked(locked),
             _ => {}
         }
     }
@@ -218,6 +229,7 @@ impl Fs {
         let ended = self.session.on_evicted(instance);
         if self.session.is_away() {
             self.evictions += 1;
+            self.locking.on_evicted();
             self.seek.forget_holder(self.now);
         }
         for (number, call, told) in ended {
@@ -246,7 +258,7 @@ impl Fs {
         match &mut answer {
             FsAnswer::Node { node, .. } => self.look(node),
             FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| self.look(&mut listed.node)),
-            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+            _ => {}
         }
         let given = match answer {
             FsAnswer::Failed { errno } => Err(errno),
@@ -290,6 +302,7 @@ impl Fs {
                     self.write_ended(ino);
                 }
             },
+            Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
             Some(Purpose::Told) | None => {}
         }
     }
@@ -315,6 +328,12 @@ impl Fs {
 
     fn start(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         match ask {
+            // It did not know that another one may have had the lock meanwhile.
+            Ask::Read { ino, .. } | Ask::Write { ino, .. } if self.locking.take_lost(ino) => self.end(call, Err(EIO)),
+            Ask::Lock { lock, wait } => self.lock(call, lock, wait, out),
+            Ask::Unlock { lock } => self.unlock(Some(call), lock, out),
+            Ask::UnlockAll { ino, owner } => self.unlock_all(call, ino, owner, out),
+            Ask::CancelLock { wait } => self.cancel(call, wait, out),
             Ask::Names(names) => self.names(call, names, out),
             Ask::Read { ino, offset, length } => self.read(call, ino, offset, length),
             Ask::Write { ino, offset, data } => {
@@ -508,6 +527,7 @@ impl Fs {
         }
         if file.opens == 0 && file.writes == 0 && file.dirty.is_none() {
             self.files.remove(&ino);
+            self.locking.take_lost(ino);
         }
     }
 
@@ -563,8 +583,8 @@ impl Service for Fs {
             && let Some(holder) = self.seek.found().and_then(|found| found.holder.as_ref())
             && !self.session.is_with(holder.client())
         {
-            let (holder, opens) = (holder.clone(), opens(&self.files));
-            self.session.on_holder(now, &holder, opens, out);
+            let (holder, holds) = (holder.clone(), self.holds());
+            self.session.on_holder(now, &holder, holds, out);
         }
         let mut done = Vec::new();
         objects.completions(&mut done);

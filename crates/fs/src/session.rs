@@ -13,7 +13,7 @@
 use nacre_role::Output;
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
 use nacre_wire::Message;
-use nacre_wire::fs::FsHolder;
+use nacre_wire::fs::{FsHolder, FsLock, FsLockWait};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsLeave, FsOpens, FsPlace, FsReply, FsRequest, FsSession,
@@ -25,6 +25,17 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_secs(5);
 /// So is a greeting.
 const GREET_AGAIN: Duration = Duration::from_millis(500);
+
+/// What a client names to a server.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// What is open.
+    pub opens: Vec<FsOpens>,
+    /// What is locked.
+    pub locks: Vec<FsLock>,
+    /// Which locks it waits for.
+    pub waits: Vec<FsLockWait>,
+}
 
 #[derive(Debug)]
 struct Sent {
@@ -118,8 +129,8 @@ impl Session {
         number
     }
 
-    /// A server has the rank, says the registry; `opens` is what is open here.
-    pub fn on_holder(&mut self, now: Time, holder: &FsHolder, opens: Vec<FsOpens>, out: &mut Vec<Output>) {
+    /// A server has the rank, says the registry.
+    pub fn on_holder(&mut self, now: Time, holder: &FsHolder, holds: Holds, out: &mut Vec<Output>) {
         let server = holder.client();
         if self.is_with(server) {
             return;
@@ -132,13 +143,13 @@ impl Session {
             out.push(Output::Meet { peer: Entity::Client(server), address: holder.address.clone() });
             self.met = Some(place);
         }
-        self.greet(now, server, opens, out);
+        self.greet(now, server, holds, out);
     }
-    fn greet(&mut self, now: Time, server: ClientId, opens: Vec<FsOpens>, out: &mut Vec<Output>) {
+    fn greet(&mut self, now: Time, server: ClientId, holds: Holds, out: &mut Vec<Output>) {
         self.stage = Stage::Greeting(server, now);
-        let Self { file_system, instance, known, .. } = self;
-        let session =
-            FsSession { file_system: file_system.clone(), rank: 0, instance: *instance, known: *known, opens };
+        let (file_system, instance, known) = (self.file_system.clone(), self.instance, self.known);
+        let Holds { opens, locks, waits } = holds;
+        let session = FsSession { file_system, rank: 0, instance, known, opens, locks, waits };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.
@@ -207,13 +218,15 @@ impl Session {
         }
     }
 
-    /// Sends again what is due.
-    pub fn on_tick(&mut self, now: Time, opens: impl FnOnce() -> Vec<FsOpens>, out: &mut Vec<Output>) {
-        match self.stage {
-            Stage::Greeting(server, since) if now.since(since) >= GREET_AGAIN => {
-                self.greet(now, server, opens(), out);
-            }
-            Stage::Open(server) if self.again_at <= now => {
+    /// Whether its greeting is due again.
+    pub fn greets_again(&self, now: Time) -> bool {
+        matches!(self.stage, Stage::Greeting(_, since) if now.since(since) >= GREET_AGAIN)
+    }
+    /// Sends again what is due: its greeting, if that [is](Self::greets_again).
+    pub fn on_tick(&mut self, now: Time, holds: Option<Holds>, out: &mut Vec<Output>) {
+        match (self.stage, holds) {
+            (Stage::Greeting(server, _), Some(holds)) => self.greet(now, server, holds, out),
+            (Stage::Open(server), _) if self.again_at <= now => {
                 let due = |sent: &Sent| sent.at.is_some_and(|at| now.since(at) >= AGAIN);
                 let late: Vec<u64> =
                     self.sent.iter().filter(|(_, sent)| due(sent)).map(|(number, _)| *number).collect();

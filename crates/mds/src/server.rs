@@ -256,6 +256,7 @@ impl Tenure {
                     Say::Reply(reply) => Message::FsReply(reply),
                     Say::Safe(safe) => Message::FsSafe(safe),
                     Say::Evicted(evicted) => Message::FsEvicted(evicted),
+                    Say::Locked(locked) => Message::FsLocked(locked),
                 };
                 Output::Send { to: Entity::Client(client), message, before }
             }));
@@ -295,7 +296,8 @@ impl Tenure {
 
     fn begin(&mut self, client: ClientId, session: &FsSession) {
         let opens: Vec<_> = session.opens.iter().map(|open| (open.ino, open.times)).collect();
-        self.mds.on_session(client, session.instance, session.known, &opens);
+        let locks = (&*session.locks, &*session.waits);
+        self.mds.on_session_with(client, session.instance, session.known, &opens, locks);
     }
 
     fn next_deadline(&self) -> Time {

@@ -8,14 +8,14 @@ use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsReply, FsRequest};
 use std::time::Duration;
 
-const ANNA: ClientId = ClientId(1);
-const BERT: ClientId = ClientId(2);
+pub const ANNA: ClientId = ClientId(1);
+pub const BERT: ClientId = ClientId(2);
 
-struct Two {
-    objects: Objects,
-    mds: Mds,
-    now: Time,
-    said: Vec<(ClientId, Say)>,
+pub struct Two {
+    pub objects: Objects,
+    pub mds: Mds,
+    pub now: Time,
+    pub said: Vec<(ClientId, Say)>,
 }
 
 fn make(name: &str) -> FsCall {
@@ -23,7 +23,7 @@ fn make(name: &str) -> FsCall {
 }
 
 impl Two {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut objects = Objects::new();
         first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
         let mut two = Self { objects, mds: Mds::open(config()), now: Time(1), said: Vec::new() };
@@ -45,22 +45,22 @@ impl Two {
         self.settle();
     }
     /// A turn in which no operation on an object ends.
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
     }
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..20 {
             self.turn();
             self.objects.work(100);
         }
     }
-    fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
+    pub fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
         self.mds.on_request(client, FsRequest { number, safe_below: 1, again: None, place: None, call });
         self.turn();
     }
     /// What a client was told of a request, if it was.
-    fn reply(&self, client: ClientId, number: u64) -> Option<&FsReply> {
+    pub fn reply(&self, client: ClientId, number: u64) -> Option<&FsReply> {
         self.said.iter().find_map(|(who, say)| match say {
             Say::Reply(reply) if *who == client && reply.number == number => Some(reply),
             _ => None,

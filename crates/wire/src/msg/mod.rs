@@ -203,4 +203,5 @@ messages! {
     86 v 1 compat 1 FsReply(fs::FsReply);
     87 v 1 compat 1 FsSafe(fs::FsSafe);
     88 v 1 compat 1 FsEvicted(fs::FsEvicted);
+    89 v 1 compat 1 FsLocked(fs::FsLocked);
 }

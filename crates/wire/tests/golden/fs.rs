@@ -5,11 +5,13 @@ use super::sample::{Sample, value};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Instance, Name, PoolId};
 use nacre_wire::Message;
-use nacre_wire::fs::{Backpointer, Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
+use nacre_wire::fs::{
+    Backpointer, Entry, FileKind, FsHolder, FsLock, FsLockWait, FsSettings, Head, Inode, Layout, Rare, Stamp,
+};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsLeave, FsListed, FsNode, FsOpens, FsPlace,
-    FsReply, FsRequest, FsSafe, FsSession, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsLeave, FsListed, FsLocked, FsNode, FsOpens,
+    FsPlace, FsReply, FsRequest, FsSafe, FsSession, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,8 +125,22 @@ fn reply() -> FsReply {
 fn opens() -> FsOpens {
     FsOpens { ino: ino(), times: 3 }
 }
+fn lock() -> FsLock {
+    FsLock { ino: ino(), owner: 0x1122_3344_5566_7788, pid: 9, flock: false, start: 4, end: u64::MAX, exclusive: true }
+}
+fn wait() -> FsLockWait {
+    FsLockWait { number: 7, lock: FsLock { flock: true, start: 0, ..lock() } }
+}
 fn session() -> FsSession {
-    FsSession { file_system: "home".into(), rank: 3, instance: Instance(2), known: true, opens: vec![opens()] }
+    FsSession {
+        file_system: "home".into(),
+        rank: 3,
+        instance: Instance(2),
+        known: true,
+        opens: vec![opens()],
+        locks: vec![lock()],
+        waits: vec![wait()],
+    }
 }
 fn settings() -> FsSettings {
     FsSettings { namespace: "home.1a2b".into(), pool: PoolId(1), layout: layout(), ranks: 2 }
@@ -152,6 +168,7 @@ pub fn messages() -> Vec<Message> {
         Message::FsReply(reply()),
         Message::FsSafe(safe()),
         Message::FsEvicted(FsEvicted { instance: Instance(3) }),
+        Message::FsLocked(FsLocked { number: 7, errno: Some(35) }),
     ]
 }
 
@@ -172,6 +189,10 @@ fn calls() -> Vec<FsCall> {
         FsCall::Close { ino, size: 77, mtime: Stamp(78) },
         FsCall::StatFs {},
         FsCall::Wrote { ino, size: 79, mtime: Stamp(80) },
+        FsCall::Lock { lock: lock(), wait: true },
+        FsCall::Unlock { ino, owner: 12, flock: true, start: 1, end: 2 },
+        FsCall::TestLock { lock: lock() },
+        FsCall::CancelLock { ino, number: 7 },
     ]
 }
 
@@ -187,6 +208,8 @@ pub fn all() -> Vec<Sample> {
         value("record FsPlace v1", place()),
         value("record FsSettings v1", settings()),
         value("record FsHolder v1", holder()),
+        value("record FsLock v1", lock()),
+        value("record FsLockWait v1", wait()),
         value("record FsSession v1", session()),
         value("fields FsOpens", opens()),
         value("record FsWelcome v1", FsWelcome { again: true }),
@@ -201,6 +224,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsReply v1", reply()),
         value("record FsSafe v1", safe()),
         value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
+        value("record FsLocked v1", FsLocked { number: 7, errno: Some(35) }),
     ];
     let (kind, home) = (FileKind::File {}, 2);
     all.extend(variants(
@@ -231,6 +255,8 @@ pub fn all() -> Vec<Sample> {
             reply().answer,
             FsAnswer::Listed { entries: vec![listed()], end: true },
             FsAnswer::Room { bytes: 11, files: 12 },
+            FsAnswer::Conflict { lock: Some(lock()) },
+            FsAnswer::Waits {},
         ],
     ));
     all
