@@ -12,6 +12,7 @@
 //!
 //! Invariants:
 //! 1. A request's thread waits for nothing: every request that asks the cluster is replied to from the call's end.
+//!    (Before an owner's first lock of a whole file it looks at the thread that asks: a millisecond at most.)
 //! 2. A node of the kernel is an inode's number. The gateway keeps nothing per inode, so that forgetting is nothing;
 //!    of owners of locks it keeps that they may have some.
 //! 3. What the kernel caches of names and attributes it may not use again without asking (`gateway::ENTRY_TTL`).

@@ -110,8 +110,12 @@ const fn range(lock: &FsLock) -> (u64, u64) {
 }
 
 impl Fs {
-    /// Ends the wait of a call that has not begun; whether there was one.
+    /// Ends the wait of a call that has not begun; whether there was one, or this is asked already.
     pub(super) fn cancel_queued(&mut self, token: u64) -> bool {
+        // Threads that wait are looked at often, and while there is no server nothing begins.
+        if self.queue.iter().any(|(_, ask)| matches!(ask, Ask::CancelLock { wait } if *wait == token)) {
+            return true;
+        }
         let is_it = |(_, ask): &(CallId, Ask)| matches!(ask, Ask::Lock { wait: Some(it), .. } if *it == token);
         let Some(at) = self.queue.iter().position(is_it) else { return false };
         if let Some((call, _)) = self.queue.remove(at) {
