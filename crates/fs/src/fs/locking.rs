@@ -266,3 +266,7 @@ mod tests {
         assert_eq!(waits, [FsLockWait { number: 5, lock: lock(2, (0, 9), true) }]);
     }
 }
+
+#[cfg(test)]
+#[path = "locking_test.rs"]
+mod client_tests;
