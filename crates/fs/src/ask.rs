@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use nacre_types::Ino;
+use nacre_wire::fs::FsLock;
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
 
 /// Names a call in flight; grows with each.
@@ -39,6 +40,30 @@ pub enum Ask {
         /// Which; `None`: everything.
         ino: Option<Ino>,
     },
+    /// Locks bytes of a file. [`FsCall::TestLock`] asks which are locked.
+    Lock {
+        /// What is wanted.
+        lock: FsLock,
+        /// Waits until it is granted; the number is for [`Self::CancelLock`].
+        wait: Option<u64>,
+    },
+    /// Unlocks bytes of a file.
+    Unlock {
+        /// Which; in what way they are locked is of no interest.
+        lock: FsLock,
+    },
+    /// An owner has closed a file: all its locks there go.
+    UnlockAll {
+        /// Which.
+        ino: Ino,
+        /// Whose.
+        owner: u64,
+    },
+    /// A wait is to end: that call ends with `EINTR`, or with success if it has the lock by then.
+    CancelLock {
+        /// The number that [`Self::Lock`] gave it.
+        wait: u64,
+    },
 }
 
 /// What a call that succeeded is given.
@@ -49,7 +74,7 @@ pub enum Given {
     Answer(FsAnswer),
     /// To [`Ask::Read`]: holes are zeros.
     Data(Vec<Bytes>),
-    /// To [`Ask::Write`] and [`Ask::Sync`].
+    /// To all others.
     Done,
 }
 

@@ -16,13 +16,16 @@
 //!
 //! Invariant: every call ends once.
 
+mod locking;
+
+use self::locking::{LockPurpose, Locking};
 use crate::ask::{Ask, CallId, Given, Outcome};
 use crate::file::File;
 use crate::names::Names;
 use crate::pieces::{Piece, fill, pieces, writes};
 use crate::places::Places;
 use crate::seek::Seek;
-use crate::session::{Answered, Session};
+use crate::session::{Answered, Holds, Session};
 use bytes::Bytes;
 use nacre_client::{Completion, Failure, Metadata, ObjectCluster, OpId, Operation, Service};
 use nacre_role::{Input, Output};
@@ -89,6 +92,8 @@ enum Purpose {
     Written(CallId, Ino),
     /// Data that is to be written there: the file is as large, and nothing stale is in the way.
     Grown(CallId, Ino, u64, Bytes),
+    /// About locks.
+    Lock(LockPurpose),
     /// A time that no one waits for.
     Told,
 }
@@ -112,6 +117,7 @@ pub struct Fs {
     files: BTreeMap<Ino, File>,
     places: Places,
     names: Names,
+    locking: Locking,
     transfers: BTreeMap<CallId, Transfer>,
     /// Operations to be submitted, and those under way: of which call, and which of its pieces.
     operations: VecDeque<(Operation, CallId, usize)>,
@@ -141,6 +147,7 @@ impl Fs {
             files: BTreeMap::new(),
             places: Places::default(),
             names: Names::new(names_max),
+            locking: Locking::default(),
             transfers: BTreeMap::new(),
             operations: VecDeque::new(),
             under_way: BTreeMap::new(),
@@ -156,7 +163,10 @@ impl Fs {
     pub fn begin(&mut self, ask: Ask) -> CallId {
         let call = CallId(self.next_call);
         self.next_call += 1;
-        self.queue.push_back((call, ask));
+        match ask {
+            Ask::CancelLock { wait } if self.cancel_queued(wait) => self.end(call, Ok(Given::Done)),
+            ask => self.queue.push_back((call, ask)),
+        }
         call
     }
     /// Takes what has ended since the last call, in the order in which it ended.
@@ -194,10 +204,10 @@ impl Fs {
                 self.lose_server();
             }
             Input::Tick => {
-                let files = &self.files;
-                self.session.on_tick(self.now, || opens(files), out);
-                self.session.keep_lease(self.now, || opens(files), out);
-                if !self.session.is_open() {
+                let holds = self.session.greets_again(self.now).then(|| self.holds());
+                let greets = holds.is_some();
+                self.session.on_tick(self.now, holds, out);
+                if greets {
                     // Its greeting gave all shares back.
                     self.names.clear();
                 }
@@ -234,6 +244,7 @@ impl Fs {
             Message::FsPong(pong) => self.session.on_pong(pong.number),
             Message::FsSafe(safe) => self.session.on_safe(&safe.numbers),
             Message::FsEvicted(evicted) => self.on_evicted(evicted.instance),
+            Message::FsLocked(locked) => self.on_locked(locked),
             _ => {}
         }
     }
@@ -244,6 +255,7 @@ impl Fs {
         let ended = self.session.on_evicted(instance);
         if self.session.is_away() {
             self.evictions += 1;
+            self.locking.on_evicted();
             self.seek.forget_holder(self.now);
         }
         for (number, call, told) in ended {
@@ -312,6 +324,7 @@ impl Fs {
                     self.write_ended(ino);
                 }
             },
+            Some(Purpose::Lock(purpose)) => self.lock_answered(number, purpose, given),
             Some(Purpose::Told) | None => {}
         }
     }
@@ -320,7 +333,7 @@ impl Fs {
         match answer {
             FsAnswer::Node { node, .. } => self.look(node),
             FsAnswer::Listed { entries, .. } => entries.iter_mut().for_each(|listed| self.look(&mut listed.node)),
-            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+            _ => {}
         }
     }
     /// An inode as the server knows it, on its way to callers.
@@ -344,6 +357,12 @@ impl Fs {
 
     fn start(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         match ask {
+            // It did not know that another one may have had the lock meanwhile.
+            Ask::Read { ino, .. } | Ask::Write { ino, .. } if self.locking.take_lost(ino) => self.end(call, Err(EIO)),
+            Ask::Lock { lock, wait } => self.lock(call, lock, wait, out),
+            Ask::Unlock { lock } => self.unlock(Some(call), lock, out),
+            Ask::UnlockAll { ino, owner } => self.unlock_all(call, ino, owner, out),
+            Ask::CancelLock { wait } => self.cancel(call, wait, out),
             Ask::Names(names) => self.names(call, names, out),
             Ask::Read { ino, offset, length } => self.read(call, ino, offset, length),
             Ask::Write { ino, offset, data } => {
@@ -547,6 +566,7 @@ impl Fs {
         }
         if file.opens == 0 && file.writes == 0 && file.dirty.is_none() {
             self.files.remove(&ino);
+            self.locking.take_lost(ino);
         }
     }
 
@@ -602,9 +622,9 @@ impl Service for Fs {
             && let Some(holder) = self.seek.found().and_then(|found| found.holder.as_ref())
             && !self.session.is_with(holder.client())
         {
-            let (holder, opens) = (holder.clone(), opens(&self.files));
+            let (holder, holds) = (holder.clone(), self.holds());
             self.names.clear();
-            self.session.on_holder(now, &holder, opens, out);
+            self.session.on_holder(now, &holder, holds, out);
         }
         let mut done = Vec::new();
         objects.completions(&mut done);

@@ -13,7 +13,7 @@
 use nacre_role::Output;
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Time};
 use nacre_wire::Message;
-use nacre_wire::fs::FsHolder;
+use nacre_wire::fs::{FsHolder, FsLock, FsLockWait};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
     FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsLeave, FsOpens, FsPing, FsPlace,
@@ -29,6 +29,17 @@ const GREET_AGAIN: Duration = Duration::from_millis(500);
 /// How long what is kept may be shown after a ping, and how often there is one.
 const LEASE: Duration = Duration::from_millis(FS_LEASE_MS);
 const PING: Duration = Duration::from_millis(FS_LEASE_MS / 3);
+
+/// What a client names to a server.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// What is open.
+    pub opens: Vec<FsOpens>,
+    /// What is locked.
+    pub locks: Vec<FsLock>,
+    /// Which locks it waits for.
+    pub waits: Vec<FsLockWait>,
+}
 
 #[derive(Debug)]
 struct Sent {
@@ -149,8 +160,8 @@ impl Session {
         number
     }
 
-    /// A server has the rank, says the registry; `opens` is what is open here.
-    pub fn on_holder(&mut self, now: Time, holder: &FsHolder, opens: Vec<FsOpens>, out: &mut Vec<Output>) {
+    /// A server has the rank, says the registry.
+    pub fn on_holder(&mut self, now: Time, holder: &FsHolder, holds: Holds, out: &mut Vec<Output>) {
         let server = holder.client();
         if self.is_with(server) {
             return;
@@ -163,9 +174,9 @@ impl Session {
             out.push(Output::Meet { peer: Entity::Client(server), address: holder.address.clone() });
             self.met = Some(place);
         }
-        self.greet(now, server, opens, out);
+        self.greet(now, server, holds, out);
     }
-    fn greet(&mut self, now: Time, server: ClientId, opens: Vec<FsOpens>, out: &mut Vec<Output>) {
+    fn greet(&mut self, now: Time, server: ClientId, holds: Holds, out: &mut Vec<Output>) {
         let before = match self.stage {
             Stage::Greeting(_, _, before) => before + 1,
             Stage::Away | Stage::Open(_) => 0,
@@ -174,7 +185,9 @@ impl Session {
         self.greeting += 1;
         let Self { file_system, instance, known, greeting, .. } = self;
         let (file_system, instance, known) = (file_system.clone(), *instance, *known);
-        let session = FsSession { file_system, rank: 0, instance, known, greeting: *greeting, opens };
+        let Holds { opens, locks, waits } = holds;
+        let greeting = *greeting;
+        let session = FsSession { file_system, rank: 0, instance, known, greeting, opens, locks, waits };
         out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
     }
     /// It has no session with that server any more.
@@ -259,18 +272,6 @@ impl Session {
             (self.ponged, self.lease) = (true, self.ping.1 + LEASE);
         }
     }
-    /// Says that this client is there, if that is due. A lease that has ended, though the connection is there, begins again
-    /// with a greeting, which gives all shares back.
-    pub fn keep_lease(&mut self, now: Time, opens: impl FnOnce() -> Vec<FsOpens>, out: &mut Vec<Output>) {
-        let Stage::Open(server) = self.stage else { return };
-        if now >= self.lease {
-            self.greet(now, server, opens(), out);
-        } else if self.ponged && now.since(self.ping.1) >= PING {
-            (self.ping, self.ponged) = ((self.ping.0 + 1, now), false);
-            let ping = FsPing { number: self.ping.0 };
-            out.push(Output::send(Entity::Client(server), Message::FsPing(ping)));
-        }
-    }
     /// What was to be forgotten is.
     pub fn forgot(&self, number: u64, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage {
@@ -278,13 +279,30 @@ impl Session {
         }
     }
 
-    /// Sends again what is due.
-    pub fn on_tick(&mut self, now: Time, opens: impl FnOnce() -> Vec<FsOpens>, out: &mut Vec<Output>) {
+    /// Whether a greeting is due: again, or because the lease has ended though the connection is there. It gives all
+    /// shares back.
+    pub fn greets_again(&self, now: Time) -> bool {
         match self.stage {
-            Stage::Greeting(server, since, before) if now.since(since) >= greet_again(before) => {
-                self.greet(now, server, opens(), out);
+            Stage::Greeting(_, since, before) => now.since(since) >= greet_again(before),
+            Stage::Open(_) => now >= self.lease,
+            Stage::Away => false,
+        }
+    }
+    /// Sends again what is due: its greeting, if that [is](Self::greets_again); and says that it is there.
+    pub fn on_tick(&mut self, now: Time, holds: Option<Holds>, out: &mut Vec<Output>) {
+        if let Stage::Open(server) = self.stage
+            && self.ponged
+            && now.since(self.ping.1) >= PING
+        {
+            (self.ping, self.ponged) = ((self.ping.0 + 1, now), false);
+            let ping = FsPing { number: self.ping.0 };
+            out.push(Output::send(Entity::Client(server), Message::FsPing(ping)));
+        }
+        match (self.stage, holds) {
+            (Stage::Greeting(server, ..) | Stage::Open(server), Some(holds)) => {
+                self.greet(now, server, holds, out);
             }
-            Stage::Open(server) if self.again_at <= now => {
+            (Stage::Open(server), None) if self.again_at <= now => {
                 let due = |sent: &Sent| sent.at.is_some_and(|at| now.since(at) >= AGAIN);
                 let late: Vec<u64> =
                     self.sent.iter().filter(|(_, sent)| due(sent)).map(|(number, _)| *number).collect();

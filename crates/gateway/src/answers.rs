@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use fuser::Errno;
 use nacre_fs::{Given, Outcome};
+use nacre_wire::fs::FsLock;
 use nacre_wire::msg::fs::{FsAnswer, FsListed, FsNode};
 
 /// The answer of a call of names and attributes.
@@ -36,6 +37,11 @@ pub fn listed(outcome: Outcome) -> Result<(Vec<FsListed>, bool), Errno> {
 /// Bytes and files.
 pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
     if let FsAnswer::Room { bytes, files } = answer(outcome)? { Ok((bytes, files)) } else { Err(Errno::EIO) }
+}
+
+/// A lock that is in the way.
+pub fn conflict(outcome: Outcome) -> Result<Option<FsLock>, Errno> {
+    if let FsAnswer::Conflict { lock } = answer(outcome)? { Ok(lock) } else { Err(Errno::EIO) }
 }
 
 /// What was read, in one piece: the kernel takes it as one.

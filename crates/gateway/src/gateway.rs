@@ -1,23 +1,23 @@
 //! The kernel's requests: each becomes one call, and is replied to when that ends.
 //!
 //! Left to the library, which replies `ENOSYS`, so that the kernel does without and asks no more: `lseek` for data and
-//! holes, `fallocate` and `copy_file_range` (refused, or copied by reading and writing), locks (kept by each kernel
-//! for itself), `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
+//! holes, `fallocate` and `copy_file_range` (refused, or copied by reading and writing), `ioctl`. `access` is never asked: the kernel checks rights itself (`default_permissions`).
 
 use crate::calls::{self, New, Wanted};
 use crate::listing::{self, Form};
+use crate::locks::{self, Locks};
 use crate::{answers, attr, xattr};
 use bytes::Bytes;
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use nacre_fs::{Ask, Outcome};
 use nacre_node::FileSystem;
 use nacre_types::Ino;
 use nacre_wire::fs::entry::NAME_MAX;
-use nacre_wire::fs::{FileKind, Stamp};
+use nacre_wire::fs::{FileKind, FsLock, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsNode};
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -65,6 +65,7 @@ pub struct Gateway<F> {
     files: F,
     /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say that a kernel takes.
     asks: [Arc<AtomicU32>; 2],
+    locks: Locks,
     /// Dropped with this: the holder of its other end learns that the session has ended.
     _ended: Sender<Infallible>,
 }
@@ -72,7 +73,8 @@ pub struct Gateway<F> {
 impl<F: Files> Gateway<F> {
     /// One for a session; `ended` is dropped with it.
     pub fn new(files: F, ended: Sender<Infallible>) -> Self {
-        Self { files, asks: [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes))), _ended: ended }
+        let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
+        Self { files, asks, locks: Locks::default(), _ended: ended }
     }
 
     fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
@@ -120,7 +122,7 @@ fn owner(request: &Request) -> (u32, u32) {
     (request.uid(), request.gid())
 }
 
-impl<F: Files> Filesystem for Gateway<F> {
+impl<F: Files + Clone> Filesystem for Gateway<F> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = [
             InitFlags::FUSE_ASYNC_READ,
@@ -130,6 +132,9 @@ impl<F: Files> Filesystem for Gateway<F> {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             // Cached data goes when a file's size or time turns out to be another.
             InitFlags::FUSE_AUTO_INVAL_DATA,
+            // Else each kernel keeps locks for itself.
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
             // An older kernel does without.
@@ -348,24 +353,103 @@ impl<F: Files> Filesystem for Gateway<F> {
         });
     }
 
-    /// `close` waits for nothing: data is durable when written. The kernel asks once, and no more after this.
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    /// Data is durable when written: `close` waits for nothing but the end of its process's locks, if there are any.
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        if self.locks.take(number(ino), owner.0) {
+            self.empty(Ask::UnlockAll { ino: number(ino), owner: owner.0 }, reply);
+        } else {
+            reply.ok();
+        }
     }
 
-    /// The client knows how far it has written.
+    /// The client knows how far it has written. An owner is named if the file description had a lock of `flock`.
     fn release(
         &self,
         _: &Request,
         ino: INodeNo,
         _: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let call = FsCall::Close { ino: number(ino), size: 0, mtime: Stamp::default() };
-        self.empty(Ask::Names(call), reply);
+        let ino = number(ino);
+        if let Some(LockOwner(owner)) = owner
+            && self.locks.take(ino, owner)
+        {
+            self.files.ask(Ask::UnlockAll { ino, owner }, |_| {});
+        }
+        self.empty(Ask::Names(FsCall::Close { ino, size: 0, mtime: Stamp::default() }), reply);
+    }
+
+    // ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        // Only `fcntl` asks.
+        let (ino, exclusive) = (number(ino), kind == locks::EXCLUSIVE);
+        let lock = FsLock { ino, owner: owner.0, pid, flock: false, start, end: locks::last(end), exclusive };
+        self.names(FsCall::TestLock { lock }, move |outcome| match answers::conflict(outcome) {
+            Ok(Some(lock)) => {
+                let ((start, end), kind) = (locks::shown(&lock), [locks::SHARED, locks::EXCLUSIVE]);
+                reply.locked(start, end, kind[usize::from(lock.exclusive)], lock.pid);
+            }
+            Ok(None) => reply.locked(0, 0, locks::UNLOCKED, 0),
+            Err(why) => reply.error(why),
+        });
+    }
+
+    /// `sleep`: waits until the lock is granted, or a signal comes for its thread.
+    fn setlk(
+        &self,
+        by: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (ino, owner) = (number(ino), owner.0);
+        if kind == locks::UNLOCKED {
+            let all = start == 0 && locks::last(end) == u64::MAX;
+            let unlock = if all {
+                // Of either kind: no owner has both.
+                Ask::UnlockAll { ino, owner }
+            } else {
+                let end = locks::last(end);
+                Ask::Unlock { lock: FsLock { ino, owner, pid, flock: false, start, end, exclusive: false } }
+            };
+            return self.empty(unlock, reply);
+        }
+        let lock = self.locks.lock(ino, owner, (start, end), pid, kind == locks::EXCLUSIVE, by.pid());
+        self.locks.note(&lock);
+        let wait = sleep.then(|| self.locks.begin_wait(&self.files, by.pid()));
+        let locks = self.locks.clone();
+        self.files.ask(Ask::Lock { lock, wait }, move |outcome| {
+            wait.into_iter().for_each(|wait| locks.end_wait(wait));
+            match answers::done(outcome) {
+                Ok(()) => {
+                    // Its process may have closed the file meanwhile.
+                    locks.note(&lock);
+                    reply.ok();
+                }
+                Err(why) => reply.error(why),
+            }
+        });
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -8,8 +8,9 @@ use crate::options::MountOptions;
 use bytes::Bytes;
 use nacre_fs::{Ask, Given, Outcome};
 use nacre_mds::evaluate::{Setting, Verdict, evaluate};
+use nacre_mds::locks::{Got, Granted, Locks};
 use nacre_mds::tree::Tree;
-use nacre_types::{Frag, Ino, Name, PoolId, Rank};
+use nacre_types::{ClientId, Frag, Ino, Name, PoolId, Rank};
 use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges};
 use std::collections::BTreeMap;
@@ -29,7 +30,11 @@ struct State {
     now: i64,
     opens: BTreeMap<Ino, u32>,
     data: BTreeMap<Ino, Vec<u8>>,
+    locks: Locks,
+    waits: BTreeMap<Granted, Answer>,
 }
+
+type Answer = Box<dyn FnOnce(Outcome) + Send>;
 
 impl State {
     fn new() -> Self {
@@ -40,7 +45,15 @@ impl State {
         for dir in [Ino::ROOT, Ino::links(RANK), Ino::strays(RANK)] {
             tree.load(dir, Frag::WHOLE, Head::default(), Vec::new());
         }
-        Self { tree, serial: Ino::SERIAL_MIN, now: 100, opens: BTreeMap::new(), data: BTreeMap::new() }
+        Self {
+            tree,
+            serial: Ino::SERIAL_MIN,
+            now: 100,
+            opens: BTreeMap::new(),
+            data: BTreeMap::new(),
+            locks: Locks::default(),
+            waits: BTreeMap::new(),
+        }
     }
 
     fn names(&mut self, call: &FsCall) -> Outcome {
@@ -86,17 +99,59 @@ impl State {
     }
 }
 
+/// A client of it: what is shared, and which client it is.
 #[derive(Clone)]
-struct Memory(Arc<Mutex<State>>);
+struct Memory(Arc<Mutex<State>>, ClientId);
+
+impl State {
+    /// Locks, and what is answered at once; `None`: what waits.
+    fn lock(&mut self, client: ClientId, ask: &Ask, answer: Answer) {
+        let mut granted = Vec::new();
+        let all = (0, u64::MAX);
+        let result = match ask {
+            Ask::Lock { lock, wait } => match self.locks.lock(client, lock, *wait, &mut granted) {
+                Ok(Got::Waits) => return drop(self.waits.insert((client, wait.expect("it waits")), answer)),
+                other => other.map(|_| ()),
+            },
+            Ask::Unlock { lock } => {
+                let range = (lock.start, lock.end);
+                self.locks.unlock(client, lock.ino, (lock.owner, lock.flock), range, &mut granted)
+            }
+            Ask::UnlockAll { ino, owner } => {
+                let unlock = |flock| self.locks.unlock(client, *ino, (*owner, flock), all, &mut granted);
+                [false, true].map(unlock).into_iter().collect()
+            }
+            Ask::CancelLock { wait } => {
+                let inos: Vec<Ino> = self.data.keys().copied().collect();
+                if inos.into_iter().any(|ino| self.locks.cancel(client, ino, *wait)) {
+                    self.waits.remove(&(client, *wait)).expect("it waits")(Err(4));
+                }
+                Ok(())
+            }
+            _ => unreachable!("not about locks"),
+        };
+        answer(result.map(|()| Given::Done));
+        for wait in granted {
+            self.waits.remove(&wait).expect("it waits")(Ok(Given::Done));
+        }
+    }
+}
 
 impl Files for Memory {
     fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
-        let state = Arc::clone(&self.0);
+        let (state, client) = (Arc::clone(&self.0), self.1);
         // From another thread, as a client's.
         std::thread::spawn(move || {
             let outcome = {
                 let mut state = state.lock().expect("no panic");
                 match ask {
+                    Ask::Lock { .. } | Ask::Unlock { .. } | Ask::UnlockAll { .. } | Ask::CancelLock { .. } => {
+                        return state.lock(client, &ask, Box::new(answer));
+                    }
+                    Ask::Names(FsCall::TestLock { lock }) => {
+                        let lock = state.locks.test(client, &lock);
+                        Ok(Given::Answer(FsAnswer::Conflict { lock }))
+                    }
                     Ask::Names(call) => state.names(&call),
                     Ask::Read { ino, offset, length } => Ok(Given::Data(state.read(ino, offset, length))),
                     Ask::Write { ino, offset, data } => state.write(ino, offset, &data),
@@ -110,9 +165,12 @@ impl Files for Memory {
 
 /// A mount on a folder of its own, unless this machine does not let us.
 fn mounted(name: &str) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
+    mounted_as(name, Memory(Arc::new(Mutex::new(State::new())), ClientId(1)))
+}
+
+fn mounted_as(name: &str, memory: Memory) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
     let dir = std::env::temp_dir().join(format!("nacre-gateway-{name}-{}", std::process::id()));
     fs::create_dir_all(&dir).expect("a folder");
-    let memory = Memory(Arc::new(Mutex::new(State::new())));
     match mount_files(memory.clone(), &dir, &MountOptions::of("files")) {
         Ok(mounted) => Some((mounted, memory, dir)),
         Err(why @ (MountError::NoDevice | MountError::DeviceDenied | MountError::Refused { .. })) => {
@@ -268,4 +326,52 @@ fn unmounting_from_outside_ends_it_and_touches_nothing_else() {
     drop(file);
     mounted.wait().expect("it has ended");
     fs::remove_dir(&dir).expect("nothing is mounted there");
+}
+
+/// A program of the machine's that locks; the test says so and passes where there is none.
+fn flock_program(path: &Path, args: &[&str], then: &str) -> Option<std::process::Child> {
+    let mut program = std::process::Command::new("flock");
+    program.args(args).arg(path).args(["-c", then]);
+    program.spawn().inspect_err(|why| println!("no program flock, so waits were not tested: {why}")).ok()
+}
+
+#[test]
+fn locks_of_one_mount_are_seen_by_another() {
+    use rustix::fs::{FlockOperation, flock};
+    let Some((first, memory, dir)) = mounted("lock-a") else { return };
+    let other = Memory(Arc::clone(&memory.0), ClientId(2));
+    let Some((second, _, other_dir)) = mounted_as("lock-b", other) else { return };
+    let again = rustix::io::Errno::AGAIN;
+    let file = fs::File::create_new(dir.join("f")).expect("made");
+    fs::write(dir.join("f"), b"x").expect("written");
+    let there = fs::File::options().read(true).write(true).open(other_dir.join("f")).expect("opened");
+    flock(&file, FlockOperation::LockExclusive).expect("locked");
+    assert_eq!(flock(&there, FlockOperation::NonBlockingLockExclusive), Err(again));
+    // A lock of `fcntl` is another thing.
+    rustix::fs::fcntl_lock(&there, FlockOperation::NonBlockingLockExclusive).expect("locked");
+    assert_eq!(rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockShared), Err(again));
+    drop(fs::File::open(other_dir.join("f")).expect("opened"));
+    rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockShared).expect("a close has unlocked it");
+    // Waits: one is granted, one is killed and leaves nothing.
+    let path = other_dir.join("f");
+    if let (Some(mut waits), Some(mut killed)) =
+        (flock_program(&path, &["-x"], "exit 7"), flock_program(&path, &["-x"], "exit 8"))
+    {
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.try_wait().expect("ours").is_none(), "it waits");
+        killed.kill().expect("ours");
+        let begun = std::time::Instant::now();
+        killed.wait().expect("it has ended, though it did not get the lock");
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        flock(&file, FlockOperation::Unlock).expect("unlocked");
+        assert_eq!(waits.wait().expect("it has the lock now").code(), Some(7));
+        assert!(memory.0.lock().expect("no panic").waits.is_empty());
+    }
+    flock(&there, FlockOperation::NonBlockingLockExclusive).expect("it ended, and its lock with it");
+    drop((file, there));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(memory.0.lock().expect("no panic").locks.is_empty(), "all files are closed");
+    fs::remove_file(dir.join("f")).expect("removed");
+    end(first, &dir);
+    end(second, &other_dir);
 }

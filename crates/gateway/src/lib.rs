@@ -7,11 +7,14 @@
 //! ```
 //! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`], [`MountError`];
 //! * `gateway`: one method per request, each one call; it decides nothing;
-//! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought.
+//! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`: what of them takes thought;
+//! * `locks`: owners of locks and threads that wait for one; `caller`: what the library does not say of a thread.
 //!
 //! Invariants:
 //! 1. A request's thread waits for nothing: every request that asks the cluster is replied to from the call's end.
-//! 2. A node of the kernel is an inode's number. The gateway keeps nothing per inode, so that forgetting is nothing.
+//!    (Before an owner's first lock of a whole file it looks at the thread that asks: a millisecond at most.)
+//! 2. A node of the kernel is an inode's number. The gateway keeps nothing per inode, so that forgetting is nothing;
+//!    of owners of locks it keeps that they may have some.
 //! 3. What the kernel caches of names and attributes it may not use again without asking (`gateway::ENTRY_TTL`).
 //!
 //! A host crate: it has threads and looks at the machine.
@@ -20,12 +23,14 @@
 
 mod answers;
 mod attr;
+mod caller;
 mod calls;
 mod error;
 mod gateway;
 #[cfg(test)]
 mod kernel_test;
 mod listing;
+mod locks;
 mod mount;
 mod options;
 mod xattr;

@@ -215,6 +215,10 @@ impl Run<'_> {
                 self.wrote(*ino, *size, *mtime)
             }
             FsCall::Wrote { ino, size, mtime } => self.wrote(*ino, *size, *mtime),
+            // Of the tree they say nothing: `Mds` has them.
+            FsCall::Lock { .. } | FsCall::Unlock { .. } | FsCall::TestLock { .. } | FsCall::CancelLock { .. } => {
+                Err(Stop::Fail(EINVAL))
+            }
             FsCall::StatFs {} => {
                 let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
                 let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;

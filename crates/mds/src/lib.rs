@@ -13,6 +13,7 @@ mod draft;
 pub mod evaluate;
 pub mod journal;
 mod lease;
+pub mod locks;
 pub mod mds;
 mod overlay;
 mod removing;

@@ -11,13 +11,14 @@
 //!
 //! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
 //! * `sharing`: what clients may keep, and who waits until they have forgotten it;
-//! * `data`: what no name leads to is removed.
+//! * `data`: what no name leads to is removed; `locking`: advisory locks.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
 
 mod data;
 mod loading;
+mod locking;
 mod opening;
 mod sharing;
 mod writing;
@@ -27,6 +28,7 @@ use crate::dirty::Dirty;
 use crate::evaluate::errno::{EIO, ESTALE};
 use crate::evaluate::{Missing, Outcome, Setting, Verdict, evaluate, stale_to};
 use crate::journal::{self, Answered, Batch, Journal, Known};
+use crate::locks::Locks;
 use crate::overlay::Overlay;
 use crate::removing::Removing;
 use crate::shares::Shares;
@@ -36,9 +38,11 @@ use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
-use nacre_wire::fs::{Entry, Head, Inode, Layout, Stamp, data_name};
+use nacre_wire::fs::{Entry, FsLock, FsLockWait, Head, Inode, Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
-use nacre_wire::msg::fs::{FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsForget, FsPlace, FsReply, FsRequest, FsSafe};
+use nacre_wire::msg::fs::{
+    FS_WINDOW, FsAnswer, FsCall, FsEvicted, FsForget, FsLocked, FsPlace, FsReply, FsRequest, FsSafe,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The attribute of a fragment's object that has its head.
@@ -114,6 +118,8 @@ pub enum Say {
     Evicted(FsEvicted),
     /// What it keeps and is to forget.
     Forget(FsForget),
+    /// A lock that it waited for.
+    Locked(FsLocked),
 }
 
 #[derive(Debug, Default)]
@@ -183,6 +189,9 @@ pub struct Mds {
     journal: Journal,
     sessions: BTreeMap<ClientId, Session>,
     opens: BTreeMap<Ino, u32>,
+    locks: Locks,
+    /// Waits that clients brought along have not been looked at.
+    locks_unsettled: bool,
     /// Requests that lack something, in the order in which they came, and their numbers.
     waiting: VecDeque<(ClientId, FsRequest)>,
     asked: BTreeSet<(ClientId, u64)>,
@@ -239,6 +248,8 @@ impl Mds {
             journal: Journal::behind(0, 0, Ino::SERIAL_MIN, object_bytes),
             sessions: BTreeMap::new(),
             opens: BTreeMap::new(),
+            locks: Locks::default(),
+            locks_unsettled: false,
             waiting: VecDeque::new(),
             asked: BTreeSet::new(),
             try_again: false,
@@ -306,12 +317,17 @@ impl Mds {
 
     /// A client's connection is new, or it is new itself; `opens` is what it has open, how often each. One that is
     /// `known` is not taken for a new one: its session may have ended.
-    pub fn on_session(
+    pub fn on_session(&mut self, client: ClientId, instance: Instance, known: (bool, u64), opens: &[(Ino, u32)]) {
+        self.on_session_with(client, instance, known, opens, (&[], &[]));
+    }
+    /// The same, with what it has locked and which locks it waits for.
+    pub fn on_session_with(
         &mut self,
         client: ClientId,
         instance: Instance,
         (known, greeting): (bool, u64),
         opens: &[(Ino, u32)],
+        (locks, waits): (&[FsLock], &[FsLockWait]),
     ) {
         if !self.is_live() {
             return;
@@ -323,6 +339,7 @@ impl Mds {
         // Over a new connection it begins with nothing that it keeps.
         self.void_shares(client);
         let session = self.sessions.entry(client).or_default();
+        let is_new = session.instance != instance || !session.counted;
         if session.instance != instance {
             let since = self.journal.push_client(Known { client, instance, here: true });
             *session = Session { instance, since, heard: session.heard, ..Session::default() };
@@ -337,6 +354,10 @@ impl Mds {
             session.counted = true;
             self.count_opens();
         }
+        if is_new {
+            self.release_locks(client);
+        }
+        self.inherit_locks(client, is_new, locks, waits);
     }
     /// It has sent again all that was not safe.
     pub fn on_caught_up(&mut self, client: ClientId) {
@@ -359,6 +380,7 @@ impl Mds {
             self.asked.retain(|(who, _)| *who != client);
             self.void_shares(client);
             self.count_opens();
+            self.release_locks(client);
         }
     }
     fn count_opens(&mut self) {
@@ -469,6 +491,7 @@ impl Mds {
         if self.journal.safe() <= self.since {
             return;
         }
+        self.settle_locks();
         let wanted = std::mem::take(&mut self.wanted);
         for dir in wanted {
             if self.tree.head(dir, Frag::WHOLE).is_none() && self.seek(Missing::Fragment(dir, Frag::WHOLE)).is_ok() {
@@ -486,6 +509,10 @@ impl Mds {
                 || (quiet && request.again.is_none())
             {
                 self.waiting.push_back((client, request));
+                continue;
+            }
+            if request.call.is_lock() {
+                self.lock_request(client, &request);
                 continue;
             }
             self.note_hint(&request.call, request.place.as_ref());
@@ -545,6 +572,10 @@ impl Mds {
     fn apply(&mut self, change: Change) {
         self.removing.see(&change, self.config.rank);
         self.dirty.note(&change);
+        if let Change::End { dir } = &change {
+            // What the journal says of it would be looked for in vain, and keep the journal as it is.
+            self.overlay.end(*dir);
+        }
         self.tree.apply(change);
     }
 

@@ -38,11 +38,12 @@ impl Overlay {
             Change::Remove { dir, frag, name } => drop(self.part(dir, frag).entries.insert(name, None)),
             Change::Head { dir, frag, head } => self.part(dir, frag).head = Some(head),
             Change::Begin { dir } => self.part(dir, Frag::WHOLE).all = true,
-            Change::End { dir } => {
-                let of = |(ino, _): &(Ino, Frag)| *ino == dir;
-                self.parts.retain(|place, _| !of(place));
-            }
+            Change::End { dir } => self.end(dir),
         }
+    }
+    /// A directory is gone, and with it all that is said of it.
+    pub fn end(&mut self, dir: Ino) {
+        self.parts.retain(|(ino, _), _| *ino != dir);
     }
     fn part(&mut self, dir: Ino, frag: Frag) -> &mut Part {
         self.parts.entry((dir, frag)).or_default()

@@ -257,6 +257,7 @@ impl Tenure {
                     Say::Safe(safe) => Message::FsSafe(safe),
                     Say::Evicted(evicted) => Message::FsEvicted(evicted),
                     Say::Forget(forget) => Message::FsForget(forget),
+                    Say::Locked(locked) => Message::FsLocked(locked),
                 };
                 Output::Send { to: Entity::Client(client), message, before }
             }));
@@ -303,7 +304,8 @@ impl Tenure {
     fn begin(&mut self, now: Time, client: ClientId, session: &FsSession) {
         let opens: Vec<_> = session.opens.iter().map(|open| (open.ino, open.times)).collect();
         let known = (session.known, session.greeting);
-        self.mds.on_session(client, session.instance, known, &opens);
+        let locks = (&*session.locks, &*session.waits);
+        self.mds.on_session_with(client, session.instance, known, &opens, locks);
         self.mds.on_heard(now, client);
     }
 

@@ -241,6 +241,7 @@ impl World {
                 Say::Welcome { .. } => client.welcome = true,
                 Say::Reply(reply) => client.on_reply(reply),
                 Say::Evicted(evicted) => panic!("{evicted:?}"),
+                Say::Locked(locked) => panic!("{locked:?}"),
                 Say::Safe(safe) => safe.numbers.iter().for_each(|number| drop(client.early.remove(number))),
                 Say::Forget(forget) => self.mds.on_forgot(client.id, FsForgot { number: forget.number }),
             }

@@ -1,6 +1,7 @@
 //! The namespace of one rank, against a model of POSIX.
 
 mod crash;
+mod locks;
 mod objects;
 mod posix;
 mod rig;

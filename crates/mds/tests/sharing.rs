@@ -10,14 +10,14 @@ use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsEvicted, FsForgot, FsReply, FsRequest, FsStale};
 use std::time::Duration;
 
-const ANNA: ClientId = ClientId(1);
-const BERT: ClientId = ClientId(2);
+pub const ANNA: ClientId = ClientId(1);
+pub const BERT: ClientId = ClientId(2);
 
-struct Two {
-    objects: Objects,
-    mds: Mds,
-    now: Time,
-    said: Vec<(ClientId, Say)>,
+pub struct Two {
+    pub objects: Objects,
+    pub mds: Mds,
+    pub now: Time,
+    pub said: Vec<(ClientId, Say)>,
     /// Who says at once that it has forgotten what it is told to.
     forgets: Vec<ClientId>,
     looked: usize,
@@ -28,7 +28,7 @@ fn make(name: &str) -> FsCall {
 }
 
 impl Two {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut objects = Objects::new();
         first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
         let mut two = Self {
@@ -57,7 +57,7 @@ impl Two {
         self.settle();
     }
     /// A turn in which no operation on an object ends.
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
         self.looked = self.looked.min(self.said.len());
@@ -75,18 +75,18 @@ impl Two {
             self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
         }
     }
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..20 {
             self.turn();
             self.objects.work(100);
         }
     }
-    fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
+    pub fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
         self.mds.on_request(client, FsRequest { number, safe_below: 1, again: None, place: None, call });
         self.turn();
     }
     /// What a client was told of a request, if it was.
-    fn reply(&self, client: ClientId, number: u64) -> Option<&FsReply> {
+    pub fn reply(&self, client: ClientId, number: u64) -> Option<&FsReply> {
         self.said.iter().find_map(|(who, say)| match say {
             Say::Reply(reply) if *who == client && reply.number == number => Some(reply),
             _ => None,
@@ -490,4 +490,36 @@ fn a_silent_client_is_waited_for_as_long_as_its_lease_may_last() {
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.turn();
     assert!(two.reply(ANNA, 2).is_some(), "over its new connection it keeps nothing from before");
+}
+
+/// A directory of which the journal speaks is removed before anyone has read it: it would be looked for by its object's
+/// backpointer for ever, and the journal never cut off.
+#[test]
+fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
+    let mut two = Two::new();
+    let make = |name: &str, dir, kind| make_call(dir, name, kind, 0o755);
+    two.ask(ANNA, 1, make("d", Ino::ROOT, FileKind::Directory {}));
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let dir = node.inode.ino;
+    two.settle();
+    two.now = two.now + Duration::from_secs(11);
+    two.settle();
+    assert!(two.mds.is_idle(), "it is in its object");
+    two.ask(ANNA, 2, make("f", dir, FileKind::Symlink {}));
+    two.ask(ANNA, 3, FsCall::Unlink { dir, name: "f".into(), directory: false });
+    two.settle();
+    two.objects.crash(0);
+    two.said.clear();
+    two.mds = Mds::open(config());
+    two.settle();
+    two.come();
+    two.mds.on_caught_up(ANNA);
+    two.mds.on_caught_up(BERT);
+    two.ask(ANNA, 4, FsCall::Unlink { dir: Ino::ROOT, name: "d".into(), directory: true });
+    two.settle();
+    let answer = &two.reply(ANNA, 4).expect("answered").answer;
+    assert!(matches!(answer, FsAnswer::Node { .. }), "{answer:?}");
+    two.now = two.now + Duration::from_secs(11);
+    two.settle();
+    assert!(two.mds.is_idle(), "{:?}", two.mds);
 }

@@ -48,7 +48,10 @@ impl Mds {
     /// No request waits.
     pub(super) fn forget_hints(&mut self) {
         self.places.hints.clear();
-        self.places.doubted.clear();
+        // A round that reads what the journal speaks of may be looking for something by its place, too.
+        if !matches!(self.writing.round, writing::Round::Loading) {
+            self.places.doubted.clear();
+        }
     }
 
     /// Begins to read what is missing.

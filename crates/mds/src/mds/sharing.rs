@@ -89,7 +89,7 @@ impl Mds {
                 inos.insert(node.inode.ino);
             }
             FsAnswer::Listed { entries, .. } => inos.extend(entries.iter().map(|listed| listed.node.inode.ino)),
-            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+            _ => {}
         }
         for change in changes {
             if let Change::Set { dir, entry, .. } = change {
@@ -97,9 +97,7 @@ impl Mds {
             }
         }
         // Whether a directory may move depends on where all directories above its new place are.
-        let moves = |dir, name| {
-            matches!(self.tree.find(dir, name), Found::Entry(entry) if entry.is_directory())
-        };
+        let moves = |dir, name| matches!(self.tree.find(dir, name), Found::Entry(entry) if entry.is_directory());
         if let FsCall::Rename { dir, name, to_dir, to_name, .. } = call
             && (moves(*dir, name) || moves(*to_dir, to_name))
         {
@@ -213,7 +211,7 @@ impl Mds {
                     listed.node.home = home(&self.tree, listed.node.inode.ino);
                 }
             }
-            FsAnswer::Done {} | FsAnswer::Failed { .. } | FsAnswer::Room { .. } => {}
+            _ => {}
         }
     }
 }

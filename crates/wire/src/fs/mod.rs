@@ -8,8 +8,10 @@
 
 pub mod entry;
 pub mod inode;
+pub mod lock;
 pub mod registry;
 
 pub use entry::{Backpointer, Entry, Head, name_hash};
 pub use inode::{FileKind, Inode, Layout, Rare, Stamp, data_name};
+pub use lock::{FsLock, FsLockWait, LockSpan, LockSpans};
 pub use registry::{FsHolder, FsKey, FsSettings};

@@ -8,6 +8,8 @@
 //!         ◀─FsReply 7, early──        done; lost only if the server and this client die before it is safe
 //!         ◀─FsSafe [5, 6, 7]──        in the journal: the client forgets it
 //!  client ──FsRequest 8, safe_below 8──▶   the server forgets what it answered below 8
+//!  client ──FsRequest 9, Lock──▶ server    another client has it: answered Waits
+//!         ◀─FsLocked 9──              later: it has the lock
 //!
 //!  client ◀─FsReply, shares [dir]── server    it may keep what it is told of names and attributes in dir
 //!  another client changes something in dir: answered after
@@ -16,7 +18,7 @@
 //! A request is named by its client's life and a number that grows. What is not safe is sent again,
 //! in order, to the next holder of the rank; one that was journaled is answered as it was then.
 
-use crate::fs::{FileKind, Head, Inode, Stamp};
+use crate::fs::{FileKind, FsLock, FsLockWait, Head, Inode, Stamp};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{Ino, Instance, Name};
@@ -46,8 +48,12 @@ pub struct FsSession {
     pub greeting: u64,
     /// What it has open.
     pub opens: Vec<FsOpens>,
+    /// What it has locked.
+    pub locks: Vec<FsLock>,
+    /// Which locks it was told to wait for.
+    pub waits: Vec<FsLockWait>,
 }
-wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, opens });
+wire_record!(FsSession version 1 compat 1 { file_system, rank, instance, known, greeting, opens, locks, waits });
 
 /// A file that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,6 +300,38 @@ pub enum FsCall {
         /// When.
         mtime: Stamp,
     },
+    /// Locks bytes of a file. Locks are in the server's memory; a client names its own to the next holder of the rank.
+    Lock {
+        /// What is wanted; what its owner has of these bytes is replaced.
+        lock: FsLock,
+        /// If it conflicts: the answer is [`FsAnswer::Waits`], and [`FsLocked`] comes when it is granted. Else it fails.
+        wait: bool,
+    },
+    /// Unlocks bytes of a file.
+    Unlock {
+        /// Which.
+        ino: Ino,
+        /// Whose lock.
+        owner: u64,
+        /// A lock of `flock`.
+        flock: bool,
+        /// First byte.
+        start: u64,
+        /// Last byte.
+        end: u64,
+    },
+    /// Which lock is in the way of this one.
+    TestLock {
+        /// It.
+        lock: FsLock,
+    },
+    /// Ends a wait; nothing, if there is none. The lock may have been granted before: [`FsLocked`] comes first then.
+    CancelLock {
+        /// Of which file.
+        ino: Ino,
+        /// The request that asked for it.
+        number: u64,
+    },
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -310,13 +348,23 @@ wire_enum!(FsCall {
     12 => Close { ino, size, mtime },
     13 => StatFs {},
     14 => Wrote { ino, size, mtime },
+    15 => Lock { lock, wait },
+    16 => Unlock { ino, owner, flock, start, end },
+    17 => TestLock { lock },
+    18 => CancelLock { ino, number },
 });
 
 impl FsCall {
     /// Whether it changes what is journaled.
     #[must_use]
     pub const fn is_change(&self) -> bool {
-        !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {})
+        let looks = matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {});
+        !looks && !self.is_lock()
+    }
+    /// Whether it is about locks: these are not in the journal.
+    #[must_use]
+    pub const fn is_lock(&self) -> bool {
+        matches!(self, Self::Lock { .. } | Self::Unlock { .. } | Self::TestLock { .. } | Self::CancelLock { .. })
     }
     /// What it names by number, if that may be a file.
     #[must_use]
@@ -335,6 +383,10 @@ impl FsCall {
             | Self::Make { .. }
             | Self::Unlink { .. }
             | Self::Rename { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::TestLock { .. }
+            | Self::CancelLock { .. }
             | Self::StatFs {} => None,
         }
     }
@@ -408,6 +460,13 @@ pub enum FsAnswer {
         /// Files, directories and the like.
         files: u64,
     },
+    /// To [`FsCall::TestLock`].
+    Conflict {
+        /// A lock that is in the way, if there is one.
+        lock: Option<FsLock>,
+    },
+    /// To [`FsCall::Lock`]: [`FsLocked`] comes when it is granted.
+    Waits {},
 }
 wire_enum!(FsAnswer {
     1 => Done {},
@@ -415,6 +474,8 @@ wire_enum!(FsAnswer {
     3 => Node { node, made },
     4 => Listed { entries, end },
     5 => Room { bytes, files },
+    6 => Conflict { lock },
+    7 => Waits {},
 });
 
 /// The answer to a request.
@@ -505,3 +566,12 @@ pub struct FsPong {
     pub number: u64,
 }
 wire_record!(FsPong version 1 compat 1 { number });
+/// A wait for a lock has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsLocked {
+    /// The request that asked for it.
+    pub number: u64,
+    /// It is not granted, for this reason of POSIX; `None`: it is.
+    pub errno: Option<u16>,
+}
+wire_record!(FsLocked version 1 compat 1 { number, errno });

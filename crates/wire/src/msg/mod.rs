@@ -203,8 +203,9 @@ messages! {
     86 v 1 compat 1 FsReply(fs::FsReply);
     87 v 1 compat 1 FsSafe(fs::FsSafe);
     88 v 1 compat 1 FsEvicted(fs::FsEvicted);
-    93 v 1 compat 1 FsForget(fs::FsForget);
-    94 v 1 compat 1 FsForgot(fs::FsForgot);
-    95 v 1 compat 1 FsPing(fs::FsPing);
-    96 v 1 compat 1 FsPong(fs::FsPong);
+    89 v 1 compat 1 FsLocked(fs::FsLocked);
+    90 v 1 compat 1 FsForget(fs::FsForget);
+    91 v 1 compat 1 FsForgot(fs::FsForgot);
+    92 v 1 compat 1 FsPing(fs::FsPing);
+    93 v 1 compat 1 FsPong(fs::FsPong);
 }

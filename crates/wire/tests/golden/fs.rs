@@ -5,11 +5,13 @@ use super::sample::{Sample, value};
 use bytes::Bytes;
 use nacre_types::{Frag, Ino, Instance, Name, PoolId};
 use nacre_wire::Message;
-use nacre_wire::fs::{Backpointer, Entry, FileKind, FsHolder, FsSettings, Head, Inode, Layout, Rare, Stamp};
+use nacre_wire::fs::{
+    Backpointer, Entry, FileKind, FsHolder, FsLock, FsLockWait, FsSettings, Head, Inode, Layout, Rare, Stamp,
+};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot, FsLeave, FsListed, FsNode,
-    FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsWelcome,
+    FsAgain, FsAnswer, FsAway, FsCall, FsCaughtUp, FsChanges, FsEvicted, FsForget, FsForgot, FsLeave, FsListed,
+    FsLocked, FsNode, FsOpens, FsPing, FsPlace, FsPong, FsReply, FsRequest, FsSafe, FsSession, FsStale, FsWelcome,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,6 +142,12 @@ fn stale() -> Vec<FsStale> {
 fn opens() -> FsOpens {
     FsOpens { ino: ino(), times: 3 }
 }
+fn lock() -> FsLock {
+    FsLock { ino: ino(), owner: 0x1122_3344_5566_7788, pid: 9, flock: false, start: 4, end: u64::MAX, exclusive: true }
+}
+fn wait() -> FsLockWait {
+    FsLockWait { number: 7, lock: FsLock { flock: true, start: 0, ..lock() } }
+}
 fn session() -> FsSession {
     FsSession {
         file_system: "home".into(),
@@ -148,6 +156,8 @@ fn session() -> FsSession {
         known: true,
         greeting: 4,
         opens: vec![opens()],
+        locks: vec![lock()],
+        waits: vec![wait()],
     }
 }
 fn settings() -> FsSettings {
@@ -176,6 +186,7 @@ pub fn messages() -> Vec<Message> {
         Message::FsReply(reply()),
         Message::FsSafe(safe()),
         Message::FsEvicted(FsEvicted { instance: Instance(3) }),
+        Message::FsLocked(FsLocked { number: 7, errno: Some(35) }),
         Message::FsForget(FsForget { number: 11, items: stale() }),
         Message::FsForgot(FsForgot { number: 11 }),
         Message::FsPing(FsPing { number: 12 }),
@@ -200,6 +211,10 @@ fn calls() -> Vec<FsCall> {
         FsCall::Close { ino, size: 77, mtime: Stamp(78) },
         FsCall::StatFs {},
         FsCall::Wrote { ino, size: 79, mtime: Stamp(80) },
+        FsCall::Lock { lock: lock(), wait: true },
+        FsCall::Unlock { ino, owner: 12, flock: true, start: 1, end: 2 },
+        FsCall::TestLock { lock: lock() },
+        FsCall::CancelLock { ino, number: 7 },
     ]
 }
 
@@ -215,6 +230,8 @@ pub fn all() -> Vec<Sample> {
         value("record FsPlace v1", place()),
         value("record FsSettings v1", settings()),
         value("record FsHolder v1", holder()),
+        value("record FsLock v1", lock()),
+        value("record FsLockWait v1", wait()),
         value("record FsSession v1", session()),
         value("fields FsOpens", opens()),
         value("record FsWelcome v1", FsWelcome { again: true, greeting: 4 }),
@@ -233,6 +250,7 @@ pub fn all() -> Vec<Sample> {
         value("record FsReply v1", reply()),
         value("record FsSafe v1", safe()),
         value("record FsEvicted v1", FsEvicted { instance: Instance(3) }),
+        value("record FsLocked v1", FsLocked { number: 7, errno: Some(35) }),
     ];
     let (kind, home) = (FileKind::File {}, 2);
     all.extend(variants(
@@ -264,6 +282,8 @@ pub fn all() -> Vec<Sample> {
             reply().answer,
             FsAnswer::Listed { entries: vec![listed()], end: true },
             FsAnswer::Room { bytes: 11, files: 12 },
+            FsAnswer::Conflict { lock: Some(lock()) },
+            FsAnswer::Waits {},
         ],
     ));
     all

@@ -1,0 +1,272 @@
+//! Locks of this client's callers: what they hold, to name it to the next holder of the rank, and what they wait for.
+//!
+//! ```text
+//!  Lock ─▶ request ─▶ Done: held
+//!              ├────▶ Waits ──FsLocked──▶ held
+//!              │         └──Cancel──▶ request ─▶ still waits: EINTR
+//!              └────▶ Failed
+//! ```
+
+use super::*;
+use nacre_wire::fs::{FsLock, FsLockWait, LockSpans};
+use nacre_wire::msg::fs::FsLocked;
+
+/// Interrupted.
+const EINTR: u16 = 4;
+
+/// What the answer to a request about locks is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LockPurpose {
+    /// A caller wants it.
+    Lock(CallId, FsLock),
+    /// A caller gives these bytes up; `None`: another answer ends its call.
+    Unlock(Option<CallId>, FsLock),
+    /// The wait of the request of this number ends.
+    Cancel(u64),
+}
+
+/// Whose: file, owner, and whether it is of `flock`.
+type Key = (Ino, u64, bool);
+
+fn key(lock: &FsLock) -> Key {
+    (lock.ino, lock.owner, lock.flock)
+}
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub(super) struct Locking {
+    held: BTreeMap<Key, LockSpans>,
+    /// By the number of the request that was answered so.
+    waits: BTreeMap<u64, (CallId, FsLock)>,
+    /// Requests that may wait, by what their callers call them.
+    tokens: BTreeMap<u64, u64>,
+    /// Files whose locks went with an evicted session: their next read or write fails.
+    lost: BTreeSet<Ino>,
+}
+
+impl Locking {
+    fn set(&mut self, lock: &FsLock, to: Option<(bool, u32)>) {
+        let spans = self.held.entry(key(lock)).or_default();
+        spans.set(range(lock), to);
+        if spans.is_empty() {
+            self.held.remove(&key(lock));
+        }
+    }
+    fn hold(&mut self, lock: &FsLock) {
+        self.set(lock, Some((lock.exclusive, lock.pid)));
+    }
+    /// Whether a file's locks were lost: said once.
+    pub fn take_lost(&mut self, ino: Ino) -> bool {
+        self.lost.remove(&ino)
+    }
+    /// The session has ended, and with it all that was held. Waits are named to the next one.
+    pub fn on_evicted(&mut self) {
+        self.lost.extend(std::mem::take(&mut self.held).into_keys().map(|(ino, ..)| ino));
+    }
+    /// What to name to a server: what is held in any case. A request without an answer may have been done: what it
+    /// gave up may be another owner's.
+    pub fn named<'a>(&self, pending: impl Iterator<Item = &'a LockPurpose>) -> (Vec<FsLock>, Vec<FsLockWait>) {
+        let mut held = self.held.clone();
+        let mut give_up = |lock: &FsLock, unlock: bool| {
+            let Some(spans) = held.get_mut(&key(lock)) else { return };
+            let (start, end) = range(lock);
+            if unlock || lock.flock {
+                spans.set((start, end), None);
+            } else if !lock.exclusive {
+                let overlapping: Vec<_> =
+                    spans.iter().filter(|span| span.start <= end && start <= span.end).copied().collect();
+                for span in overlapping {
+                    spans.set((span.start.max(start), span.end.min(end)), Some((false, span.pid)));
+                }
+            }
+        };
+        for purpose in pending {
+            match purpose {
+                LockPurpose::Lock(_, lock) => give_up(lock, false),
+                LockPurpose::Unlock(_, lock) => give_up(lock, true),
+                LockPurpose::Cancel(_) => {}
+            }
+        }
+        self.waits.values().for_each(|(_, lock)| give_up(lock, false));
+        let locks = held.iter().flat_map(|((ino, owner, flock), spans)| {
+            spans.iter().map(|span| FsLock {
+                ino: *ino,
+                owner: *owner,
+                pid: span.pid,
+                flock: *flock,
+                start: span.start,
+                end: span.end,
+                exclusive: span.exclusive,
+            })
+        });
+        let waits = self.waits.iter().map(|(number, (_, lock))| FsLockWait { number: *number, lock: *lock });
+        (locks.collect(), waits.collect())
+    }
+}
+
+/// A lock of `flock` is of the whole file.
+const fn range(lock: &FsLock) -> (u64, u64) {
+    if lock.flock { (0, u64::MAX) } else { (lock.start, lock.end) }
+}
+
+impl Fs {
+    /// Ends the wait of a call that has not begun; whether there was one, or this is asked already.
+    pub(super) fn cancel_queued(&mut self, token: u64) -> bool {
+        // Threads that wait are looked at often, and while there is no server nothing begins.
+        if self.queue.iter().any(|(_, ask)| matches!(ask, Ask::CancelLock { wait } if *wait == token)) {
+            return true;
+        }
+        let is_it = |(_, ask): &(CallId, Ask)| matches!(ask, Ask::Lock { wait: Some(it), .. } if *it == token);
+        let Some(at) = self.queue.iter().position(is_it) else { return false };
+        if let Some((call, _)) = self.queue.remove(at) {
+            self.end(call, Err(EINTR));
+        }
+        true
+    }
+
+    pub(super) fn lock(&mut self, call: CallId, lock: FsLock, wait: Option<u64>, out: &mut Vec<Output>) {
+        if let Some(token) = wait {
+            self.locking.tokens.insert(token, self.session.next());
+        }
+        let request = FsCall::Lock { lock, wait: wait.is_some() };
+        self.request(request, Purpose::Lock(LockPurpose::Lock(call, lock)), out);
+    }
+    pub(super) fn unlock(&mut self, call: Option<CallId>, lock: FsLock, out: &mut Vec<Output>) {
+        let FsLock { ino, owner, flock, start, end, .. } = lock;
+        let request = FsCall::Unlock { ino, owner, flock, start, end };
+        self.request(request, Purpose::Lock(LockPurpose::Unlock(call, lock)), out);
+    }
+    /// An owner closes a file: what it holds there goes.
+    pub(super) fn unlock_all(&mut self, call: CallId, ino: Ino, owner: u64, out: &mut Vec<Output>) {
+        let kinds = [false, true].into_iter().filter(|flock| self.locking.held.contains_key(&(ino, owner, *flock)));
+        let mut kinds: Vec<bool> = kinds.collect();
+        let Some(last) = kinds.pop() else { return self.end(call, Ok(Given::Done)) };
+        let all = |flock| FsLock { ino, owner, pid: 0, flock, start: 0, end: u64::MAX, exclusive: false };
+        for flock in kinds {
+            self.unlock(None, all(flock), out);
+        }
+        self.unlock(Some(call), all(last), out);
+    }
+    pub(super) fn cancel(&mut self, call: CallId, token: u64, out: &mut Vec<Output>) {
+        self.end(call, Ok(Given::Done));
+        let Some(number) = self.locking.tokens.get(&token).copied() else { return };
+        let is_it = |purpose: &Purpose| matches!(purpose, Purpose::Lock(LockPurpose::Cancel(it)) if *it == number);
+        // Said again while the server has not answered.
+        if self.purposes.values().any(is_it) {
+            return;
+        }
+        let waits = self.locking.waits.get(&number).map(|(_, lock)| lock.ino);
+        let ino = waits.or_else(|| match self.purposes.get(&number) {
+            Some(Purpose::Lock(LockPurpose::Lock(_, lock))) => Some(lock.ino),
+            _ => None,
+        });
+        if let Some(ino) = ino {
+            let request = FsCall::CancelLock { ino, number };
+            self.request(request, Purpose::Lock(LockPurpose::Cancel(number)), out);
+        }
+    }
+
+    pub(super) fn lock_answered(&mut self, number: u64, purpose: LockPurpose, given: Result<FsAnswer, u16>) {
+        match (purpose, given) {
+            (LockPurpose::Lock(call, lock), Ok(FsAnswer::Waits {})) => {
+                self.given_up(&lock);
+                self.locking.waits.insert(number, (call, lock));
+            }
+            (LockPurpose::Lock(call, lock), Ok(_)) => self.lock_ended(number, call, &lock, Ok(())),
+            (LockPurpose::Lock(call, lock), Err(errno)) => {
+                self.given_up(&lock);
+                self.lock_ended(number, call, &lock, Err(errno));
+            }
+            (LockPurpose::Unlock(call, lock), given) => {
+                if given.is_ok() {
+                    self.locking.set(&lock, None);
+                }
+                if let Some(call) = call {
+                    self.end(call, given.map(|_| Given::Done));
+                }
+            }
+            (LockPurpose::Cancel(number), given) => {
+                if given.is_ok()
+                    && let Some((call, lock)) = self.locking.waits.remove(&number)
+                {
+                    self.lock_ended(number, call, &lock, Err(EINTR));
+                }
+            }
+        }
+    }
+    /// A wait has ended.
+    pub(super) fn on_locked(&mut self, locked: FsLocked) {
+        // One that is told twice is not known any more.
+        if let Some((call, lock)) = self.locking.waits.remove(&locked.number) {
+            self.lock_ended(locked.number, call, &lock, locked.errno.map_or(Ok(()), Err));
+        }
+    }
+    fn lock_ended(&mut self, number: u64, call: CallId, lock: &FsLock, result: Result<(), u16>) {
+        self.locking.tokens.retain(|_, request| *request != number);
+        if result.is_ok() {
+            self.locking.hold(lock);
+        }
+        self.end(call, result.map(|()| Given::Done));
+    }
+    /// One of `flock` that was not granted at once has given up what its owner had.
+    fn given_up(&mut self, lock: &FsLock) {
+        if lock.flock {
+            self.locking.set(lock, None);
+        }
+    }
+
+    /// What to say of this client to a server.
+    pub(super) fn holds(&self) -> Holds {
+        let pending = self.purposes.values().filter_map(|purpose| match purpose {
+            Purpose::Lock(purpose) => Some(purpose),
+            _ => None,
+        });
+        let (locks, waits) = self.locking.named(pending);
+        Holds { opens: opens(&self.files), locks, waits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(owner: u64, (start, end): (u64, u64), exclusive: bool) -> FsLock {
+        FsLock { ino: Ino(7), owner, pid: 1, flock: false, start, end, exclusive }
+    }
+
+    /// The last holder may have done what was asked, and have given the bytes to another client.
+    #[test]
+    fn what_an_unanswered_request_gives_up_is_not_named() {
+        let mut locking = Locking::default();
+        locking.hold(&lock(1, (0, 9), true));
+        locking.hold(&FsLock { flock: true, ..lock(2, (0, 0), false) });
+        let spans = |pending: &[LockPurpose]| {
+            let (locks, _) = locking.named(pending.iter());
+            locks.iter().map(|lock| (lock.owner, lock.start, lock.end, lock.exclusive)).collect::<Vec<_>>()
+        };
+        assert_eq!(spans(&[]), [(1, 0, 9, true), (2, 0, u64::MAX, false)]);
+        let shared = LockPurpose::Lock(CallId(1), lock(1, (5, 20), false));
+        assert_eq!(spans(&[shared]), [(1, 0, 4, true), (1, 5, 9, false), (2, 0, u64::MAX, false)]);
+        let exclusive = LockPurpose::Lock(CallId(1), lock(1, (5, 20), true));
+        assert_eq!(spans(&[exclusive]), spans(&[]), "it is not more yet, and not less");
+        let unlock = LockPurpose::Unlock(None, lock(1, (0, 3), false));
+        let convert = LockPurpose::Lock(CallId(1), FsLock { flock: true, ..lock(2, (0, 0), true) });
+        assert_eq!(spans(&[unlock, convert]), [(1, 4, 9, true)]);
+    }
+
+    #[test]
+    fn locks_that_an_eviction_took_are_an_error_once() {
+        let mut locking = Locking::default();
+        locking.hold(&lock(1, (0, 9), true));
+        locking.waits.insert(5, (CallId(1), lock(2, (0, 9), true)));
+        locking.on_evicted();
+        assert!(locking.take_lost(Ino(7)) && !locking.take_lost(Ino(7)));
+        let (locks, waits) = locking.named(std::iter::empty());
+        assert!(locks.is_empty());
+        assert_eq!(waits, [FsLockWait { number: 5, lock: lock(2, (0, 9), true) }]);
+    }
+}
+
+#[cfg(test)]
+#[path = "locking_test.rs"]
+mod client_tests;

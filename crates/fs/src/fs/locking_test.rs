@@ -1,0 +1,206 @@
+//! The client and its locks, with a server that says what each test wants.
+
+use super::*;
+use nacre_client::{Capabilities, MetaDone, MetaId, MetaWatchId, Refused, WatchNews};
+use nacre_types::{ClientId, Epoch, PoolId, Rank};
+use nacre_wire::Wire as _;
+use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
+use nacre_wire::map::Address;
+use nacre_wire::msg::fs::{FsEvicted, FsReply, FsSession, FsWelcome};
+use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
+
+const SERVER: ClientId = ClientId(9);
+
+struct NoObjects;
+impl ObjectCluster for NoObjects {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+    fn submit(&mut self, _: Time, _: Operation) -> Result<OpId, Refused> {
+        Err(Refused::Busy)
+    }
+    fn completions(&mut self, _: &mut Vec<Completion>) {}
+}
+
+/// Says that the server has the rank.
+#[derive(Default)]
+struct Registry(Option<MetaId>);
+impl Metadata for Registry {
+    fn submit(&mut self, _: Time, _: MetaCall) -> Option<MetaId> {
+        self.0 = Some(MetaId(1));
+        self.0
+    }
+    fn abandon(&mut self, _: MetaId) {}
+    fn done(&mut self, into: &mut Vec<MetaDone>) {
+        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+        let settings = FsSettings { namespace: "n".into(), pool: PoolId(1), layout, ranks: 1 };
+        let address = Address("a".into());
+        let holder = FsHolder { client: SERVER.0, instance: Instance(1), address, name: "mds".into() };
+        let pair = |key: FsKey, value: Vec<u8>| MetaPair {
+            key: key.of(&"home".into()),
+            value: value.into(),
+            created: 1,
+            modified: 1,
+            version: 1,
+            lease: 0,
+            epoch: Epoch::default(),
+        };
+        let pairs = vec![pair(FsKey::Settings, settings.to_bytes()), pair(FsKey::Rank(Rank(0)), holder.to_bytes())];
+        if let Some(id) = self.0.take() {
+            into.push(MetaDone { id, revision: 1, result: Ok(MetaResult::Ranged { pairs, more: false }) });
+        }
+    }
+    fn watch(&mut self, _: MetaSpan, _: u64) -> MetaWatchId {
+        MetaWatchId(1)
+    }
+    fn cancel(&mut self, _: MetaWatchId) {}
+    fn news(&mut self, _: &mut Vec<(MetaWatchId, WatchNews)>) {}
+}
+
+struct Client {
+    fs: Fs,
+    registry: Registry,
+    now: Time,
+    said: Vec<Message>,
+}
+impl Client {
+    fn new() -> Self {
+        let config = FsConfig { file_system: "home".into(), instance: Instance(5), unix_ms_at_zero: 0, names_max: 0 };
+        let mut client = Self { fs: Fs::new(config), registry: Registry::default(), now: Time(1), said: Vec::new() };
+        client.come();
+        client
+    }
+    fn turn(&mut self, message: Option<Message>) {
+        self.now = self.now + Duration::from_millis(1);
+        let from = Entity::Client(SERVER);
+        let inputs = message.map(|message| Input::Message { from, epoch: Epoch::default(), message });
+        let mut out = Vec::new();
+        self.fs.on_turn(self.now, &mut inputs.into_iter(), &mut NoObjects, &mut self.registry, &mut out);
+        self.said.extend(out.into_iter().filter_map(|output| match output {
+            Output::Send { message, .. } => Some(message),
+            _ => None,
+        }));
+    }
+    /// Finds the server and greets it: what it says of itself.
+    fn come(&mut self) -> FsSession {
+        self.said.clear();
+        for _ in 0..4 {
+            self.now = self.now + SEEK_AGAIN;
+            self.turn(None);
+        }
+        let session = self.said.iter().rev().find_map(|message| match message {
+            Message::FsSession(session) => Some(session.clone()),
+            _ => None,
+        });
+        let session = session.expect("it greets");
+        let welcome = FsWelcome { again: false, greeting: session.greeting };
+        self.turn(Some(Message::FsWelcome(welcome)));
+        session
+    }
+    /// Asks; the number of the request, if there is one.
+    fn ask(&mut self, ask: Ask) -> (CallId, Option<u64>) {
+        self.said.clear();
+        let call = self.fs.begin(ask);
+        self.turn(None);
+        let number = self.said.iter().find_map(|message| match message {
+            Message::FsRequest(request) => Some(request.number),
+            _ => None,
+        });
+        (call, number)
+    }
+    fn answer(&mut self, number: Option<u64>, answer: FsAnswer) {
+        let number = number.expect("it was asked");
+        let reply = FsReply {
+            number,
+            safe: true,
+            stamp: Stamp(1),
+            place: None,
+            keep: false,
+            shares: Vec::new(),
+            changed: Vec::new(),
+            answer,
+        };
+        self.turn(Some(Message::FsReply(reply)));
+    }
+    fn ended(&mut self) -> Vec<(CallId, Outcome)> {
+        let mut ended = Vec::new();
+        self.fs.ended(&mut ended);
+        ended
+    }
+}
+
+fn lock(owner: u64) -> FsLock {
+    FsLock { ino: Ino(7), owner, pid: 1, flock: false, start: 0, end: 9, exclusive: true }
+}
+fn wants(owner: u64) -> Ask {
+    Ask::Lock { lock: lock(owner), wait: Some(owner) }
+}
+
+#[test]
+fn a_wait_ends_when_it_is_granted_and_what_is_held_is_named() {
+    let mut client = Client::new();
+    let (call, number) = client.ask(wants(1));
+    client.answer(number, FsAnswer::Waits {});
+    assert_eq!(client.ended(), []);
+    client.turn(Some(Message::FsAway(nacre_wire::msg::fs::FsAway { why: String::new() })));
+    let session = client.come();
+    assert_eq!((session.locks, session.waits.len()), (vec![], 1), "it waits, there too");
+    for _ in 0..2 {
+        let locked = FsLocked { number: number.expect("asked"), errno: None };
+        client.turn(Some(Message::FsLocked(locked)));
+    }
+    assert_eq!(client.ended(), [(call, Ok(Given::Done))], "once");
+    client.turn(Some(Message::FsAway(nacre_wire::msg::fs::FsAway { why: String::new() })));
+    let session = client.come();
+    assert_eq!((session.locks, session.waits), (vec![lock(1)], vec![]));
+    // An owner that holds nothing costs no request.
+    let (call, number) = client.ask(Ask::UnlockAll { ino: Ino(7), owner: 2 });
+    assert_eq!((number, client.ended()), (None, vec![(call, Ok(Given::Done))]));
+    let (call, number) = client.ask(Ask::UnlockAll { ino: Ino(7), owner: 1 });
+    client.answer(number, FsAnswer::Done {});
+    assert_eq!(client.ended(), [(call, Ok(Given::Done))]);
+    assert!(client.fs.locking.held.is_empty() && client.fs.locking.tokens.is_empty());
+}
+
+#[test]
+fn a_wait_that_is_cancelled_is_interrupted_unless_it_was_granted_before() {
+    for granted in [false, true] {
+        let mut client = Client::new();
+        let (call, number) = client.ask(wants(1));
+        client.answer(number, FsAnswer::Waits {});
+        let (_, cancel) = client.ask(Ask::CancelLock { wait: 1 });
+        assert_eq!(client.ask(Ask::CancelLock { wait: 1 }).1, None, "it is asked already");
+        client.ended();
+        if granted {
+            let locked = FsLocked { number: number.expect("asked"), errno: None };
+            client.turn(Some(Message::FsLocked(locked)));
+        }
+        client.answer(cancel, FsAnswer::Done {});
+        let expected = if granted { Ok(Given::Done) } else { Err(EINTR) };
+        assert_eq!(client.ended(), [(call, expected)]);
+        assert_eq!(client.fs.locking.held.len(), usize::from(granted));
+    }
+}
+
+#[test]
+fn an_evicted_client_has_lost_its_locks_and_waits_on() {
+    let mut client = Client::new();
+    let (_, number) = client.ask(wants(1));
+    client.answer(number, FsAnswer::Done {});
+    let (_, number) = client.ask(wants(2));
+    client.answer(number, FsAnswer::Waits {});
+    client.ended();
+    client.turn(Some(Message::FsEvicted(FsEvicted { instance: Instance(5) })));
+    let session = client.come();
+    assert_eq!((session.known, session.locks, session.waits.len()), (false, vec![], 1));
+    let read = || Ask::Read { ino: Ino(7), offset: 0, length: 1 };
+    let ends: Vec<Outcome> = [read(), read()]
+        .into_iter()
+        .flat_map(|ask| {
+            client.ask(ask);
+            client.ended()
+        })
+        .map(|(_, outcome)| outcome)
+        .collect();
+    assert_eq!(ends, [Err(EIO), Err(EBADF)], "once; then it is a file that is not open");
+}

@@ -1,0 +1,91 @@
+//! Requests about locks. They need nothing of the tree and are in no journal: after a takeover clients name what they
+//! hold and wait for, and nothing is granted before all have, or were evicted.
+
+use super::*;
+use crate::locks::Got;
+use nacre_wire::fs::{FsLock, FsLockWait};
+use nacre_wire::msg::fs::FsLocked;
+
+impl Mds {
+    /// What a client says of its locks when it comes. What it holds counts if this holder has not known it before;
+    /// its waits are answered again if they were granted meanwhile.
+    pub(super) fn inherit_locks(&mut self, client: ClientId, is_new: bool, locks: &[FsLock], waits: &[FsLockWait]) {
+        if is_new {
+            self.locks.claim(client, locks);
+        }
+        for FsLockWait { number, lock } in waits {
+            if let Err(errno) = self.locks.claim_wait(client, *number, lock) {
+                self.out.push((client, Say::Locked(FsLocked { number: *number, errno: Some(errno) })));
+            }
+        }
+        self.locks_unsettled = true;
+        self.try_again = true;
+    }
+    /// Grants what clients brought along as waits, once nothing held can be unknown.
+    pub(super) fn settle_locks(&mut self) {
+        if !self.is_quiet() && std::mem::take(&mut self.locks_unsettled) {
+            let mut granted = Vec::new();
+            self.locks.settle_all(&mut granted);
+            self.tell_granted(granted);
+        }
+    }
+    /// All of a client's locks and waits go.
+    pub(super) fn release_locks(&mut self, client: ClientId) {
+        self.locks.remove_client(client);
+        self.locks_unsettled = true;
+        self.try_again = true;
+    }
+
+    /// Does a request about locks.
+    pub(super) fn lock_request(&mut self, client: ClientId, request: &FsRequest) {
+        self.asked.remove(&(client, request.number));
+        let mut granted = Vec::new();
+        let done = |result: Result<(), u16>| match result {
+            Ok(()) => FsAnswer::Done {},
+            Err(errno) => FsAnswer::Failed { errno },
+        };
+        let answer = match &request.call {
+            FsCall::Lock { lock, wait } => {
+                match self.locks.lock(client, lock, wait.then_some(request.number), &mut granted) {
+                    Ok(Got::Held) => FsAnswer::Done {},
+                    Ok(Got::Waits) => FsAnswer::Waits {},
+                    Err(errno) => FsAnswer::Failed { errno },
+                }
+            }
+            FsCall::Unlock { ino, owner, flock, start, end } => {
+                done(self.locks.unlock(client, *ino, (*owner, *flock), (*start, *end), &mut granted))
+            }
+            FsCall::TestLock { lock } => FsAnswer::Conflict { lock: self.locks.test(client, lock) },
+            FsCall::CancelLock { ino, number } => {
+                self.locks.cancel(client, *ino, *number);
+                FsAnswer::Done {}
+            }
+            other => unreachable!("not about locks: {other:?}"),
+        };
+        let reply = FsReply {
+            number: request.number,
+            safe: true,
+            stamp: self.stamp(),
+            place: None,
+            keep: false,
+            shares: Vec::new(),
+            changed: Vec::new(),
+            answer,
+        };
+        // One that failed must not succeed when it is sent twice. A wait may have been granted in between, and that may
+        // have been lost on its way: it is looked at again.
+        let stays = matches!(reply.answer, FsAnswer::Failed { .. });
+        if stays && let Some(session) = self.sessions.get_mut(&client) {
+            let kept =
+                Kept { reply: reply.clone(), batch: None, after: super::sharing::After::default(), inherited: false };
+            session.answers.insert(request.number, kept);
+        }
+        self.out.push((client, Say::Reply(reply)));
+        self.tell_granted(granted);
+    }
+
+    fn tell_granted(&mut self, granted: Vec<(ClientId, u64)>) {
+        let say = |(client, number)| (client, Say::Locked(FsLocked { number, errno: None }));
+        self.out.extend(granted.into_iter().map(say));
+    }
+}
