@@ -215,6 +215,8 @@ impl Run<'_> {
                 self.wrote(*ino, *size, *mtime)
             }
             FsCall::Wrote { ino, size, mtime } => self.wrote(*ino, *size, *mtime),
+            // It waits elsewhere (`mds/flushing.rs`).
+            FsCall::Flush {} => Ok(FsAnswer::Done {}),
             FsCall::StatFs {} => {
                 let top = self.tree.head(Ino::TOP, Frag::WHOLE).copied();
                 let head = top.ok_or(Stop::Wants(Missing::Fragment(Ino::TOP, Frag::WHOLE)))?;

@@ -16,6 +16,7 @@
 //! journal in the order in which they were made.
 
 mod data;
+mod flushing;
 mod loading;
 mod opening;
 mod writing;
@@ -49,7 +50,7 @@ const PAGE: u32 = 1000;
 /// Fragments that are read at a time for a round of writing.
 const LOADS_AT_ONCE: usize = 16;
 /// The attribute of a directory's object that says where its entry is.
-pub const PARENT_ATTR: &str = "parent";
+pub const PARENT_ATTR: &str = nacre_wire::fs::Backpointer::ATTR;
 
 /// What bounds a server.
 #[derive(Clone, Copy, Debug)]
@@ -182,6 +183,7 @@ pub struct Mds {
     wanted: BTreeSet<Ino>,
     dirty: Dirty,
     writing: writing::Writing,
+    flushing: flushing::Flushing,
     /// The journal's first object, and what its head said when it was read.
     first: u64,
     head: journal::JournalHead,
@@ -232,6 +234,7 @@ impl Mds {
             wanted: BTreeSet::new(),
             dirty: Dirty::default(),
             writing: writing::Writing::default(),
+            flushing: flushing::Flushing::default(),
             first: 0,
             head: journal::JournalHead::default(),
             wants_room: false,
@@ -451,6 +454,10 @@ impl Mds {
                 || in_order.contains(&client)
                 || (quiet && request.again.is_none())
             {
+                self.waiting.push_back((client, request));
+                continue;
+            }
+            if request.call == (FsCall::Flush {}) && !self.is_flushed(client, request.number) {
                 self.waiting.push_back((client, request));
                 continue;
             }

@@ -72,6 +72,10 @@ impl Mds {
     }
     /// When the next round is due.
     pub(super) fn write_at(&self) -> Time {
+        if self.is_live() && self.try_again {
+            // What waited for the end of a round.
+            return self.now;
+        }
         if !self.is_live() || !self.writing.is_idle() || !self.has_unwritten() {
             return Time::MAX;
         }
@@ -80,11 +84,12 @@ impl Mds {
 
     /// Goes on with the round, or begins one.
     pub(super) fn write_directories(&mut self) {
+        let flush = self.wants_flush();
         let limits = &self.config.limits;
         if self.writing.is_idle() {
             let is_long = self.journal.object() - self.first >= (limits.journal_objects_max / 4).max(1);
             // One that is long may have nothing but who came and went.
-            if is_long || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now)) {
+            if is_long || flush || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now)) {
                 self.writing.round = Round::Loading;
             }
         }
@@ -130,6 +135,7 @@ impl Mds {
     /// Takes what is dirty as it is now.
     fn capture(&mut self) {
         self.wants_room = false;
+        self.flushing.taken += 1;
         // A directory's entry has a copy of what is in it: for when it is not in memory.
         for dir in self.dirty.heads() {
             if let Some((parent, frag, name)) = self.tree.copy_head(dir) {
@@ -241,6 +247,7 @@ impl Mds {
     fn end_round(&mut self) {
         self.writing.round = Round::None;
         self.writing.ended = self.now;
+        self.flushing.ended = self.flushing.taken;
         self.room_at = 0;
         // What waited for a shorter journal.
         self.try_again = true;

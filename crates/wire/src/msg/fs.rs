@@ -282,6 +282,8 @@ pub enum FsCall {
         /// When.
         mtime: Stamp,
     },
+    /// Waits until what is in memory and in the journal now is written to directories.
+    Flush {},
 }
 wire_enum!(FsCall {
     1 => Lookup { dir, name },
@@ -298,13 +300,14 @@ wire_enum!(FsCall {
     12 => Close { ino, size, mtime },
     13 => StatFs {},
     14 => Wrote { ino, size, mtime },
+    15 => Flush {},
 });
 
 impl FsCall {
     /// Whether it changes what is journaled.
     #[must_use]
     pub const fn is_change(&self) -> bool {
-        !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {})
+        !matches!(self, Self::Lookup { .. } | Self::Stat { .. } | Self::List { .. } | Self::StatFs {} | Self::Flush {})
     }
     /// What it names by number, if that may be a file.
     #[must_use]
@@ -323,7 +326,8 @@ impl FsCall {
             | Self::Make { .. }
             | Self::Unlink { .. }
             | Self::Rename { .. }
-            | Self::StatFs {} => None,
+            | Self::StatFs {}
+            | Self::Flush {} => None,
         }
     }
     /// All that it names by number: directories, and what may be a file.

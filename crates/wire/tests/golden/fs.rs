@@ -172,6 +172,7 @@ fn calls() -> Vec<FsCall> {
         FsCall::Close { ino, size: 77, mtime: Stamp(78) },
         FsCall::StatFs {},
         FsCall::Wrote { ino, size: 79, mtime: Stamp(80) },
+        FsCall::Flush {},
     ]
 }
 
