@@ -1,7 +1,7 @@
 //! Requests that end when everything has been written to directories ([`FsCall::Flush`]).
 //!
-//! A round that has not taken what is dirty when the request comes writes it; the one that is under way has taken
-//! it earlier, so the next one counts.
+//! A round that has not taken what is dirty when the request comes writes it; the one that is under
+//! way has taken it earlier, so the next one counts.
 
 use super::*;
 

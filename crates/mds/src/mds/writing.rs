@@ -41,8 +41,9 @@ pub(super) enum Round {
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     pub round: Round,
-    /// When the last one ended.
+    /// When the last one ended; and whether that was in this turn.
     pub ended: Time,
+    just_ended: bool,
     /// What is to be written, and what is being written.
     todo: VecDeque<Operation>,
     under_way: usize,
@@ -72,8 +73,8 @@ impl Mds {
     }
     /// When the next round is due.
     pub(super) fn write_at(&self) -> Time {
-        if self.is_live() && self.try_again {
-            // What waited for the end of a round.
+        if self.writing.just_ended {
+            // What waited for that goes on.
             return self.now;
         }
         if !self.is_live() || !self.writing.is_idle() || !self.has_unwritten() {
@@ -84,6 +85,7 @@ impl Mds {
 
     /// Goes on with the round, or begins one.
     pub(super) fn write_directories(&mut self) {
+        self.writing.just_ended = false;
         let flush = self.wants_flush();
         let limits = &self.config.limits;
         if self.writing.is_idle() {
@@ -247,6 +249,7 @@ impl Mds {
     fn end_round(&mut self) {
         self.writing.round = Round::None;
         self.writing.ended = self.now;
+        self.writing.just_ended = true;
         self.flushing.ended = self.flushing.taken;
         self.room_at = 0;
         // What waited for a shorter journal.
