@@ -1,5 +1,5 @@
-//! `fs check`: histories leave nothing to be found; each kind of damage is found, and repaired without anything else
-//! being changed.
+//! `fs check`: histories leave nothing to be found; each kind of damage is found, and repaired
+//! without anything else being changed.
 
 use crate::crash::World;
 use crate::objects::{Objects, config, small};
@@ -36,7 +36,8 @@ fn check_config() -> CheckConfig {
     }
 }
 
-/// Runs a check, with several operations in flight that end out of order. What is `unreadable` fails.
+/// Runs a check, with several operations in flight that end out of order. What is `unreadable`
+/// fails.
 fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
     let mut memory = memory.clone();
     let all: Vec<(PoolId, ObjectId)> = memory.all.keys().cloned().collect();
@@ -93,7 +94,7 @@ fn repair_with(memory: &mut Memory, config: &CheckConfig) -> Report {
     panic!("it goes on for ever: {:?}", shown(&report));
 }
 
-/// Whatever was done, wherever servers died, nothing is wrong with what they left.
+/// After any history, with servers that died on the way, nothing is wrong with what is left.
 #[test]
 fn histories_leave_nothing_to_be_found() {
     let (mut journaled, mut files) = (0, 0);
@@ -594,7 +595,8 @@ const ALL: &[Damage] = &[
     ),
 ];
 
-/// Each kind of damage is found, all of it and nothing else; it is repaired; and nothing else has changed.
+/// Each kind of damage is found, all of it and nothing else; it is repaired; and nothing else has
+/// changed.
 #[test]
 fn every_kind_of_damage_is_found_and_repaired() {
     let site = Site::new();
@@ -656,7 +658,8 @@ fn every_kind_of_damage_is_found_and_repaired() {
     assert_eq!(all.difference(&seen).collect::<Vec<_>>(), Vec::<&Kind>::new(), "no damage shows these");
 }
 
-/// What is in a directory that cannot be read is not taken for lost, and nothing is repaired meanwhile.
+/// What is in a directory that cannot be read is not taken for lost, and nothing is repaired
+/// meanwhile.
 #[test]
 fn what_cannot_be_read_is_not_lost() {
     let site = Site::new();
@@ -718,7 +721,8 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
     }
 }
 
-/// The metadata pool is lost: what has data comes back, under its name where its first object says it.
+/// The metadata pool is lost: what has data comes back, under its name where its first object says
+/// it.
 #[test]
 fn a_lost_namespace_is_made_again_from_data() {
     let mut site = Site::new();
@@ -753,7 +757,8 @@ fn a_lost_namespace_is_made_again_from_data() {
     assert!(served.mds.is_live());
 }
 
-/// Directories' objects are there, and the entry of one is not: it comes back to where its object says that it was.
+/// Directories' objects are there, and the entry of one is not: it comes back to where its object
+/// says that it was.
 #[test]
 fn a_rebuild_puts_directories_back() {
     let site = Site::new();
@@ -800,4 +805,25 @@ fn a_flush_is_answered_when_everything_is_written() {
         assert_eq!(report.counts.files, turn + 1, "{:?}", shown(&report));
         assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
+}
+
+/// First objects are told where their files are, once.
+#[test]
+fn first_objects_say_where_their_files_are() {
+    let mut site = Site::new();
+    let file = site.ino("/dir/sub/file");
+    let report = check(&site.memory);
+    assert_eq!((report.counts.silent, report.counts.placed), (1, 0), "{:?}", report.counts);
+    report.places().iter().for_each(|operation| drop(site.memory.perform(operation).expect("it is there")));
+    let report = check(&site.memory);
+    assert_eq!((report.counts.silent, report.counts.placed, report.places().len()), (0, 1, 0));
+    // It is moved.
+    let sub = site.ino("/dir/sub");
+    let value = site.unset(sub, "file");
+    site.dir(sub).omap.insert(omap_key("moved"), value);
+    let report = check(&site.memory);
+    assert_eq!((shown(&report).len(), report.counts.misplaced), (0, 1), "{:?}", shown(&report));
+    report.places().iter().for_each(|operation| drop(site.memory.perform(operation).expect("it is there")));
+    let said = &site.memory.all[&data_key(file, 0)].attrs[&b"parent"[..]];
+    assert_eq!(Backpointer::from_bytes(said), Ok(Backpointer { dir: sub, name: Name::from("moved") }));
 }

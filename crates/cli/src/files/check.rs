@@ -15,8 +15,8 @@ use crate::objects::{Ended, Failed};
 use crate::out::Out;
 use crate::progress;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use nacre_client::OpId;
-use nacre_mds::check::{Check, CheckConfig, Counts, Finding, Next, Plan, Report, Row, Token, Trouble};
+use nacre_client::{OpId, Operation};
+use nacre_mds::check::{Check, CheckConfig, Counts, Finding, Next, Report, Row, Token, Trouble};
 use nacre_node::FileSystem;
 use nacre_types::{Name, Time};
 use nacre_wire::Wire as _;
@@ -82,7 +82,8 @@ impl Own {
         let stopped = nacre_node::locks::nothing_runs(&config);
         Ok(Self(stopped.then(|| host::start_without_servers(&config.dir)).transpose()?))
     }
-    /// A file system. On a cluster that was just started, leases of servers that died run out first.
+    /// A file system. On a cluster that was just started, leases of servers that died run out
+    /// first.
     fn one(&self, name: &str, place: &Place) -> Result<Shown> {
         let begun = Instant::now();
         loop {
@@ -119,7 +120,11 @@ fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
         let claim = Claim::take(name, &shown.settings, &mut *session, place)?;
         let mut offline = Offline { session: &mut *session, claim, config };
         let done = offline.check(name, how, out);
-        offline.claim.give_back()?;
+        match &done {
+            Ok(_) => offline.claim.give_back()?,
+            // What it began may happen yet.
+            Err(_) => offline.claim.leave(),
+        }
         done?
     } else {
         let holder = shown.holders.values().next().context("just seen")?;
@@ -188,6 +193,10 @@ impl Offline<'_> {
         let mut said = Vec::new();
         let mut left = Vec::new();
         let mut why_not = None;
+        if repair {
+            // A hint for a rebuild: nothing depends on it.
+            self.apply(&[first.places()])?;
+        }
         if repair && !faults.is_empty() {
             let report = self.repair(first, &mut said)?;
             why_not = report.why_not();
@@ -241,15 +250,15 @@ impl Offline<'_> {
     fn repair(&mut self, mut report: Report, said: &mut Vec<(String, String, String)>) -> Result<Report> {
         for _ in 0..STEPS_MAX {
             let Some(plan) = report.plan() else { return Ok(report) };
-            self.apply(&plan)?;
+            self.apply(&plan.steps)?;
             let what = plan.said.into_iter().map(|(kind, place, what)| (kind.name().to_owned(), place, what));
             said.extend(what);
             report = self.look(Check::after(self.config.clone(), &report))?;
         }
         Ok(report)
     }
-    fn apply(&mut self, plan: &Plan) -> Result<()> {
-        for step in &plan.steps {
+    fn apply(&mut self, steps: &[Vec<Operation>]) -> Result<()> {
+        for step in steps {
             let mut guarded: BTreeMap<OpId, bool> = BTreeMap::new();
             let end = |ended: Option<(OpId, Ended)>, guarded: &mut BTreeMap<OpId, bool>| -> Result<()> {
                 let (id, result) = ended.context("operations in flight are lost")?;
@@ -276,7 +285,8 @@ impl Offline<'_> {
     }
 }
 
-/// A file system whose server goes on: what is found, and found again after it has written everything once more.
+/// A file system whose server goes on: what is found, and found again after it has written
+/// everything once more.
 fn online(name: &str, session: &mut dyn Session, config: &CheckConfig, place: &Place, out: &mut Out) -> Result<bool> {
     ensure!(place.ceph().is_none(), "a file system on Ceph is checked while no server has it");
     let files = FileSystem::connect(place.config_of_running()?.dir, place.name(), name)?;
@@ -373,10 +383,10 @@ fn finding_json(fault: &Finding) -> Value {
     json!({ "kind": fault.kind.name(), "place": fault.place, "what": fault.what, "repair": fault.repair })
 }
 fn counts_json(counts: &Counts) -> Value {
-    let Counts { batches, directories, files, bytes, objects, placed, misplaced } = *counts;
+    let Counts { batches, directories, files, bytes, objects, placed, misplaced, silent } = *counts;
     json!({
         "batches": batches, "directories": directories, "files": files, "bytes": bytes, "objects": objects,
-        "backpointers": placed, "old_backpointers": misplaced,
+        "backpointers": placed, "old_backpointers": misplaced, "without_backpointer": silent,
     })
 }
 fn counts_text(counts: &Counts) -> String {

@@ -1,7 +1,8 @@
-//! A file system for one command: its ranks are taken as a server takes them, so that no server comes in between.
+//! A file system for one command: its ranks are taken as a server takes them, so that no server
+//! comes in between.
 //!
-//! The keys go with a lease that is renewed while the command works. Should it be lost, the next holder fences this
-//! command's client before it begins.
+//! The keys go with a lease that is renewed while the command works. Should it be lost, the next
+//! holder fences this command's client before it begins.
 
 use crate::cluster::{Metadata, Place, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -100,6 +101,11 @@ impl Claim {
         Ok(())
     }
 
+    /// The next holder fences this command's client first: what it began may happen yet.
+    pub fn leave(&mut self) {
+        // If that fails it runs out.
+        let _ = self.metadata.meta(MetaCall::Revoke { lease: self.lease });
+    }
     /// The ranks are as if nothing had ever had them: nothing of this command is in flight.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! File systems through the command line: checked while they are served, checked and repaired on a stopped cluster.
+//! File systems through the command line: checked while they are served, checked and repaired on a
+//! stopped cluster.
 
 use super::operator::Site;
 use bytes::Bytes;

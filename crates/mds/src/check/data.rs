@@ -9,6 +9,10 @@ use nacre_wire::msg::client::SubReply;
 /// Objects of a file whose lengths are asked for, at most: those that its end divides.
 const LENGTHS_MAX: u64 = 4096;
 
+/// Files whose first objects are told where they are, at most: a repair does the others the next
+/// time.
+const PLACES_MAX: usize = 1 << 18;
+
 /// The length and the attribute `parent` of an object.
 fn length_of(done: &Done) -> (u64, Option<Backpointer>) {
     let (mut length, mut at) = (0, None);
@@ -77,9 +81,16 @@ impl Check {
             }
         };
         let (length, said) = length_of(&done);
-        if let (Some(at), Some(said)) = (at, said) {
-            let count = if said == *at { &mut self.counts.placed } else { &mut self.counts.misplaced };
+        if let Some(at) = at {
+            let count = match &said {
+                Some(said) if said == at => &mut self.counts.placed,
+                Some(_) => &mut self.counts.misplaced,
+                None => &mut self.counts.silent,
+            };
             *count += 1;
+            if said.as_ref() != Some(at) && self.to_place.len() < PLACES_MAX {
+                self.to_place.push((pool, ino, at.clone()));
+            }
         }
         if length > max {
             let object = data_name(ino, number);

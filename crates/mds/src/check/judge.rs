@@ -1,4 +1,5 @@
-//! What all entries together come to: who is below whom, how often a number was seen, and what heads should say.
+//! What all entries together come to: who is below whom, how often a number was seen, and what
+//! heads should say.
 
 use super::entries::{is_links, is_strays};
 use super::*;
@@ -38,8 +39,8 @@ impl Check {
         let first = self.dirs.get(&ino).and_then(|dir| dir.place.as_ref());
         first.into_iter().chain(self.more_places.get(&ino).into_iter().flatten())
     }
-    /// What can be reached. Of a directory with several entries the one counts that its object names, if that leads
-    /// to it.
+    /// What can be reached. Of a directory with several entries the one counts that its object
+    /// names, if that leads to it.
     fn reach(&self, roots: &[Ino]) -> Reached {
         let (mut first, mut all) = (Vec::new(), Vec::new());
         for (ino, dir) in &self.dirs {
@@ -103,7 +104,8 @@ impl Check {
         format!("{}/{name}", above.trim_end_matches('/'))
     }
 
-    /// Of what every entry is looked for again: it is not clear which one is right, or an inode is to be changed.
+    /// Of what every entry is looked for again: it is not clear which one is right, or an inode is
+    /// to be changed.
     pub(super) fn suspect(&mut self) {
         self.wanted.extend(self.twice.iter().copied());
         self.wanted.extend(self.more_places.keys().copied());

@@ -1,4 +1,5 @@
-//! `fs check`: proves that a file system's objects fit together, and says how to repair those that do not.
+//! `fs check`: proves that a file system's objects fit together, and says how to repair those that
+//! do not.
 //!
 //! ```text
 //!  Journals ─▶ Listing ─▶ Fragments ─▶ (Again) ─▶ Data ─▶ Orphans ─▶ Done: Report
@@ -6,14 +7,16 @@
 //!               of objects  pages       what is               what no inode
 //!                                       suspicious            has
 //! ```
-//! A machine without I/O: its host performs [`Next::Operation`]s, many at a time, lists the pools that it is
-//! asked to list, and tells what came of it. What journals say is put over what objects have, as a server does.
+//! A machine without I/O: its host performs [`Next::Operation`]s, many at a time, lists the pools
+//! that it is asked to list, and tells what came of it. What journals say is put over what objects
+//! have, as a server does.
 //!
-//! A rebuild is a repair that believes backpointers: of directories, and of files' first objects with data. When the
-//! metadata pool is lost, those are all there is.
+//! A rebuild is a repair that believes backpointers: of directories, and of files' first objects
+//! with data. When the metadata pool is lost, those are all there is.
 //!
-//! Memory: some 700 bytes per directory, 100 per file with several names, 16 per file of more than one object,
-//! and three bits per number given. Nothing else is kept of files: entries stream by, in pages.
+//! Memory: some 700 bytes per directory, 100 per file with several names, 16 per file of more than
+//! one object, and three bits per number given. Nothing else is kept of files: entries stream by,
+//! in pages.
 //!
 //! Invariant: what a check reads it never writes; only [`Report::plan`] says what to write.
 
@@ -33,10 +36,10 @@ use crate::mds::fragment_name;
 use crate::overlay::Overlay;
 use bytes::Bytes;
 use finding::Edit;
-use nacre_client::{Done, Operation};
+use nacre_client::{Done, Failure, Operation};
 use nacre_types::{Frag, Ino, Name, ObjectId, PoolId, Rank};
 use nacre_wire::fs::{Backpointer, Entry, FileKind, Head, Layout, Stamp};
-use nacre_wire::msg::client::SubOp;
+use nacre_wire::msg::client::{OpFailure, SubOp};
 use numbers::Numbers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -53,8 +56,9 @@ pub struct CheckConfig {
     pub ranks: u16,
     /// Names and attributes only: no lengths of data objects.
     pub quick: bool,
-    /// What journals say is put over what objects have. Not while servers go on: what they had said before the
-    /// check began is written then, and later batches would be newer than some objects and older than others.
+    /// What journals say is put over what objects have. Not while servers go on: what they had said
+    /// before the check began is written then, and later batches would be newer than some objects
+    /// and older than others.
     pub journals: bool,
     /// What leads nowhere gets the name that its backpointer says, where that is free.
     pub rebuild: bool,
@@ -126,7 +130,8 @@ enum Purpose {
         first: bool,
         left: BTreeMap<Name, Option<Entry>>,
     },
-    /// The last object of a file, which has so many bytes at most; and the first, which says where it is.
+    /// The last object of a file, which has so many bytes at most; and the first, which says where
+    /// it is.
     Length {
         ino: Ino,
         number: u64,
@@ -206,6 +211,8 @@ pub struct Counts {
     pub placed: u64,
     /// Files whose first object says another place: they were renamed since.
     pub misplaced: u64,
+    /// Files whose first object says nothing.
+    pub silent: u64,
 }
 
 /// A rank's journal as it was read.
@@ -253,7 +260,8 @@ pub struct Check {
     /// Of these every entry is looked for again.
     wanted: BTreeSet<Ino>,
     sights: BTreeMap<Ino, Vec<Sight>>,
-    /// Files with data, those that may have a first object, and how many those may have that may have more.
+    /// Files with data, those that may have a first object, and how many those may have that may
+    /// have more.
     files: Numbers,
     begun: Numbers,
     large: Vec<(Ino, u64)>,
@@ -268,8 +276,10 @@ pub struct Check {
     /// Found while entries stream by: their directory's path is known at the end.
     early: Vec<(Ino, Option<Name>, Finding)>,
     rows: Vec<Row>,
-    /// Directories whose entries have an old copy of what is in them, and rightly: a repair has just put a
-    /// journal away.
+    /// Files whose first object does not say where they are.
+    to_place: Vec<(PoolId, Ino, Backpointer)>,
+    /// Directories whose entries have an old copy of what is in them, and rightly: a repair has
+    /// just put a journal away.
     quiet: BTreeSet<Ino>,
 }
 
@@ -309,6 +319,7 @@ impl Check {
             findings: Vec::new(),
             early: Vec::new(),
             rows: Vec::new(),
+            to_place: Vec::new(),
             quiet: BTreeSet::new(),
             config,
         };
@@ -447,12 +458,36 @@ impl Check {
         self.findings.push(Finding::new(kind, place.into(), what.into()));
     }
 
+    /// All of it, one operation after the other: for objects in memory.
+    pub fn run(
+        mut self,
+        mut perform: impl FnMut(&Operation) -> Result<Done, Failure>,
+        list: impl Fn(PoolId) -> Vec<ObjectId>,
+    ) -> Report {
+        let mut begun = VecDeque::new();
+        loop {
+            match self.wants() {
+                Next::Operation(token, operation) => begun.push_back((token, operation)),
+                Next::Wait => {}
+                Next::List(pool) => list(pool).iter().for_each(|object| self.on_object(pool, object)),
+                Next::Done => return self.report(),
+            }
+            if let Some((token, operation)) = begun.pop_front() {
+                let result = perform(&operation).map_err(|why| match why {
+                    Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. }) => Trouble::NotFound,
+                    why => Trouble::Other(why.to_string()),
+                });
+                self.on_done(token, result);
+            }
+        }
+    }
+
     /// What came of it.
     #[must_use]
     pub fn report(self) -> Report {
         let dirty = self.overlay.parts().into_iter().map(|(dir, _)| dir).chain(self.quiet).collect();
-        let Self { config, findings, counts, journals, overlay, ended, lost_found, .. } = self;
-        Report { config, findings, counts, journals, overlay, ended, lost_found, dirty }
+        let Self { config, findings, counts, journals, overlay, ended, lost_found, to_place, .. } = self;
+        Report { config, findings, counts, journals, overlay, ended, lost_found, dirty, to_place }
     }
 }
 
@@ -468,6 +503,7 @@ pub struct Report {
     ended: BTreeSet<Ino>,
     lost_found: Option<Ino>,
     dirty: BTreeSet<Ino>,
+    to_place: Vec<(PoolId, Ino, Backpointer)>,
 }
 
 impl Report {

@@ -1,12 +1,13 @@
-//! A repair, step by step: what a report says becomes operations, and a check from the beginning says what is left.
+//! A repair, step by step: what a report says becomes operations, and a check from the beginning
+//! says what is left.
 //!
 //! ```text
 //!  1. what journals say is written to directories, and the journals begin behind it       if there is any
 //!  2. entries: what is not to be removed is named, what leads nowhere is removed; lost+found
 //!  3. counts, sums, link counts, backpointers                                             if nothing else is wrong
 //! ```
-//! Each step may be cut off anywhere: the next check finds what is left. Sessions of clients end, as the
-//! namespace changes under them.
+//! Each step may be cut off anywhere: the next check finds what is left. Sessions of clients end,
+//! as the namespace changes under them.
 
 use super::*;
 use crate::change::Change;
@@ -21,8 +22,8 @@ const ENTRIES_MAX: usize = 1000;
 /// What a repair writes next.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Each of these when all operations of the one before have ended. An operation that begins with a guard may
-    /// be refused by it.
+    /// Each of these when all operations of the one before have ended. An operation that begins
+    /// with a guard may be refused by it.
     pub steps: Vec<Vec<Operation>>,
     /// What is done about which findings: kind, place and sentence.
     pub said: Vec<(Kind, String, String)>,
@@ -77,6 +78,16 @@ impl Report {
         plan
     }
 
+    /// What first objects of files are to say that were renamed since their first write, or have
+    /// never said it.
+    #[must_use]
+    pub fn places(&self) -> Vec<Operation> {
+        let place = |(pool, ino, at): &(PoolId, Ino, Backpointer)| {
+            let ops = vec![SubOp::AssertExists { exists: true }, set_parent(at)];
+            Operation { pool: *pool, ..self.operation(&data_name(*ino, 0), ops) }
+        };
+        self.to_place.iter().map(place).collect()
+    }
     /// Why nothing is repaired, if that is so.
     #[must_use]
     pub fn why_not(&self) -> Option<&'static str> {
