@@ -9,6 +9,7 @@
 //! judged is in `judge`: names by a model of POSIX in the order of the journal, which real time must agree with;
 //! data by what its only writer knows; and that every call ends.
 
+mod checked;
 mod judge;
 mod programs;
 mod registry;
